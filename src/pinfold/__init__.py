@@ -1,0 +1,1 @@
+"""Pinfold keeps containers on their CPUs."""
