@@ -1,0 +1,139 @@
+"""The CPU topology that the CPU manager decides on.
+
+A :class:`CPUTopology` is the kubelet's view of a machine (cAdvisor's rules), not the hardware:
+see :mod:`pinfold.core.kubelet_view` for how one becomes the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from types import MappingProxyType
+from typing import NamedTuple, Self
+
+from pinfold.core.cpuset import CPUSet
+
+
+class TopologyError(ValueError):
+    """Rows that cannot be one machine."""
+
+
+class CPUInfo(NamedTuple):
+    """Where one logical CPU sits; every id is the kubelet's (upstream ``topology.CPUInfo``).
+
+    ``core`` is the lowest CPU id of the core, so it is unique in the machine.
+    """
+
+    cpu: int
+    core: int
+    socket: int
+    numa_node: int
+    uncore_cache: int
+
+
+class CPUTopology:
+    """Sockets, NUMA nodes, uncore caches and cores of the CPUs that the kubelet sees.
+
+    Immutable; compares by value.  ``cores``, ``sockets``, ``numa_nodes`` and ``uncore_caches``
+    map an id to the bitmask of its CPUs, ids ascending.  The ``num_*`` counts are those that the
+    kubelet divides by; on odd machines (``physical id`` lines that disagree with sysfs, hidden
+    CPUs) they differ from the number of rows.
+
+    Args:
+        rows: one :class:`CPUInfo` for each CPU, in any order.
+        num_cpus, num_cores, num_sockets, num_uncore_caches: MachineInfo's own counts where they
+            are known to differ from the rows (upstream ``topology.Discover``).
+
+    Raises:
+        TopologyError: no CPU at all, a CPU twice, a negative id, or a count below one.
+    """
+
+    def __init__(
+        self,
+        rows: Iterable[CPUInfo],
+        *,
+        num_cpus: int | None = None,
+        num_cores: int | None = None,
+        num_sockets: int | None = None,
+        num_uncore_caches: int | None = None,
+    ) -> None:
+        self.rows: tuple[CPUInfo, ...] = tuple(sorted(rows))
+        if not self.rows:
+            raise TopologyError("a topology needs at least one CPU")
+        self.all = 0
+        for row in self.rows:
+            if row.cpu < 0:
+                raise TopologyError(f"CPU id {row.cpu} is negative")
+            if self.all >> row.cpu & 1:
+                raise TopologyError(f"CPU {row.cpu} appears twice")
+            self.all |= 1 << row.cpu
+        self.cores = self._group(1)
+        self.sockets = self._group(2)
+        self.numa_nodes = self._group(3)
+        self.uncore_caches = self._group(4)
+        self.num_cpus = len(self.rows) if num_cpus is None else num_cpus
+        self.num_cores = len(self.cores) if num_cores is None else num_cores
+        self.num_sockets = len(self.sockets) if num_sockets is None else num_sockets
+        self.num_uncore_caches = (
+            len(self.uncore_caches) if num_uncore_caches is None else num_uncore_caches
+        )
+        for name in ("num_cpus", "num_cores", "num_sockets", "num_uncore_caches"):
+            if getattr(self, name) < 1:
+                raise TopologyError(f"{name} is {getattr(self, name)}, must be at least 1")
+
+    @classmethod
+    def from_rows(cls, rows: Iterable[tuple[int, int, int, int, int]], **counts: int) -> Self:
+        """Build from plain ``(cpu, core, socket, numa_node, uncore_cache)`` tuples."""
+        return cls((CPUInfo(*row) for row in rows), **counts)
+
+    def _group(self, field: int) -> Mapping[int, int]:
+        groups: dict[int, int] = {}
+        for row in self.rows:
+            groups[row[field]] = groups.get(row[field], 0) | 1 << row.cpu
+        return MappingProxyType(dict(sorted(groups.items())))
+
+    @property
+    def num_numa_nodes(self) -> int:
+        """NUMA nodes that have CPUs."""
+        return len(self.numa_nodes)
+
+    @property
+    def cpus(self) -> CPUSet:
+        """Every CPU that the kubelet sees."""
+        return CPUSet.from_mask(self.all)
+
+    @property
+    def cpus_per_core(self) -> int:
+        """``num_cpus // num_cores``, as the kubelet has it (not exact on uneven machines)."""
+        return self.num_cpus // self.num_cores
+
+    @property
+    def cpus_per_socket(self) -> int:
+        """``num_cpus // num_sockets``, as the kubelet has it."""
+        return self.num_cpus // self.num_sockets
+
+    @property
+    def cpus_per_uncore_cache(self) -> int:
+        """``num_cpus // num_uncore_caches``, as the kubelet has it."""
+        return self.num_cpus // self.num_uncore_caches
+
+    @cached_property
+    def by_cpu(self) -> Mapping[int, CPUInfo]:
+        """The row of each CPU."""
+        return MappingProxyType({row.cpu: row for row in self.rows})
+
+    def _key(self) -> tuple[object, ...]:
+        counts = (self.num_cpus, self.num_cores, self.num_sockets, self.num_uncore_caches)
+        return (self.rows, counts)
+
+    def __eq__(self, other: object) -> bool:
+        return self._key() == other._key() if isinstance(other, CPUTopology) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        return (
+            f"<CPUTopology {self.num_cpus} CPUs, {self.num_cores} cores, "
+            f"{self.num_sockets} sockets, {self.num_numa_nodes} NUMA nodes>"
+        )

@@ -1,0 +1,26 @@
+"""Replays recorded kubelet decisions against the library: ``python -m tests.vectors FILE...``.
+
+Every module of this package but ``__main__`` and ``runner`` is a family: it exports
+``claims(case) -> bool`` (is this case one of mine, told by its fields) and
+``replay(case, topologies) -> Outcome``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+Case = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one case.
+
+    ``fault`` names the upstream fault (a slug of ``docs/kubelet-differences.md``) where the
+    recorded answer is one that ``pinfold plan`` refuses or the agent answers differently.
+    """
+
+    passed: bool
+    detail: str = ""
+    fault: str | None = None
