@@ -11,7 +11,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import NamedTuple, Self
 
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.cpuset import CPUSet, iter_bits
 
 
 class TopologyError(ValueError):
@@ -31,6 +31,16 @@ class CPUInfo(NamedTuple):
     uncore_cache: int
 
 
+class CorePattern(NamedTuple):
+    """Cores whose threads lie alike: each has the CPUs ``first + offset`` for every offset.
+
+    ``firsts`` is the bitmask of the cores' first (lowest) CPUs.
+    """
+
+    offsets: tuple[int, ...]
+    firsts: int
+
+
 class CPUTopology:
     """Sockets, NUMA nodes, uncore caches and cores of the CPUs that the kubelet sees.
 
@@ -45,7 +55,8 @@ class CPUTopology:
             are known to differ from the rows (upstream ``topology.Discover``).
 
     Raises:
-        TopologyError: no CPU at all, a CPU twice, a negative id, or a count below one.
+        TopologyError: no CPU at all, a CPU twice, a negative id, a core that is not named by
+            its lowest CPU, or a count below one.
     """
 
     def __init__(
@@ -68,6 +79,9 @@ class CPUTopology:
                 raise TopologyError(f"CPU {row.cpu} appears twice")
             self.all |= 1 << row.cpu
         self.cores = self._group(1)
+        for core, mask in self.cores.items():
+            if core != (mask & -mask).bit_length() - 1:
+                raise TopologyError(f"core {core} is not named by its lowest CPU")
         self.sockets = self._group(2)
         self.numa_nodes = self._group(3)
         self.uncore_caches = self._group(4)
@@ -118,6 +132,36 @@ class CPUTopology:
         return self.num_cpus // self.num_uncore_caches
 
     @cached_property
+    def core_patterns(self) -> tuple[CorePattern, ...]:
+        """The cores, grouped by the offsets of their threads; one or two on real machines.
+
+        It lets all cores be counted at once with a few shifts of whole masks.
+        """
+        groups: dict[tuple[int, ...], int] = {}
+        for core, mask in self.cores.items():
+            offsets = tuple(cpu - core for cpu in iter_bits(mask))
+            groups[offsets] = groups.get(offsets, 0) | 1 << core
+        return tuple(CorePattern(offsets, firsts) for offsets, firsts in sorted(groups.items()))
+
+    @cached_property
+    def cores_straddle(self) -> bool:
+        """Whether any core has threads in more than one socket or NUMA node."""
+        groups = [*self.sockets.values(), *self.numa_nodes.values()]
+        return any(
+            core & group not in (0, core) for core in self.cores.values() for group in groups
+        )
+
+    @cached_property
+    def sockets_by_numa_node(self) -> Mapping[int, tuple[tuple[int, int], ...]]:
+        """The ``(socket, mask)`` pairs that have CPUs in each NUMA node."""
+        return _overlaps(self.numa_nodes, self.sockets)
+
+    @cached_property
+    def numa_nodes_by_socket(self) -> Mapping[int, tuple[tuple[int, int], ...]]:
+        """The ``(NUMA node, mask)`` pairs that have CPUs in each socket."""
+        return _overlaps(self.sockets, self.numa_nodes)
+
+    @cached_property
     def by_cpu(self) -> Mapping[int, CPUInfo]:
         """The row of each CPU."""
         return MappingProxyType({row.cpu: row for row in self.rows})
@@ -137,3 +181,14 @@ class CPUTopology:
             f"<CPUTopology {self.num_cpus} CPUs, {self.num_cores} cores, "
             f"{self.num_sockets} sockets, {self.num_numa_nodes} NUMA nodes>"
         )
+
+
+def _overlaps(
+    outer: Mapping[int, int], inner: Mapping[int, int]
+) -> Mapping[int, tuple[tuple[int, int], ...]]:
+    return MappingProxyType(
+        {
+            group: tuple((id_, mask) for id_, mask in inner.items() if mask & group_mask)
+            for group, group_mask in outer.items()
+        }
+    )
