@@ -144,11 +144,42 @@ class CPUTopology:
         return tuple(CorePattern(offsets, firsts) for offsets, firsts in sorted(groups.items()))
 
     @cached_property
+    def smallest_core(self) -> int:
+        """CPUs of the smallest core."""
+        return min(len(pattern.offsets) for pattern in self.core_patterns)
+
+    @cached_property
+    def largest_core(self) -> int:
+        """CPUs of the largest core."""
+        return max(len(pattern.offsets) for pattern in self.core_patterns)
+
+    @cached_property
+    def cores_alike(self) -> bool:
+        """Whether every core has ``cpus_per_core`` CPUs."""
+        return self.smallest_core == self.largest_core == self.cpus_per_core
+
+    @cached_property
+    def group_masks(self) -> tuple[int, ...]:
+        """The CPUs of every socket and NUMA node."""
+        return (*self.sockets.values(), *self.numa_nodes.values())
+
+    @cached_property
+    def smallest_group(self) -> int:
+        """CPUs of the smallest NUMA node or socket."""
+        return min(mask.bit_count() for mask in self.group_masks)
+
+    @cached_property
+    def sockets_alike(self) -> bool:
+        """Whether every socket has ``cpus_per_socket`` CPUs."""
+        return {mask.bit_count() for mask in self.sockets.values()} == {self.cpus_per_socket}
+
+    @cached_property
     def cores_straddle(self) -> bool:
         """Whether any core has threads in more than one socket or NUMA node."""
-        groups = [*self.sockets.values(), *self.numa_nodes.values()]
         return any(
-            core & group not in (0, core) for core in self.cores.values() for group in groups
+            core & group not in (0, core)
+            for core in self.cores.values()
+            for group in self.group_masks
         )
 
     @cached_property

@@ -1,0 +1,138 @@
+"""Where the kubelet's own answer is broken, and the two sets of rules that follow from it.
+
+Every difference between what a kubelet answers and what Pinfold answers lives here: the
+allocation asks :class:`AllocationRules` at the three places where upstream goes wrong.
+``KUBELET`` reproduces upstream bit for bit (``pinfold plan`` shows it, or refuses where it is no
+valid placement); ``SOUND`` gives the answer that upstream's algorithm means to give.
+``docs/kubelet-differences.md`` lists each fault for users.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletFault:
+    """One fault of the kubelet: what it is, and what Pinfold does instead."""
+
+    slug: str
+    title: str
+    upstream: str
+    plan: str
+    agent: str
+
+
+DISTRIBUTION_HANGS: Final = KubeletFault(
+    slug="distribution-hangs",
+    title="A distributed request that never returns",
+    upstream="With distribute-cpus-across-numa and CPUs given in whole cores, the loop that hands "
+    "out the remainder makes no progress when the chosen NUMA nodes have enough free CPUs in sum "
+    "but none has a whole group left; the pod's admission never ends and holds the manager's "
+    "lock.",
+    plan="The pod is refused with UnexpectedAdmissionError and a message that names this fault.",
+    agent="NUMA nodes that cannot give a whole group are passed over.",
+)
+
+CPUS_NOT_FREE: Final = KubeletFault(
+    slug="cpus-not-free",
+    title="CPUs handed out that were not free",
+    upstream="A core or socket counts as free when its number of free CPUs equals the machine's "
+    "average (CPUs divided by cores, rounded down). On machines with uneven cores or sockets "
+    "(hybrid CPUs, offline threads) partly used ones pass that test, and all their CPUs are "
+    "taken.",
+    plan="The pod is refused with UnexpectedAdmissionError and a message that names the CPUs.",
+    agent="A core or socket is free when all of its own CPUs are free.",
+)
+
+COMBINATION_OVERWRITTEN: Final = KubeletFault(
+    slug="combination-overwritten",
+    title="The best NUMA combination replaced by a later one",
+    upstream="The distribution remembers its best combination of NUMA nodes in a buffer that later "
+    "combinations overwrite; possible with 5 or more NUMA nodes. The placement is valid but is "
+    "not the balanced one.",
+    plan="The kubelet's real placement is shown, with a note.",
+    agent="The best combination is kept.",
+)
+
+FAULTS: Final = (DISTRIBUTION_HANGS, CPUS_NOT_FREE, COMBINATION_OVERWRITTEN)
+
+
+class UpstreamFaultError(Exception):
+    """The kubelet has no valid answer to this request.
+
+    ``fault`` says which fault it is; the message is for people.
+    """
+
+    def __init__(self, fault: KubeletFault, message: str) -> None:
+        super().__init__(message)
+        self.fault = fault
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationRules:
+    """How the allocation behaves at the three places where the kubelet is at fault."""
+
+    average_sizes: bool
+    """Judge cores and sockets by the machine's average size (``CPUS_NOT_FREE``)."""
+    shared_combinations: bool
+    """Let later combinations overwrite the best one (``COMBINATION_OVERWRITTEN``)."""
+    may_hang: bool
+    """Raise ``DISTRIBUTION_HANGS`` where upstream loops for ever; else pass the subset over."""
+
+    def kept_combination(
+        self, combination: Sequence[int], items: Sequence[int], *, stopped: bool
+    ) -> Sequence[int]:
+        """What is left of ``combination`` (of ``items``, in order) once the search has ended.
+
+        ``stopped``: the search ended at the combination after this one, having written it.
+        """
+        if not self.shared_combinations:
+            return combination
+        return _overwritten(combination, items, stopped=stopped)
+
+
+KUBELET: Final = AllocationRules(average_sizes=True, shared_combinations=True, may_hang=True)
+SOUND: Final = AllocationRules(average_sizes=False, shared_combinations=False, may_hang=False)
+
+
+def _overwritten(
+    combination: Sequence[int], items: Sequence[int], *, stopped: bool
+) -> Sequence[int]:
+    """Replay what appending to a shared Go slice does to an earlier combination.
+
+    A slice's buffer grows to 1, 2, 4, 8, 16 ... elements.  A combination of size k therefore
+    shares its buffer with every other that has the same first ``own`` elements, where ``own`` is
+    the length at which that buffer was made (1, 2, 3, 5, 9, 17 ...), and its tail is that of the
+    last of those that was visited.
+    """
+    size = len(combination)
+    own = 1
+    capacity = 1
+    while capacity < size:
+        own = capacity + 1
+        capacity *= 2
+    tail = size - own
+    if tail <= 0:
+        return combination
+    head = list(combination[:own])
+    if not stopped:
+        return head + list(items[len(items) - tail :])
+    following = _next_combination(combination, items)
+    if following is None or list(following[:own]) != head:
+        return combination
+    return following
+
+
+def _next_combination(combination: Sequence[int], items: Sequence[int]) -> list[int] | None:
+    """The combination after this one in the order of nested loops over ``items``."""
+    where = [items.index(item) for item in combination]
+    size, count = len(where), len(items)
+    for position in reversed(range(size)):
+        if where[position] < count - (size - position):
+            start = where[position] + 1
+            where[position:] = range(start, start + size - position)
+            return [items[index] for index in where]
+    return None
