@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import re
+from itertools import pairwise
 from contextlib import suppress
 
 import pytest
@@ -133,10 +135,8 @@ def test_lists_that_people_write(text: str, printed: str) -> None:
     ],
 )
 def test_bad_lists_are_named(text: str, complaint: str) -> None:
-    with pytest.raises(CPUSetError, match="") as caught:
+    with pytest.raises(CPUSetError, match=re.escape(complaint)):
         CPUSet.parse(text)
-    assert complaint in str(caught.value)
-    assert len(str(caught.value)) < 6000
 
 
 @pytest.mark.parametrize(

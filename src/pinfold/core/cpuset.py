@@ -77,7 +77,7 @@ class CPUSet:
             item = raw.strip()
             match = _RANGE.fullmatch(item)
             if match is None:
-                raise CPUSetError(f"{item!r} in {_shorten(text)!r} is no CPU id or range")
+                raise CPUSetError(f"{_shorten(item)!r} in {_shorten(text)!r} is no CPU id or range")
             mask |= _range_mask(item, match)
         return cls.from_mask(mask)
 
@@ -103,7 +103,9 @@ class CPUSet:
                 if word.strip() == "" and len(words) > 1:
                     mask <<= 32
                     continue
-                raise CPUSetError(f"{word!r} in {_shorten(text)!r} is no hexadecimal mask word")
+                raise CPUSetError(
+                    f"{_shorten(word)!r} in {_shorten(text)!r} is no hexadecimal mask word"
+                )
             mask = (mask << 32) | int(match[1], 16)
         if mask.bit_length() > MAX_CPU + 1:
             raise CPUSetError(f"mask {_shorten(text)!r} has CPUs above {MAX_CPU}")
