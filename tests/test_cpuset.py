@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pickle
 import re
-from itertools import pairwise
 from contextlib import suppress
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
