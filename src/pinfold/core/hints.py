@@ -7,6 +7,7 @@ A set of NUMA nodes is an ``int`` bitmask here (bit ``n`` is node ``n``), as in 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Final, NamedTuple, TypeAlias
 
@@ -17,7 +18,7 @@ MAX_NUMA_ID: Final = 63
 
 
 class HintError(ValueError):
-    """A NUMA node id that no mask can hold."""
+    """A NUMA node id that no mask can hold, or distances that do not cover the nodes."""
 
 
 class TopologyHint(NamedTuple):
@@ -77,3 +78,57 @@ def iter_numa_masks(nodes: Iterable[int]) -> Iterator[int]:
 def format_numa_mask(mask: int | None) -> str:
     """The mask for people: ``{0,2}``; ``any`` for no affinity."""
     return "any" if mask is None else "{" + ",".join(map(str, iter_bits(mask))) + "}"
+
+
+@dataclass(frozen=True, slots=True)
+class NUMAInfo:
+    """The NUMA nodes of the machine and how far they are apart (upstream ``NUMAInfo``).
+
+    Attributes:
+        nodes: NUMA node ids, in the machine's order.
+        distances: node id -> row, indexed by node id, in the units of the firmware's table
+            (10 is local); ``None`` where the machine gives none.
+
+    Raises:
+        HintError: a node id that no mask can hold.
+    """
+
+    nodes: tuple[int, ...]
+    distances: Mapping[int, Sequence[int]] | None = None
+    mask: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mask", numa_mask(self.nodes))
+
+    def check_distances(self) -> None:
+        """Make sure that every pair of nodes has a distance.
+
+        Raises:
+            HintError: a row that is missing (the kubelet's message) or too short (the kubelet
+                would stop with an index error at the first comparison).
+        """
+        highest = max(self.nodes, default=0)
+        for node in self.nodes:
+            row = None if self.distances is None else self.distances.get(node)
+            if row is None:
+                raise HintError("error getting NUMA distances from cadvisor")
+            if len(row) <= highest:
+                raise HintError(
+                    f"the distances of NUMA node {node} end at node id {len(row) - 1}, but the "
+                    f"machine has node {highest}; give one distance for each id from 0"
+                )
+
+    def average_distance(self, mask: int) -> float:
+        """Mean distance over all ordered pairs of nodes of ``mask``, a node with itself included.
+
+        In the kubelet's floating point arithmetic; needs :meth:`check_distances`.
+        """
+        nodes = list(iter_bits(mask))
+        if not nodes or self.distances is None:
+            return 0.0
+        total = 0.0
+        for one in nodes:
+            row = self.distances[one]
+            for other in nodes:
+                total += float(row[other])
+        return total / float(len(nodes) ** 2)
