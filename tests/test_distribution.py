@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import combinations
+from math import ceil
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -41,9 +42,9 @@ def deviation(values: Sequence[int]) -> float:
 def plain_shares(counts: Sequence[int], size: int, n: int, group: int) -> list[int] | None:
     """How many CPUs each node gives, by trying everything in the kubelet's order."""
     order = sorted((i for i, c in enumerate(counts) if c), key=lambda i: (counts[i], i))
-    groups = -(-n // group)
-    groups_in_machine = -(len(counts) * size // -group)
-    least = -(groups // -(-(groups_in_machine // -len(counts))))
+    groups = ceil(n / group)
+    groups_in_machine = ceil(len(counts) * size / group)
+    least = ceil(groups / ceil(groups_in_machine / len(counts)))
     for k in range(least, min(groups, len(order)) + 1):
         best: tuple[float, list[int]] | None = None
         for combo in combinations(order, k):
