@@ -1,0 +1,78 @@
+"""Colours and symbols of owners and states, the same in the terminal and in SVG.
+
+The first eight colours are those of Okabe and Ito (distinct with every common kind of colour
+blindness), the rest fill the gaps.  Cells carry both background and text colour, so that they
+read the same on dark and on light terminals.  There are always more owners than colours
+somewhere: therefore every owner has a symbol as well, and colour is never the only mark.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from pinfold.render.node_map import CellState
+
+
+class Paint(NamedTuple):
+    """Background and text as ``RRGGBB``, and the nearest of the 16 basic ANSI backgrounds."""
+
+    background: str
+    text: str
+    basic: int
+
+
+OWNERS: Final = (
+    Paint("56b4e9", "000000", 46),
+    Paint("e69f00", "000000", 43),
+    Paint("009e73", "ffffff", 42),
+    Paint("cc79a7", "000000", 45),
+    Paint("0072b2", "ffffff", 44),
+    Paint("f0e442", "000000", 103),
+    Paint("d55e00", "ffffff", 41),
+    Paint("88ccc0", "000000", 106),
+    Paint("6a4ca0", "ffffff", 105),
+    Paint("a6b53f", "000000", 102),
+    Paint("8f1d4b", "ffffff", 101),
+    Paint("c8a2e8", "000000", 104),
+)
+"""Cycled; the symbol keeps owners of the same colour apart."""
+
+STATES: Final = {
+    CellState.SHARED: Paint("d3d9e0", "3a4450", 47),
+    CellState.RESERVED: Paint("5b6470", "ffffff", 100),
+    CellState.ONLINE: Paint("c3d3e6", "1f3a5a", 47),
+    CellState.ISOLATED: Paint("e8d6a0", "4a3a00", 43),
+    CellState.UNSEEN: Paint("e9c1bb", "5a1a10", 45),
+}
+"""``OFFLINE`` has no block: it is an outline."""
+
+STATE_SYMBOLS: Final = {
+    CellState.SHARED: "·",
+    CellState.RESERVED: "R",
+    CellState.ONLINE: " ",
+    CellState.ISOLATED: "i",
+    CellState.UNSEEN: "?",
+    CellState.OFFLINE: "x",
+}
+
+# Without l, o, x, I, O, R, X: they read as digits or mean something else here.
+_LATIN: Final = "abcdefghjkmnpqrstuvwyzABCDEFGHJKLMNPQSTUVWYZ"
+_GREEK: Final = "αβγδεζηθλμξπσφψωΓΔΘΛΞΠΣΦΨΩ"
+_ASCII_MORE: Final = "%&$@+=!^~"
+
+
+def owner_symbol(index: int, *, ascii_only: bool = False) -> str:
+    """One character for the owner with this index: letters first, cycling when they run out."""
+    symbols = _LATIN + (_ASCII_MORE if ascii_only else _GREEK)
+    return symbols[index % len(symbols)]
+
+
+def owner_paint(index: int) -> Paint:
+    """The colours of the owner with this index."""
+    return OWNERS[index % len(OWNERS)]
+
+
+def state_symbol(state: CellState, *, ascii_only: bool = False) -> str:
+    """One character for a CPU that nobody owns."""
+    symbol = STATE_SYMBOLS.get(state, " ")
+    return "." if ascii_only and symbol == "·" else symbol

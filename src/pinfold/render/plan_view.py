@@ -1,0 +1,120 @@
+"""What a plan says, as presentation wants it: the map, the pods and the sets beside it.
+
+The command line fills these values from a plan, the renderers only read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from pinfold.core.cpuset import CPUSet
+from pinfold.render.node_map import CellState, NodeMap
+
+
+_LISTED: Final = 40
+"""Longer lists of split cores are left out: the map shows them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerRow:
+    """One container and the CPUs it may run on.
+
+    ``owner`` is the key of its :class:`~pinfold.render.node_map.Owner` where it has CPUs for
+    itself, else ``None``; ``kind`` is ``init`` or ``sidecar`` where it is not an ordinary one.
+    """
+
+    name: str
+    cpus: CPUSet
+    exclusive: bool = False
+    owner: str | None = None
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PodRow:
+    """One pod: where its containers went, or why it was refused (the kubelet's words)."""
+
+    namespace: str
+    name: str
+    qos: str
+    admitted: bool
+    containers: tuple[ContainerRow, ...] = ()
+    reason: str | None = None
+    message: str | None = None
+
+    @property
+    def full_name(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanView:
+    """A whole plan.  ``subtitle`` says the policies; ``notes`` are warnings below everything."""
+
+    title: str
+    node_map: NodeMap
+    pods: tuple[PodRow, ...] = ()
+    subtitle: str = ""
+    shared: CPUSet = field(default_factory=CPUSet)
+    reserved: CPUSet = field(default_factory=CPUSet)
+    allocatable: CPUSet = field(default_factory=CPUSet)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def exclusive(self) -> CPUSet:
+        """CPUs that somebody has for itself."""
+        return CPUSet(cell.cpu for cell in self.node_map.cells() if cell.owner is not None)
+
+    @property
+    def rejected(self) -> int:
+        """Pods that were refused."""
+        return sum(not pod.admitted for pod in self.pods)
+
+
+def summary_facts(view: PlanView) -> Iterator[tuple[str, str, str]]:
+    """The lines below the pods: a name, a value, and a remark that may be left out."""
+    exclusive = view.exclusive
+    owners = sum(bool(owner.cpus) for owner in view.node_map.owners.values())
+    yield "Shared pool", _listed(view.shared), _cpus(view.shared)
+    yield "Reserved", _listed(view.reserved), _cpus(view.reserved)
+    yield "Allocatable", _listed(view.allocatable), _cpus(view.allocatable)
+    share = f", {_percent(len(exclusive), len(view.allocatable))} of allocatable"
+    remark = f"{_cpus(exclusive)}{share if view.allocatable else ''}"
+    if owners:
+        remark += f", {owners} container{'s' * (owners != 1)}"
+    yield "Exclusive", _listed(exclusive), remark
+    free, split = len(view.node_map.free_cores()), view.node_map.split_cores()
+    text = f"{free} whole core{'s' * (free != 1)} free"
+    if split:
+        text += f", {len(split)} split between owners"
+        named = str(CPUSet(split))
+        text += f" (core {named})" if len(named) <= _LISTED else ""
+    yield "Cores", text, ""
+
+
+def state_counts(node_map: NodeMap) -> Mapping[CellState, int]:
+    """How many CPUs are in each state that occurs, in the order of the legend."""
+    counts = {state: node_map.count(state) for state in CellState}
+    return {state: number for state, number in counts.items() if number}
+
+
+def headline(view: PlanView) -> str:
+    """``4 admitted, 1 rejected``."""
+    admitted = len(view.pods) - view.rejected
+    text = f"{admitted} admitted"
+    return f"{text}, {view.rejected} rejected" if view.rejected else text
+
+
+def _listed(cpus: CPUSet) -> str:
+    return str(cpus) or "none"
+
+
+def _cpus(cpus: CPUSet) -> str:
+    return f"{len(cpus)} CPU{'s' * (len(cpus) != 1)}"
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.0f} %"

@@ -1,0 +1,229 @@
+"""Writing SVG: escaping, estimated text widths, and the colours of light and dark pages.
+
+Colours are presentation attributes for the light page, so that programs without CSS (slides,
+converters) draw them right; a style sheet recolours the classes where the reader prefers dark.
+Every text goes through :func:`escape`, so the result is well-formed XML whatever a name holds.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Final
+
+from pinfold.core.cpuset import CPUSet
+from pinfold.render.node_map import Cell, CellState, NodeMap, Owner
+from pinfold.render.palette import STATES, owner_paint
+from pinfold.render.terminal import wrap
+
+SANS: Final = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+MONO: Final = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
+
+LIGHT: Final = {
+    "bg": "#ffffff",
+    "ink": "#1c2430",
+    "dim": "#5c6773",
+    "box0": "#f4f6f9",
+    "box1": "#ffffff",
+    "box2": "#f4f6f9",
+    "edge": "#c5cdd6",
+    "core": "#e4e9ef",
+    "bad": "#b42318",
+    "badbg": "#fdecea",
+    "good": "#1a7f4b",
+    "off": "#9aa4af",
+}
+_DARK: Final = {
+    "bg": "#0f141a",
+    "ink": "#e8edf2",
+    "dim": "#a3aeb9",
+    "box0": "#171e26",
+    "box1": "#0f141a",
+    "box2": "#171e26",
+    "edge": "#36404b",
+    "core": "#28313b",
+    "bad": "#ff8a7a",
+    "badbg": "#3a1b18",
+    "good": "#5fd39a",
+    "off": "#6b7682",
+}
+_LOWER: Final = 0.6
+_THIN: Final = " .,:;ijl|!'·"
+_STROKES: Final = ("edge", "off")
+
+_DARK_STATES: Final = {
+    CellState.SHARED: ("#3b4651", "#d4dce4"),
+    CellState.RESERVED: ("#8a94a0", "#0f141a"),
+    CellState.ONLINE: ("#2c4159", "#d5e4f5"),
+}
+
+
+def escape(text: str) -> str:
+    """``text`` as XML character data or attribute value (in double quotes).
+
+    Characters that XML 1.0 cannot hold, and those that turn the direction of text, become the
+    replacement character.
+    """
+    if not (text.isascii() and text.isprintable()):
+        text = "".join(
+            "\N{REPLACEMENT CHARACTER}"
+            if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+            else char
+            for char in text
+        )
+    for char, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;")):
+        text = text.replace(char, entity)
+    return text
+
+
+def text_width(text: str, size: float, *, mono: bool = False, bold: bool = False) -> float:
+    """About the width of ``text`` in pixels: that of wide fonts, so rather too much."""
+    if mono:
+        return size * sum(_ems(char, 0.61) for char in text)
+    ems = sum(0.34 if char in _THIN else _ems(char, _LOWER + 0.1 * char.isupper()) for char in text)
+    return size * ems * (1.1 if bold else 1.0)
+
+
+def _ems(char: str, narrow: float) -> float:
+    return 1.0 if unicodedata.east_asian_width(char) in ("W", "F") else narrow
+
+
+def wrap_text(text: str, size: float, width: float, *, mono: bool = False) -> list[str]:
+    """Break ``text`` to about ``width`` pixels, at spaces, commas, slashes or dashes."""
+    columns = max(int(width / (size * (0.61 if mono else _LOWER))), 4)
+    return wrap(text, columns, after=",/-.")
+
+
+class Canvas:
+    """Elements of one picture, in drawing order; coordinates are pixels."""
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+
+    def rect(
+        self,
+        box: tuple[float, float, float, float],
+        fill: str,
+        *,
+        radius: float = 0,
+        stroke: str = "",
+        dashed: bool = False,
+    ) -> None:
+        """A rectangle ``(x, y, width, height)`` in colours of the theme (``none`` for no fill)."""
+        x, y, width, height = box
+        classes = [f"f-{fill}"] if fill in LIGHT else []
+        line = ""
+        if stroke:
+            classes.append(f"s-{stroke}")
+            line = f' stroke="{LIGHT[stroke]}"' + (' stroke-dasharray="3 2"' if dashed else "")
+        self.parts.append(
+            f'<rect class="{" ".join(classes)}" x="{x:g}" y="{y:g}" width="{width:g}" '
+            f'height="{height:g}" rx="{radius:g}" fill="{LIGHT.get(fill, fill)}"{line}/>'
+        )
+
+    def text(  # noqa: PLR0913 - the attributes of a line of text
+        self,
+        at: tuple[float, float],
+        text: str,
+        size: float,
+        *,
+        color: str = "ink",
+        bold: bool = False,
+        mono: bool = False,
+        anchor: str = "",
+    ) -> None:
+        """A line of text with its baseline at ``(x, y)``."""
+        extra = ' font-weight="600"' if bold else ""
+        extra += f' font-family="{MONO}"' if mono else ""
+        extra += f' text-anchor="{anchor}"' if anchor else ""
+        self.parts.append(
+            f'<text class="f-{color}" x="{at[0]:g}" y="{at[1]:g}" font-size="{size:g}" '
+            f'fill="{LIGHT[color]}"{extra}>{escape(text)}</text>'
+        )
+
+    def cell(
+        self, at: tuple[float, float], size: float, look: tuple[str, str, str], texts: Texts
+    ) -> None:
+        """One thread as a rounded square; ``look`` is class, fill and text colour."""
+        kind, fill, ink = look
+        x, y = at
+        tooltip, top, bottom = texts
+        line = f' stroke="{LIGHT["off"]}" stroke-dasharray="3 2"' if kind == "c-off" else ""
+        inset = 0.5 if line else 0.0
+        ids = size * (0.40 if len(top) < 3 else 0.36 if len(top) == 3 else 0.3)
+        base = y + size * (0.47 if bottom else 0.64)
+        inner = size - 2 * inset
+        shape = f'x="{x + inset:g}" y="{y + inset:g}" width="{inner:g}" height="{inner:g}"'
+        parts = [f'<g class="{kind}"><title>{escape(tooltip)}</title>']
+        parts.append(f'<rect {shape} rx="{size * 0.18:g}" fill="{fill}"{line}/>')
+        for text, height, font, weight in (
+            (top, base, ids, ' font-weight="600"'),
+            (bottom, y + size * 0.85, size * 0.32, ""),
+        ):
+            if text:
+                parts.append(
+                    f'<text x="{x + size / 2:g}" y="{height:g}" font-size="{font:.3g}"{weight} '
+                    f'text-anchor="middle" fill="{ink}">{escape(text)}</text>'
+                )
+        self.parts.append("".join(parts) + "</g>")
+
+    def segment(
+        self, box: tuple[float, float, float, float], look: tuple[str, str, str], tooltip: str
+    ) -> None:
+        """A piece of a bar in the colours of a cell."""
+        x, y, width, height = box
+        kind, fill, _ = look
+        shown = LIGHT["core"] if fill == "none" else fill
+        self.parts.append(
+            f'<g class="{kind}"><title>{escape(tooltip)}</title><rect x="{x:g}" y="{y:g}" '
+            f'width="{width:.4g}" height="{height:g}" rx="2" fill="{shown}"/></g>'
+        )
+
+    def document(self, width: float, height: float, title: str, description: str) -> str:
+        """The whole picture as text, ending in a newline."""
+        head = (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
+            f'viewBox="0 0 {width:g} {height:g}" role="img" '
+            f'aria-labelledby="pinfold-title pinfold-desc" font-family="{SANS}">\n'
+            f'<title id="pinfold-title">{escape(title)}</title>\n'
+            f'<desc id="pinfold-desc">{escape(description)}</desc>\n'
+            f"<style>{_style()}</style>\n"
+            f'<rect class="f-bg" width="{width:g}" height="{height:g}" fill="{LIGHT["bg"]}"/>\n'
+        )
+        return head + "\n".join(self.parts) + "\n</svg>\n"
+
+
+Texts = tuple[str, str, str]
+"""Tooltip, text in the middle (the CPU id), text below it (the symbol or nothing)."""
+
+
+def cell_look(node_map: NodeMap, cell: Cell) -> tuple[str, str, str]:
+    """Class, fill and text colour of a cell."""
+    if cell.muted:
+        return "c-mute", LIGHT["core"], LIGHT["dim"]
+    if cell.state is CellState.OFFLINE:
+        return "c-off", "none", LIGHT["off"]
+    if cell.owner is not None:
+        return owner_look(node_map.owners[cell.owner])
+    paint = STATES[cell.state]
+    return f"c-{cell.state.name.lower()}", f"#{paint.background}", f"#{paint.text}"
+
+
+def owner_look(owner: Owner) -> tuple[str, str, str]:
+    """Class, fill and text colour of an owner's cells."""
+    paint = owner_paint(owner.index)
+    return "c-own", f"#{paint.background}", f"#{paint.text}"
+
+
+def describe_cpus(cpus: CPUSet) -> str:
+    """``4 CPUs (0-3)``, for descriptions."""
+    return f"{len(cpus)} CPU{'s' * (len(cpus) != 1)} ({cpus})" if cpus else "no CPUs"
+
+
+def _style() -> str:
+    rules = [f".f-{name}{{fill:{value}}}" for name, value in _DARK.items()]
+    rules += [f".s-{name}{{stroke:{_DARK[name]}}}" for name in _STROKES]
+    for state, (fill, ink) in _DARK_STATES.items():
+        name = state.name.lower()
+        rules.append(f".c-{name} rect{{fill:{fill}}}.c-{name} text{{fill:{ink}}}")
+    rules.append(f".c-mute rect{{fill:{_DARK['core']}}}.c-mute text{{fill:{_DARK['dim']}}}")
+    return "@media (prefers-color-scheme:dark){" + "".join(rules) + "}"

@@ -1,0 +1,236 @@
+"""A plan as text: map, legend, pods and summary, for terminals of any width and for pipes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from pinfold.render.node_map import Cell, CellState, NodeMap, Owner
+from pinfold.render.palette import owner_paint, owner_symbol, state_symbol
+from pinfold.render.plan_view import (
+    ContainerRow,
+    PlanView,
+    PodRow,
+    headline,
+    state_counts,
+    summary_facts,
+)
+from pinfold.render.terminal import (
+    Line,
+    Span,
+    Style,
+    cell_width,
+    clean,
+    clip,
+    line_width,
+    pad,
+    pad_line,
+    print_lines,
+    wrap,
+)
+from pinfold.render.text_map import cell_paint, map_lines
+
+_NARROW: Final = 64
+"""Below this width a pod's containers stand in lines of their own."""
+
+
+def render_plan(view: PlanView, style: Style) -> str:
+    """The whole plan, ending in a newline."""
+    lines = [*title_lines(view.title, view.subtitle, style), []]
+    lines += [*map_lines(view.node_map, style), []]
+    lines += [*legend_lines(view.node_map, style), []]
+    if view.pods:
+        lines += [*pod_lines(view, style), []]
+    lines += summary_lines(list(summary_facts(view)), style)
+    if view.notes:
+        lines += [[], *note_lines(view.notes, style)]
+    return print_lines(lines, style)
+
+
+def title_lines(title: str, subtitle: str, style: Style) -> Iterator[Line]:
+    """What this is, in one or more lines."""
+    for text in wrap(clean(title), style.width):
+        yield [(text, "bold")]
+    if subtitle:
+        for text in wrap(clean(subtitle), style.width):
+            yield [(text, "dim")]
+
+
+def legend_lines(node_map: NodeMap, style: Style, *, owners: bool = False) -> Iterator[Line]:
+    """What the symbols mean, with the number of CPUs; ``owners`` lists them too."""
+    items: list[Line] = []
+    for state, count in state_counts(node_map).items():
+        if state is CellState.EXCLUSIVE:
+            continue
+        symbol = state_symbol(state, ascii_only=style.ascii_only)
+        paint = cell_paint(node_map, Cell(0, state))
+        items.append([(f" {symbol} ", paint), (f" {state.value} ", ""), (str(count), "dim")])
+    if owners:
+        for owner in node_map.owners.values():
+            label = clip(clean(owner.label), style.width - 5)
+            items.append([swatch(owner, style), (f" {label}", "")])
+    line: Line = []
+    for item in items:
+        if line and line_width(line) + 3 + line_width(item) > style.width:
+            yield line
+            line = []
+        line = [*line, ("   ", ""), *item] if line else item
+    if line:
+        yield line
+
+
+def swatch(owner: Owner, style: Style) -> Span:
+    """An owner's symbol on its colour."""
+    symbol = owner_symbol(owner.index, ascii_only=style.ascii_only)
+    return f" {symbol} ", owner_paint(owner.index)
+
+
+def pod_lines(view: PlanView, style: Style) -> Iterator[Line]:
+    """The pods in admission order: their CPUs, or why they were refused."""
+    head: Line = [("Pods", "bold"), (f"  {headline(view)}", "dim")]
+    yield head
+    if style.width < _NARROW:
+        for pod in view.pods:
+            yield from _narrow_pod(pod, view.node_map, style)
+        return
+    names = [[clean(part) for part in (pod.full_name, pod.qos)] for pod in view.pods]
+    containers = [clean(_container_name(c)) for pod in view.pods for c in pod.containers]
+    qos = max((cell_width(name[1]) for name in names), default=0)
+    room = style.width - 4 - qos - 2 - 2 - 24
+    longest = max((cell_width(name) for name in containers), default=0)
+    container = min(longest, max(room * 2 // 5, 8))
+    pod_width = min(max(cell_width(name[0]) for name in names), max(room - container, 12))
+    columns = (pod_width, container, qos)
+    for pod in view.pods:
+        yield from _wide_pod(pod, view.node_map, style, columns)
+
+
+def _wide_pod(
+    pod: PodRow, node_map: NodeMap, style: Style, columns: tuple[int, int, int]
+) -> Iterator[Line]:
+    pod_width, container_width, qos_width = columns
+    # A long name runs on into the lines of its containers instead of being cut.
+    names = wrap(clean(pod.full_name), pod_width, after="/-.")
+    right: list[Line] = []
+    room = style.width - 2 - pod_width - 2
+    if not pod.admitted:
+        right = _refusal(pod, room)
+    for container in pod.containers if pod.admitted else ():
+        head: Line = [
+            (pad(clean(_container_name(container)), container_width), ""),
+            ("  ", ""),
+            (pad(clean(pod.qos), qos_width), "dim"),
+            ("  ", ""),
+        ]
+        rest = room - line_width(head)
+        for line in _container_cpus(container, node_map, style, rest):
+            right.append([*head, *line])
+            head = [(" " * line_width(head), "")]
+    if not right:
+        right = [[("no containers", "dim")]]
+    for at in range(max(len(names), len(right))):
+        name = pad(names[at] if at < len(names) else "", pod_width)
+        mark = _mark(pod) if at == 0 else (" ", "")
+        tail = right[at] if at < len(right) else []
+        yield [mark, (" ", ""), (name, "" if pod.admitted else "bad"), ("  ", ""), *tail]
+
+
+def _narrow_pod(pod: PodRow, node_map: NodeMap, style: Style) -> Iterator[Line]:
+    room = style.width - 2
+    for at, text in enumerate(wrap(clean(pod.full_name), room, after="/-.")):
+        mark = _mark(pod) if at == 0 else (" ", "")
+        yield [mark, (" ", ""), (text, "bold" if pod.admitted else "bad")]
+    if not pod.admitted:
+        for line in _refusal(pod, room):
+            yield [("  ", ""), *line]
+        return
+    for container in pod.containers:
+        name = clip(clean(_container_name(container)), room)
+        yield [("  ", ""), (name, ""), (f"  {clean(pod.qos)}", "dim")]
+        for line in _container_cpus(container, node_map, style, room - 2):
+            yield [("    ", ""), *line]
+
+
+def _mark(pod: PodRow) -> Span:
+    return ("✓", "good") if pod.admitted else ("✗", "bad")
+
+
+def _refusal(pod: PodRow, room: int) -> list[Line]:
+    lines: list[Line] = [[(text, "bad")] for text in wrap(clean(pod.reason or "Rejected"), room)]
+    message = wrap(clean(pod.message), room, after="/") if pod.message else []
+    return [*lines, *([(text, "")] for text in message)]
+
+
+def _container_name(container: ContainerRow) -> str:
+    return f"{container.name} ({container.kind})" if container.kind else container.name
+
+
+def _container_cpus(
+    container: ContainerRow, node_map: NodeMap, style: Style, room: int
+) -> Iterator[Line]:
+    owner = node_map.owners.get(container.owner or "")
+    if owner is None:
+        symbol = state_symbol(CellState.SHARED, ascii_only=style.ascii_only)
+        yield [
+            (f" {symbol} ", cell_paint(node_map, Cell(0, CellState.SHARED))),
+            (" shared pool", "dim"),
+        ]
+        return
+    count = len(container.cpus)
+    remark = f"{count} CPU{'s' * (count != 1)}"
+    texts = wrap(str(container.cpus), room - 4, after=",")
+    for at, text in enumerate(texts):
+        mark: Span = swatch(owner, style) if at == 0 else ("   ", "")
+        line: Line = [mark, (f" {text}", "")]
+        if at == len(texts) - 1 and line_width(line) + 2 + len(remark) <= room:
+            line.append((f"  {remark}", "dim"))
+        yield line
+
+
+def summary_lines(facts: Sequence[tuple[str, str, str]], style: Style) -> Iterator[Line]:
+    """Facts as ``name  value  remark``, values wrapped under themselves."""
+    names = max(cell_width(name) for name, _, _ in facts)
+    for name, value, remark in facts:
+        room = style.width - names - 2
+        texts = wrap(clean(value), room, after=",")
+        for at, text in enumerate(texts):
+            line: Line = [(pad(name if at == 0 else "", names), "key"), ("  ", ""), (text, "")]
+            if remark and at == len(texts) - 1:
+                if line_width(line) + 2 + cell_width(remark) <= style.width:
+                    line.append((f"  {remark}", "dim"))
+                else:
+                    yield line
+                    for more in wrap(clean(remark), room):
+                        yield [(" " * (names + 2), ""), (more, "dim")]
+                    continue
+            yield line
+
+
+def note_lines(notes: Iterable[str], style: Style) -> Iterator[Line]:
+    """Warnings, each marked and wrapped."""
+    for note in notes:
+        for at, text in enumerate(wrap(clean(note), style.width - 2)):
+            yield [("• " if at == 0 else "  ", "warn"), (text, "")]
+
+
+def table_lines(
+    head: Sequence[str], rows: Sequence[Sequence[str]], style: Style, *, right: str = ""
+) -> Iterator[Line]:
+    """A plain table; the last column wraps.  ``right`` has an ``r`` for right-aligned columns."""
+    columns = list(zip(head, *rows, strict=True))
+    widths = [max(cell_width(clean(text)) for text in column) for column in columns]
+    room = max(style.width - sum(widths[:-1]) - 2 * (len(widths) - 1), 8)
+    aligned = right.ljust(len(widths))
+    for number, row in enumerate([head, *rows]):
+        last = wrap(clean(row[-1]), room, after=",")
+        for at, tail in enumerate(last):
+            line: Line = []
+            for text, width, side in zip(row[:-1], widths, aligned, strict=False):
+                shown = clean(text) if at == 0 else ""
+                gap = " " * (width - cell_width(shown))
+                line.append((f"{gap}{shown}  " if side == "r" else f"{shown}{gap}  ", ""))
+            tail_gap = (
+                " " * (min(widths[-1], room) - cell_width(tail)) if aligned[-1] == "r" else ""
+            )
+            line.append((tail_gap + tail, ""))
+            yield [(text, "dim") for text, _ in line] if number == 0 else pad_line(line, 0)

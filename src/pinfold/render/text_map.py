@@ -1,0 +1,297 @@
+"""A node map as lines of a terminal.
+
+Boxes are frames, laid side by side as the width allows; a core is a column of its threads, one
+above the other, so that a core whose threads have different owners is seen at once.  Three sizes
+of cells are tried, and the roomiest taken that keeps the map short: CPU id and symbol with
+padding, the same without, and one character for each thread with the CPUs of the row in front.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from pinfold.core.cpuset import mask_ranges
+from pinfold.render.node_map import Box, Cell, CellState, Core, NodeMap
+from pinfold.render.palette import STATES, Paint, owner_paint, owner_symbol, state_symbol
+from pinfold.render.terminal import Line, Style, cell_width, clip, pad_line, wrap
+
+_ROOMY_LINES: Final = 24
+_MAP_LINES: Final = 44
+_FRAME: Final = 4  # columns that a frame takes: "│ " and " │"
+_GROUP: Final = 8  # dense cells between two gaps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Mode:
+    """One way to draw: ``ids`` or dense, ``padding`` columns about a cell, frames or indents."""
+
+    ids: bool
+    padding: int
+    framed: bool
+
+
+def map_lines(node_map: NodeMap, style: Style, *, max_lines: int = _MAP_LINES) -> list[Line]:
+    """Draw the map in at most ``style.width`` columns.
+
+    Args:
+        node_map: what to draw.
+        style: width and whether ASCII must do; colours are put on when the lines are printed.
+        max_lines: cells shrink before the map gets longer than this.
+    """
+    framed = style.width >= 40
+    modes = [
+        _Mode(ids=True, padding=1, framed=framed),
+        _Mode(ids=True, padding=0, framed=framed),
+        _Mode(ids=False, padding=0, framed=framed),
+        _Mode(ids=False, padding=0, framed=False),
+    ]
+    limits = [min(_ROOMY_LINES, max_lines), max_lines, max_lines]
+    drawings = [_Drawing(node_map, style, mode) for mode in modes]
+    for drawing, limit in zip(drawings, limits, strict=False):
+        if drawing.fits() and drawing.height() <= limit:
+            break
+    else:
+        drawing = drawings[-1]
+    lines = drawing.lines()
+    for text in (*node_map.memory_only, *node_map.notes):
+        lines += [[(part, "dim")] for part in wrap(text, style.width)]
+    return lines
+
+
+class _Drawing:
+    """A map in one mode; measures are kept, because boxes are tried at several widths."""
+
+    def __init__(self, node_map: NodeMap, style: Style, mode: _Mode) -> None:
+        self.map, self.style, self.mode = node_map, style, mode
+        cells = list(node_map.cells())
+        self.digits = max((len(str(cell.cpu)) for cell in cells), default=1)
+        self.symbols = any(self.symbol(cell) != " " for cell in cells)
+        self.one_thread = all(len(core.cells) == 1 for core in node_map.root.all_cores())
+        self.cell = self.digits + self.symbols + 2 * mode.padding if mode.ids else 1
+        self.overhead = _FRAME if mode.framed else 1
+        self.measured: dict[tuple[int, int], tuple[int, int, int]] = {}
+
+    def fits(self) -> bool:
+        """Whether nothing is wider than the terminal."""
+        return self._measure(self.map.root, self.style.width)[0] <= self.style.width
+
+    def height(self) -> int:
+        """Lines of the drawing."""
+        return self._measure(self.map.root, self.style.width)[1]
+
+    def lines(self) -> list[Line]:
+        """The drawing."""
+        return self._inside(self.map.root, self.style.width)
+
+    # Measuring: (columns, lines, children side by side) of what is inside a box.
+
+    def _measure(self, box: Box, width: int) -> tuple[int, int, int]:
+        key = (id(box), width)
+        found = self.measured.get(key)
+        if found is None:
+            if box.children:
+                found = self._measure_children(box, width)
+            else:
+                found = self._measure_cores(box, width)
+            self.measured[key] = found
+        return found
+
+    def _measure_box(self, box: Box, width: int) -> tuple[int, int]:
+        inner, height, _ = self._measure(box, width - self.overhead)
+        title = min(cell_width(_title(box)), width - self.overhead - 2)
+        return max(inner, title) + self.overhead, height + (2 if self.mode.framed else 1)
+
+    def _measure_children(self, box: Box, width: int) -> tuple[int, int, int]:
+        best: tuple[int, int, int] | None = None
+        children = box.children
+        for across in range(1, min(len(children), 16) + 1):
+            each = (width - (across - 1)) // across
+            sizes = [self._measure_box(child, each) for child in children]
+            columns = max(size[0] for size in sizes)
+            if across > 1 and (
+                columns > each
+                or any(_title_width(child) + self.overhead > each for child in children)
+            ):
+                continue
+            rows = [sizes[at : at + across] for at in range(0, len(sizes), across)]
+            height = sum(max(size[1] for size in row) for row in rows)
+            found = (columns * across + across - 1, height, across)
+            if best is None or (found[1], found[0]) < (best[1], best[0]):
+                best = found
+        return best or (0, 0, 1)
+
+    def _measure_cores(self, box: Box, width: int) -> tuple[int, int, int]:
+        if not box.cores:
+            return 0, 0, 1
+        per_row = self._per_row(box, width)
+        threads = max(len(core.cells) for core in box.cores)
+        rows = -(-len(box.cores) // per_row)
+        blank = 0 if self.one_thread else rows - 1
+        return self._row_width(box, per_row), rows * threads + blank, 1
+
+    def _row_width(self, box: Box, per_row: int) -> int:
+        if self.mode.ids:
+            return per_row * (self.cell + 1) - 1
+        return self._label_width(box) + 1 + per_row + (per_row - 1) // _GROUP
+
+    def _per_row(self, box: Box, width: int) -> int:
+        """Cores in a row: all, or an even share of them, whole groups if possible."""
+        count = len(box.cores)
+        most = count
+        while most > 1 and self._row_width(box, most) > width:
+            most -= 1
+        return cores_per_row(count, most)
+
+    def _label_width(self, box: Box) -> int:
+        highest = max(len(str(cell.cpu)) for core in box.cores for cell in core.cells)
+        return 2 * highest + 1
+
+    # Drawing: lines of exactly ``width`` columns.
+
+    def _inside(self, box: Box, width: int) -> list[Line]:
+        if not box.children:
+            return [pad_line(line, width) for line in self._core_lines(box, width)]
+        across = self._measure(box, width)[2]
+        each = (width - (across - 1)) // across
+        if across > 1 or not self.mode.framed:
+            each = min(each, max(self._measure_box(child, each)[0] for child in box.children))
+        elif box is self.map.root:
+            each = max(self._measure_box(child, each)[0] for child in box.children)
+        lines: list[Line] = []
+        for at in range(0, len(box.children), across):
+            row = box.children[at : at + across]
+            height = max(self._measure_box(child, each)[1] for child in row)
+            blocks = [self._box(child, each, height) for child in row]
+            for parts in zip(*blocks, strict=True):
+                line: Line = []
+                for part in parts:
+                    line += [*part, (" ", "")]
+                lines.append(pad_line(line[:-1], width))
+        return lines
+
+    def _box(self, box: Box, width: int, height: int) -> list[Line]:
+        inner = width - self.overhead
+        body = self._inside(box, inner)
+        title = _title(box, inner - 2 if self.mode.framed else width)
+        if not self.mode.framed:
+            lines = [pad_line([(title, "bold")], width)]
+            lines += [[(" ", ""), *line] for line in body]
+            return lines + [[(" " * width, "")]] * (height - len(lines))
+        body += [[(" " * inner, "")]] * (height - 2 - len(body))
+        rule = "─" * (width - 3 - (cell_width(title) + 2 if title else 0))
+        named: Line = [(f" {title} ", "bold")] if title else []
+        top: Line = [("╭─", "frame"), *named, (f"{rule}╮", "frame")]
+        side: Line = [("│", "frame"), (" ", "")]
+        lines = [[*side, *line, (" ", ""), ("│", "frame")] for line in body]
+        return [top, *lines, [(f"╰{'─' * (width - 2)}╯", "frame")]]
+
+    def _core_lines(self, box: Box, width: int) -> Iterator[Line]:
+        per_row = self._per_row(box, width) if box.cores else 1
+        label = self._label_width(box) if box.cores else 0
+        threads = max((len(core.cells) for core in box.cores), default=0)
+        for at in range(0, len(box.cores), per_row):
+            cores = box.cores[at : at + per_row]
+            if at and not self.one_thread:
+                yield []
+            for thread in range(threads):
+                if self.mode.ids:
+                    yield self._id_row(cores, thread)
+                else:
+                    yield self._dense_row(cores, thread, label, width)
+
+    def _id_row(self, cores: tuple[Core, ...], thread: int) -> Line:
+        line: Line = []
+        space = " " * self.mode.padding
+        for core in cores:
+            if thread < len(core.cells):
+                cell = core.cells[thread]
+                symbol = self.symbol(cell) if self.symbols else ""
+                text = f"{space}{cell.cpu:>{self.digits}}{symbol}{space}"
+                line += [(text, self.paint(cell)), (" ", "")]
+            else:
+                line.append((" " * (self.cell + 1), ""))
+        return line[:-1]
+
+    def _dense_row(self, cores: tuple[Core, ...], thread: int, label: int, width: int) -> Line:
+        mask = 0
+        for core in cores:
+            if thread < len(core.cells):
+                mask |= 1 << core.cells[thread].cpu
+        line: Line = []
+        if label + 2 <= width:
+            line = [(f"{clip(short_range(mask), label):>{label}} ", "dim")]
+        for at, core in enumerate(cores):
+            if at and at % _GROUP == 0:
+                line.append((" ", ""))
+            if thread < len(core.cells):
+                cell = core.cells[thread]
+                symbol = self.symbol(cell)
+                line.append(("o" if symbol == " " else symbol, self.paint(cell)))
+            else:
+                line.append((" ", ""))
+        return line
+
+    def symbol(self, cell: Cell) -> str:
+        """The one character that says whose the cell is."""
+        return cell_symbol(self.map, cell, ascii_only=self.style.ascii_only)
+
+    def paint(self, cell: Cell) -> str | Paint:
+        """The cell's style."""
+        return cell_paint(self.map, cell)
+
+
+def cell_symbol(node_map: NodeMap, cell: Cell, *, ascii_only: bool = False) -> str:
+    """The one character that says whose a cell is, for terminals without colour."""
+    if cell.owner is not None:
+        return owner_symbol(node_map.owners[cell.owner].index, ascii_only=ascii_only)
+    return state_symbol(cell.state, ascii_only=ascii_only)
+
+
+def cell_paint(node_map: NodeMap, cell: Cell) -> str | Paint:
+    """The colours of a cell; offline and muted ones have none."""
+    if cell.muted or cell.state is CellState.OFFLINE:
+        return "dim"
+    if cell.owner is not None:
+        return owner_paint(node_map.owners[cell.owner].index)
+    return STATES[cell.state]
+
+
+def short_range(mask: int) -> str:
+    """The CPUs of a row in few columns: ``0-31``, ``0-62:2``, or first and last of odd ones."""
+    ranges = list(mask_ranges(mask))
+    if not ranges:
+        return ""
+    low, high = ranges[0][0], ranges[-1][1]
+    if len(ranges) == 1:
+        return str(low) if low == high else f"{low}-{high}"
+    return f"{low}…{high}"
+
+
+def _title(box: Box, width: int | None = None) -> str:
+    if box.offline:
+        return "Offline"
+    full = " · ".join(label.text() for label in box.labels)
+    if width is None or cell_width(full) <= width:
+        return full
+    return clip(" · ".join(label.text(short=True) for label in box.labels), max(width, 1))
+
+
+def _title_width(box: Box) -> int:
+    return cell_width(" · ".join(label.text(short=True) for label in box.labels))
+
+
+def cores_per_row(count: int, most: int) -> int:
+    """How to break ``count`` cores into rows of at most ``most``: evenly, or at a round number."""
+    share = -(-count // -(-count // most))
+    if count % share == 0:
+        return share
+    for even in range(most, max(most // 2, 1), -1):
+        if count % even == 0:
+            return even
+    for step in (8, 4, 2):
+        even = -(-share // step) * step
+        if even <= most:
+            return even
+    return share
