@@ -1,0 +1,266 @@
+"""The ledger: which container owns which CPUs, and what is left for everybody else.
+
+A :class:`Ledger` is an immutable value; every change gives a new one and checks the invariants.
+It is the kubelet's CPU manager state (``defaultCpuSet`` and ``entries`` of a
+``cpu_manager_state`` file) as sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Final
+
+from pinfold.core.cpuset import CPUSet
+
+Containers = Mapping[str, CPUSet]
+"""Container name -> its exclusive CPUs."""
+
+NO_ASSIGNMENTS: Final[Mapping[str, Containers]] = MappingProxyType({})
+_EMPTY: Final[Containers] = MappingProxyType({})
+_UNKNOWN: Final = -1
+
+
+class InvariantError(ValueError):
+    """A change that would leave CPUs with two owners, or outside what may be given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a ledger may give away.
+
+    ``machine`` is every CPU that the kubelet sees; ``reserved`` is never assigned exclusively,
+    and with ``strict_cpu_reservation`` not shared either.
+    """
+
+    machine: CPUSet
+    reserved: CPUSet = CPUSet()  # noqa: RUF009 - immutable
+    strict_cpu_reservation: bool = False
+
+    @property
+    def pool(self) -> CPUSet:
+        """The shared pool of a machine on which nothing is assigned."""
+        return self.machine - self.reserved if self.strict_cpu_reservation else self.machine
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """Give ``cpus`` to one container, in place of what it has."""
+
+    pod_uid: str
+    container: str
+    cpus: CPUSet
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Take back the CPUs of one container, or of the whole pod."""
+
+    pod_uid: str
+    container: str | None = None
+
+
+Change = Assign | Release
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Exclusive CPUs by pod uid and container name, and the shared pool (``default``).
+
+    A ledger that comes from a file may break the invariants; :meth:`violations` names what is
+    wrong, :meth:`bound` refuses it.  The methods that change it raise :class:`InvariantError`
+    when a container would get no CPU, a CPU of another pod, one outside of ``bounds.machine``,
+    or a reserved one.  Containers of one pod may share CPUs: the kubelet gives those of an init
+    container to the pod's other containers once more.
+    """
+
+    policy_name: str
+    default: CPUSet
+    assignments: Mapping[str, Containers] = field(default_factory=lambda: NO_ASSIGNMENTS)
+    bounds: Bounds | None = None
+    _exclusive: int = field(default=_UNKNOWN, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self._exclusive == _UNKNOWN:
+            object.__setattr__(self, "_exclusive", _union(self.assignments.values()))
+
+    @classmethod
+    def fresh(cls, policy_name: str, bounds: Bounds) -> Ledger:
+        """The ledger of a machine on which nothing is assigned."""
+        return cls(policy_name, bounds.pool, NO_ASSIGNMENTS, bounds)
+
+    @property
+    def exclusive(self) -> CPUSet:
+        """Every CPU that some container owns."""
+        return CPUSet.from_mask(self._exclusive)
+
+    @property
+    def known(self) -> CPUSet:
+        """Every CPU that the ledger speaks of: exclusive ones and the shared pool."""
+        return self.default | self.exclusive
+
+    def cpus_of(self, pod_uid: str, container: str) -> CPUSet | None:
+        """The container's exclusive CPUs, ``None`` when it runs on the shared pool."""
+        return self.assignments.get(pod_uid, _EMPTY).get(container)
+
+    def cpus_of_pod(self, pod_uid: str) -> CPUSet:
+        """The exclusive CPUs of all containers of a pod."""
+        return CPUSet.from_mask(_pod_mask(self.assignments.get(pod_uid, _EMPTY)))
+
+    def with_assignment(self, pod_uid: str, container: str, cpus: CPUSet) -> Ledger:
+        """Give ``cpus`` to a container, out of the shared pool or out of its own pod's CPUs.
+
+        Raises:
+            InvariantError: see the class.
+        """
+        containers = dict(self.assignments.get(pod_uid, _EMPTY))
+        containers[container] = cpus
+        return self._with_pod(pod_uid, containers, f"container {container!r}", cpus)
+
+    def with_pod(self, pod_uid: str, containers: Containers) -> Ledger:
+        """Give a pod's containers their CPUs all at once, in place of what the pod has.
+
+        Raises:
+            InvariantError: see the class.
+        """
+        empty = next((name for name, cpus in containers.items() if not cpus), None)
+        if empty is not None:
+            raise InvariantError(f"pod {pod_uid!r}, container {empty!r}: no CPU to assign")
+        if not containers:
+            return self.without(pod_uid)
+        cpus = CPUSet.from_mask(_pod_mask(containers))
+        return self._with_pod(pod_uid, dict(containers), "its containers", cpus)
+
+    def without(self, pod_uid: str, container: str | None = None) -> Ledger:
+        """Give the CPUs of a container, or of a whole pod, back to the shared pool.
+
+        What another container of the pod uses too stays with that one.  Unknown names change
+        nothing.
+        """
+        old = self.assignments.get(pod_uid)
+        if old is None or (container is not None and container not in old):
+            return self
+        left = {name: cpus for name, cpus in old.items() if container not in (None, name)}
+        outer = dict(self.assignments)
+        if left:
+            outer[pod_uid] = MappingProxyType(left)
+        else:
+            del outer[pod_uid]
+        released = _pod_mask(old) & ~_pod_mask(left)
+        return replace(
+            self,
+            default=CPUSet.from_mask(self.default.mask | released),
+            assignments=MappingProxyType(outer),
+            _exclusive=self._exclusive & ~released,
+        )
+
+    def apply(self, changes: Iterable[Change]) -> Ledger:
+        """Make all ``changes``, or none: releases and assignments in the order given.
+
+        Raises:
+            InvariantError: see the class.
+        """
+        ledger = self
+        for change in changes:
+            if isinstance(change, Assign):
+                ledger = ledger.with_assignment(change.pod_uid, change.container, change.cpus)
+            else:
+                ledger = ledger.without(change.pod_uid, change.container)
+        return ledger
+
+    def bound(self, bounds: Bounds) -> Ledger:
+        """This ledger on a machine.
+
+        Raises:
+            InvariantError: it does not fit the machine, or breaks an invariant by itself.
+        """
+        ledger = replace(self, bounds=bounds)
+        for violation in ledger.violations():
+            raise InvariantError(violation)
+        return ledger
+
+    def violations(self) -> list[str]:
+        """Every broken invariant, as a sentence; empty when the ledger is sound."""
+        found = [
+            f"pod {uid!r}, container {name!r}: the assigned set is empty"
+            for uid, containers in self.assignments.items()
+            for name, cpus in containers.items()
+            if not cpus
+        ]
+        owner: dict[int, str] = {}
+        for uid, containers in self.assignments.items():
+            mask = _pod_mask(containers)
+            found += [
+                f"CPUs {CPUSet.from_mask(mask & other)} belong to pods {other_uid!r} and {uid!r}"
+                for other, other_uid in owner.items()
+                if mask & other
+            ]
+            if mask:
+                owner[mask] = uid
+        shared = self.default & self.exclusive
+        if shared:
+            found.append(f"CPUs {shared} are assigned and in the shared pool too")
+        return found + self._out_of_bounds()
+
+    def _out_of_bounds(self) -> list[str]:
+        if self.bounds is None:
+            return []
+        found = []
+        missing = self.known - self.bounds.machine
+        if missing:
+            found.append(f"CPUs {missing} are not in the machine ({self.bounds.machine})")
+        reserved = self.exclusive & self.bounds.reserved
+        if reserved:
+            found.append(f"reserved CPUs {reserved} are assigned")
+        pool = self.bounds.pool - self.exclusive
+        if self.default & self.bounds.machine != pool:
+            found.append(f"the shared pool is {self.default}, and should be {pool}")
+        return found
+
+    def _with_pod(
+        self, pod_uid: str, containers: dict[str, CPUSet], who: str, cpus: CPUSet
+    ) -> Ledger:
+        old_mask = _pod_mask(self.assignments.get(pod_uid, _EMPTY))
+        others = self._exclusive & ~old_mask
+        self._check(f"pod {pod_uid!r}, {who}", cpus, others, old_mask)
+        new_mask = _pod_mask(containers)
+        outer = dict(self.assignments)
+        outer[pod_uid] = MappingProxyType(containers)
+        return replace(
+            self,
+            default=CPUSet.from_mask((self.default.mask | old_mask) & ~new_mask),
+            assignments=MappingProxyType(outer),
+            _exclusive=others | new_mask,
+        )
+
+    def _check(self, who: str, cpus: CPUSet, others: int, own: int) -> None:
+        if not cpus:
+            raise InvariantError(f"{who}: no CPU to assign")
+        if cpus.mask & others:
+            taken = CPUSet.from_mask(cpus.mask & others)
+            raise InvariantError(f"{who}: CPUs {taken} belong to another pod")
+        if self.bounds is not None:
+            if cpus.mask & self.bounds.reserved.mask:
+                reserved = cpus & self.bounds.reserved
+                raise InvariantError(f"{who}: CPUs {reserved} are reserved")
+            if cpus.mask & ~self.bounds.machine.mask:
+                missing = cpus - self.bounds.machine
+                raise InvariantError(f"{who}: CPUs {missing} are not in the machine")
+        if cpus.mask & ~(self.default.mask | own):
+            missing = CPUSet.from_mask(cpus.mask & ~(self.default.mask | own))
+            raise InvariantError(f"{who}: CPUs {missing} are not in the shared pool")
+
+
+def _pod_mask(containers: Containers) -> int:
+    mask = 0
+    for cpus in containers.values():
+        mask |= cpus.mask
+    return mask
+
+
+def _union(pods: Iterable[Containers]) -> int:
+    mask = 0
+    for containers in pods:
+        mask |= _pod_mask(containers)
+    return mask

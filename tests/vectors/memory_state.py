@@ -1,0 +1,107 @@
+"""Replays ``memorymanager.jsonl.gz``, kinds ``state_file`` and ``restart``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pinfold.core.topology import CPUTopology
+from pinfold.state.cpu_manager_state import CheckpointError
+from pinfold.state.memory_manager_state import MemoryManagerCheckpoint, restore_memory
+from pinfold.state.memory_startup import MemoryStartError, NodeMemory, start_memory_policy
+from tests.vectors import Case, Outcome
+
+
+def claims(case: Case) -> bool:
+    """Tell the two kinds by their fields."""
+    if case.get("kind") == "state_file":
+        return "file" in case and "checksum" in case
+    return case.get("kind") == "restart" and "machine" in case and "phase" in case
+
+
+def replay(case: Case, topologies: Mapping[str, CPUTopology]) -> Outcome:
+    """Write the file again, or start a memory manager on it."""
+    del topologies
+    return _state_file(case) if case["kind"] == "state_file" else _restart(case)
+
+
+def _state_file(case: Case) -> Outcome:
+    file = case["file"].encode()
+    checkpoint = MemoryManagerCheckpoint.parse(file)
+    checkpoint.verify()
+    written = checkpoint.sealed()
+    hash_input = case.get("hash_input", written.hash_input())
+    passed = (
+        written.encode() == file
+        and written.checksum == case["checksum"]
+        and written.hash_input() == hash_input
+    )
+    return Outcome(passed, "" if passed else f"{written.encode()!r} != {file!r}")
+
+
+def _restart(case: Case) -> Outcome:
+    nodes = {
+        node["id"]: NodeMemory(
+            node["memory"],
+            {pool["page_size_kb"]: pool["num_pages"] for pool in node["hugepages"]},
+            node["reserved"],
+        )
+        for node in case["machine"]["nodes"]
+    }
+    phase, error, state = "ok", "", None
+    try:
+        checkpoint = restore_memory(
+            case["file"].encode(), case["policy"], path="DIR/memory_manager_state"
+        )
+        state = _state(start_memory_policy(checkpoint, nodes))
+    except CheckpointError as failure:
+        phase, error = "restore", str(failure)
+    except MemoryStartError as failure:
+        # The recording has pX and cX where the reference names one of several at random.
+        error = re.sub(r"pod: [^,]*, container: [^)]*", "pod: pX, container: cX", str(failure))
+        phase = "validate"
+    got = {"phase": phase, "error": error, "state": state}
+    want = {"phase": case["phase"], "error": case["error"], "state": case["state"]}
+    return Outcome(got == want, "" if got == want else f"{got} != {want}")
+
+
+def _state(checkpoint: MemoryManagerCheckpoint) -> dict[str, Any]:
+    return {
+        "assignments": {
+            uid: {
+                name: sorted(
+                    (
+                        {
+                            "numaAffinity": list(b.numa_affinity or ()),
+                            "type": b.type,
+                            "size": b.size,
+                        }
+                        for b in blocks or ()
+                    ),
+                    key=lambda block: str(block["type"]),
+                )
+                for name, blocks in (containers or {}).items()
+            }
+            for uid, containers in (checkpoint.entries or {}).items()
+        },
+        "machine": {
+            str(node_id): {
+                "numberOfAssignments": node.number_of_assignments,
+                "memoryMap": {
+                    name: {
+                        "total": table.total,
+                        "systemReserved": table.system_reserved,
+                        "allocatable": table.allocatable,
+                        "reserved": table.reserved,
+                        "free": table.free,
+                    }
+                    for name, table in (node.memory_map or {}).items()
+                    if table is not None
+                },
+                "cells": list(node.cells or ()),
+            }
+            for node_id, node in (checkpoint.machine_state or {}).items()
+            if node is not None
+        },
+    }
