@@ -63,8 +63,22 @@ class _IndexedFamily:
             at_least[count] |= at_least[count + 1]
         return cls(masks, having, tuple(at_least))
 
-    def having_node(self, node: int) -> int:
-        return self.having[node] if node < len(self.having) else 0
+    def with_node(self, masks: int, node: int) -> int:
+        """Those of ``masks`` that have ``node``."""
+        return masks & self.having[node] if node < len(self.having) else 0
+
+    def lacking(self, masks: int, nodes: Iterable[int]) -> int:
+        """Those of ``masks`` that have none of ``nodes``."""
+        for node in nodes:
+            if not masks:
+                break
+            if node < len(self.having):
+                masks &= ~self.having[node]
+        return masks
+
+    def any_of(self, masks: int) -> int:
+        """One mask out of ``masks``, of which there is at least one."""
+        return self.masks[masks.bit_length() - 1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,68 +90,93 @@ class _Search:
         """Yield the masks of ``size`` nodes that arise, ascending."""
         # A mask that contains the result has at least as many nodes.
         alive = [family.at_least[size] for family in self.families]
-        yield from self._visit(0, size, alive, alive, 0)
+        yield from self._visit(0, size, alive, 0, 0)
 
     def _visit(
-        self, depth: int, missing: int, alive: list[int], clean: list[int], chosen: int
+        self, depth: int, missing: int, alive: list[int], chosen: int, met: int
     ) -> Iterator[int]:
         """Extend ``chosen``, which lacks ``missing`` nodes of its size.
 
-        ``alive`` are the masks of each family that contain it, ``clean`` those of them without
-        any of the refused nodes.
+        ``alive`` are the masks of each family that contain it; ``met`` is the intersection of
+        a choice that was good enough for the mask before its last node.
         """
         if not all(alive) or missing > len(self.nodes) - depth:
             return
-        # One family that lacks all refused nodes settles it; only else they must share the work.
-        if not any(clean) and not self._can_refuse(alive, self._decided(depth) & ~chosen):
-            return
+        decided = sum(1 << node for node in self.nodes[:depth])
+        if met & decided != chosen:
+            other = _refuse(self.families, alive, decided ^ chosen)
+            if other is None:
+                return
+            met = other
         if depth == len(self.nodes):
             yield chosen
             return
-        node = self.nodes[depth]
-        having = [family.having_node(node) for family in self.families]
         if missing < len(self.nodes) - depth:
-            lacking = [c & ~h for c, h in zip(clean, having, strict=True)]
-            yield from self._visit(depth + 1, missing, alive, lacking, chosen)
+            yield from self._visit(depth + 1, missing, alive, chosen, met)
         if missing:
-            alive = [a & h for a, h in zip(alive, having, strict=True)]
-            clean = [c & h for c, h in zip(clean, having, strict=True)]
-            yield from self._visit(depth + 1, missing - 1, alive, clean, chosen | 1 << node)
+            node = self.nodes[depth]
+            alive = [
+                family.with_node(masks, node)
+                for masks, family in zip(alive, self.families, strict=True)
+            ]
+            yield from self._visit(depth + 1, missing - 1, alive, chosen | 1 << node, met)
 
-    def _decided(self, depth: int) -> int:
-        return sum(1 << node for node in self.nodes[:depth])
 
-    def _can_refuse(self, alive: list[int], refused: int) -> bool:
-        """Whether some choice of one living mask per family has no refused node in common."""
-        refused_nodes = list(iter_bits(refused))
-        for node in refused_nodes:
-            if not any(
-                a & ~family.having_node(node)
-                for a, family in zip(alive, self.families, strict=True)
-            ):
-                return False
-        order = sorted(range(len(alive)), key=lambda index: alive[index].bit_count())
-        open_sets = {refused}
-        for index in order[:-1]:
-            masks = self.families[index].masks
-            parts = _minimal({masks[i] & refused for i in iter_bits(alive[index])})
-            open_sets = _minimal({left & part for left in open_sets for part in parts})
-            if 0 in open_sets:
-                return True
-        last, family = alive[order[-1]], self.families[order[-1]]
-        for left in open_sets:
-            lacking = last
-            for node in iter_bits(left):
-                lacking &= ~family.having_node(node)
+def _refuse(families: Sequence[_IndexedFamily], alive: Sequence[int], refused: int) -> int | None:
+    """The intersection of one living mask per family that have no refused node in common.
+
+    ``None`` if there are none.
+    """
+    nodes = list(iter_bits(refused))
+    shared = nodes
+    for masks, family in zip(alive, families, strict=True):
+        lacking = family.lacking(masks, nodes)
+        if lacking:
+            # One family does it alone; the others may bring any mask.
+            met = family.any_of(lacking)
+            for others, other in zip(alive, families, strict=True):
+                met &= other.any_of(others) if other is not family else -1
+            return met
+        shared = [node for node in shared if not family.lacking(masks, [node])]
+    if shared:
+        return None
+    pairs = sorted(zip(alive, families, strict=True), key=lambda pair: pair[0].bit_count())
+    last_alive, last = pairs.pop()
+    choices = []
+    for masks, family in pairs:
+        parts = {family.masks[i] & refused: family.masks[i] for i in iter_bits(masks)}
+        choices.append(sorted(parts.items(), key=lambda item: item[0].bit_count()))
+    reach = [len(nodes)]
+    for choice in reversed(choices):
+        reach.append(reach[-1] + len(nodes) - choice[0][0].bit_count())
+    return _Refusal(choices, last, last_alive, reach[::-1], set()).dive(0, refused, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """The families sharing the refused nodes out among them."""
+
+    choices: Sequence[Sequence[tuple[int, int]]]
+    """For each family but the last: (refused nodes in the mask, mask), the fewest first."""
+    last: _IndexedFamily
+    last_alive: int
+    reach: Sequence[int]
+    """How many refused nodes this family and the later ones can lack at most, added up."""
+    failed: set[tuple[int, int]]
+
+    def dive(self, level: int, left: int, met: int) -> int | None:
+        """Let the families from ``level`` on lack the refused nodes that are ``left``."""
+        key = (level, left)
+        if left.bit_count() > self.reach[level] or key in self.failed:
+            return None
+        if level == len(self.choices):
+            lacking = self.last.lacking(self.last_alive, iter_bits(left))
             if lacking:
-                return True
-        return False
-
-
-def _minimal(masks: set[int]) -> set[int]:
-    """Drop masks that contain another one: whatever those can refuse, the smaller one can too."""
-    kept: list[int] = []
-    for mask in sorted(masks, key=int.bit_count):
-        if not any(small & mask == small for small in kept):
-            kept.append(mask)
-    return set(kept)
+                return met & self.last.any_of(lacking)
+        else:
+            for part, mask in self.choices[level]:
+                found = self.dive(level + 1, left & part, met & mask)
+                if found is not None:
+                    return found
+        self.failed.add(key)
+        return None
