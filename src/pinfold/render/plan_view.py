@@ -12,7 +12,6 @@ from typing import Final
 from pinfold.core.cpuset import CPUSet
 from pinfold.render.node_map import CellState, NodeMap
 
-
 _LISTED: Final = 40
 """Longer lists of split cores are left out: the map shows them."""
 

@@ -178,6 +178,13 @@ class Canvas:
             f'width="{width:.4g}" height="{height:g}" rx="2" fill="{shown}"/></g>'
         )
 
+    def plain(self, at: tuple[float, float], text: str, ink: str) -> None:
+        """Centred small text in a colour that is the same on every page."""
+        self.parts.append(
+            f'<text x="{at[0]:g}" y="{at[1]:g}" font-size="11" text-anchor="middle" '
+            f'fill="{ink}">{escape(text)}</text>'
+        )
+
     def document(self, width: float, height: float, title: str, description: str) -> str:
         """The whole picture as text, ending in a newline."""
         head = (

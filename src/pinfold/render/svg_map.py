@@ -118,9 +118,7 @@ class MapDrawing:
         x, y, width = at
         size = self._inside(box, width)
         if not box.children:
-            slack = width - size.width
-            # A little room is shared by both sides; with much, cores start below the title.
-            left = x + slack / 2 if slack < self.cell * 1.5 else x
+            left = x + (width - size.width) / 2
             self._draw_cores(canvas, box, (left, y), size.across)
             return
         each = (width - _GAP * (size.across - 1)) / size.across

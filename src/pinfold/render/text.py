@@ -38,7 +38,8 @@ def render_plan(view: PlanView, style: Style) -> str:
     """The whole plan, ending in a newline."""
     lines = [*title_lines(view.title, view.subtitle, style), []]
     lines += [*map_lines(view.node_map, style), []]
-    lines += [*legend_lines(view.node_map, style), []]
+    if legend := list(legend_lines(view.node_map, style)):
+        lines += [*legend, []]
     if view.pods:
         lines += [*pod_lines(view, style), []]
     lines += summary_lines(list(summary_facts(view)), style)
@@ -59,7 +60,8 @@ def title_lines(title: str, subtitle: str, style: Style) -> Iterator[Line]:
 def legend_lines(node_map: NodeMap, style: Style, *, owners: bool = False) -> Iterator[Line]:
     """What the symbols mean, with the number of CPUs; ``owners`` lists them too."""
     items: list[Line] = []
-    for state, count in state_counts(node_map).items():
+    counts = state_counts(node_map)
+    for state, count in counts.items() if set(counts) != {CellState.ONLINE} else ():
         if state is CellState.EXCLUSIVE:
             continue
         symbol = state_symbol(state, ascii_only=style.ascii_only)
@@ -158,7 +160,8 @@ def _mark(pod: PodRow) -> Span:
 def _refusal(pod: PodRow, room: int) -> list[Line]:
     lines: list[Line] = [[(text, "bad")] for text in wrap(clean(pod.reason or "Rejected"), room)]
     message = wrap(clean(pod.message), room, after="/") if pod.message else []
-    return [*lines, *([(text, "")] for text in message)]
+    lines.extend([(text, "")] for text in message)
+    return lines
 
 
 def _container_name(container: ContainerRow) -> str:

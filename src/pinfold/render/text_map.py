@@ -228,7 +228,8 @@ class _Drawing:
             if thread < len(core.cells):
                 cell = core.cells[thread]
                 symbol = self.symbol(cell)
-                line.append(("o" if symbol == " " else symbol, self.paint(cell)))
+                blank = "-" if cell.muted else "o"
+                line.append((blank if symbol == " " else symbol, self.paint(cell)))
             else:
                 line.append((" ", ""))
         return line
@@ -243,7 +244,12 @@ class _Drawing:
 
 
 def cell_symbol(node_map: NodeMap, cell: Cell, *, ascii_only: bool = False) -> str:
-    """The one character that says whose a cell is, for terminals without colour."""
+    """The one character that says whose a cell is, for terminals without colour.
+
+    Muted cells have none: without colour it is the letters that show what is not muted.
+    """
+    if cell.muted:
+        return " "
     if cell.owner is not None:
         return owner_symbol(node_map.owners[cell.owner].index, ascii_only=ascii_only)
     return state_symbol(cell.state, ascii_only=ascii_only)
@@ -275,7 +281,10 @@ def _title(box: Box, width: int | None = None) -> str:
     full = " · ".join(label.text() for label in box.labels)
     if width is None or cell_width(full) <= width:
         return full
-    return clip(" · ".join(label.text(short=True) for label in box.labels), max(width, 1))
+    short = [label.text(short=True) for label in box.labels]
+    while len(short) > 1 and cell_width(" · ".join(short)) > width:
+        short.pop()
+    return clip(" · ".join(short), max(width, 1))
 
 
 def _title_width(box: Box) -> int:

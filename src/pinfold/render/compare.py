@@ -1,0 +1,230 @@
+"""Two plans of the same pods, side by side: what changed, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from pinfold.core.cpuset import CPUSet
+from pinfold.render.node_map import NodeMap, Owner, mute
+from pinfold.render.palette import owner_symbol
+from pinfold.render.plan_view import PlanView, PodRow, headline, summary_facts
+from pinfold.render.svg import MARGIN, draw_title
+from pinfold.render.svg_canvas import Canvas, text_width, wrap_text
+from pinfold.render.svg_map import MapDrawing
+from pinfold.render.terminal import (
+    Line,
+    Style,
+    cell_width,
+    clean,
+    pad,
+    pad_line,
+    print_lines,
+    wrap,
+)
+from pinfold.render.text import legend_lines, title_lines
+from pinfold.render.text_map import map_lines
+
+
+@dataclass(frozen=True, slots=True)
+class CompareView:
+    """Two plans; the names are short, such as the two file names of the configurations."""
+
+    title: str
+    before_name: str
+    before: PlanView
+    after_name: str
+    after: PlanView
+
+
+@dataclass(frozen=True, slots=True)
+class PodChange:
+    """One pod whose admission or CPUs differ; each side is one line for each container."""
+
+    name: str
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+
+def align_owners(
+    before: Iterable[Owner], after: Iterable[Owner]
+) -> tuple[tuple[Owner, ...], tuple[Owner, ...]]:
+    """Give owners with equal keys the same colour and symbol on both sides."""
+    sides = (tuple(before), tuple(after))
+    index: dict[str, int] = {}
+    for owner in (*sides[0], *sides[1]):
+        index.setdefault(owner.key, len(index))
+    first, second = (tuple(replace(o, index=index[o.key]) for o in side) for side in sides)
+    return first, second
+
+
+def changed_cpus(view: CompareView) -> CPUSet:
+    """CPUs that have another owner or another state, or are on one side only."""
+    sides = [
+        {cell.cpu: (cell.owner, cell.state) for cell in side.node_map.cells()}
+        for side in (view.before, view.after)
+    ]
+    return CPUSet(
+        cpu for cpu in sides[0].keys() | sides[1].keys() if sides[0].get(cpu) != sides[1].get(cpu)
+    )
+
+
+def pod_changes(
+    view: CompareView, *, ascii_only: bool = False
+) -> tuple[tuple[PodChange, ...], int]:
+    """The pods that changed, in admission order, and the number of those that did not."""
+    before = {pod.full_name: pod for pod in view.before.pods}
+    after = {pod.full_name: pod for pod in view.after.pods}
+    changes = []
+    unchanged = 0
+    for name in {**before, **after}:
+        one = _outcome(before.get(name), view.before.node_map, ascii_only=ascii_only)
+        two = _outcome(after.get(name), view.after.node_map, ascii_only=ascii_only)
+        if one == two:
+            unchanged += 1
+        else:
+            changes.append(PodChange(name, one, two))
+    return tuple(changes), unchanged
+
+
+def render_compare(view: CompareView, style: Style) -> str:
+    """The comparison as text, ending in a newline."""
+    changes, unchanged = pod_changes(view, ascii_only=style.ascii_only)
+    lines: list[Line] = [*title_lines(view.title, _counted(changes, unchanged), style), []]
+    lines += _change_lines(view, changes, style)
+    changed = changed_cpus(view)
+    if changed:
+        lines += [*_maps(view, changed, style), []]
+        legend = list(legend_lines(view.after.node_map, style))
+        lines += [*legend, []] if legend else []
+    lines += _fact_lines(view, style)
+    return print_lines(lines, style)
+
+
+def _counted(changes: tuple[PodChange, ...], unchanged: int) -> str:
+    pods = "pod" if len(changes) == 1 else "pods"
+    return f"{len(changes)} {pods} changed, {unchanged} unchanged"
+
+
+def _outcome(pod: PodRow | None, node_map: NodeMap, *, ascii_only: bool) -> tuple[str, ...]:
+    if pod is None:
+        return ("not in this plan",)
+    if not pod.admitted:
+        return (f"✗ {pod.reason}: {pod.message}",)
+    lines = []
+    for container in pod.containers:
+        owner = node_map.owners.get(container.owner or "")
+        # The shared pool itself may differ; a container in it has not moved by that.
+        cpus = "shared pool"
+        if owner is not None:
+            cpus = f"[{owner_symbol(owner.index, ascii_only=ascii_only)}] {container.cpus}"
+        lines.append(f"{container.name}  {cpus}")
+    return tuple(lines) or ("no containers",)
+
+
+def _change_lines(
+    view: CompareView, changes: tuple[PodChange, ...], style: Style
+) -> Iterator[Line]:
+    names = (clean(view.before_name), clean(view.after_name))
+    left = min(max(map(cell_width, names)), style.width // 3)
+    for change in changes:
+        for text in wrap(clean(change.name), style.width, after="/-."):
+            yield [(text, "bold")]
+        for name, side, mark in zip(names, (change.before, change.after), ("-", "+"), strict=True):
+            color = "bad" if side[0].startswith("✗") else ("dim" if mark == "-" else "good")
+            first = True
+            for outcome in side:
+                for text in wrap(clean(outcome), style.width - left - 6, after=","):
+                    yield [
+                        (f"  {mark} " if first else "    ", color),
+                        (pad(name if first else "", left), "dim"),
+                        ("  ", ""),
+                        (text, color),
+                    ]
+                    first = False
+    if changes:
+        yield []
+
+
+def _maps(view: CompareView, changed: CPUSet, style: Style) -> list[Line]:
+    sides = [
+        (view.before_name, mute(view.before.node_map, changed)),
+        (view.after_name, mute(view.after.node_map, changed)),
+    ]
+    beside = style.width >= 100
+    each = replace(style, width=(style.width - 3) // 2) if beside else style
+    blocks: list[list[Line]] = [
+        [[(pad(clean(name), each.width), "bold")], *map_lines(node_map, each)]
+        for name, node_map in sides
+    ]
+    if not beside:
+        return [*blocks[0], [], *blocks[1]]
+    height = max(map(len, blocks))
+    padded = [[*block, *([[]] * (height - len(block)))] for block in blocks]
+    return [
+        [*pad_line(one, each.width + 3), *two]
+        for one, two in zip(padded[0], padded[1], strict=True)
+    ]
+
+
+def _facts(view: CompareView) -> Iterator[tuple[str, str, str]]:
+    yield "Pods", headline(view.before), headline(view.after)
+    for one, two in zip(summary_facts(view.before), summary_facts(view.after), strict=True):
+        if one != two:
+            texts = [f"{value}  ({remark})" if remark else value for _, value, remark in (one, two)]
+            yield one[0], texts[0], texts[1]
+
+
+def _fact_lines(view: CompareView, style: Style) -> Iterator[Line]:
+    for name, before, after in _facts(view):
+        if before == after:
+            continue
+        for at, (mark, text) in enumerate((("-", before), ("+", after))):
+            for number, part in enumerate(wrap(text, style.width - 15, after=",")):
+                head = name if at == number == 0 else ""
+                color = "dim" if mark == "-" else "good"
+                sign = mark if number == 0 else " "
+                yield [(pad(head, 11), "key"), (f"  {sign} ", color), (part, color)]
+
+
+def render_compare_svg(view: CompareView) -> str:
+    """The comparison as an SVG document: both maps, and the pods that changed."""
+    changes, unchanged = pod_changes(view)
+    changed = changed_cpus(view)
+    drawings = [MapDrawing(mute(side.node_map, changed)) for side in (view.before, view.after)]
+    beside = drawings[0].width <= 800
+    gap = 32
+    width = sum(d.width for d in drawings) + gap if beside else max(d.width for d in drawings)
+    canvas = Canvas()
+    y = draw_title(canvas, view.title, _counted(changes, unchanged), width) + 18
+    x, bottom = float(MARGIN), y
+    for name, drawing in zip((view.before_name, view.after_name), drawings, strict=True):
+        for text in wrap_text(name, 14, drawing.width):
+            canvas.text((x, y), text, 14, bold=True)
+            y += 20
+        drawing.draw(canvas, x, y - 6)
+        bottom = max(bottom, y + drawing.height)
+        if beside:
+            x, y = x + drawing.width + gap, y - 20 * len(wrap_text(name, 14, drawing.width))
+        else:
+            y = bottom + gap
+    y = bottom + 30
+    left = min(max(text_width(n, 12) for n in (view.before_name, view.after_name)), 200) + 34
+    for change in changes:
+        for text in wrap_text(change.name, 13.5, width):
+            canvas.text((MARGIN, y), text, 13.5, bold=True)
+            y += 19
+        for name, side in ((view.before_name, change.before), (view.after_name, change.after)):
+            head = wrap_text(name, 12, left - 28)
+            bad = side[0].startswith("✗")
+            texts = [part for text in side for part in wrap_text(text, 12, width - left, mono=True)]
+            for at in range(max(len(head), len(texts))):
+                if at < len(head):
+                    canvas.text((MARGIN + 14, y), head[at], 12, color="dim")
+                if at < len(texts):
+                    place = (MARGIN + left, y)
+                    canvas.text(place, texts[at], 12, mono=True, color="bad" if bad else "ink")
+                y += 17
+        y += 10
+    about = f"{_counted(changes, unchanged)}. CPUs that changed: {changed or 'none'}."
+    return canvas.document(width + 2 * MARGIN, y + MARGIN - 12, view.title, about)

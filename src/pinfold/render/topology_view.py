@@ -1,0 +1,107 @@
+"""What a machine is, as presentation wants it: the map, and the tables below it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from pinfold.core.cpuset import CPUSet
+from pinfold.render.node_map import NodeMap
+
+
+@dataclass(frozen=True, slots=True)
+class NumaRow:
+    """One NUMA node; ``hugepages`` maps the page size in bytes to ``(total, free)`` pages."""
+
+    id: int
+    cpus: CPUSet
+    memory_bytes: int = 0
+    hugepages: Mapping[int, tuple[int, int]] = field(default_factory=lambda: MappingProxyType({}))
+    kind: str = ""
+
+    def remark(self) -> str:
+        """``memory only``, ``no memory``, or the kind of memory."""
+        parts = [self.kind] if self.kind else []
+        if not self.cpus:
+            parts.append("memory only" if self.memory_bytes else "empty")
+        elif not self.memory_bytes:
+            parts.append("no memory known")
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class KindRow:
+    """One kind of cores of a hybrid machine."""
+
+    name: str
+    cpus: CPUSet
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyView:
+    """A machine to be shown.
+
+    ``facts`` are counts such as ``("sockets", "2")`` for the header; ``distances`` maps
+    a NUMA node id to its row, whose columns are ``distance_nodes``; ``kubelet_notes`` say how the
+    kubelet's view differs.
+    """
+
+    title: str
+    node_map: NodeMap
+    facts: tuple[tuple[str, str], ...] = ()
+    numa: tuple[NumaRow, ...] = ()
+    distance_nodes: tuple[int, ...] = ()
+    distances: Mapping[int, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    kinds: tuple[KindRow, ...] = ()
+    offline: CPUSet = field(default_factory=CPUSet)
+    isolated: CPUSet = field(default_factory=CPUSet)
+    unseen: CPUSet = field(default_factory=CPUSet)
+    kubelet_notes: tuple[str, ...] = ()
+
+
+def binary_size(count: int) -> str:
+    """Bytes in the largest binary unit that keeps them readable: ``62.8 GiB``, ``2 MiB``."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return _size(value, unit)
+        value /= 1024
+    return _size(value, "TiB")
+
+
+def _size(value: float, unit: str) -> str:
+    text = f"{value:.1f}" if value < 100 else f"{value:.0f}"
+    return f"{text.removesuffix('.0')} {unit}"
+
+
+def hugepage_text(hugepages: Mapping[int, tuple[int, int]]) -> str:
+    """``1024 x 2 MiB (512 free)``, for the sizes that have pages."""
+    parts = [
+        f"{total} x {binary_size(size)} ({free} free)"
+        for size, (total, free) in sorted(hugepages.items())
+        if total
+    ]
+    return ", ".join(parts) or "none"
+
+
+def cpu_facts(view: TopologyView) -> list[tuple[str, str, str]]:
+    """The sets below the tables: name, CPU list, remark."""
+    sets: Iterable[tuple[str, CPUSet, str]] = (
+        *((f"{kind.name} cores", kind.cpus, "") for kind in view.kinds),
+        ("Offline", view.offline, ""),
+        ("Isolated", view.isolated, "isolcpus: no other work is scheduled there"),
+        ("Unseen", view.unseen, "online, but the kubelet does not see them"),
+    )
+    return [
+        (name, str(cpus), f"{len(cpus)} CPU{'s' * (len(cpus) != 1)}" + (f", {say}" if say else ""))
+        for name, cpus, say in sets
+        if cpus
+    ]
+
+
+def header(view: TopologyView) -> str:
+    """The counts of the machine in one line."""
+    return " · ".join(
+        f"{count} {name.removesuffix('s') if count == '1' else name}" for name, count in view.facts
+    )
