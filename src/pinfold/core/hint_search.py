@@ -4,6 +4,10 @@ Masks are built node by node from the highest down, "not in it" first, so that t
 ascending order.  A partial mask is dropped as soon as no choice of one mask per family has its
 chosen nodes and lacks its refused ones.  Which masks of a family are still possible is one
 integer with a bit for each, so keeping them all up to date costs one AND per family and node.
+
+Whether a mask is such an intersection is NP-hard when the number of families is free, so lists
+can be made (thousands of random wide masks on 48 nodes) that take very long; what providers hint
+is regular, and settles at once.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from itertools import accumulate
 
 from pinfold.core.cpuset import iter_bits
 from pinfold.core.hints import narrowness
@@ -30,9 +35,9 @@ def search_best(
     nodes = 0
     for mask in families[0]:
         nodes |= mask
-    descending = list(iter_bits(nodes))[::-1]
+    search = _Search.over(indexed, nodes)
     for size in sizes:
-        found = _Search(indexed, descending).masks(size)
+        found = search.masks(size)
         best = next(found, None) if fit is narrowness else min(found, key=fit, default=None)
         if best is not None:
             return best
@@ -85,6 +90,15 @@ class _IndexedFamily:
 class _Search:
     families: Sequence[_IndexedFamily]
     nodes: Sequence[int]
+    """The highest first."""
+    decided: Sequence[int]
+    """For each depth the mask of the nodes before it."""
+
+    @classmethod
+    def over(cls, families: Sequence[_IndexedFamily], nodes: int) -> _Search:
+        descending = list(iter_bits(nodes))[::-1]
+        decided = accumulate((1 << node for node in descending), initial=0)
+        return cls(families, descending, list(decided))
 
     def masks(self, size: int) -> Iterator[int]:
         """Yield the masks of ``size`` nodes that arise, ascending."""
@@ -102,7 +116,7 @@ class _Search:
         """
         if not all(alive) or missing > len(self.nodes) - depth:
             return
-        decided = sum(1 << node for node in self.nodes[:depth])
+        decided = self.decided[depth]
         if met & decided != chosen:
             other = _refuse(self.families, alive, decided ^ chosen)
             if other is None:
