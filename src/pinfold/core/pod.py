@@ -1,0 +1,216 @@
+"""Pods and containers, as far as resources go: QoS class, exclusivity, what is requested.
+
+Source: the Kubernetes API (``core/v1``) and the kubelet's reading of it: ``qos.ComputePodQOS``,
+``staticPolicy.guaranteedCPUs``, ``resource.PodRequests`` (1.34).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from types import MappingProxyType
+from typing import Final
+
+from pinfold.core.quantity import Quantity
+
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+HUGEPAGES_PREFIX: Final = "hugepages-"
+
+Resources = Mapping[str, Quantity]
+"""Resource name -> quantity (the API's ``ResourceList``)."""
+
+NO_RESOURCES: Final[Resources] = MappingProxyType({})
+
+
+def _no_resources() -> Resources:
+    return NO_RESOURCES
+
+
+class QOSClass(Enum):
+    """The API's ``PodQOSClass``."""
+
+    GUARANTEED = "Guaranteed"
+    BURSTABLE = "Burstable"
+    BEST_EFFORT = "BestEffort"
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A container's name and resources; ``restart_policy`` matters for init containers only."""
+
+    name: str
+    requests: Resources = field(default_factory=_no_resources)
+    limits: Resources = field(default_factory=_no_resources)
+    restart_policy: str | None = None
+
+    @property
+    def is_sidecar(self) -> bool:
+        """Whether, as an init container, it keeps running beside the others."""
+        return self.restart_policy == "Always"
+
+
+@dataclass(frozen=True, slots=True)
+class PodResources:
+    """Resources of the pod as a whole (``spec.resources``)."""
+
+    requests: Resources = field(default_factory=_no_resources)
+    limits: Resources = field(default_factory=_no_resources)
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod as a node sees it; ``qos`` is computed."""
+
+    uid: str
+    name: str
+    namespace: str = "default"
+    init_containers: tuple[Container, ...] = ()
+    containers: tuple[Container, ...] = ()
+    overhead: Resources = field(default_factory=_no_resources)
+    resources: PodResources | None = None
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    priority: int | None = None
+    creation_timestamp: str | None = None
+    static: bool = False
+    qos: QOSClass = field(init=False)
+    has_pod_level_resources: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "has_pod_level_resources", _has_pod_level(self.resources))
+        object.__setattr__(self, "qos", compute_qos(self))
+
+    @property
+    def all_containers(self) -> tuple[Container, ...]:
+        """Init containers, then containers, in the manifest's order."""
+        return (*self.init_containers, *self.containers)
+
+
+def _has_pod_level(resources: PodResources | None) -> bool:
+    return resources is not None and any(
+        is_pod_level_resource(name) for name in (*resources.requests, *resources.limits)
+    )
+
+
+def is_pod_level_resource(name: str) -> bool:
+    """Whether a pod as a whole may ask for it (cpu, memory, hugepages)."""
+    return name in (CPU, MEMORY) or name.startswith(HUGEPAGES_PREFIX)
+
+
+def compute_qos(pod: Pod, *, pod_level_resources: bool = True) -> QOSClass:
+    """The QoS class; ``pod_level_resources`` is the feature gate of that name."""
+    sources: Iterable[Container | PodResources] = pod.all_containers
+    if pod_level_resources and pod.has_pod_level_resources and pod.resources is not None:
+        sources = (pod.resources,)
+    requests: dict[str, Quantity] = {}
+    limits: dict[str, Quantity] = {}
+    guaranteed = True
+    for source in sources:
+        _add(requests, _compute_resources(source.requests))
+        found = _compute_resources(source.limits)
+        _add(limits, found)
+        guaranteed = guaranteed and len(found) == 2
+    if not requests and not limits:
+        return QOSClass.BEST_EFFORT
+    if guaranteed and requests == limits:
+        return QOSClass.GUARANTEED
+    return QOSClass.BURSTABLE
+
+
+def _compute_resources(resources: Resources) -> dict[str, Quantity]:
+    return {
+        name: resources[name]
+        for name in (CPU, MEMORY)
+        if name in resources and resources[name].sign > 0
+    }
+
+
+def _add(total: dict[str, Quantity], more: Resources) -> None:
+    for name, quantity in more.items():
+        total[name] = total[name] + quantity if name in total else quantity
+
+
+def _raise_to(most: dict[str, Quantity], other: Resources) -> None:
+    for name, quantity in other.items():
+        if name not in most or most[name] < quantity:
+            most[name] = quantity
+
+
+def guaranteed_cpus(pod: Pod, container: Container) -> int:
+    """The exclusive CPUs that a container asks for: 0 unless Guaranteed with a whole number."""
+    if pod.qos is not QOSClass.GUARANTEED:
+        return 0
+    request = container.requests.get(CPU)
+    if request is None:
+        return 0
+    milli = request.milli_value()
+    return milli // 1000 if milli % 1000 == 0 else 0
+
+
+def pod_guaranteed_cpus(pod: Pod) -> int:
+    """The exclusive CPUs that a pod needs at any one time."""
+    sidecars = most_for_init = 0
+    for container in pod.init_containers:
+        cpus = guaranteed_cpus(pod, container)
+        if container.is_sidecar:
+            sidecars += cpus
+        else:
+            most_for_init = max(most_for_init, sidecars + cpus)
+    running = sum(guaranteed_cpus(pod, container) for container in pod.containers)
+    return max(most_for_init, running + sidecars)
+
+
+def container_requests(pod: Pod) -> dict[str, Quantity]:
+    """What the containers request together: the most that runs at any one time."""
+    total: dict[str, Quantity] = {}
+    for container in pod.containers:
+        _add(total, container.requests)
+    sidecars: dict[str, Quantity] = {}
+    most_for_init: dict[str, Quantity] = {}
+    for container in pod.init_containers:
+        if container.is_sidecar:
+            _add(total, container.requests)
+            _add(sidecars, container.requests)
+            _raise_to(most_for_init, sidecars)
+        else:
+            here = dict(container.requests)
+            _add(here, sidecars)
+            _raise_to(most_for_init, here)
+    _raise_to(total, most_for_init)
+    return total
+
+
+def pod_requests(pod: Pod) -> dict[str, Quantity]:
+    """What the node must have free for the pod: containers, pod level, overhead."""
+    total = container_requests(pod)
+    if pod.resources is not None:
+        total |= {n: q for n, q in pod.resources.requests.items() if is_pod_level_resource(n)}
+    _add(total, pod.overhead)
+    return total
+
+
+def apply_defaults(pod: Pod) -> Pod:
+    """What the API server fills in: requests that are not given are the limits."""
+    defaulted = replace(
+        pod,
+        init_containers=tuple(_default_requests(c) for c in pod.init_containers),
+        containers=tuple(_default_requests(c) for c in pod.containers),
+    )
+    if pod.resources is None or not pod.resources.limits:
+        return defaulted
+    requests = dict(pod.resources.requests)
+    for name, quantity in container_requests(defaulted).items():
+        if name in (CPU, MEMORY):
+            requests.setdefault(name, quantity)
+    for name, quantity in pod.resources.limits.items():
+        if is_pod_level_resource(name):
+            requests.setdefault(name, quantity)
+    return replace(defaulted, resources=PodResources(requests, pod.resources.limits))
+
+
+def _default_requests(container: Container) -> Container:
+    missing = {n: q for n, q in container.limits.items() if n not in container.requests}
+    if not missing:
+        return container
+    return replace(container, requests={**container.requests, **missing})
