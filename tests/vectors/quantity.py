@@ -100,7 +100,7 @@ def _roundup(case: Case) -> list[str]:
 
 
 def _new(case: Case) -> list[str]:
-    scale = {"value": 0, "milli": -3}.get(case["ctor"], case.get("scale", 0))
+    scale: int = case.get("scale", -3 if case["ctor"] == "milli" else 0)
     form = Format.DECIMAL_SI if case["ctor"] == "scaled" else Format(case["fmt"])
     return _describe(Quantity(int(case["v"]), scale, form), case["result"])
 

@@ -311,8 +311,5 @@ def _divide_up(number: int, places: int) -> int:
     """``number / 10 ** places``, rounded away from zero."""
     if places > _HUGE_EXPONENT and number.bit_length() < 200:
         return (number > 0) - (number < 0)
-    divisor = 10**places
+    divisor: int = 10**places
     return -(-number // divisor) if number > 0 else number // divisor
-
-
-ZERO: Final = Quantity(0)

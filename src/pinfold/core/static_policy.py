@@ -236,7 +236,7 @@ class StaticPolicy:
         return free & cpus
 
     def _take(self, free: int, count: int, steps: list[Step]) -> int:
-        return _choose(self.topology, self.options, free, count, self.rules, steps)
+        return _choose(self.topology, self.options, free, count, rules=self.rules, steps=steps)
 
     def _check_smt_alignment(self, transaction: PodTransaction, requested: int) -> None:
         size = self.group_size
@@ -265,13 +265,14 @@ def _update_reusable(
         transaction.reusable &= ~cpus
 
 
-def _choose(  # noqa: PLR0913 - internal
+def _choose(  # noqa: PLR0913 - the policy and the request
     topology: CPUTopology,
     options: StaticPolicyOptions,
     free: int,
     count: int,
+    *,
     rules: AllocationRules,
-    steps: list[Step] | None,
+    steps: list[Step] | None = None,
 ) -> int:
     spread = options.distribute_cpus_across_cores
     if options.distribute_cpus_across_numa:
@@ -289,7 +290,7 @@ def _choose_reserved(
     topology: CPUTopology, options: StaticPolicyOptions, count: int, rules: AllocationRules
 ) -> CPUSet:
     try:
-        mask = _choose(topology, options, topology.all, count, rules, None)
+        mask = _choose(topology, options, topology.all, count, rules=rules)
     except AllocationError:
         # The kubelet drops this error too; the size check that follows names the problem.
         mask = 0
