@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from pinfold.render.node_map import CellState
+from pinfold.render.boxes import CellState
 
 
 class Paint(NamedTuple):
@@ -24,11 +24,11 @@ class Paint(NamedTuple):
 OWNERS: Final = (
     Paint("56b4e9", "000000", 46),
     Paint("e69f00", "000000", 43),
-    Paint("009e73", "ffffff", 42),
+    Paint("009e73", "000000", 42),
     Paint("cc79a7", "000000", 45),
     Paint("0072b2", "ffffff", 44),
     Paint("f0e442", "000000", 103),
-    Paint("d55e00", "ffffff", 41),
+    Paint("d55e00", "000000", 41),
     Paint("88ccc0", "000000", 106),
     Paint("6a4ca0", "ffffff", 105),
     Paint("a6b53f", "000000", 102),

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pinfold.core.cpuset import CPUSet
-from pinfold.render.node_map import CellState, NodeMap
+from pinfold.render.boxes import CellState
+from pinfold.render.node_map import NodeMap
 
 _LISTED: Final = 40
 """Longer lists of split cores are left out: the map shows them."""

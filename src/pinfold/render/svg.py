@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from pinfold.render.node_map import Cell, CellState, NodeMap
+from pinfold.render.boxes import Cell, CellState
+from pinfold.render.node_map import NodeMap
 from pinfold.render.palette import owner_symbol, state_symbol
 from pinfold.render.plan_view import (
     ContainerRow,

@@ -11,9 +11,10 @@ import unicodedata
 from typing import Final
 
 from pinfold.core.cpuset import CPUSet
-from pinfold.render.node_map import Cell, CellState, NodeMap, Owner
+from pinfold.render.boxes import Cell, CellState
+from pinfold.render.node_map import NodeMap, Owner
 from pinfold.render.palette import STATES, owner_paint
-from pinfold.render.terminal import wrap
+from pinfold.render.terminal import clean, wrap
 
 SANS: Final = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 MONO: Final = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
@@ -63,13 +64,7 @@ def escape(text: str) -> str:
     Characters that XML 1.0 cannot hold, and those that turn the direction of text, become the
     replacement character.
     """
-    if not (text.isascii() and text.isprintable()):
-        text = "".join(
-            "\N{REPLACEMENT CHARACTER}"
-            if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
-            else char
-            for char in text
-        )
+    text = clean(text)
     for char, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ('"', "&quot;")):
         text = text.replace(char, entity)
     return text
@@ -89,6 +84,8 @@ def _ems(char: str, narrow: float) -> float:
 
 def wrap_text(text: str, size: float, width: float, *, mono: bool = False) -> list[str]:
     """Break ``text`` to about ``width`` pixels, at spaces, commas, slashes or dashes."""
+    if text_width(text, size, mono=mono) <= width:
+        return [text]
     columns = max(int(width / (size * (0.61 if mono else _LOWER))), 4)
     return wrap(text, columns, after=",/-.")
 

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pinfold.render.node_map import Box, Cell, CellState, Core, Level, NodeMap
+from pinfold.render.boxes import Box, Cell, CellState, Core, Level
+from pinfold.render.node_map import NodeMap
 from pinfold.render.svg_canvas import Canvas, cell_look, text_width
 from pinfold.render.text_map import cell_symbol, cores_per_row
 

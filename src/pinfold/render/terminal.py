@@ -37,6 +37,10 @@ _BASE: Final = {
     "key": "36",
 }
 
+_UNSAFE: Final = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+# They make narrow characters wide on some terminals and not on others.
+_SELECTORS: Final = ("\ufe0e", "\ufe0f")
+
 _ASCII: Final = str.maketrans(
     {
         "·": "-",
@@ -127,7 +131,7 @@ def clean(text: str) -> str:
         return text
     return "".join(
         "\N{REPLACEMENT CHARACTER}"
-        if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+        if unicodedata.category(char) in _UNSAFE or char in _SELECTORS
         else char
         for char in text
     )

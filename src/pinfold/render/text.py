@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from pinfold.render.node_map import Cell, CellState, NodeMap, Owner
+from pinfold.render.boxes import Cell, CellState
+from pinfold.render.node_map import NodeMap, Owner
 from pinfold.render.palette import owner_paint, owner_symbol, state_symbol
 from pinfold.render.plan_view import (
     ContainerRow,

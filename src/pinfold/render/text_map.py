@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from pinfold.core.cpuset import mask_ranges
-from pinfold.render.node_map import Box, Cell, CellState, Core, NodeMap
+from pinfold.render.boxes import Box, Cell, CellState, Core
+from pinfold.render.node_map import NodeMap
 from pinfold.render.palette import STATES, Paint, owner_paint, owner_symbol, state_symbol
 from pinfold.render.terminal import Line, Style, cell_width, clip, pad_line, wrap
 
 _ROOMY_LINES: Final = 24
-_MAP_LINES: Final = 44
+_MAP_LINES: Final = 40
 _FRAME: Final = 4  # columns that a frame takes: "│ " and " │"
 _GROUP: Final = 8  # dense cells between two gaps
 
