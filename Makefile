@@ -1,0 +1,97 @@
+# What a newcomer types. Only make, Python 3.11+ with venv, and the package index are needed, no
+# root. Everything lives in .venv; uv is used where it is found, plain venv and pip do otherwise.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV := .venv
+BIN := $(VENV)/bin
+UV ?= $(shell command -v uv 2>/dev/null)
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	if $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; \
+	then command -v $$p; break; fi; done)
+
+MACHINE ?= 2s8c2t
+ARGS ?=
+SECONDS ?= 60
+
+ifneq ($(UV),)
+MAKE_VENV = $(UV) venv --quiet --clear --python "$(PYTHON)" $(VENV)
+INSTALL = $(UV) pip install --quiet --python $(BIN)/python
+else
+MAKE_VENV = "$(PYTHON)" -m venv --clear $(VENV)
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+endif
+
+.PHONY: help run test check bench e2e fuzz docs wheel venv lock clean
+
+help:  ## Show this list
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
+
+run: $(VENV)/.run  ## Set up, then plan the example node and show it
+	$(BIN)/pinfold plan --machine $(MACHINE) --kubelet-config examples/kubelet.yaml $(ARGS) examples/pods
+
+test: $(VENV)/.dev  ## Run the tests (ARGS="-k word" and the like go to pytest)
+	$(BIN)/python -m pytest -n auto $(ARGS)
+
+check: $(VENV)/.dev  ## Lint, check format, types and the layers
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.dev  ## Measure; table here, JSON and SVG in build/ (ARGS="merge.8x4 import" to choose)
+	@mkdir -p build
+	$(BIN)/python -m benchmarks --json build/benchmarks.json --svg build/benchmarks.svg $(ARGS)
+
+e2e: $(VENV)/.dev  ## Build the wheel, install it in a fresh place, run what the documents say
+	$(BIN)/python -m pytest tests/e2e $(ARGS)
+
+fuzz: $(VENV)/.dev  ## Fuzz every parser (SECONDS=60 each, ARGS="quantity cpulist" to choose)
+	$(BIN)/python -m fuzz --seconds $(SECONDS) --corpus build/fuzz $(ARGS)
+
+docs: $(VENV)/.dev  ## Write docs/reference anew from the tables in the code
+	$(BIN)/python docs/generate.py
+
+wheel: $(VENV)/.dev  ## Build the wheel in dist/
+	$(BIN)/python -m build --wheel --no-isolation --outdir dist
+
+venv: $(VENV)/.dev  ## Set up .venv with all that development needs
+
+# Resolves anew; the only target that needs uv. No index or path may appear in the files.
+LOCK = $(if $(UV),$(UV),$(BIN)/uv) pip compile --quiet --universal --python-version 3.11 \
+	--generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-header
+lock:  ## Lock the newest versions of all requirements (needs uv)
+	$(LOCK) --upgrade pyproject.toml -o requirements.txt
+	$(LOCK) --upgrade --group pyproject.toml:build -c requirements.txt -o requirements-build.txt
+	$(LOCK) --upgrade pyproject.toml --group dev -c requirements.txt -c requirements-build.txt \
+		-o requirements-dev.txt
+
+clean:  ## Remove .venv and everything that was built
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+
+$(BIN)/python:
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "Python 3.11 or newer is needed. Debian, Ubuntu: apt install python3 python3-venv" >&2; \
+		exit 1; \
+	fi
+	@if [ -z "$(UV)" ] && ! "$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null; then \
+		echo "$(PYTHON) lacks the module venv or ensurepip." >&2; \
+		echo "Debian, Ubuntu: apt install python3-venv (or install uv)" >&2; \
+		exit 1; \
+	fi
+	$(MAKE_VENV)
+
+# A stamp is older than the requirements when these changed: then the environment is synced again.
+$(VENV)/.run: requirements.txt requirements-build.txt pyproject.toml | $(BIN)/python
+	@if [ -z "$(UV)" ] && ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
+		$(BIN)/python -m ensurepip >/dev/null; \
+	fi
+	$(INSTALL) --require-hashes -r requirements.txt -r requirements-build.txt
+	$(INSTALL) --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.dev: requirements-dev.txt $(VENV)/.run
+	$(INSTALL) --require-hashes -r requirements-dev.txt
+	@touch $@
