@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from pinfold.core import hint_reach
+from pinfold.core import hint_reach, hint_search
 from pinfold.core.hint_merge import (
     NamedHints,
     best_non_preferred_count,
@@ -210,6 +210,24 @@ def test_long_lists_on_many_nodes(data: st.DataObject | None) -> None:
         patch.setattr(hint_reach, "_PAIRING_BUDGET", limit)
         patch.setattr(hint_reach, "MAX_COUNTED_ATOMS", limit)
         assert best_intersection(families, machine, target, narrowness) == expected
+
+
+@st.composite
+def stubborn_families(draw: st.DrawFn) -> list[set[int]]:
+    """Families whose masks lack only a node or two, so that they must share the refused ones."""
+    node = st.integers(0, 7)
+    mask = st.tuples(node, node).map(lambda pair: 0xFF & ~(1 << pair[0] | 1 << pair[1]))
+    return draw(st.lists(st.sets(mask, min_size=1, max_size=5), min_size=1, max_size=5))
+
+
+@settings(max_examples=600, deadline=None)
+@given(stubborn_families(), st.integers(0, 0xFF))
+def test_refused_nodes_are_shared_out(families: list[set[int]], refused: int) -> None:
+    indexed = [hint_search._IndexedFamily.build(family) for family in families]
+    everything = [(1 << len(family)) - 1 for family in families]
+    met = hint_search._refuse(indexed, everything, refused)
+    possible = {mask for mask in _all_intersections(families) if not mask & refused}
+    assert met in possible if possible else met is None
 
 
 @given(questions())

@@ -139,6 +139,16 @@ def test_wide_hints_block_a_single_numa_node() -> None:
     assert manager("restricted").merge(decision.answers[:1]).blocking() == ()
 
 
+def test_single_numa_node_does_not_ask_for_distances() -> None:
+    """The option changes the other policies only, as upstream has it."""
+    numa = NUMAInfo((0, 1), {0: [20, 30], 1: [30, 10]})
+    hints = [TopologyHint(LEFT, preferred=True), TopologyHint(RIGHT, preferred=True)]
+    for policy, best in (("single-numa-node", hints[0]), ("restricted", hints[1])):
+        options = {"prefer-closest-numa-nodes": "true"}
+        created = TopologyManager.create(numa, policy, "container", options)
+        assert created.merge([{"cpu": hints}]).best == best
+
+
 def test_best_effort_admits_without_locality() -> None:
     cpu, gpu = Provider("cpu", (LEFT,)), Provider("gpu", (RIGHT,))
     result = manager("best-effort").admit("pod", [Container("a")], [cpu, gpu])
