@@ -55,7 +55,7 @@ class CPUTopology:
             are known to differ from the rows (upstream ``topology.Discover``).
 
     Raises:
-        TopologyError: no CPU at all, a CPU twice, a negative id, a core that is not named by
+        TopologyError: no CPU at all, a CPU twice, a negative id, a core whose name is above
             its lowest CPU, or a count below one.
     """
 
@@ -80,8 +80,8 @@ class CPUTopology:
             self.all |= 1 << row.cpu
         self.cores = self._group(1)
         for core, mask in self.cores.items():
-            if core != (mask & -mask).bit_length() - 1:
-                raise TopologyError(f"core {core} is not named by its lowest CPU")
+            if core > (mask & -mask).bit_length() - 1:
+                raise TopologyError(f"core {core} is named by a CPU above its lowest")
         self.sockets = self._group(2)
         self.numa_nodes = self._group(3)
         self.uncore_caches = self._group(4)
@@ -175,8 +175,11 @@ class CPUTopology:
 
     @cached_property
     def cores_straddle(self) -> bool:
-        """Whether any core has threads in more than one socket or NUMA node."""
-        return any(
+        """Whether any core has threads in more than one socket or NUMA node.
+
+        A core that is named by a CPU of another one (nodes that overlap) counts too.
+        """
+        return any(not mask >> core & 1 for core, mask in self.cores.items()) or any(
             core & group not in (0, core)
             for core in self.cores.values()
             for group in self.group_masks

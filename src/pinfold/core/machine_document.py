@@ -1,0 +1,120 @@
+"""A machine as a JSON document: what ``pinfold topology -o json`` prints."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pinfold.core.cpuset import CPUSet
+from pinfold.core.kubelet_view import KubeletView, kubelet_view
+from pinfold.core.machine import Cpu, Hugepages, Machine, NUMANode
+
+VERSION: Final = 1
+
+
+def machine_document(machine: Machine, view: KubeletView | None = None) -> dict[str, Any]:
+    """The document, version 1; CPU sets in the kernel's list format, absent values null.
+
+    Raises:
+        MachineError: a kubelet would see no CPU at all.
+    """
+    view = view or kubelet_view(machine)
+    topology = view.topology
+    return {
+        "version": VERSION,
+        "name": machine.name,
+        "source": machine.source,
+        "architecture": machine.architecture,
+        "cpu_model": machine.cpu_model,
+        "online": str(machine.online),
+        "offline": str(machine.offline),
+        "isolated": str(machine.isolated),
+        "allowed": None if machine.allowed is None else str(machine.allowed),
+        "memory_bytes": machine.memory_bytes,
+        "hugepages_machine": hugepages_document(machine.hugepages),
+        "sockets": [{"id": s.id, "cpus": str(s.cpus)} for s in machine.sockets],
+        "numa": [_numa(node) for node in machine.numa_nodes],
+        "numa_distances": None
+        if machine.distances is None
+        else {
+            "nodes": list(machine.distances.nodes),
+            "rows": {str(node): list(row) for node, row in machine.distances.rows.items()},
+        },
+        "l3": [{"cpus": str(c.cpus), "size": c.size, "id": c.id} for c in machine.l3],
+        "cores": [str(core) for core in machine.cores],
+        "cpu_kinds": [
+            {"kind": k.kind, "cpus": str(k.cpus), "info": dict(k.info)} for k in machine.cpu_kinds
+        ],
+        "pci": [
+            {
+                "address": p.address,
+                "class": p.device_class,
+                "numa_node": p.numa_node,
+                "local_cpus": str(p.local_cpus),
+            }
+            for p in machine.pci
+        ],
+        "kubelet": {
+            "num_cpus": topology.num_cpus,
+            "num_cores": topology.num_cores,
+            "num_sockets": topology.num_sockets,
+            "num_numa_nodes": topology.num_numa_nodes,
+            "num_uncore_caches": topology.num_uncore_caches,
+            "machine_nodes": list(view.numa_nodes),
+            "notes": list(view.notes),
+        },
+        "cpus": [_cpu(cpu, view) for cpu in machine.cpus],
+    }
+
+
+def hugepages_document(pools: Hugepages) -> dict[str, dict[str, int]]:
+    """Page size in bytes (as text) -> ``total`` and ``free`` pages."""
+    return {str(size): {"total": p.total, "free": p.free} for size, p in sorted(pools.items())}
+
+
+def _numa(node: NUMANode) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "id": node.id,
+        "cpus": str(node.cpus),
+        "memory_bytes": node.memory_bytes,
+        "hugepages": hugepages_document(node.hugepages),
+    }
+    optional = {
+        "memory_kind": node.memory_kind,
+        "hwloc_local_cpus": _listed(node.local_cpus),
+        "synthetic": node.synthetic or None,
+    }
+    return row | {key: value for key, value in optional.items() if value is not None}
+
+
+def _listed(cpus: CPUSet | None) -> str | None:
+    return None if cpus is None else str(cpus)
+
+
+def _cpu(cpu: Cpu, view: KubeletView) -> dict[str, Any]:
+    row: dict[str, Any] = {"cpu": cpu.cpu, "online": cpu.online}
+    if not cpu.online:
+        return row
+    seen = view.topology.by_cpu.get(cpu.cpu)
+    row |= {
+        "core": cpu.core,
+        "core_id": cpu.core_id,
+        "socket": cpu.socket,
+        "die": cpu.die,
+        "numa": cpu.numa,
+        "l3": cpu.l3,
+    }
+    optional = {
+        "l3_id": cpu.l3_id,
+        "kind": cpu.kind,
+        "allowed": None if cpu.allowed else False,
+        "isolated": cpu.isolated or None,
+        "numa_all": list(cpu.numa_all) or None,
+    }
+    row |= {key: value for key, value in optional.items() if value is not None}
+    row |= {
+        "kubelet_core": seen and seen.core,
+        "kubelet_socket": seen and seen.socket,
+        "kubelet_numa": seen and seen.numa_node,
+        "kubelet_uncore": seen and (seen.uncore_cache if view.uncore_known else None),
+    }
+    return row
