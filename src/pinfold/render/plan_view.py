@@ -81,8 +81,9 @@ def summary_facts(view: PlanView) -> Iterator[tuple[str, str, str]]:
     yield "Shared pool", _listed(view.shared), _cpus(view.shared)
     yield "Reserved", _listed(view.reserved), _cpus(view.reserved)
     yield "Allocatable", _listed(view.allocatable), _cpus(view.allocatable)
-    share = f", {_percent(len(exclusive), len(view.allocatable))} of allocatable"
-    remark = f"{_cpus(exclusive)}{share if view.allocatable else ''}"
+    remark = _cpus(exclusive)
+    if view.allocatable:
+        remark += f", {100 * len(exclusive) / len(view.allocatable):.0f} % of allocatable"
     if owners:
         remark += f", {owners} container{'s' * (owners != 1)}"
     yield "Exclusive", _listed(exclusive), remark
@@ -114,7 +115,3 @@ def _listed(cpus: CPUSet) -> str:
 
 def _cpus(cpus: CPUSet) -> str:
     return f"{len(cpus)} CPU{'s' * (len(cpus) != 1)}"
-
-
-def _percent(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.0f} %"

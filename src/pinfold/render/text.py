@@ -34,6 +34,9 @@ from pinfold.render.text_map import cell_paint, map_lines
 _NARROW: Final = 64
 """Below this width a pod's containers stand in lines of their own."""
 
+_STACKED: Final = 40
+"""Below this width values stand below their names."""
+
 
 def render_plan(view: PlanView, style: Style) -> str:
     """The whole plan, ending in a newline."""
@@ -193,21 +196,24 @@ def _container_cpus(
 
 def summary_lines(facts: Sequence[tuple[str, str, str]], style: Style) -> Iterator[Line]:
     """Facts as ``name  value  remark``, values wrapped under themselves."""
-    names = max(cell_width(name) for name, _, _ in facts)
+    if style.width < _STACKED:
+        for name, value, remark in facts:
+            yield [(clip(name, style.width), "key")]
+            for text in wrap(clean(value), style.width - 2, after=","):
+                yield [("  ", ""), (text, "")]
+            for text in wrap(clean(remark), style.width - 2) if remark else ():
+                yield [("  ", ""), (text, "dim")]
+        return
+    names = min(max(cell_width(name) for name, _, _ in facts), style.width // 3)
     for name, value, remark in facts:
         room = style.width - names - 2
-        texts = wrap(clean(value), room, after=",")
-        for at, text in enumerate(texts):
-            line: Line = [(pad(name if at == 0 else "", names), "key"), ("  ", ""), (text, "")]
-            if remark and at == len(texts) - 1:
-                if line_width(line) + 2 + cell_width(remark) <= style.width:
-                    line.append((f"  {remark}", "dim"))
-                else:
-                    yield line
-                    for more in wrap(clean(remark), room):
-                        yield [(" " * (names + 2), ""), (more, "dim")]
-                    continue
-            yield line
+        lines: list[Line] = [[(text, "")] for text in wrap(clean(value), room, after=",")]
+        if remark and line_width(lines[-1]) + 2 + cell_width(remark) <= room:
+            lines[-1].append((f"  {remark}", "dim"))
+        elif remark:
+            lines += [[(text, "dim")] for text in wrap(clean(remark), room)]
+        for at, line in enumerate(lines):
+            yield [(pad(name if at == 0 else "", names), "key"), ("  ", ""), *line]
 
 
 def note_lines(notes: Iterable[str], style: Style) -> Iterator[Line]:

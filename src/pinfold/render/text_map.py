@@ -16,7 +16,7 @@ from pinfold.core.cpuset import mask_ranges
 from pinfold.render.boxes import Box, Cell, CellState, Core
 from pinfold.render.node_map import NodeMap
 from pinfold.render.palette import STATES, Paint, owner_paint, owner_symbol, state_symbol
-from pinfold.render.terminal import Line, Style, cell_width, clip, pad_line, wrap
+from pinfold.render.terminal import Line, Style, cell_width, clean, clip, pad_line, wrap
 
 _ROOMY_LINES: Final = 24
 _MAP_LINES: Final = 40
@@ -57,7 +57,7 @@ def map_lines(node_map: NodeMap, style: Style, *, max_lines: int = _MAP_LINES) -
         drawing = drawings[-1]
     lines = drawing.lines()
     for text in (*node_map.memory_only, *node_map.notes):
-        lines += [[(part, "dim")] for part in wrap(text, style.width)]
+        lines += [[(part, "dim")] for part in wrap(clean(text), style.width)]
     return lines
 
 
@@ -279,17 +279,17 @@ def short_range(mask: int) -> str:
 def _title(box: Box, width: int | None = None) -> str:
     if box.offline:
         return "Offline"
-    full = " · ".join(label.text() for label in box.labels)
+    full = clean(" · ".join(label.text() for label in box.labels))
     if width is None or cell_width(full) <= width:
         return full
-    short = [label.text(short=True) for label in box.labels]
+    short = [clean(label.text(short=True)) for label in box.labels]
     while len(short) > 1 and cell_width(" · ".join(short)) > width:
         short.pop()
     return clip(" · ".join(short), max(width, 1))
 
 
 def _title_width(box: Box) -> int:
-    return cell_width(" · ".join(label.text(short=True) for label in box.labels))
+    return cell_width(clean(" · ".join(label.text(short=True) for label in box.labels)))
 
 
 def cores_per_row(count: int, most: int) -> int:
