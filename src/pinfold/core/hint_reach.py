@@ -24,8 +24,8 @@ from typing import Final
 from pinfold.core.cpuset import iter_bits
 from pinfold.core.hint_search import search_best
 
-MAX_COUNTED_ATOMS: Final = 18
-"""Above this the tables of the counting way (``2**18`` lanes) cost more than they save."""
+MAX_COUNTED_ATOMS: Final = 20
+"""The counting way's tables have ``2**atoms`` lanes; above a million they want too much memory."""
 
 _PAIRING_BUDGET: Final = 300_000
 """Intersections that the pairing way may make where counting is not possible."""

@@ -57,16 +57,19 @@ class _IndexedFamily:
     def build(cls, family: AbstractSet[int]) -> _IndexedFamily:
         masks = tuple(sorted(family))
         width = max(mask.bit_length() for mask in masks)
-        # Reversed, because the first digit of a number is its highest bit.
+        # Columns are cut out of one text; the last mask comes first, because the first digit of
+        # a number is its highest bit.
         rows = "".join([format(mask, f"0{width}b") for mask in reversed(masks)])
         having = tuple(int(rows[width - 1 - node :: width], 2) for node in range(width))
-        counts = [mask.bit_count() for mask in masks]
-        at_least = [0] * 65
-        for index, count in enumerate(counts):
-            at_least[count] |= 1 << index
-        for count in range(63, -1, -1):
-            at_least[count] |= at_least[count + 1]
-        return cls(masks, having, tuple(at_least))
+        counts = bytes([mask.bit_count() for mask in reversed(masks)])
+        at_least = tuple(
+            int(counts.translate(b"0" * size + b"1" * (256 - size)), 2) for size in range(width + 1)
+        )
+        return cls(masks, having, at_least)
+
+    def of_size(self, size: int) -> int:
+        """The masks with ``size`` nodes or more."""
+        return self.at_least[size] if size < len(self.at_least) else 0
 
     def with_node(self, masks: int, node: int) -> int:
         """Those of ``masks`` that have ``node``."""
@@ -103,7 +106,7 @@ class _Search:
     def masks(self, size: int) -> Iterator[int]:
         """Yield the masks of ``size`` nodes that arise, ascending."""
         # A mask that contains the result has at least as many nodes.
-        alive = [family.at_least[size] for family in self.families]
+        alive = [family.of_size(size) for family in self.families]
         yield from self._visit(0, size, alive, 0, 0)
 
     def _visit(
@@ -160,10 +163,7 @@ def _refuse(families: Sequence[_IndexedFamily], alive: Sequence[int], refused: i
     for masks, family in pairs:
         parts = {family.masks[i] & refused: family.masks[i] for i in iter_bits(masks)}
         choices.append(sorted(parts.items(), key=lambda item: item[0].bit_count()))
-    reach = [len(nodes)]
-    for choice in reversed(choices):
-        reach.append(reach[-1] + len(nodes) - choice[0][0].bit_count())
-    return _Refusal(choices, last, last_alive, reach[::-1], set()).dive(0, refused, -1)
+    return _Refusal(choices, last, last_alive, set()).dive(0, refused, -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,14 +174,12 @@ class _Refusal:
     """For each family but the last: (refused nodes in the mask, mask), the fewest first."""
     last: _IndexedFamily
     last_alive: int
-    reach: Sequence[int]
-    """How many refused nodes this family and the later ones can lack at most, added up."""
     failed: set[tuple[int, int]]
 
     def dive(self, level: int, left: int, met: int) -> int | None:
         """Let the families from ``level`` on lack the refused nodes that are ``left``."""
         key = (level, left)
-        if left.bit_count() > self.reach[level] or key in self.failed:
+        if key in self.failed:
             return None
         if level == len(self.choices):
             lacking = self.last.lacking(self.last_alive, iter_bits(left))
