@@ -75,7 +75,7 @@ class Core:
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """One title of a box: ``detail`` is free text such as ``64 GiB``."""
+    """One title of a box: ``detail`` is free text such as ``64 GiB``; ids below 0 are not shown."""
 
     level: Level
     id: int | str
@@ -85,7 +85,8 @@ class Label:
         """``NUMA node 0 · 64 GiB``, or ``NUMA 0`` when short."""
         names = {Level.SOCKET: "Socket", Level.NUMA: "NUMA node", Level.L3: "L3", Level.KIND: ""}
         name = "NUMA" if short and self.level is Level.NUMA else names[self.level]
-        head = f"{name} {self.id}".strip()
+        unknown = isinstance(self.id, int) and self.id < 0
+        head = name if unknown else f"{name} {self.id}".strip()
         return head if short or not self.detail else f"{head} · {self.detail}"
 
 

@@ -69,7 +69,8 @@ class MapDrawing:
     def _outside(self, box: Box, width: float) -> tuple[float, float]:
         size = self._inside(box, width - 2 * _PAD)
         title = _TITLE if _full_title(box) else 0
-        inner = max(size.width, min(_title_width(box, short=False), width - 2 * _PAD))
+        full, short = (_title_width(box, short=short) for short in (False, True))
+        inner = max(size.width, short, min(full, width - 2 * _PAD))
         return inner + 2 * _PAD, size.height + 2 * _PAD + title
 
     def _children(self, box: Box, width: float) -> _Size:
@@ -78,12 +79,11 @@ class MapDrawing:
             each = (width - _GAP * (across - 1)) / across
             sizes = [self._outside(child, each) for child in box.children]
             widest = max(size[0] for size in sizes)
-            titles = max(_title_width(child, short=True) + 2 * _PAD for child in box.children)
-            if across > 1 and max(widest, titles) > each:
+            if across > 1 and widest > each:
                 continue
             rows = [sizes[at : at + across] for at in range(0, len(sizes), across)]
             height = sum(max(size[1] for size in row) for row in rows) + _GAP * (len(rows) - 1)
-            found = _Size(max(widest, titles) * across + _GAP * (across - 1), height, across)
+            found = _Size(widest * across + _GAP * (across - 1), height, across)
             if best is None or (found.height, found.width) < (best.height, best.width):
                 best = found
         return best or _Size(0, 0, 1)

@@ -204,7 +204,7 @@ def summary_lines(facts: Sequence[tuple[str, str, str]], style: Style) -> Iterat
             for text in wrap(clean(remark), style.width - 2) if remark else ():
                 yield [("  ", ""), (text, "dim")]
         return
-    names = min(max(cell_width(name) for name, _, _ in facts), style.width // 3)
+    names = min(max(cell_width(name) for name, _, _ in facts), style.width // 2)
     for name, value, remark in facts:
         room = style.width - names - 2
         lines: list[Line] = [[(text, "")] for text in wrap(clean(value), room, after=",")]

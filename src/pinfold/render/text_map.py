@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from pinfold.core.cpuset import mask_ranges
 from pinfold.render.boxes import Box, Cell, CellState, Core
@@ -21,6 +21,7 @@ from pinfold.render.terminal import Line, Style, cell_width, clean, clip, pad_li
 _ROOMY_LINES: Final = 24
 _MAP_LINES: Final = 40
 _FRAME: Final = 4  # columns that a frame takes: "│ " and " │"
+_SHORT: Final = 4  # lines that a full title is worth
 _GROUP: Final = 8  # dense cells between two gaps
 
 
@@ -31,6 +32,15 @@ class _Mode:
     ids: bool
     padding: int
     framed: bool
+
+
+class _Size(NamedTuple):
+    """Columns and lines, how many children stand side by side, and how many titles are cut."""
+
+    columns: int
+    lines: int
+    across: int
+    cut: int
 
 
 def map_lines(node_map: NodeMap, style: Style, *, max_lines: int = _MAP_LINES) -> list[Line]:
@@ -72,23 +82,24 @@ class _Drawing:
         self.one_thread = all(len(core.cells) == 1 for core in node_map.root.all_cores())
         self.cell = self.digits + self.symbols + 2 * mode.padding if mode.ids else 1
         self.overhead = _FRAME if mode.framed else 1
-        self.measured: dict[tuple[int, int], tuple[int, int, int]] = {}
+        self.around_title = _FRAME + 2 if mode.framed else 0
+        self.measured: dict[tuple[int, int], _Size] = {}
 
     def fits(self) -> bool:
         """Whether nothing is wider than the terminal."""
-        return self._measure(self.map.root, self.style.width)[0] <= self.style.width
+        return self._measure(self.map.root, self.style.width).columns <= self.style.width
 
     def height(self) -> int:
         """Lines of the drawing."""
-        return self._measure(self.map.root, self.style.width)[1]
+        return self._measure(self.map.root, self.style.width).lines
 
     def lines(self) -> list[Line]:
         """The drawing."""
         return self._inside(self.map.root, self.style.width)
 
-    # Measuring: (columns, lines, children side by side) of what is inside a box.
+    # Measuring what is inside a box.
 
-    def _measure(self, box: Box, width: int) -> tuple[int, int, int]:
+    def _measure(self, box: Box, width: int) -> _Size:
         key = (id(box), width)
         found = self.measured.get(key)
         if found is None:
@@ -99,38 +110,46 @@ class _Drawing:
             self.measured[key] = found
         return found
 
-    def _measure_box(self, box: Box, width: int) -> tuple[int, int]:
-        inner, height, _ = self._measure(box, width - self.overhead)
-        title = min(cell_width(_title(box)), width - self.overhead - 2)
-        return max(inner, title) + self.overhead, height + (2 if self.mode.framed else 1)
+    def _measure_box(self, box: Box, width: int) -> _Size:
+        inner = self._measure(box, width - self.overhead)
+        room = width - self.around_title
+        cut = inner.cut + (_title_width(box) > room)
+        title = min(cell_width(_title(box)), room) + self.around_title
+        columns = max(inner.columns + self.overhead, title)
+        return _Size(columns, inner.lines + (2 if self.mode.framed else 1), 1, cut)
 
-    def _measure_children(self, box: Box, width: int) -> tuple[int, int, int]:
-        best: tuple[int, int, int] | None = None
+    def _measure_children(self, box: Box, width: int) -> _Size:
+        best: _Size | None = None
+        least = (0, 0, 0)
         children = box.children
         for across in range(1, min(len(children), 16) + 1):
             each = (width - (across - 1)) // across
             sizes = [self._measure_box(child, each) for child in children]
-            columns = max(size[0] for size in sizes)
-            if across > 1 and (
-                columns > each
-                or any(_title_width(child) + self.overhead > each for child in children)
-            ):
+            columns = max(size.columns for size in sizes)
+            if across > 1 and columns > each:
                 continue
             rows = [sizes[at : at + across] for at in range(0, len(sizes), across)]
-            height = sum(max(size[1] for size in row) for row in rows)
-            found = (columns * across + across - 1, height, across)
-            if best is None or (found[1], found[0]) < (best[1], best[0]):
-                best = found
-        return best or (0, 0, 1)
+            height = sum(max(size.lines for size in row) for row in rows)
+            cut = sum(size.cut for size in sizes)
+            found = _Size(columns * across + across - 1, height, across, cut)
+            cost = (cut, height + _SHORT * self._shortened(children, each), found.columns)
+            if best is None or cost < least:
+                best, least = found, cost
+        return best or _Size(0, 0, 1, 0)
 
-    def _measure_cores(self, box: Box, width: int) -> tuple[int, int, int]:
+    def _shortened(self, children: tuple[Box, ...], width: int) -> int:
+        """How many titles lose their details; among many boxes nobody misses them."""
+        room = width - self.around_title
+        return sum(cell_width(_title(child)) > room for child in children if len(children) <= 4)
+
+    def _measure_cores(self, box: Box, width: int) -> _Size:
         if not box.cores:
-            return 0, 0, 1
+            return _Size(0, 0, 1, 0)
         per_row = self._per_row(box, width)
         threads = max(len(core.cells) for core in box.cores)
         rows = -(-len(box.cores) // per_row)
         blank = 0 if self.one_thread else rows - 1
-        return self._row_width(box, per_row), rows * threads + blank, 1
+        return _Size(self._row_width(box, per_row), rows * threads + blank, 1, 0)
 
     def _row_width(self, box: Box, per_row: int) -> int:
         if self.mode.ids:
@@ -154,16 +173,16 @@ class _Drawing:
     def _inside(self, box: Box, width: int) -> list[Line]:
         if not box.children:
             return [pad_line(line, width) for line in self._core_lines(box, width)]
-        across = self._measure(box, width)[2]
+        across = self._measure(box, width).across
         each = (width - (across - 1)) // across
         if across > 1 or not self.mode.framed:
-            each = min(each, max(self._measure_box(child, each)[0] for child in box.children))
+            each = min(each, max(self._measure_box(child, each).columns for child in box.children))
         elif box is self.map.root:
-            each = max(self._measure_box(child, each)[0] for child in box.children)
+            each = max(self._measure_box(child, each).columns for child in box.children)
         lines: list[Line] = []
         for at in range(0, len(box.children), across):
             row = box.children[at : at + across]
-            height = max(self._measure_box(child, each)[1] for child in row)
+            height = max(self._measure_box(child, each).lines for child in row)
             blocks = [self._box(child, each, height) for child in row]
             for parts in zip(*blocks, strict=True):
                 line: Line = []
@@ -175,7 +194,7 @@ class _Drawing:
     def _box(self, box: Box, width: int, height: int) -> list[Line]:
         inner = width - self.overhead
         body = self._inside(box, inner)
-        title = _title(box, inner - 2 if self.mode.framed else width)
+        title = _title(box, width - self.around_title)
         if not self.mode.framed:
             lines = [pad_line([(title, "bold")], width)]
             lines += [[(" ", ""), *line] for line in body]
@@ -289,7 +308,8 @@ def _title(box: Box, width: int | None = None) -> str:
 
 
 def _title_width(box: Box) -> int:
-    return cell_width(clean(" · ".join(label.text(short=True) for label in box.labels)))
+    """What the title needs at least: see the end of :func:`_title`."""
+    return cell_width(clean(box.labels[0].text(short=True))) if box.labels else 0
 
 
 def cores_per_row(count: int, most: int) -> int:

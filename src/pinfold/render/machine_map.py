@@ -1,0 +1,129 @@
+"""From a :class:`~pinfold.core.machine.Machine` to what is drawn: places, titles, tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from pinfold.core.cpuset import CPUSet
+from pinfold.core.kubelet_view import KubeletView
+from pinfold.core.machine import CpuKind, Machine
+from pinfold.render.boxes import Level, Place
+from pinfold.render.node_map import NodeMap, Owner, build_node_map
+from pinfold.render.topology_view import KindRow, NumaRow, TopologyView, binary_size
+
+
+def machine_map(
+    machine: Machine,
+    owners: Iterable[Owner] = (),
+    *,
+    unseen: CPUSet | None = None,
+    shared: CPUSet | None = None,
+    reserved: CPUSet | None = None,
+) -> NodeMap:
+    """Draw the hardware of a machine, coloured by owner.
+
+    Args:
+        machine: the hardware; its offline CPUs are shown, too.
+        owners: see :func:`~pinfold.render.node_map.build_node_map`.
+        unseen: online CPUs that the kubelet does not see.
+        shared: the shared pool.
+        reserved: the reserved CPUs.
+
+    Raises:
+        NodeMapError: a CPU with two owners.
+    """
+    return build_node_map(
+        machine_places(machine, unseen or CPUSet()),
+        owners,
+        shared=shared,
+        reserved=reserved,
+        details=_details(machine),
+        memory_only=[
+            f"NUMA node {node.id} · memory only"
+            + (f" · {binary_size(node.memory_bytes)}" if node.memory_bytes else "")
+            + (f" · {node.memory_kind}" if node.memory_kind else "")
+            for node in machine.numa_nodes
+            if not node.cpus and node.memory_bytes
+        ],
+    )
+
+
+def machine_places(machine: Machine, unseen: CPUSet) -> tuple[Place, ...]:
+    """Where each CPU of the machine sits; sockets that the kernel does not number are below 0."""
+    nameless = {
+        cpu: -1 - at
+        for at, socket in enumerate(machine.sockets)
+        if socket.id is None
+        for cpu in socket.cpus
+    }
+    kinds = {kind.kind: kind_name(kind, machine) for kind in machine.cpu_kinds}
+    return tuple(
+        Place(
+            cpu=cpu.cpu,
+            core=cpu.core,
+            l3=cpu.l3,
+            numa=cpu.numa,
+            socket=nameless.get(cpu.cpu) if cpu.socket is None else cpu.socket,
+            kind=kinds.get(-1 if cpu.kind is None else cpu.kind),
+            online=cpu.online,
+            isolated=cpu.isolated,
+            seen=cpu.cpu not in unseen,
+        )
+        for cpu in machine.cpus
+    )
+
+
+def kind_name(kind: CpuKind, machine: Machine) -> str:
+    """``performance`` and ``efficiency`` where there are two kinds, else a number."""
+    ranks = sorted(other.kind for other in machine.cpu_kinds)
+    if len(ranks) == 2:
+        return "efficiency" if kind.kind == ranks[0] else "performance"
+    return f"kind {kind.kind}"
+
+
+def topology_view(machine: Machine, view: KubeletView) -> TopologyView:
+    """Everything that ``pinfold topology`` shows of a machine."""
+    distances = machine.distances
+    facts = (
+        ("sockets", len(machine.sockets)),
+        ("NUMA nodes", len(machine.numa_nodes)),
+        ("cores", len(machine.cores)),
+        ("CPUs", len(machine.online)),
+        ("L3 caches", len(machine.l3)),
+    )
+    return TopologyView(
+        title=machine.cpu_model or machine.name,
+        node_map=machine_map(machine, unseen=view.unseen),
+        facts=tuple((name, str(count)) for name, count in facts if count),
+        numa=tuple(
+            NumaRow(
+                node.id,
+                node.cpus,
+                node.memory_bytes or 0,
+                {size: (pool.total, pool.free) for size, pool in node.hugepages.items()},
+                node.memory_kind or "",
+            )
+            for node in machine.numa_nodes
+        ),
+        distance_nodes=distances.nodes if distances else (),
+        distances={node: row for node, row in distances.rows.items() if row} if distances else {},
+        kinds=tuple(
+            KindRow(kind_name(kind, machine).capitalize(), kind.cpus) for kind in machine.cpu_kinds
+        ),
+        offline=machine.offline,
+        isolated=machine.isolated,
+        unseen=view.unseen,
+        kubelet_notes=view.notes,
+    )
+
+
+def _details(machine: Machine) -> Mapping[tuple[Level, int], str]:
+    details = {
+        (Level.NUMA, node.id): binary_size(node.memory_bytes)
+        for node in machine.numa_nodes
+        if node.memory_bytes
+    }
+    for cache in machine.l3:
+        if cache.size and cache.cpus:
+            details[Level.L3, min(cache.cpus)] = binary_size(cache.size)
+    return details
