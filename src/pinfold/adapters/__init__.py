@@ -1,0 +1,1 @@
+"""The outside worlds, one folder each."""

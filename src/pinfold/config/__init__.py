@@ -1,0 +1,1 @@
+"""Configuration files: what a kubelet is told."""

@@ -8,10 +8,8 @@ one were given until its next reconcile.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Final, Protocol, Self, TypeVar
 
 from pinfold.core.allocation import AllocationError
@@ -20,17 +18,9 @@ from pinfold.core.hint_merge import (
     blocking_resources,
     gather_hints,
     merge_hints,
-    only_single_numa,
 )
+from pinfold.core.hint_policy import Policy, Scope, TopologyManagerOptions
 from pinfold.core.hints import HintError, NUMAInfo, ResourceHints, TopologyHint
-from pinfold.core.policy_options import (
-    DEFAULT_MAX_ALLOWABLE_NUMA_NODES,
-    MAX_ALLOWABLE_NUMA_NODES,
-    PREFER_CLOSEST_NUMA_NODES,
-    TOPOLOGY_MANAGER_OPTIONS,
-    PolicyOptionError,
-    parse_go_bool,
-)
 
 TOPOLOGY_AFFINITY_ERROR: Final = "TopologyAffinityError"
 UNEXPECTED_ADMISSION_ERROR: Final = "UnexpectedAdmissionError"
@@ -39,27 +29,9 @@ _TOPOLOGY_AFFINITY_MESSAGE: Final = "Resources cannot be allocated with Topology
 NO_AFFINITY: Final = TopologyHint(None, preferred=False)
 """What a container without a decision has (upstream's zero ``TopologyHint``)."""
 
-_GO_INT = re.compile(r"[+-]?[0-9]{1,4000}", re.ASCII)
-
 
 class TopologyManagerError(ValueError):
     """A configuration with which no kubelet would start; the message is the kubelet's."""
-
-
-class Policy(Enum):
-    """``topologyManagerPolicy``."""
-
-    NONE = "none"
-    BEST_EFFORT = "best-effort"
-    RESTRICTED = "restricted"
-    SINGLE_NUMA_NODE = "single-numa-node"
-
-
-class Scope(Enum):
-    """``topologyManagerScope``."""
-
-    CONTAINER = "container"
-    POD = "pod"
 
 
 class Named(Protocol):
@@ -99,32 +71,6 @@ class HintProvider(Protocol[PodT_contra, ContainerT_contra]):
 
 
 @dataclass(frozen=True, slots=True)
-class TopologyManagerOptions:
-    """``topologyManagerPolicyOptions``, parsed."""
-
-    prefer_closest_numa_nodes: bool = False
-    max_allowable_numa_nodes: int = DEFAULT_MAX_ALLOWABLE_NUMA_NODES
-
-    @classmethod
-    def parse(
-        cls, options: Mapping[str, str], feature_gates: Mapping[str, bool] | None = None
-    ) -> Self:
-        """Read the options (strings, as the configuration has them).
-
-        Raises:
-            PolicyOptionError: unknown, not enabled, no boolean or integer, or below the minimum.
-        """
-        closest, highest = False, DEFAULT_MAX_ALLOWABLE_NUMA_NODES
-        for name, text in options.items():
-            TOPOLOGY_MANAGER_OPTIONS.check_available(name, feature_gates or {})
-            if name == PREFER_CLOSEST_NUMA_NODES:
-                closest = parse_go_bool(name, text)
-            elif name == MAX_ALLOWABLE_NUMA_NODES:
-                highest = _parse_max_nodes(name, text)
-        return cls(closest, highest)
-
-
-@dataclass(frozen=True, slots=True)
 class AffinityDecision:
     """One merge, with what it was made from.
 
@@ -156,7 +102,7 @@ class AffinityDecision:
             for resource in gather_hints([answer]):
                 keys.append((index, resource.resource))
                 resources.append(resource)
-        judged = _eligible(self.policy, resources)
+        judged = self.policy.eligible(resources)
         return tuple(keys[i] for i in blocking_resources(dict(enumerate(judged)), self.machine))
 
 
@@ -236,9 +182,9 @@ class TopologyManager:
     ) -> AffinityDecision:
         """Merge what the providers answered and let the policy judge (``Policy.Merge``)."""
         if self.policy is Policy.NONE:
-            best, admit = NO_AFFINITY, True
+            best = NO_AFFINITY
         else:
-            resources = _eligible(self.policy, gather_hints(answers))
+            resources = self.policy.eligible(gather_hints(answers))
             single = self.policy is Policy.SINGLE_NUMA_NODE
             best = merge_hints(
                 [resource.hints for resource in resources],
@@ -247,7 +193,7 @@ class TopologyManager:
             )
             if single and best.mask == self.numa.mask:
                 best = TopologyHint(None, best.preferred)
-            admit = best.preferred or self.policy is Policy.BEST_EFFORT
+        admit = self.policy.accepts(preferred=best.preferred)
         return AffinityDecision(container, self.policy, tuple(answers), best, admit, self.numa.mask)
 
     def admit(
@@ -323,26 +269,4 @@ def _no_locality(
         affinity=affinity,
         decisions=tuple(decisions),
         failed_container=decisions[-1].container,
-    )
-
-
-def _eligible(policy: Policy, resources: Sequence[NamedHints]) -> Sequence[NamedHints]:
-    return only_single_numa(resources) if policy is Policy.SINGLE_NUMA_NODE else resources
-
-
-def _parse_max_nodes(name: str, text: str) -> int:
-    fault = "invalid syntax"
-    if _GO_INT.fullmatch(text):
-        value = int(text)
-        if -(2**63) <= value < 2**63:
-            if value < DEFAULT_MAX_ALLOWABLE_NUMA_NODES:
-                raise PolicyOptionError(
-                    f'the minimum value of "{name}" should not be less than '
-                    f"{DEFAULT_MAX_ALLOWABLE_NUMA_NODES}"
-                )
-            return value
-        fault = "value out of range"
-    raise PolicyOptionError(
-        f'unable to convert policy option to integer "{name}": '
-        f'strconv.Atoi: parsing "{text}": {fault}'
     )

@@ -1,0 +1,1 @@
+"""What-if planning: pods on a machine, without touching one."""

@@ -8,9 +8,10 @@ somewhere: therefore every owner has a symbol as well, and colour is never the o
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
-from pinfold.render.boxes import CellState
+from pinfold.render.boxes import Cell, CellState
+from pinfold.render.node_map import NodeMap
 
 
 class Paint(NamedTuple):
@@ -76,3 +77,24 @@ def state_symbol(state: CellState, *, ascii_only: bool = False) -> str:
     """One character for a CPU that nobody owns."""
     symbol = STATE_SYMBOLS.get(state, " ")
     return "." if ascii_only and symbol == "·" else symbol
+
+
+def cell_symbol(node_map: NodeMap, cell: Cell, *, ascii_only: bool = False) -> str:
+    """The one character that says whose a cell is, for terminals without colour.
+
+    Muted cells have none: without colour it is the letters that show what is not muted.
+    """
+    if cell.muted:
+        return " "
+    if cell.owner is not None:
+        return owner_symbol(node_map.owners[cell.owner].index, ascii_only=ascii_only)
+    return state_symbol(cell.state, ascii_only=ascii_only)
+
+
+def cell_paint(node_map: NodeMap, cell: Cell) -> Paint | Literal["dim"]:
+    """The colours of a cell; offline and muted ones have none."""
+    if cell.muted or cell.state is CellState.OFFLINE:
+        return "dim"
+    if cell.owner is not None:
+        return owner_paint(node_map.owners[cell.owner].index)
+    return STATES[cell.state]

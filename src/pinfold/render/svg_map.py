@@ -12,8 +12,9 @@ from typing import Final
 
 from pinfold.render.boxes import Box, Cell, CellState, Core, Level
 from pinfold.render.node_map import NodeMap
+from pinfold.render.palette import cell_symbol
 from pinfold.render.svg_canvas import Canvas, cell_look, text_width
-from pinfold.render.text_map import cell_symbol, cores_per_row
+from pinfold.render.text_map import cores_per_row
 
 _WIDTHS: Final = (640, 800, 960, 1120, 1280, 1440, 1680, 1920)
 _PAD: Final = 10

@@ -7,7 +7,7 @@ from typing import Final
 
 from pinfold.render.boxes import Cell, CellState
 from pinfold.render.node_map import NodeMap, Owner
-from pinfold.render.palette import owner_paint, owner_symbol, state_symbol
+from pinfold.render.palette import cell_paint, owner_paint, owner_symbol, state_symbol
 from pinfold.render.plan_view import (
     ContainerRow,
     PlanView,
@@ -29,7 +29,7 @@ from pinfold.render.terminal import (
     print_lines,
     wrap,
 )
-from pinfold.render.text_map import cell_paint, map_lines
+from pinfold.render.text_map import map_lines
 
 _NARROW: Final = 64
 """Below this width a pod's containers stand in lines of their own."""

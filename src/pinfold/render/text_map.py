@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from pinfold.core.cpuset import mask_ranges
-from pinfold.render.boxes import Box, Cell, CellState, Core
+from pinfold.render.boxes import Box, Cell, Core
 from pinfold.render.node_map import NodeMap
-from pinfold.render.palette import STATES, Paint, owner_paint, owner_symbol, state_symbol
+from pinfold.render.palette import Paint, cell_paint, cell_symbol
 from pinfold.render.terminal import Line, Style, cell_width, clean, clip, pad_line, wrap
 
 _ROOMY_LINES: Final = 24
@@ -261,27 +261,6 @@ class _Drawing:
     def paint(self, cell: Cell) -> str | Paint:
         """The cell's style."""
         return cell_paint(self.map, cell)
-
-
-def cell_symbol(node_map: NodeMap, cell: Cell, *, ascii_only: bool = False) -> str:
-    """The one character that says whose a cell is, for terminals without colour.
-
-    Muted cells have none: without colour it is the letters that show what is not muted.
-    """
-    if cell.muted:
-        return " "
-    if cell.owner is not None:
-        return owner_symbol(node_map.owners[cell.owner].index, ascii_only=ascii_only)
-    return state_symbol(cell.state, ascii_only=ascii_only)
-
-
-def cell_paint(node_map: NodeMap, cell: Cell) -> str | Paint:
-    """The colours of a cell; offline and muted ones have none."""
-    if cell.muted or cell.state is CellState.OFFLINE:
-        return "dim"
-    if cell.owner is not None:
-        return owner_paint(node_map.owners[cell.owner].index)
-    return STATES[cell.state]
 
 
 def short_range(mask: int) -> str:

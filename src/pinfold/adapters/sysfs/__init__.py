@@ -1,0 +1,1 @@
+"""Machines as sysfs, hwloc, cAdvisor and lscpu tell of them."""

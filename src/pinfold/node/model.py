@@ -1,0 +1,122 @@
+"""Puts a node together from a machine and a kubelet's configuration."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pinfold.core.cpuset import CPUSet
+from pinfold.core.hints import HintError, NUMAInfo
+from pinfold.core.kubelet_faults import KUBELET, AllocationRules
+from pinfold.core.kubelet_view import KubeletView, kubelet_view
+from pinfold.core.machine import Machine
+from pinfold.core.node_allocatable import (
+    PODS,
+    AllocatableError,
+    MachineCapacity,
+    node_allocatable,
+    reserved_cpu_count,
+)
+from pinfold.core.node_config import NodeConfig
+from pinfold.core.pod import CPU
+from pinfold.core.policy_options import PolicyOptionError, StaticPolicyOptions
+from pinfold.core.static_policy import ReservationError, StaticPolicy
+from pinfold.core.topology_manager import TopologyManager, TopologyManagerError
+from pinfold.node.admission import Node, NodeState
+from pinfold.state.ledger import Bounds, Ledger
+
+_REFUSALS: Final = (
+    AllocatableError,
+    HintError,
+    PolicyOptionError,
+    ReservationError,
+    TopologyManagerError,
+)
+
+
+class NodeError(ValueError):
+    """A configuration with which a kubelet would not start on this machine."""
+
+
+def build_node(
+    machine: Machine,
+    config: NodeConfig,
+    *,
+    view: KubeletView | None = None,
+    rules: AllocationRules = KUBELET,
+) -> Node:
+    """Check a configuration against a machine, in the kubelet's order and words.
+
+    Raises:
+        NodeError: a kubelet would refuse to start.
+        MachineError: a kubelet would see no CPU.
+    """
+    view = view or kubelet_view(machine)
+    try:
+        managed = config.topology_manager_policy != "none"
+        numa = NUMAInfo(view.numa_nodes, view.distances) if managed else NUMAInfo(())
+        topology_manager = TopologyManager.create(
+            numa,
+            config.topology_manager_policy,
+            config.topology_manager_scope,
+            config.topology_manager_policy_options,
+            config.feature_gates,
+        )
+        policy = _cpu_policy(view, config, rules)
+        capacity = machine_capacity(machine, view)
+        allocatable = node_allocatable(capacity, config)
+    except _REFUSALS as error:
+        raise NodeError(str(error)) from None
+    pods = allocatable.pop(PODS).value()
+    return Node(
+        cpu_policy=policy,
+        topology_manager=topology_manager,
+        allocatable={
+            name: quantity.milli_value() if name == CPU else quantity.value()
+            for name, quantity in allocatable.items()
+        },
+        max_pods=pods,
+    )
+
+
+def empty_state(node: Node, machine_cpus: CPUSet) -> NodeState:
+    """The state of a node on which nothing runs."""
+    policy = node.cpu_policy
+    if policy is None:
+        return NodeState(Ledger.fresh("none", Bounds(machine_cpus)))
+    bounds = Bounds(machine_cpus, policy.reserved, policy.options.strict_cpu_reservation)
+    return NodeState(Ledger.fresh("static", bounds))
+
+
+def machine_capacity(machine: Machine, view: KubeletView) -> MachineCapacity:
+    """What the kubelet counts: the CPUs it sees, all memory, the pages of all nodes."""
+    pages: dict[int, int] = {size: pool.total for size, pool in machine.hugepages.items()}
+    if not pages:
+        for node in machine.numa_nodes:
+            for size, pool in node.hugepages.items():
+                pages[size] = pages.get(size, 0) + pool.total
+    memory = machine.memory_bytes
+    if memory is None:
+        memory = sum(node.memory_bytes or 0 for node in machine.numa_nodes)
+    return MachineCapacity(view.topology.num_cpus, memory, pages)
+
+
+def _cpu_policy(
+    view: KubeletView, config: NodeConfig, rules: AllocationRules
+) -> StaticPolicy | None:
+    if config.cpu_manager_policy == "none":
+        if config.cpu_manager_policy_options:
+            given = " ".join(f"{k}:{v}" for k, v in config.cpu_manager_policy_options.items())
+            raise NodeError(f"None policy: received unsupported options=map[{given}]")
+        return None
+    if config.cpu_manager_policy != "static":
+        raise NodeError(f'unknown policy: "{config.cpu_manager_policy}"')
+    count = reserved_cpu_count(config)
+    options = StaticPolicyOptions.parse(config.cpu_manager_policy_options, config.feature_gates)
+    return StaticPolicy.create(
+        view.topology,
+        options,
+        reserved_count=count,
+        reserved_cpus=config.reserved_system_cpus,
+        topology_manager_policy=config.topology_manager_policy,
+        rules=rules,
+    )

@@ -1,0 +1,159 @@
+"""The planner: a machine, a kubelet's configuration and pods in; the kubelet's placement out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from pinfold.core.cpuset import CPUSet
+from pinfold.core.kubelet_faults import KUBELET, AllocationRules
+from pinfold.core.kubelet_view import KubeletView, kubelet_view
+from pinfold.core.machine import Machine
+from pinfold.core.node_config import NodeConfig
+from pinfold.core.pod import Container, Pod
+from pinfold.node.admission import Decision, Node, NodeState, decide, settle
+from pinfold.node.model import build_node, empty_state
+from pinfold.state.ledger import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerPlacement:
+    """Where a container runs: its own CPUs, or the shared pool.
+
+    ``kind`` is "container", "init" or "sidecar".
+    """
+
+    name: str
+    cpus: CPUSet
+    exclusive: bool
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodPlacement:
+    """The answer to one pod, and where its containers ended up when all pods were in."""
+
+    decision: Decision
+    containers: tuple[ContainerPlacement, ...]
+
+    @property
+    def pod(self) -> Pod:
+        """The pod."""
+        return self.decision.pod
+
+    @property
+    def admitted(self) -> bool:
+        """Whether it runs."""
+        return self.decision.admitted
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The placement of some pods on a node, in the order of admission.
+
+    ``shared`` is the kubelet's default CPU set at the end, ``reserved`` what is never exclusive,
+    ``allocatable`` what may be exclusive (nothing under policy none).
+    """
+
+    planner: Planner
+    pods: tuple[PodPlacement, ...]
+    shared: CPUSet
+    reserved: CPUSet
+    allocatable: CPUSet
+    ledger: Ledger
+
+    @property
+    def admitted(self) -> tuple[PodPlacement, ...]:
+        """The pods that run."""
+        return tuple(pod for pod in self.pods if pod.admitted)
+
+    @property
+    def rejected(self) -> tuple[PodPlacement, ...]:
+        """The pods that were refused."""
+        return tuple(pod for pod in self.pods if not pod.admitted)
+
+
+class Planner:
+    """A configured node to try pods on.
+
+    Args:
+        machine: the hardware.
+        config: the kubelet's settings.
+        rules: the kubelet's allocation (the default), or the sound one.
+
+    Raises:
+        NodeError: a kubelet with this configuration would not start on the machine.
+        MachineError: a kubelet would see no CPU.
+
+    >>> from pinfold import parse_short_form
+    >>> planner = Planner(
+    ...     parse_short_form("1s4c2t"),
+    ...     NodeConfig(cpu_manager_policy="static", reserved_system_cpus=CPUSet([0])),
+    ... )
+    >>> planner.plan([]).shared
+    CPUSet('0-7')
+    """
+
+    def __init__(
+        self, machine: Machine, config: NodeConfig, *, rules: AllocationRules = KUBELET
+    ) -> None:
+        self.machine = machine
+        self.config = config
+        self.view: KubeletView = kubelet_view(machine)
+        self.node: Node = build_node(machine, config, view=self.view, rules=rules)
+
+    @property
+    def empty(self) -> NodeState:
+        """The node with nothing on it."""
+        return empty_state(self.node, self.view.topology.cpus)
+
+    def decisions(self, pods: Iterable[Pod]) -> Iterator[tuple[Decision, NodeState]]:
+        """Decide about the pods one after the other; each with the state it was made in."""
+        state = self.empty
+        for pod in admission_order(pods):
+            decision = decide(self.node, state, pod)
+            yield decision, state
+            state = settle(state, decision)
+
+    def plan(self, pods: Iterable[Pod]) -> Plan:
+        """Place the pods, oldest first, in the order given where they are equally old."""
+        decisions = []
+        state = self.empty
+        for pod in admission_order(pods):
+            decision = decide(self.node, state, pod)
+            decisions.append(decision)
+            state = settle(state, decision)
+        ledger = state.ledger
+        policy = self.node.cpu_policy
+        return Plan(
+            planner=self,
+            pods=tuple(PodPlacement(d, _placements(d, ledger)) for d in decisions),
+            shared=ledger.default,
+            reserved=self.config.reserved_system_cpus if policy is None else policy.reserved,
+            allocatable=CPUSet() if policy is None else policy.assignable,
+            ledger=ledger,
+        )
+
+
+def admission_order(pods: Iterable[Pod]) -> list[Pod]:
+    """The order in which a kubelet that starts admits pods: by creation, else as given."""
+    return sorted(pods, key=lambda pod: pod.creation_timestamp or "")
+
+
+def _placements(decision: Decision, ledger: Ledger) -> tuple[ContainerPlacement, ...]:
+    pod, shared = decision.pod, ledger.default
+    nowhere = CPUSet()
+
+    def place(container: Container, kind: str) -> ContainerPlacement:
+        allocation = decision.allocations.get(container.name)
+        cpus = shared if decision.admitted else nowhere
+        return ContainerPlacement(
+            name=container.name,
+            cpus=cpus if allocation is None else allocation.cpus,
+            exclusive=allocation is not None,
+            kind=kind,
+        )
+
+    return tuple(
+        place(c, "sidecar" if c.is_sidecar else "init") for c in pod.init_containers
+    ) + tuple(place(c, "container") for c in pod.containers)
