@@ -21,10 +21,11 @@ from pinfold.core.hint_merge import (
     merge_hints,
     only_single_numa,
 )
+from pinfold.core.hint_policy import Policy, Scope, TopologyManagerOptions
 from pinfold.core.hint_reach import best_intersection, sizes_in_order
 from pinfold.core.hint_search import search_best
 from pinfold.core.hints import NUMAInfo, ResourceHints, TopologyHint, is_narrower, narrowness
-from pinfold.core.topology_manager import Policy, Scope, TopologyManager, TopologyManagerOptions
+from pinfold.core.topology_manager import TopologyManager
 
 Answer = dict[str, list[TopologyHint] | None] | None
 

@@ -13,15 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.core.allocation import AllocationError
+from pinfold.core.hint_policy import Policy, Scope, TopologyManagerOptions
 from pinfold.core.hints import NUMAInfo, ResourceHints, TopologyHint
 from pinfold.core.policy_options import PolicyOptionError
-from pinfold.core.topology_manager import (
-    Policy,
-    Scope,
-    TopologyManager,
-    TopologyManagerError,
-    TopologyManagerOptions,
-)
+from pinfold.core.topology_manager import TopologyManager, TopologyManagerError
 from tests.vectors import Case
 from tests.vectors.topologymanager import claims, replay
 

@@ -9,7 +9,7 @@ one were given until its next reconcile.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol, Self, TypeVar
 
 from pinfold.core.allocation import AllocationError
@@ -135,7 +135,7 @@ class TopologyManager:
     policy: Policy
     scope: Scope
     numa: NUMAInfo
-    options: TopologyManagerOptions = TopologyManagerOptions()
+    options: TopologyManagerOptions = field(default_factory=TopologyManagerOptions)
 
     @classmethod
     def create(
@@ -207,8 +207,10 @@ class TopologyManager:
         Args:
             pod: handed to the providers as it is.
             containers: init containers, then containers, in the manifest's order.
-            providers: in the order in which they are to allocate (the kubelet: CPU manager,
-                memory manager, device manager is the caller's choice).
+            providers: in the order in which they allocate; the kubelet's is device manager,
+                CPU manager, memory manager.
+
+        Any other exception than ``AllocationError`` of a provider is passed on.
         """
         decisions: list[AffinityDecision] = []
         affinity: dict[str, TopologyHint] = {}
