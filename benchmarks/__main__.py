@@ -1,0 +1,98 @@
+"""The command: ``python -m benchmarks [--json FILE] [--svg FILE] [NAME...]``.
+
+A name may be a pattern (``allocate.*``).  Nothing is asserted; a workload that cannot run is
+reported and left out, and the exit status is then 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path
+
+from benchmarks import allocation, kubelet_merge, merge, process
+from benchmarks.measure import Result, measure, measure_own_clock
+from benchmarks.plot import as_svg
+from benchmarks.report import HEADER, as_json, growth, row
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print, write; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="workloads (all); * is a wildcard")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="draw cost against size")
+    parser.add_argument("--list", action="store_true", help="print the names and stop")
+    given = parser.parse_args(arguments)
+    registry = workloads()
+    chosen = [
+        name
+        for name in registry
+        if not given.names or any(fnmatchcase(name, wanted) for wanted in given.names)
+    ]
+    if given.list:
+        print("\n".join(chosen))
+        return 0
+    if not chosen:
+        parser.error(f"no workload is named {' or '.join(given.names)}; --list shows them")
+    results: dict[str, Result] = {}
+    print(HEADER)
+    for name in chosen:
+        try:
+            results[name] = registry[name]()
+        except subprocess.CalledProcessError as error:
+            print(f"{name:<26} did not run: {_last_line(error)}", flush=True)
+        else:
+            print(row(name, results[name]), flush=True)
+    _print_summary(results)
+    if given.json:
+        given.json.write_text(as_json(results))
+    if given.svg:
+        given.svg.write_text(as_svg(results))
+    return 0 if len(results) == len(chosen) else 1
+
+
+def workloads() -> dict[str, Callable[[], Result]]:
+    """Every workload by name: set up and measure."""
+    found: dict[str, Callable[[], Result]] = {}
+    for module in (allocation, merge, kubelet_merge, process):
+        for name, setup in module.WORKLOADS.items():
+            found[name] = partial(_measure, setup)
+    for name, own_clock in process.OWN_CLOCK.items():
+        found[name] = partial(_measure_own_clock, own_clock)
+    return found
+
+
+def _measure(setup: Callable[[], Callable[[], object]]) -> Result:
+    return measure(setup())
+
+
+def _measure_own_clock(setup: Callable[[], Callable[[], int]]) -> Result:
+    return measure_own_clock(setup())
+
+
+def _print_summary(results: dict[str, Result]) -> None:
+    if not results:
+        return
+    print("\ntime per call; ratio: ours / kubelet's, fastest batches, corrected by calibration")
+    fastest = min(result.calibration_ns for result in results.values())
+    print(f"calibration loop: {fastest / 1e6:.1f} ms here, 31.6 ms beside the kubelet's figures")
+    lines = growth(results)
+    if lines:
+        print("growth, exponent of the number of CPUs (1 is linear):")
+        print("\n".join(lines))
+
+
+def _last_line(error: subprocess.CalledProcessError) -> str:
+    output = error.stderr or b""
+    text = output.decode(errors="replace") if isinstance(output, bytes) else output
+    lines = text.strip().splitlines()
+    return lines[-1] if lines else f"exit status {error.returncode}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
