@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import pytest
+
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.kubelet_view import kubelet_view
 from pinfold.core.machine import (
@@ -14,10 +19,11 @@ from pinfold.core.machine import (
     NUMANode,
     Socket,
 )
-from pinfold.render.boxes import CellState
+from pinfold.render.boxes import CellState, Place
 from pinfold.render.machine_map import machine_map, topology_view
-from pinfold.render.node_map import Owner
-from pinfold.render.terminal import Style
+from pinfold.render.node_map import Owner, build_node_map
+from pinfold.render.terminal import Style, line_width
+from pinfold.render.text_map import map_lines
 from pinfold.render.topology_text import render_topology
 
 
@@ -86,3 +92,30 @@ def test_owners_and_states_of_a_machine() -> None:
         4: CellState.OFFLINE,
     }
     assert [cell.cpu for cell in node_map.cells() if cell.isolated] == [2]
+
+
+TRUTHS = sorted((Path(__file__).parents[2] / "shared" / "machines").glob("*.json"))
+
+
+@pytest.mark.skipif(not TRUTHS, reason="needs the captured machines beside the repository")
+@pytest.mark.parametrize("path", TRUTHS, ids=lambda path: path.stem)
+def test_captured_machines_are_drawn_whole(path: Path) -> None:
+    rows = json.loads(path.read_text(encoding="utf-8"))["cpus"]
+    places = [
+        Place(
+            row["cpu"],
+            row.get("core"),
+            row.get("l3"),
+            row.get("numa"),
+            row.get("socket"),
+            None if row.get("kind") is None else str(row["kind"]),
+            online=row["online"],
+        )
+        for row in rows
+    ]
+    node_map = build_node_map(places)
+    assert sorted(cell.cpu for cell in node_map.cells()) == sorted(row["cpu"] for row in rows)
+    for width in (40, 80, 200):
+        lines = map_lines(node_map, Style(width))
+        assert max(map(line_width, lines)) <= width
+        assert len(lines) <= 170

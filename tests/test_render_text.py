@@ -13,6 +13,7 @@ from rich.cells import cell_len
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.topology import CPUTopology
 from pinfold.render.boxes import CellState, Level, Place
+from pinfold.render.layout import cores_per_row
 from pinfold.render.node_map import (
     NodeMap,
     NodeMapError,
@@ -35,7 +36,7 @@ from pinfold.render.terminal import (
     wrap,
 )
 from pinfold.render.text import render_plan, table_lines
-from pinfold.render.text_map import cores_per_row, map_lines, short_range
+from pinfold.render.text_map import map_lines, short_range
 
 GOLDEN = Path(__file__).parent / "data" / "render"
 ANSI = re.compile(r"\x1b\[[0-9;]*m")

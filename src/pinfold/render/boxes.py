@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from pinfold.core.cpuset import CPUSet
 
@@ -35,8 +35,7 @@ class Level(enum.IntEnum):
     KIND = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where one CPU sits.  Ids are the kernel's; ``None`` where it has none or is unknown.
 
     ``core`` and ``l3`` are unique in the machine (the lowest CPU id of the core or cache).
@@ -54,8 +53,7 @@ class Place:
     seen: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(NamedTuple):
     """One thread.  ``muted`` cells are drawn faint (those that a comparison leaves alone)."""
 
     cpu: int
@@ -65,16 +63,14 @@ class Cell:
     muted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Core:
+class Core(NamedTuple):
     """The threads of one core, ascending."""
 
     id: int
     cells: tuple[Cell, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Label:
+class Label(NamedTuple):
     """One title of a box: ``detail`` is free text such as ``64 GiB``; ids below 0 are not shown."""
 
     level: Level
@@ -90,8 +86,7 @@ class Label:
         return head if short or not self.detail else f"{head} · {self.detail}"
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
+class Box(NamedTuple):
     """A part of the machine: either ``children`` or ``cores``, never both."""
 
     labels: tuple[Label, ...] = ()
@@ -142,10 +137,10 @@ def arrange(
         parent.children.append(node)
     by_cpu = {row.cpu: row for row in rows}
     top = _finish(root, by_cpu, cells)
-    lost = [row for row in rows if row.cpu not in {place.cpu for place in placed}]
+    lost = [row for row in rows if not (row.online or row.core is not None)]
     if lost:
         offline = Box((), (), tuple(Core(p.cpu, (cells[p.cpu],)) for p in lost), offline=True)
-        inner_boxes = top.children or ((replace(top, labels=()),) if top.cores else ())
+        inner_boxes = top.children or ((top._replace(labels=()),) if top.cores else ())
         top = Box((), (*inner_boxes, offline))
     return top, crossing
 
@@ -196,7 +191,7 @@ def _finish(node: _Node, by_cpu: Mapping[int, Place], cells: Mapping[int, Cell])
     ]
     labels = tuple(node.labels)
     if len(leaves) == 1 and not children:
-        return replace(leaves[0], labels=labels)
+        return leaves[0]._replace(labels=labels)
     return Box(labels, (*children, *leaves))
 
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from pinfold.render.boxes import Box, Cell, CellState, Core, Level
+from pinfold.render.layout import cores_per_row, shapes
 from pinfold.render.node_map import NodeMap
 from pinfold.render.palette import cell_symbol
 from pinfold.render.svg_canvas import Canvas, cell_look, text_width
-from pinfold.render.text_map import cores_per_row
 
 _WIDTHS: Final = (640, 800, 960, 1120, 1280, 1440, 1680, 1920)
 _PAD: Final = 10
@@ -46,7 +46,9 @@ class MapDrawing:
         self.cell = sizes[0]
         self.frame = 3.0 if self.cell >= 30 else 2.0
         self.core_gap = 5.0 if self.cell >= 30 else 4.0
+        self.shapes = shapes(node_map.root)
         self.measured: dict[tuple[int, float], _Size] = {}
+        self.titles: dict[str, float] = {}
         best: _Size | None = None
         for each in _WIDTHS if width is None else (width,):
             found = self._inside(node_map.root, each)
@@ -60,7 +62,7 @@ class MapDrawing:
     # Measuring
 
     def _inside(self, box: Box, width: float) -> _Size:
-        key = (id(box), width)
+        key = (self.shapes[id(box)], width)
         found = self.measured.get(key)
         if found is None:
             found = self._children(box, width) if box.children else self._cores(box, width)
@@ -70,7 +72,7 @@ class MapDrawing:
     def _outside(self, box: Box, width: float) -> tuple[float, float]:
         size = self._inside(box, width - 2 * _PAD)
         title = _TITLE if _full_title(box) else 0
-        full, short = (_title_width(box, short=short) for short in (False, True))
+        full, short = (self._title_width(box, short=short) for short in (False, True))
         inner = max(size.width, short, min(full, width - 2 * _PAD))
         return inner + 2 * _PAD, size.height + 2 * _PAD + title
 
@@ -108,6 +110,12 @@ class MapDrawing:
             share,
         )
 
+    def _title_width(self, box: Box, *, short: bool) -> float:
+        title = _short_title(box) if short else _full_title(box)
+        if title not in self.titles:
+            self.titles[title] = text_width(title, 12, bold=True)
+        return self.titles[title]
+
     # Drawing
 
     def draw(self, canvas: Canvas, x: float, y: float) -> None:
@@ -141,7 +149,7 @@ class MapDrawing:
         inner = width - 2 * _PAD
         top = y + _PAD
         if title:
-            if _title_width(box, short=False) > inner:
+            if self._title_width(box, short=False) > inner:
                 title = _short_title(box)
             canvas.text((x + _PAD, top + 11), title, 12, bold=depth == 0, color=_ink(depth))
             top += _TITLE
@@ -192,10 +200,6 @@ def _full_title(box: Box) -> str:
 
 def _short_title(box: Box) -> str:
     return " · ".join(label.text(short=True) for label in box.labels)
-
-
-def _title_width(box: Box, *, short: bool) -> float:
-    return text_width(_short_title(box) if short else _full_title(box), 12, bold=True)
 
 
 def _places(root: Box) -> Mapping[int, tuple[str, ...]]:

@@ -9,11 +9,11 @@ padding, the same without, and one character for each thread with the CPUs of th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from pinfold.core.cpuset import mask_ranges
 from pinfold.render.boxes import Box, Cell, Core
+from pinfold.render.layout import cores_per_row, shapes
 from pinfold.render.node_map import NodeMap
 from pinfold.render.palette import Paint, cell_paint, cell_symbol
 from pinfold.render.terminal import Line, Style, cell_width, clean, clip, pad_line, wrap
@@ -25,8 +25,7 @@ _SHORT: Final = 4  # lines that a full title is worth
 _GROUP: Final = 8  # dense cells between two gaps
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Mode:
+class _Mode(NamedTuple):
     """One way to draw: ``ids`` or dense, ``padding`` columns about a cell, frames or indents."""
 
     ids: bool
@@ -83,6 +82,7 @@ class _Drawing:
         self.cell = self.digits + self.symbols + 2 * mode.padding if mode.ids else 1
         self.overhead = _FRAME if mode.framed else 1
         self.around_title = _FRAME + 2 if mode.framed else 0
+        self.shapes = shapes(node_map.root)
         self.measured: dict[tuple[int, int], _Size] = {}
 
     def fits(self) -> bool:
@@ -100,7 +100,7 @@ class _Drawing:
     # Measuring what is inside a box.
 
     def _measure(self, box: Box, width: int) -> _Size:
-        key = (id(box), width)
+        key = (self.shapes[id(box)], width)
         found = self.measured.get(key)
         if found is None:
             if box.children:
@@ -159,14 +159,15 @@ class _Drawing:
     def _per_row(self, box: Box, width: int) -> int:
         """Cores in a row: all, or an even share of them, whole groups if possible."""
         count = len(box.cores)
-        most = count
-        while most > 1 and self._row_width(box, most) > width:
-            most -= 1
-        return cores_per_row(count, most)
+        if self.mode.ids:
+            most = (width + 1) // (self.cell + 1)
+        else:
+            room = width - self._label_width(box) - 1
+            most = room - room // (_GROUP + 1)
+        return cores_per_row(count, max(1, min(count, most)))
 
     def _label_width(self, box: Box) -> int:
-        highest = max(len(str(cell.cpu)) for core in box.cores for cell in core.cells)
-        return 2 * highest + 1
+        return 2 * len(str(max(core.cells[-1].cpu for core in box.cores))) + 1
 
     # Drawing: lines of exactly ``width`` columns.
 
@@ -289,18 +290,3 @@ def _title(box: Box, width: int | None = None) -> str:
 def _title_width(box: Box) -> int:
     """What the title needs at least: see the end of :func:`_title`."""
     return cell_width(clean(box.labels[0].text(short=True))) if box.labels else 0
-
-
-def cores_per_row(count: int, most: int) -> int:
-    """How to break ``count`` cores into rows of at most ``most``: evenly, or at a round number."""
-    share = -(-count // -(-count // most))
-    if count % share == 0:
-        return share
-    for even in range(most, max(most // 2, 1), -1):
-        if count % even == 0:
-            return even
-    for step in (8, 4, 2):
-        even = -(-share // step) * step
-        if even <= most:
-            return even
-    return share
