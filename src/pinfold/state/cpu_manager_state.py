@@ -228,7 +228,7 @@ class CPUManagerCheckpoint:
 
 
 def detect_layout(file: bytes) -> Layout:
-    """The layout that a file's content has; v2 where v1 and v2 look the same (no entries).
+    """The layout that a file's content has; v2 where nothing tells.
 
     Raises:
         CheckpointError: no JSON, in the words of Go's decoder.
@@ -247,14 +247,10 @@ def detect_layout(file: bytes) -> Layout:
     entries = members.get("entries")
     if isinstance(entries, Object) and any(isinstance(v, str) for _, v in entries.members):
         return Layout.V1
-    if isinstance(entries, Object) and not entries.members:
-        return Layout.V2
-    return Layout.V2 if entries is not None else _empty_layout(node)
-
-
-def _empty_layout(node: Node) -> Layout:
-    """Without entries only the checksum tells the layouts apart."""
-    for layout in (Layout.V2, Layout.V3, Layout.V1):
+    # v3 leaves out empty podEntries: only the checksum tells it from v2, and v1 from both where
+    # there are no entries.
+    has_entries = isinstance(entries, Object) and bool(entries.members)
+    for layout in (Layout.V2, Layout.V3) if has_entries else (Layout.V2, Layout.V3, Layout.V1):
         try:
             CPUManagerCheckpoint._from_node(node, layout).verify()  # noqa: SLF001 - same module
         except (CheckpointError, GoJSONError):

@@ -109,9 +109,9 @@ class _Parser:
         while True:
             self.skip_space()
             node, opened = self.open_value()
+            if isinstance(node, Object | Array) and len(stack) >= MAX_DEPTH:
+                raise GoJSONError("exceeded max depth")
             if opened:
-                if len(stack) >= MAX_DEPTH:
-                    raise GoJSONError("exceeded max depth")
                 if isinstance(node, Object):
                     stack.append((node, self.key()))
                 elif isinstance(node, Array):

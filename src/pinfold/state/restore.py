@@ -23,6 +23,10 @@ ContainerIDs = Mapping[str, tuple[str, str]]
 """Container id -> (pod uid, container name), as the runtime has them."""
 
 
+class UnknownContainerError(CheckpointError):
+    """A container, or a container id, of which the other is not known."""
+
+
 class RestoreError(ValueError):
     """A file with which the kubelet exits at start; the message is what it prints."""
 
@@ -48,7 +52,7 @@ def restore(
     if file is None:
         return Ledger(policy_name, CPUSet())
     try:
-        return _restore(file, policy_name, container_ids or {})
+        return _restore(file, policy_name, {} if container_ids is None else container_ids)
     except CheckpointError as error:
         raise RestoreError(
             f"could not restore state from checkpoint: {error}, please drain this node and delete "
@@ -91,12 +95,12 @@ def migrate_v1(old: CPUManagerCheckpoint, container_ids: ContainerIDs) -> CPUMan
     """A v1 checkpoint in the v2 layout; its checksum is still to be computed.
 
     Raises:
-        CheckpointError: a container id that ``container_ids`` lacks, in the kubelet's words.
+        UnknownContainerError: a container id that ``container_ids`` lacks, in the kubelet's words.
     """
     entries: dict[str, dict[str, str]] = {}
     for container_id, cpus in sorted((old.container_ids or {}).items()):
         if container_id not in container_ids:
-            raise CheckpointError(
+            raise UnknownContainerError(
                 f"containerID '{container_id}' not found in initial containers list"
             )
         pod_uid, name = container_ids[container_id]
@@ -163,14 +167,14 @@ def to_v1(
     """The v1 checkpoint of ``ledger``.
 
     Raises:
-        CheckpointError: a container whose id ``container_ids`` lacks.
+        UnknownContainerError: a container whose id ``container_ids`` lacks.
     """
     ids = {reference: container_id for container_id, reference in container_ids}
     entries: dict[str, str] = {}
     for uid, containers in ledger.assignments.items():
         for name, cpus in containers.items():
             if (uid, name) not in ids:
-                raise CheckpointError(
+                raise UnknownContainerError(
                     f"the v1 layout names containers by id, and the id of container {quote(name)} "
                     f"of pod {quote(uid)} is not known"
                 )

@@ -3,10 +3,10 @@
 Upstream: ``staticPolicy.validateState`` (``cpumanager/policy_static.go``, 1.34); the none policy
 takes any state.
 
-Kubelets up to 1.34.2 have a fault here: under ``strict-cpu-reservation`` they miss the reserved
-CPUs in the state that they themselves have written, so that they start with an empty state only.
-Later patch releases (1.34.10 is known) leave the reserved CPUs out of the comparison;
-``strict_fixed`` says which of the two is meant.
+Kubelet 1.34.2 has a fault here: under ``strict-cpu-reservation`` it misses the reserved CPUs in
+the state that it has written itself, so that it starts with an empty state only.  Other releases
+(1.34.10 is known) leave the reserved CPUs out of the comparison; ``strict_fixed`` says which of
+the two is meant.
 """
 
 from __future__ import annotations
