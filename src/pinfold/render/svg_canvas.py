@@ -147,7 +147,9 @@ class Canvas:
         line = f' stroke="{LIGHT["off"]}" stroke-dasharray="3 2"' if kind == "c-off" else ""
         inset = 0.5 if line else 0.0
         ids = size * (0.40 if len(top) < 3 else 0.36 if len(top) == 3 else 0.3)
-        base = y + size * (0.47 if bottom else 0.64)
+        if size <= 16:
+            ids = size * 0.64  # a swatch: one letter
+        base = y + size * (0.47 if bottom else 0.64 if size > 16 else 0.72)
         inner = size - 2 * inset
         shape = f'x="{x + inset:g}" y="{y + inset:g}" width="{inner:g}" height="{inner:g}"'
         parts = [f'<g class="{kind}"><title>{escape(tooltip)}</title>']
