@@ -1,1 +1,75 @@
-"""Pinfold keeps containers on their CPUs."""
+"""Pinfold keeps containers on their CPUs: the kubelet's CPU manager as a library.
+
+>>> from pinfold import CPUSet, NodeConfig, Planner, parse_short_form
+>>> machine = parse_short_form("1s4c2t")
+>>> config = NodeConfig(cpu_manager_policy="static", reserved_system_cpus=CPUSet([0, 1]))
+>>> plan = Planner(machine, config).plan([])
+>>> str(plan.shared), str(plan.allocatable)
+('0-7', '2-7')
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pinfold.adapters.kubernetes.manifests import read_manifests
+    from pinfold.adapters.sysfs.source import open_machine
+    from pinfold.core.cpuset import CPUSet
+    from pinfold.core.kubelet_view import KubeletView, kubelet_view
+    from pinfold.core.machine import Machine
+    from pinfold.core.node_config import NodeConfig
+    from pinfold.core.pod import Container, Pod
+    from pinfold.core.quantity import Quantity
+    from pinfold.core.short_form import parse_short_form
+    from pinfold.core.topology import CPUTopology
+    from pinfold.planning.planner import Plan, Planner
+
+_HOMES = {
+    "CPUSet": "pinfold.core.cpuset",
+    "CPUTopology": "pinfold.core.topology",
+    "Container": "pinfold.core.pod",
+    "KubeletView": "pinfold.core.kubelet_view",
+    "Machine": "pinfold.core.machine",
+    "NodeConfig": "pinfold.core.node_config",
+    "Plan": "pinfold.planning.planner",
+    "Planner": "pinfold.planning.planner",
+    "Pod": "pinfold.core.pod",
+    "Quantity": "pinfold.core.quantity",
+    "kubelet_view": "pinfold.core.kubelet_view",
+    "open_machine": "pinfold.adapters.sysfs.source",
+    "parse_short_form": "pinfold.core.short_form",
+    "read_manifests": "pinfold.adapters.kubernetes.manifests",
+}
+
+__all__ = [
+    "CPUSet",
+    "CPUTopology",
+    "Container",
+    "KubeletView",
+    "Machine",
+    "NodeConfig",
+    "Plan",
+    "Planner",
+    "Pod",
+    "Quantity",
+    "kubelet_view",
+    "open_machine",
+    "parse_short_form",
+    "read_manifests",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name when it is first used, so that nobody waits for what is not."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'pinfold' has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,89 @@
+"""What the commands share when they print: formats, the terminal's style, errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+import click
+
+from pinfold.core.machine import MachineError
+from pinfold.render.terminal import Style
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+USAGE: Final = 2
+"""Exit code for input that cannot be used; 1 is for a request that was refused."""
+
+
+class InputError(click.ClickException):
+    """One clear line about input that cannot be used."""
+
+    exit_code = USAGE
+
+
+@contextmanager
+def input_errors(*kinds: type[Exception]) -> Iterator[None]:
+    """Turn the declared errors of the layers below into one line and exit code 2."""
+    try:
+        yield
+    except (MachineError, *kinds) as error:
+        raise InputError(str(error)) from None
+
+
+def output_option(*formats: str) -> Callable[[F], F]:
+    """The ``-o`` option."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(formats),
+        default="text",
+        show_default=True,
+        help="How to print it.",
+    )
+
+
+def machine_option(command: F) -> F:
+    """The ``--machine`` option."""
+    return click.option(
+        "--machine",
+        metavar="SRC",
+        help="The machine: a capture (folder or tar), hwloc XML, MachineInfo JSON, lscpu -J, "
+        "a topology document, or a short form such as 2s8c2t. Without it: this machine.",
+    )(command)
+
+
+def color_option(command: F) -> F:
+    """The ``--color/--no-color`` option."""
+    return click.option(
+        "--color/--no-color",
+        default=None,
+        help="Colour the output; without it by terminal, NO_COLOR and FORCE_COLOR.",
+    )(command)
+
+
+def style(color: bool | None = None) -> Style:  # noqa: FBT001 - the option's value
+    """How to print on standard output."""
+    stream = sys.stdout
+    return Style.detect(
+        os.environ,
+        is_tty=stream.isatty(),
+        encoding=stream.encoding,
+        width=shutil.get_terminal_size((80, 24)).columns,
+        color=color,
+    )
+
+
+def print_json(document: object) -> None:
+    """Print a document as JSON."""
+    click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def print_text(text: str) -> None:
+    """Print text that brings its own colours (or none)."""
+    sys.stdout.write(text if text.endswith("\n") else text + "\n")

@@ -1,0 +1,180 @@
+"""From decisions to what the renderers draw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pinfold.core.allocation import Step
+from pinfold.core.cpuset import CPUSet, iter_bits
+from pinfold.core.hints import TopologyHint
+from pinfold.planning.explain import ContainerReason, Explanation
+from pinfold.planning.planner import Plan, Planner, PodPlacement
+from pinfold.render.explain_text import (
+    ContainerExplanation,
+    ExplainView,
+    HintRow,
+    ProviderHints,
+)
+from pinfold.render.machine_map import machine_map
+from pinfold.render.node_map import Owner, number_owners
+from pinfold.render.plan_view import ContainerRow, PlanView, PodRow
+
+MAX_HINTS_SHOWN = 24
+
+
+def plan_view(plan: Plan, title: str, owners: tuple[Owner, ...] | None = None) -> PlanView:
+    """A plan as a picture: the node map, the pods, the sets."""
+    planner = plan.planner
+    drawn = number_owners(plan_owners(plan)) if owners is None else owners
+    keys = {owner.key for owner in drawn}
+    return PlanView(
+        title=title,
+        subtitle=policies(planner),
+        node_map=machine_map(
+            planner.machine,
+            drawn,
+            unseen=planner.view.unseen,
+            shared=plan.shared,
+            reserved=plan.reserved,
+        ),
+        pods=tuple(_pod(placement, keys) for placement in plan.pods),
+        shared=plan.shared,
+        reserved=plan.reserved,
+        allocatable=plan.allocatable,
+        notes=planner.view.notes,
+    )
+
+
+def plan_owners(plan: Plan) -> Iterator[Owner]:
+    """Every container with CPUs of its own.
+
+    An init container's CPUs are used again by the containers after it; only what it alone holds
+    is drawn as its own.
+    """
+    for placement in plan.admitted:
+        pod = placement.pod
+        exclusive = [c for c in placement.containers if c.exclusive]
+        running = 0
+        for container in sorted(exclusive, key=lambda c: c.kind == "init"):
+            own = container.cpus.mask & ~running
+            running |= container.cpus.mask
+            if own:
+                kind = "" if container.kind == "container" else f" ({container.kind})"
+                yield Owner(
+                    key=_key(placement, container.name),
+                    label=f"{pod.namespace}/{pod.name} {container.name}{kind}",
+                    cpus=CPUSet.from_mask(own),
+                    kind=container.kind,
+                )
+
+
+def _key(placement: PodPlacement, container: str) -> str:
+    return f"{placement.pod.namespace}/{placement.pod.name}/{container}"
+
+
+def _pod(placement: PodPlacement, keys: set[str]) -> PodRow:
+    pod, decision = placement.pod, placement.decision
+    rows = []
+    for container in placement.containers:
+        key = _key(placement, container.name)
+        rows.append(
+            ContainerRow(
+                container.name,
+                container.cpus,
+                container.exclusive,
+                key if key in keys else None,
+                "" if container.kind == "container" else container.kind,
+            )
+        )
+    return PodRow(
+        pod.namespace,
+        pod.name,
+        pod.qos.value,
+        decision.admitted,
+        tuple(rows),
+        decision.reason,
+        decision.message,
+    )
+
+
+def policies(planner: Planner) -> str:
+    """The policies in force, in one line."""
+    config = planner.config
+    options = [
+        name if value.lower() in ("true", "1", "t") else f"{name}={value}"
+        for name, value in config.cpu_manager_policy_options.items()
+    ]
+    cpu = f"CPU manager {config.cpu_manager_policy}" + (
+        f" ({', '.join(options)})" if options else ""
+    )
+    if config.topology_manager_policy == "none":
+        return f"{cpu} · topology manager none"
+    scope = config.topology_manager_scope
+    return f"{cpu} · topology manager {config.topology_manager_policy} (scope {scope})"
+
+
+def explain_view(planner: Planner, explanation: Explanation) -> ExplainView:
+    """An explanation as text wants it."""
+    decision = explanation.decision
+    return ExplainView(
+        pod=f"{decision.pod.namespace}/{decision.pod.name}",
+        qos=decision.pod.qos.value,
+        admitted=decision.admitted,
+        policy=policies(planner),
+        reason=decision.reason,
+        message=decision.message,
+        containers=tuple(_container(planner, reason) for reason in explanation.containers),
+        remedies=explanation.remedies,
+    )
+
+
+def _container(planner: Planner, reason: ContainerReason) -> ContainerExplanation:
+    return ContainerExplanation(
+        name=reason.name,
+        request=reason.request,
+        providers=tuple(_providers(reason)),
+        merged=None if reason.merged is None else _hint(reason.merged),
+        constraint=reason.constraint,
+        cpus=reason.cpus,
+        steps=tuple(step_text(planner, step) for step in reason.steps),
+    )
+
+
+def _providers(reason: ContainerReason) -> Iterator[ProviderHints]:
+    for provider, answer in reason.answers:
+        if not answer:
+            yield ProviderHints(provider, "", remark="no preference")
+            continue
+        for resource, hints in answer.items():
+            if hints is None:
+                yield ProviderHints(provider, resource, remark="no preference")
+                continue
+            best_first = sorted(hints, key=lambda hint: not hint.preferred)
+            left = len(best_first) - MAX_HINTS_SHOWN
+            yield ProviderHints(
+                provider,
+                resource,
+                tuple(_hint(hint) for hint in best_first[:MAX_HINTS_SHOWN]),
+                f"and {left} more" if left > 0 else "",
+            )
+
+
+def _hint(hint: TopologyHint) -> HintRow:
+    nodes = None if hint.mask is None else tuple(iter_bits(hint.mask))
+    return HintRow(nodes, hint.preferred)
+
+
+def step_text(planner: Planner, step: Step) -> str:
+    """One step of an allocation in words."""
+    cpus = CPUSet.from_mask(step.cpus)
+    if step.id is not None:
+        whole = "" if step.kind.startswith("part") else "whole "
+        return f"took {whole}{step.kind} {step.id}: {cpus}"
+    topology = planner.view.topology
+    nodes = sorted({topology.by_cpu[cpu].numa_node for cpu in cpus})
+    place = f"NUMA node{'s' if len(nodes) > 1 else ''} {CPUSet(nodes)}"
+    if step.kind == "cores":
+        cores = len({topology.by_cpu[cpu].core for cpu in cpus})
+        return f"took {cores} whole core{'s' if cores > 1 else ''} on {place}: {cpus}"
+    threads = len(cpus)
+    return f"took {threads} single thread{'s' if threads > 1 else ''} on {place}: {cpus}"

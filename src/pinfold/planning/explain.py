@@ -1,0 +1,150 @@
+"""Why a pod got its CPUs or was refused, and the nearest changes that would admit it.
+
+Every change that is named has been tried: the same decision is made again with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from pinfold.core.allocation import Step
+from pinfold.core.cpuset import CPUSet
+from pinfold.core.hints import ResourceHints, TopologyHint, format_numa_mask
+from pinfold.core.pod import CPU, Container, Pod, QOSClass, guaranteed_cpus
+from pinfold.core.topology_manager import AffinityDecision
+from pinfold.node.admission import Decision
+from pinfold.planning.planner import Planner
+from pinfold.planning.remedies import find_remedies
+
+PROVIDERS: Final = ("cpu manager",)
+"""Names of the hint providers, in the order in which their answers stand in a decision."""
+
+
+class UnknownPodError(ValueError):
+    """There is no pod of that name among those that are planned."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerReason:
+    """One container: what it asked for, what was offered, and what bound the outcome."""
+
+    name: str
+    request: str
+    answers: tuple[tuple[str, ResourceHints | None], ...]
+    merged: TopologyHint | None
+    constraint: str
+    cpus: CPUSet | None
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The decision about a pod, container by container; ``remedies`` are tried changes."""
+
+    decision: Decision
+    containers: tuple[ContainerReason, ...]
+    remedies: tuple[str, ...]
+
+
+def explain(planner: Planner, pods: Iterable[Pod], name: str) -> Explanation:
+    """Explain the decision about the pod called ``name`` or ``namespace/name``.
+
+    Raises:
+        UnknownPodError: no pod is called that.
+    """
+    known = list(pods)
+    admitted: list[Decision] = []
+    for decision, state in planner.decisions(known):
+        if name in (decision.pod.name, f"{decision.pod.namespace}/{decision.pod.name}"):
+            remedies: tuple[str, ...] = ()
+            if not decision.admitted:
+                remedies = tuple(find_remedies(planner, state, decision, admitted))
+            return Explanation(decision, tuple(_containers(planner, decision)), remedies)
+        if decision.admitted:
+            admitted.append(decision)
+    raise UnknownPodError(
+        f"no pod {name!r} in the manifests; there are {', '.join(p.name for p in known[:20])}"
+    )
+
+
+def _containers(planner: Planner, decision: Decision) -> Iterator[ContainerReason]:
+    merges = {merge.container: merge for merge in decision.affinities}
+    for container in decision.pod.all_containers:
+        merge = merges.get(container.name, merges.get(None))
+        allocation = decision.allocations.get(container.name)
+        yield ContainerReason(
+            name=container.name,
+            request=_request(container),
+            answers=() if merge is None else tuple(zip(PROVIDERS, merge.answers, strict=True)),
+            merged=None if merge is None else merge.best,
+            constraint=_constraint(planner, decision, container, merge),
+            cpus=None if allocation is None else allocation.cpus,
+            steps=() if allocation is None else allocation.steps,
+        )
+
+
+def _request(container: Container) -> str:
+    parts = [f"{name} {quantity}" for name, quantity in container.requests.items()]
+    return "requests " + ", ".join(parts) if parts else "requests nothing"
+
+
+def _constraint(
+    planner: Planner, decision: Decision, container: Container, merge: AffinityDecision | None
+) -> str:
+    """What bound the outcome for this container, in one sentence."""
+    asked = guaranteed_cpus(decision.pod, container)
+    if planner.node.cpu_policy is None:
+        outcome = "CPU manager policy none: every container runs on the shared pool"
+    elif decision.pod.has_pod_level_resources:
+        outcome = (
+            "shared pool: the pod uses pod-level resources, which the static policy passes over"
+        )
+    elif asked == 0:
+        outcome = _why_shared(decision.pod, container)
+    elif decision.admitted:
+        outcome = _why_exclusive(planner, asked, merge)
+    else:
+        outcome = f"{asked} exclusive CPUs asked for"
+    if decision.admitted or decision.failed_container not in (None, container.name):
+        return outcome
+    return _why_refused(planner, decision, merge, asked)
+
+
+def _why_shared(pod: Pod, container: Container) -> str:
+    if pod.qos is not QOSClass.GUARANTEED:
+        return (
+            f"shared pool: the pod is {pod.qos.value}; exclusive CPUs need a Guaranteed pod "
+            "(requests equal to limits, cpu and memory, in every container)"
+        )
+    return (
+        f"shared pool: cpu {container.requests.get(CPU)} is no whole number of CPUs; "
+        "only whole ones are exclusive"
+    )
+
+
+def _why_exclusive(planner: Planner, asked: int, merge: AffinityDecision | None) -> str:
+    reason = f"{asked} exclusive CPUs: Guaranteed pod with a whole cpu request"
+    if merge is None or merge.best.mask is None:
+        return f"{reason}; best fit over the whole machine"
+    nodes = format_numa_mask(merge.best.mask)
+    policy = planner.config.topology_manager_policy
+    kind = "preferred" if merge.best.preferred else "not preferred, accepted"
+    return f"{reason}; from NUMA nodes {nodes} ({kind} under {policy})"
+
+
+def _why_refused(
+    planner: Planner, decision: Decision, merge: AffinityDecision | None, asked: int
+) -> str:
+    if decision.fault is not None:
+        return f"{decision.fault.title}: {decision.fault.upstream}"
+    if merge is None or merge.admit:
+        return decision.message or ""
+    policy = planner.config.topology_manager_policy
+    blocking = ", ".join(f"{PROVIDERS[i]} ({resource})" for i, resource in merge.blocking())
+    whole = "one NUMA node" if policy == "single-numa-node" else "the fewest NUMA nodes possible"
+    return (
+        f"policy {policy} needs {whole} for {asked} CPUs, and the best affinity left is "
+        f"{format_numa_mask(merge.best.mask)}; in the way: {blocking or 'the hints together'}"
+    )
