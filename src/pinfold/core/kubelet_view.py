@@ -111,7 +111,11 @@ def _assumed_facts(machine: Machine) -> KubeletFacts:
             )
             for number, cpu in by_cpu.items()
         },
-        nodes={node.id: tuple(node.cpus) for node in machine.numa_nodes},
+        # Where several nodes hold a CPU, all but the lowest are memory beside it (hwloc's view).
+        nodes={
+            node.id: tuple(cpu for cpu in node.cpus if by_cpu[cpu].numa == node.id)
+            for node in machine.numa_nodes
+        },
     )
 
 
