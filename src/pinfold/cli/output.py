@@ -30,9 +30,10 @@ class InputError(click.ClickException):
 @contextmanager
 def input_errors(*kinds: type[Exception]) -> Iterator[None]:
     """Turn the declared errors of the layers below into one line and exit code 2."""
+    declared: tuple[type[Exception], ...] = (MachineError, *kinds)
     try:
         yield
-    except (MachineError, *kinds) as error:
+    except declared as error:
         raise InputError(str(error)) from None
 
 
