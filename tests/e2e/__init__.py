@@ -1,0 +1,1 @@
+"""Tests of the built wheel, apart from the others because they build and install."""

@@ -1,0 +1,149 @@
+"""The documents are true: their commands run, their examples give what is shown, links lead on."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+import re
+import shutil
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+import pinfold
+from tests.console import Command, commands, matches, run
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = ROOT / "examples"
+PROGRAMS = Path(sysconfig.get_path("scripts"))
+
+
+def documents() -> list[Path]:
+    """The README and every page of the documentation."""
+    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("document", documents(), ids=name)
+def test_commands_of(document: Path, tmp_path: Path) -> None:
+    found = list(commands(document.read_text()))
+    scene = tmp_path / "examples"
+    shutil.copytree(EXAMPLES, scene)
+    for command in found:
+        done = run(command, scene, PROGRAMS)
+        where = f"{name(document)}:{command.line}: {command.text}"
+        assert done.returncode == command.status, f"{where}\n{done.stdout}"
+        assert matches(command.output, done.stdout), f"{where}\n{done.stdout}"
+
+
+@pytest.mark.parametrize("document", documents(), ids=name)
+def test_python_examples_of(document: Path) -> None:
+    blocks = re.findall(r"^```pycon\n(.*?)^```$", document.read_text(), re.MULTILINE | re.DOTALL)
+    test = doctest.DocTestParser().get_doctest(
+        "\n".join(blocks), {}, document.name, str(document), 0
+    )
+    report: list[str] = []
+    assert doctest.DocTestRunner().run(test, out=report.append).failed == 0, "".join(report)
+
+
+@pytest.mark.parametrize("document", documents(), ids=name)
+def test_links_of(document: Path) -> None:
+    """Relative links lead to files, and their fragments to headings."""
+    text = re.sub(r"^```.*?^```", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"\w+:", target):
+            continue
+        path, _, fragment = target.partition("#")
+        page = (document.parent / path).resolve() if path else document
+        assert page.exists(), f"{name(document)} links to {target}"
+        if fragment:
+            assert fragment in anchors(page), f"{name(document)} links to {target}"
+
+
+def anchors(page: Path) -> set[str]:
+    """The fragments of a page's headings, as the usual renderers make them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["pinfold", *(found.name for found in pkgutil.walk_packages(pinfold.__path__, "pinfold."))],
+)
+def test_doctests_of(module: str) -> None:
+    report: list[str] = []
+    runner = doctest.DocTestRunner()
+    for test in doctest.DocTestFinder().find(importlib.import_module(module)):
+        runner.run(test, out=report.append)
+    assert runner.failures == 0, "".join(report)
+
+
+def test_the_reader_of_console_blocks() -> None:
+    text = """\
+<!-- exit: 3 -->
+```console
+$ first \\
+    more
+$ second
+out
+```
+<!-- not run: needs root -->
+```console
+$ third
+```
+```sh
+$ fourth
+```
+"""
+    assert list(commands(text)) == [
+        Command(3, "first \\\n    more"),
+        Command(5, "second", ["out"], 3),
+    ]
+
+
+def test_a_block_of_output_alone_is_an_error() -> None:
+    with pytest.raises(ValueError, match="line 2: a console block has to start with a command"):
+        list(commands("```console\nout\n```\n"))
+
+
+@pytest.mark.parametrize(
+    ("expected", "output", "same"),
+    [
+        ([], "anything\n", True),
+        (["a"], "a\n", True),
+        (["a"], "b\n", False),
+        (["a", ""], "a  \n", True),
+        (["a"], "a\nb\n", False),
+        (["a", "..."], "a\nb\nc\n", True),
+        (["...", "c"], "a\nb\nc\n", True),
+        (["a", "...", "c"], "a\nc\n", True),
+        (["x ... z"], "x y z\n", True),
+        (["x ... z"], "x\nz\n", False),
+        (["a.c"], "abc\n", False),
+    ],
+)
+def test_matching_of_output(expected: list[str], output: str, *, same: bool) -> None:
+    assert matches(expected, output) is same
+
+
+def test_a_command_runs_in_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("content\n")
+    done = run(Command(1, "cat file; echo oops >&2; exit 5"), tmp_path, PROGRAMS)
+    assert (done.returncode, done.stdout) == (5, "content\noops\n")
+
+
+def test_reference_is_up_to_date(tmp_path: Path) -> None:
+    """``make docs`` would change nothing."""
+    generate = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert generate is not None
+    assert generate.loader is not None
+    module = importlib.util.module_from_spec(generate)
+    generate.loader.exec_module(module)
+    for path, text in module.pages().items():
+        assert (ROOT / "docs" / path).read_text() == text, f"{path} is stale; run make docs"
+    del tmp_path
