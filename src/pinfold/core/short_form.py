@@ -55,7 +55,7 @@ _COUNTS = re.compile(
     r"(?:(?P<t>\d{1,9})t)?",
     re.ASCII,
 )
-_LOOKS_LIKE = re.compile(r"(?:\d+[a-z])+(?:@[^/.]*)?", re.ASCII)
+_LOOKS_LIKE = re.compile(r"(?:\d+[a-z])+(?:@[^/]*)?", re.ASCII)
 _MEMORY = re.compile(r"(\d{1,19})(Ki|Mi|Gi|Ti)?", re.ASCII)
 _UNITS: Final = {None: 0, "Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}
 
