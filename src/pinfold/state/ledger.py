@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.cpuset import CPUSet, iter_bits
 
 Containers = Mapping[str, CPUSet]
 """Container name -> its exclusive CPUs."""
@@ -188,20 +188,28 @@ class Ledger:
             for name, cpus in containers.items()
             if not cpus
         ]
-        owner: dict[int, str] = {}
-        for uid, containers in self.assignments.items():
-            mask = _pod_mask(containers)
-            found += [
-                f"CPUs {CPUSet.from_mask(mask & other)} belong to pods {other_uid!r} and {uid!r}"
-                for other, other_uid in owner.items()
-                if mask & other
-            ]
-            if mask:
-                owner[mask] = uid
+        found += self._shared_between_pods()
         shared = self.default & self.exclusive
         if shared:
             found.append(f"CPUs {shared} are assigned and in the shared pool too")
         return found + self._out_of_bounds()
+
+    def _shared_between_pods(self) -> list[str]:
+        found = []
+        taken = 0
+        owner: dict[int, str] = {}
+        for uid, containers in self.assignments.items():
+            mask = _pod_mask(containers)
+            common: dict[str, int] = {}
+            for cpu in iter_bits(mask & taken):
+                common[owner[cpu]] = common.get(owner[cpu], 0) | 1 << cpu
+            found += [
+                f"CPUs {CPUSet.from_mask(cpus)} belong to pods {other!r} and {uid!r}"
+                for other, cpus in common.items()
+            ]
+            owner.update(dict.fromkeys(iter_bits(mask & ~taken), uid))
+            taken |= mask
+        return found
 
     def _out_of_bounds(self) -> list[str]:
         if self.bounds is None:
