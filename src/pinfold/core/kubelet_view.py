@@ -9,7 +9,7 @@ and CPUs that it does not see.  Source: cAdvisor ``utils/sysinfo`` and ``machine
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.machine import (
@@ -36,8 +36,11 @@ class KubeletView:
 
     Attributes:
         topology: the CPU manager's topology.
-        numa_nodes: the machine's NUMA node ids, in cAdvisor's order.
-        distances: node id -> row, where known.
+        numa_nodes: the machine's NUMA node ids, in cAdvisor's order, memory-only ones too.
+        distances: node id -> row as read, where known.
+        memory: node id -> bytes; 0 where cAdvisor reads none.
+        hugepages: node id -> page size in bytes -> pages.
+        memory_bytes: the machine's memory, ``MemTotal`` of ``/proc/meminfo``; None if unknown.
         uncore_known: whether the source says which caches the kubelet would see.
         unseen: online CPUs that the kubelet does not see.
         notes: where it differs from the hardware, in words.
@@ -49,45 +52,62 @@ class KubeletView:
     uncore_known: bool
     unseen: CPUSet
     notes: tuple[str, ...] = ()
+    memory: Mapping[int, int] = field(default_factory=dict)
+    hugepages: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
+    memory_bytes: int | None = None
+
+
+class UnseenMachineError(MachineError):
+    """A machine of which a kubelet would see no CPU."""
 
 
 def kubelet_view(machine: Machine) -> KubeletView:
     """Derive the kubelet's view.
 
     Raises:
-        MachineError: no CPU is left that a kubelet would see.
+        UnseenMachineError: no CPU is left that a kubelet would see.
     """
     facts = machine.kubelet_facts
     known = facts is not None
     if facts is None:
         facts = _assumed_facts(machine)
-    notes: list[str] = []
-    nodes = _nodes(machine, facts, notes)
-    problem = _cache_problem(facts, nodes)
-    if problem is not None and known:
-        notes.append(_GIVES_UP.format(problem))
-    if facts.links_missing and facts.nodes is not None:
-        notes.append(_NO_LINKS)
+    nodes = _nodes(facts)
     rows: dict[int, CPUInfo] = {}
+    problems: list[str] = []
     threads = cores = 0
     for node, cpus in nodes.items():
         groups = _cores(facts, cpus)
         cores += len(groups)
+        problem: str | None = None
         for group in groups:
             threads += len(group)
-            for row in _core_rows(facts, node, group, len(groups), use_caches=problem is None):
-                rows[row.cpu] = row
-    if threads > len(rows):
-        notes.insert(0, _SEVERAL)
+            # cAdvisor goes through a node's cores and gives up at the first that it cannot read.
+            problem = problem or _cache_problem(facts.cpus[group[0]])
+            uncore = None if problem else _uncore_cache(facts, group, len(groups))
+            rows |= {row.cpu: row for row in _core_rows(facts, node, group, uncore)}
+        if problem:
+            problems.append(problem)
     if not rows:
-        raise MachineError(
-            f"{machine.name}: no CPU has both core_id and physical_package_id, "
+        raise UnseenMachineError(
+            f"{machine.name}: no CPU has both core_id and physical_package_id in a NUMA node, "
             "so a kubelet would see none; capture the machine again with its topology folders"
         )
-    sockets = facts.physical_ids or len({c.package_id for c in facts.cpus.values()} - {None})
+    notes: list[str] = []
+    if threads > len(rows):
+        notes.append(_SEVERAL)
+    if problems and known:
+        notes.append(_GIVES_UP.format(problems[0]))
+    if facts.links_missing and facts.nodes is not None:
+        notes.append(_NO_LINKS)
+    if facts.nodes is None:
+        notes.append(_NO_NODES)
+        # In place of the threads of the nodes, cAdvisor then counts the CPUs' folders.
+        threads = len(facts.cpus)
     topology = CPUTopology(
-        rows.values(), num_cpus=threads, num_cores=cores, num_sockets=max(sockets, 1)
+        rows.values(), num_cpus=threads, num_cores=cores, num_sockets=max(_sockets(facts), 1)
     )
+    memory, hugepages = _node_memory(machine, nodes, facts)
+    capacity = facts.memory_capacity
     return KubeletView(
         topology=topology,
         numa_nodes=tuple(nodes),
@@ -95,6 +115,25 @@ def kubelet_view(machine: Machine) -> KubeletView:
         uncore_known=known,
         unseen=machine.online - topology.cpus,
         notes=tuple(notes),
+        memory=memory,
+        hugepages=hugepages,
+        memory_bytes=machine.memory_bytes if capacity is None else capacity,
+    )
+
+
+def _node_memory(
+    machine: Machine, nodes: Iterable[int], facts: KubeletFacts
+) -> tuple[Mapping[int, int], Mapping[int, Mapping[int, int]]]:
+    # Nodes that cAdvisor makes of packages have neither memory nor hugepages.
+    found = {} if facts.nodes is None else {node.id: node for node in machine.numa_nodes}
+    return (
+        {id_: found[id_].memory_bytes or 0 if id_ in found else 0 for id_ in nodes},
+        {
+            id_: {size: pool.total for size, pool in found[id_].hugepages.items()}
+            if id_ in found
+            else {}
+            for id_ in nodes
+        },
     )
 
 
@@ -125,28 +164,38 @@ def _socket_number(machine: Machine, cpu: Cpu) -> int:
     return next((i for i, s in enumerate(machine.sockets) if cpu.cpu in s.cpus), 0)
 
 
-def _nodes(machine: Machine, facts: KubeletFacts, notes: list[str]) -> dict[int, tuple[int, ...]]:
-    online = machine.online
+def _seen(facts: KubeletFacts, cpus: Iterable[int]) -> tuple[int, ...]:
+    """The CPUs that cAdvisor does not skip."""
+    return tuple(
+        cpu
+        for cpu in cpus
+        if (facts.online is None or cpu in facts.online)
+        and cpu in facts.cpus
+        and facts.cpus[cpu].core_id is not None
+        and facts.cpus[cpu].package_id is not None
+    )
 
-    def seen(cpus: Iterable[int]) -> tuple[int, ...]:
-        return tuple(
-            cpu
-            for cpu in cpus
-            if cpu in online
-            and cpu in facts.cpus
-            and facts.cpus[cpu].core_id is not None
-            and facts.cpus[cpu].package_id is not None
-        )
 
+def _nodes(facts: KubeletFacts) -> dict[int, tuple[int, ...]]:
     if facts.nodes is not None:
-        return {node: seen(facts.nodes[node]) for node in sorted(facts.nodes, key=_by_name)}
-    notes.append(_NO_NODES)
+        return {n: _seen(facts, facts.nodes[n]) for n in sorted(facts.nodes, key=_by_name)}
     packages: dict[int, list[int]] = {}
-    for cpu in seen(sorted(facts.cpus, key=_by_name)):
+    for cpu in sorted(facts.cpus, key=_by_name):
         package = facts.cpus[cpu].package_id
         if package is not None:
             packages.setdefault(package, []).append(cpu)
-    return {package: tuple(cpus) for package, cpus in sorted(packages.items())}
+    return {package: _seen(facts, cpus) for package, cpus in sorted(packages.items())}
+
+
+def _sockets(facts: KubeletFacts) -> int:
+    """By the lines of ``/proc/cpuinfo``; where it has none, by the online CPUs' package ids."""
+    return facts.physical_ids or len(
+        {
+            fact.package_id
+            for cpu, fact in facts.cpus.items()
+            if fact.package_id is not None and (facts.online is None or cpu in facts.online)
+        }
+    )
 
 
 def _by_name(number: int) -> str:
@@ -160,15 +209,10 @@ def _assumed_cache(machine: Machine, l3: tuple[int, int]) -> UpperCache:
     return UpperCache(index if cache_id is None else cache_id, size)
 
 
-def _cache_problem(facts: KubeletFacts, nodes: Mapping[int, tuple[int, ...]]) -> str | None:
-    for cpus in nodes.values():
-        for group in _cores(facts, cpus):
-            first = facts.cpus[group[0]]
-            if first.caches is None:
-                return "no cache directory"
-            if first.lacks_cache_id:
-                return "no cache id file"
-    return None
+def _cache_problem(fact: CpuFacts) -> str | None:
+    if fact.caches is None:
+        return "no cache directory"
+    return "no cache id file" if fact.lacks_cache_id else None
 
 
 def _cores(facts: KubeletFacts, cpus: tuple[int, ...]) -> list[list[int]]:
@@ -180,20 +224,22 @@ def _cores(facts: KubeletFacts, cpus: tuple[int, ...]) -> list[list[int]]:
     return list(groups.values())
 
 
+def _uncore_cache(facts: KubeletFacts, group: list[int], cores_in_node: int) -> int | None:
+    """The first cache above level 2 that is not the whole node's, by cAdvisor's arithmetic."""
+    whole_node = cores_in_node * len(group)
+    for cache in facts.cpus[group[0]].caches or ():
+        if cache.cpu_count != whole_node and cache.id is not None:
+            return cache.id
+    return None
+
+
 def _core_rows(
-    facts: KubeletFacts, node: int, group: list[int], cores_in_node: int, *, use_caches: bool
+    facts: KubeletFacts, node: int, group: list[int], uncore: int | None
 ) -> list[CPUInfo]:
-    first = facts.cpus[group[0]]
-    socket = first.package_id if first.package_id is not None else 0
-    uncore = socket
-    if use_caches:
-        whole_node = cores_in_node * len(group)
-        uncore = next(
-            (
-                cache.id
-                for cache in first.caches or ()
-                if cache.cpu_count != whole_node and cache.id is not None
-            ),
-            socket,
-        )
-    return [CPUInfo(cpu, min(group), socket, node, uncore) for cpu in group]
+    socket = facts.cpus[group[0]].package_id
+    if socket is None:
+        raise AssertionError(f"CPU {group[0]} has no package and was not skipped")
+    return [
+        CPUInfo(cpu, min(group), socket, node, socket if uncore is None else uncore)
+        for cpu in group
+    ]

@@ -93,10 +93,11 @@ class NUMANode:
 
 @dataclass(frozen=True, slots=True)
 class Distances:
-    """NUMA distances: rows by node id, as the kernel gives them."""
+    """NUMA distances: rows by node id, as the kernel gives them; ``name`` is hwloc's, if any."""
 
     nodes: tuple[int, ...]
     rows: Mapping[int, tuple[int, ...]]
+    name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +111,16 @@ class CpuKind:
 
 @dataclass(frozen=True, slots=True)
 class PCIFunction:
-    """Where a PCI function is; ``numa_node`` -1 means unknown."""
+    """Where a PCI function is; ``numa_node`` is -1 where the firmware does not say.
+
+    ``device_class`` is the 24-bit class code as sysfs prints it (``0x010802``); ``local_cpus`` is
+    None where the kernel does not tell.
+    """
 
     address: str
     device_class: str
     numa_node: int
-    local_cpus: CPUSet
+    local_cpus: CPUSet | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +133,12 @@ class UpperCache:
 
 @dataclass(frozen=True, slots=True)
 class CpuFacts:
-    """What cAdvisor reads of one CPU; ``caches`` None means no cache directory."""
+    """What cAdvisor reads of one CPU.
+
+    ``core_id`` or ``package_id`` is None where a file that cAdvisor needs is missing (on s390x
+    that of the book or drawer, too), so that it skips the CPU.  ``caches`` None means no cache
+    directory; ``lacks_cache_id`` that cAdvisor gives up while it reads them.
+    """
 
     core_id: int | None
     package_id: int | None
@@ -143,17 +153,21 @@ class KubeletFacts:
     """What cAdvisor sees beyond the hardware.
 
     Attributes:
-        cpus: the CPUs that have a directory.
+        cpus: the CPUs that have a directory, offline ones too.
         nodes: node id -> the CPUs that it links, in cAdvisor's order; None without node
             directories.
         links_missing: the capture has no ``node*/cpu*`` links, cpumap stood in for them.
         physical_ids: distinct ``physical id`` lines of ``/proc/cpuinfo``, 0 if there are none.
+        online: content of ``cpu/online``; None without the file, when all CPUs count as online.
+        memory_capacity: ``MemTotal`` of ``/proc/meminfo`` in bytes.
     """
 
     cpus: Mapping[int, CpuFacts]
     nodes: Mapping[int, tuple[int, ...]] | None
     links_missing: bool = False
     physical_ids: int = 0
+    online: CPUSet | None = None
+    memory_capacity: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

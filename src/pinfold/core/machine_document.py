@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Final
 
 from pinfold.core.cpuset import CPUSet
-from pinfold.core.kubelet_view import KubeletView, kubelet_view
+from pinfold.core.kubelet_view import KubeletView, UnseenMachineError, kubelet_view
 from pinfold.core.machine import Cpu, Hugepages, Machine, NUMANode
 
 VERSION: Final = 1
+
+_UNSEEN: Final = "the kubelet sees no CPU: no core_id or physical_package_id in any NUMA node"
 
 
 def machine_document(machine: Machine, view: KubeletView | None = None) -> dict[str, Any]:
     """The document, version 1; CPU sets in the kernel's list format, absent values null.
 
-    Raises:
-        MachineError: a kubelet would see no CPU at all.
+    Where a kubelet would see no CPU, its counts are 0 and its fields of every CPU null.
     """
-    view = view or kubelet_view(machine)
-    topology = view.topology
+    if view is None:
+        with contextlib.suppress(UnseenMachineError):
+            view = kubelet_view(machine)
     return {
         "version": VERSION,
         "name": machine.name,
@@ -37,6 +40,7 @@ def machine_document(machine: Machine, view: KubeletView | None = None) -> dict[
         if machine.distances is None
         else {
             "nodes": list(machine.distances.nodes),
+            **({} if machine.distances.name is None else {"name": machine.distances.name}),
             "rows": {str(node): list(row) for node, row in machine.distances.rows.items()},
         },
         "l3": [{"cpus": str(c.cpus), "size": c.size, "id": c.id} for c in machine.l3],
@@ -49,20 +53,12 @@ def machine_document(machine: Machine, view: KubeletView | None = None) -> dict[
                 "address": p.address,
                 "class": p.device_class,
                 "numa_node": p.numa_node,
-                "local_cpus": str(p.local_cpus),
+                "local_cpus": _listed(p.local_cpus),
             }
             for p in machine.pci
         ],
-        "kubelet": {
-            "num_cpus": topology.num_cpus,
-            "num_cores": topology.num_cores,
-            "num_sockets": topology.num_sockets,
-            "num_numa_nodes": topology.num_numa_nodes,
-            "num_uncore_caches": topology.num_uncore_caches,
-            "machine_nodes": list(view.numa_nodes),
-            "notes": list(view.notes),
-        },
-        "cpus": [_cpu(cpu, view) for cpu in machine.cpus],
+        "kubelet": _kubelet(view),
+        "cpus": [_cpu(cpu, machine, view) for cpu in machine.cpus],
     }
 
 
@@ -86,15 +82,29 @@ def _numa(node: NUMANode) -> dict[str, Any]:
     return row | {key: value for key, value in optional.items() if value is not None}
 
 
+def _kubelet(view: KubeletView | None) -> dict[str, Any]:
+    topology = view.topology if view else None
+    return {
+        "num_cpus": topology.num_cpus if topology else 0,
+        "num_cores": topology.num_cores if topology else 0,
+        "num_sockets": topology.num_sockets if topology else 0,
+        "num_numa_nodes": topology.num_numa_nodes if topology else 0,
+        "num_uncore_caches": topology.num_uncore_caches if topology else 0,
+        "machine_nodes": list(view.numa_nodes) if view else [],
+        "notes": list(view.notes) if view else [_UNSEEN],
+    }
+
+
 def _listed(cpus: CPUSet | None) -> str | None:
     return None if cpus is None else str(cpus)
 
 
-def _cpu(cpu: Cpu, view: KubeletView) -> dict[str, Any]:
+def _cpu(cpu: Cpu, machine: Machine, view: KubeletView | None) -> dict[str, Any]:
     row: dict[str, Any] = {"cpu": cpu.cpu, "online": cpu.online}
     if not cpu.online:
         return row
-    seen = view.topology.by_cpu.get(cpu.cpu)
+    seen = view.topology.by_cpu.get(cpu.cpu) if view else None
+    uncore_known = view is not None and view.uncore_known
     row |= {
         "core": cpu.core,
         "core_id": cpu.core_id,
@@ -108,13 +118,14 @@ def _cpu(cpu: Cpu, view: KubeletView) -> dict[str, Any]:
         "kind": cpu.kind,
         "allowed": None if cpu.allowed else False,
         "isolated": cpu.isolated or None,
-        "numa_all": list(cpu.numa_all) or None,
+        # Node maps that overlap are told by the nodes themselves; hwloc's XML has no other place.
+        "numa_all": (list(cpu.numa_all) or None) if machine.source != "sysfs" else None,
     }
     row |= {key: value for key, value in optional.items() if value is not None}
     row |= {
-        "kubelet_core": seen and seen.core,
-        "kubelet_socket": seen and seen.socket,
-        "kubelet_numa": seen and seen.numa_node,
-        "kubelet_uncore": seen and (seen.uncore_cache if view.uncore_known else None),
+        "kubelet_core": seen.core if seen else None,
+        "kubelet_socket": seen.socket if seen else None,
+        "kubelet_numa": seen.numa_node if seen else None,
+        "kubelet_uncore": seen.uncore_cache if seen and uncore_known else None,
     }
     return row

@@ -1,1 +1,1 @@
-"""Machines as sysfs, hwloc, cAdvisor and lscpu tell of them."""
+"""Machines from ``/sys`` and ``/proc``: live, in a directory, or in a tar archive."""
