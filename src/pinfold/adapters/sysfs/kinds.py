@@ -8,7 +8,7 @@ left in the order of discovery (hwloc 2.15, ``topology-linux.c`` and ``cpukinds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
@@ -33,6 +33,16 @@ _PMU_DEVICES: Final = (
 _TURBO_PERCENT: Final = 10
 """Maximum frequencies that differ by less are one: some cores of a kind turbo higher."""
 
+_MIDR_ARCHITECTURES: Final[dict[int, str]] = {
+    1: "4",
+    2: "4T",
+    3: "5",
+    4: "5T",
+    5: "5TE",
+    6: "5TEJ",
+    7: "6",
+    15: "8",
+}
 _MIDR_FIELDS: Final[tuple[tuple[str, Callable[[int], int], Callable[[int], str]], ...]] = (
     ("CPUImplementer", lambda midr: midr >> 24 & 0xFF, lambda value: f"0x{value:02x}"),
     (
@@ -44,16 +54,6 @@ _MIDR_FIELDS: Final[tuple[tuple[str, Callable[[int], int], Callable[[int], str]]
     ("CPUPart", lambda midr: midr >> 4 & 0xFFF, lambda value: f"0x{value:03x}"),
     ("CPURevision", lambda midr: midr & 0xF, str),
 )
-_MIDR_ARCHITECTURES: Final = {
-    1: "4",
-    2: "4T",
-    3: "5",
-    4: "5T",
-    5: "5TE",
-    6: "5TEJ",
-    7: "6",
-    15: "8",
-}
 
 
 @dataclass(slots=True)
@@ -101,11 +101,12 @@ def _by_frequency(reader: Reader, online: CPUSet) -> list[_Kind]:
     if base_known:
         level_turbo(rows)
     found: list[_Kind] = []
-    for name, value in (
+    values: tuple[tuple[str, Callable[[_Frequencies], int]], ...] = (
         (_MAX_FREQUENCY, lambda row: row.maximum // 1000),
         (_BASE_FREQUENCY, lambda row: row.base // 1000),
         (_CAPACITY, lambda row: row.capacity),
-    ):
+    )
+    for name, value in values:
         for number, cpus in _by_value((row.cpu, value(row)) for row in rows).items():
             _register(found, cpus, {name: str(number)}, number if name == _CAPACITY else None)
     return found
@@ -195,9 +196,7 @@ def _by_value(pairs: Iterable[tuple[int, int]], *, ordered: bool = True) -> dict
     }
 
 
-def _register(
-    found: list[_Kind], cpus: CPUSet, info: Mapping[str, str], capacity: int | None
-) -> None:
+def _register(found: list[_Kind], cpus: CPUSet, info: dict[str, str], capacity: int | None) -> None:
     """Split the kinds by whether they are in ``cpus``; those that are get the information."""
     for kind in tuple(found):
         common = kind.cpus & cpus

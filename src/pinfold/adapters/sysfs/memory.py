@@ -14,8 +14,8 @@ from typing import Final
 from pinfold.adapters.sysfs.reader import Reader
 from pinfold.core.cpuset import CPUSet
 
-_DAX_DEVICES: Final = "sys/bus/dax/devices"
-_DAX_KMEM: Final = "sys/bus/dax/drivers/kmem"
+DAX_DEVICES: Final = "sys/bus/dax/devices"
+DAX_KMEM: Final = "sys/bus/dax/drivers/kmem"
 _TIER_RATIO: Final = 1.1
 """Nodes whose bandwidth or latency differs by more are of different tiers."""
 
@@ -151,10 +151,10 @@ def _mean(reader: Reader, folder: str, what: str) -> int:
 def _dax_kinds(reader: Reader) -> dict[int, str]:
     """Nodes that are DAX devices used as memory: persistent (NVM) or specific-purpose (SPM)."""
     kinds: dict[int, str] = {}
-    for name in reader.tree.names(_DAX_KMEM):
-        node = reader.number(f"{_DAX_DEVICES}/{name}/target_node") if "." in name else None
+    for name in reader.tree.names(DAX_KMEM):
+        node = reader.number(f"{DAX_DEVICES}/{name}/target_node") if "." in name else None
         if node is not None and node >= 0:
             # The device's place in the device tree tells: NVDIMMs hang below an ndbus.
-            place = reader.tree.real_path(f"{_DAX_DEVICES}/{name}")
+            place = reader.tree.real_path(f"{DAX_DEVICES}/{name}")
             kinds[node] = "NVM" if "ndbus" in place else "SPM"
     return kinds

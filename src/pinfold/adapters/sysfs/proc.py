@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from pinfold.adapters.sysfs.reader import Reader
@@ -34,6 +35,11 @@ class CpuInfo:
     def get(self, name: str) -> str:
         """The value of a field, "" without it."""
         return self._fields.get(name, "")
+
+    @property
+    def fields(self) -> Mapping[str, str]:
+        """The fields of the first processor."""
+        return self._fields
 
     @property
     def model(self) -> str | None:

@@ -1,0 +1,64 @@
+"""``pinfold capture``: write down this machine for ``--machine`` elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from pinfold.core.machine import MachineError
+
+
+@click.command(name="capture")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    required=True,
+    metavar="FILE",
+    help="The archive: .tar.xz, .tar.gz, .tar.bz2 or .tar.",
+)
+@click.option(
+    "--root",
+    type=click.Path(path_type=Path),
+    default=Path("/"),
+    show_default=True,
+    metavar="DIR",
+    help="Where sys/ and proc/ are; a directory or another capture.",
+)
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
+def capture(output: Path, root: Path, *, force: bool) -> None:
+    """Capture what --machine needs of this machine, and nothing private.
+
+    CPU, cache, NUMA and hugepage files, the place of storage, network, display and accelerator
+    functions, the processor's model, and the kernel's parameters about CPUs and hugepages.  No
+    host name, serial number, mount or other parameter.
+    """
+    # Only this command needs them, and start-up time counts for the others.
+    from pinfold.adapters.sysfs.capture import capture_entries  # noqa: PLC0415 - see above
+    from pinfold.adapters.sysfs.capture_file import (  # noqa: PLC0415 - see above
+        capture_suffix,
+        pack,
+        refuse_existing,
+        write_new,
+    )
+    from pinfold.adapters.sysfs.tree import open_tree  # noqa: PLC0415 - see above
+
+    try:
+        suffix = capture_suffix(output)
+    except MachineError as error:
+        raise click.UsageError(str(error)) from None
+    try:
+        if not force:
+            refuse_existing(output)
+        machine, entries = capture_entries(open_tree(root))
+        name = output.name.removesuffix(suffix)
+        data = pack(entries, name, suffix)
+        write_new(output, data, force=force)
+    except MachineError as error:
+        raise click.ClickException(str(error)) from None
+    files = sum(entry.text is not None for entry in entries)
+    click.echo(
+        f"{output}: {len(machine.online)} CPUs, {len(machine.numa_nodes)} NUMA nodes, "
+        f"{files} files, {len(data)} bytes; show it with: pinfold topology --machine {output}"
+    )
