@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from pinfold.core.cpuset import CPUSet
 from pinfold.core.machine import MachineError
 
 
@@ -59,6 +60,7 @@ def capture(output: Path, root: Path, *, force: bool) -> None:
         raise click.ClickException(str(error)) from None
     files = sum(entry.text is not None for entry in entries)
     click.echo(
-        f"{output}: {len(machine.online)} CPUs, {len(machine.numa_nodes)} NUMA nodes, "
+        f"{output}: online CPUs {machine.online}, "
+        f"NUMA nodes {CPUSet(node.id for node in machine.numa_nodes)}, "
         f"{files} files, {len(data)} bytes; show it with: pinfold topology --machine {output}"
     )

@@ -115,6 +115,9 @@ def reduce_cpuinfo(text: str) -> str:
     """The model, once, and the lines by which processors and sockets are counted."""
     fields = CpuInfo(text).fields
     head = [f"{name}\t: {fields[name]}" for name in _CPUINFO_FIELDS if fields.get(name)]
+    # A number on x86; elsewhere it may be the name of the whole machine.
+    if fields.get("model", "").isdecimal():
+        head.append(f"model\t: {fields['model']}")
     return "".join(f"{line}\n" for line in [*head, *_CPUINFO_LINES.findall(text)])
 
 

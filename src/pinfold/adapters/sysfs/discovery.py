@@ -72,7 +72,7 @@ def read_tree(tree: Tree, name: str | None = None) -> Machine:
     architecture = read_architecture(reader, cpuinfo)
     cores = group_cores(folder)
     caches = read_caches(reader, folder.online, cores)
-    nodes = read_nodes(reader, folder.online)
+    nodes = read_nodes(reader, folder.online, knights_landing=cpuinfo.knights_landing)
     kinds = () if cpuinfo.never_hybrid else read_kinds(reader, folder.online, architecture)
     allowed = read_allowed(reader, folder.online)
     meminfo = tree.read("proc/meminfo") or ""

@@ -22,6 +22,10 @@ _TIER_RATIO: Final = 1.1
 _HBM_FACTOR: Final = 2
 """High-bandwidth memory has more than twice the bandwidth of the other tier."""
 
+_DDR_BANDWIDTH: Final = 90_000
+_MCDRAM_BANDWIDTH: Final = 360_000
+"""Of a Knights Landing in MiB/s, as hwloc assumes; only the ratio matters."""
+
 
 @dataclass(frozen=True, slots=True)
 class NodeMemory:
@@ -46,9 +50,18 @@ def read_memory_kinds(
     directory: str,
     cpus: Mapping[int, CPUSet],
     distances: Mapping[int, tuple[int, ...]],
+    *,
+    knights_landing: bool = False,
 ) -> dict[int, NodeMemory]:
-    """Kind and locality of every node of ``cpus``, which holds the nodes' online CPUs."""
+    """Kind and locality of every node of ``cpus``, which holds the nodes' online CPUs.
+
+    ``knights_landing``: every node without CPUs is the MCDRAM beside another node's DDR, of which
+    the firmware tells nothing but the distance.
+    """
+    pairs = _mcdram(cpus, distances) if knights_landing else {}
     near = _localities(reader, directory, cpus, distances)
+    for mcdram, ddr in pairs.items():
+        near[mcdram] = cpus[ddr]
     dax = _dax_kinds(reader)
     nodes = []
     for ident in cpus:
@@ -57,6 +70,8 @@ def read_memory_kinds(
         if folder is not None and near[ident]:
             bandwidth = _mean(reader, folder, "bandwidth")
             latency = _mean(reader, folder, "latency")
+        if pairs:
+            bandwidth = _MCDRAM_BANDWIDTH if ident in pairs else _DDR_BANDWIDTH
         nodes.append(MemoryNode(ident, dax.get(ident, ""), bandwidth, latency))
     kinds = guess_kinds(nodes)
     return {
@@ -131,6 +146,20 @@ def _closest(matrix: list[int], own: int, row: tuple[int, ...]) -> list[int]:
     if least <= row[own] or others.count(least) == len(others):
         return []
     return [matrix[at] for at, distance in enumerate(row) if at != own and distance == least]
+
+
+def _mcdram(cpus: Mapping[int, CPUSet], distances: Mapping[int, tuple[int, ...]]) -> dict[int, int]:
+    """The node with CPUs that each node without them is closest to; one each, or it is none."""
+    order = list(cpus)
+    if any(len(distances.get(ident, ())) < len(order) for ident in order):
+        return {}
+    ddr = [ident for ident in order if cpus[ident]]
+    pairs = {
+        ident: min(ddr, key=lambda other: distances[ident][order.index(other)])
+        for ident in order
+        if ddr and not cpus[ident]
+    }
+    return pairs if sorted(pairs.values()) == ddr else {}
 
 
 def _initiators(reader: Reader, folder: str) -> str | None:

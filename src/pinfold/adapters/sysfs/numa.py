@@ -84,8 +84,10 @@ def read_hugepages(reader: Reader, folder: str) -> Hugepages:
     return MappingProxyType(dict(sorted(pools.items())))
 
 
-def read_nodes(reader: Reader, online: CPUSet) -> NodeFolder:
+def read_nodes(reader: Reader, online: CPUSet, *, knights_landing: bool = False) -> NodeFolder:
     """Read the nodes; a node that holds no online CPU is memory-only or empty.
+
+    ``knights_landing``: see :func:`~pinfold.adapters.sysfs.memory.read_memory_kinds`.
 
     Raises:
         MachineError: a file is not what it should be.
@@ -108,7 +110,7 @@ def read_nodes(reader: Reader, online: CPUSet) -> NodeFolder:
     if links_missing:
         links = {ident: tuple(sorted(maps[ident], key=str)) for ident in idents}
     cpus = {ident: maps[ident] & online for ident in idents}
-    kinds = read_memory_kinds(reader, NODE_DIRECTORY, cpus, rows)
+    kinds = read_memory_kinds(reader, NODE_DIRECTORY, cpus, rows, knights_landing=knights_landing)
     return NodeFolder(
         nodes=tuple(_node(reader, ident, cpus[ident], kinds[ident]) for ident in idents),
         distances=Distances(tuple(rows), MappingProxyType(rows)) if rows else None,

@@ -70,6 +70,15 @@ class CpuInfo:
         return None
 
     @property
+    def knights_landing(self) -> bool:
+        """A Xeon Phi x200 or its successor: memory on the package beside the DDR."""
+        return (
+            self.get("vendor_id") == "GenuineIntel"
+            and self.get("cpu family") == "6"
+            and self.get("model") in ("87", "133")
+        )
+
+    @property
     def never_hybrid(self) -> bool:
         """AMD before Zen 5: cores differ in their turbo only, and asking for it is slow."""
         family = self.get("cpu family")
