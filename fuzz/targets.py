@@ -24,6 +24,9 @@ from pinfold.state.go_json import GoJSONError, parse
 from pinfold.state.show import describe, describe_text
 from pinfold.state.state_file import StateFile, UnusableFileError
 
+_LOSSLESS_DIGITS: Final = 21
+"""Beyond its largest suffix (E) the kubelet prints multiples of 1000 without any: 1000000E is 1."""
+
 
 class BrokenPropertyError(Exception):
     """A parser accepted its input and gave a result that cannot be."""
@@ -60,10 +63,12 @@ def run_quantity(data: bytes) -> None:
         quantity = Quantity.parse(text)
     except QuantityError:
         return
-    canonical = Quantity.parse(quantity.canonical())
-    hold(canonical == quantity, "the canonical form is another number")
-    hold(hash(canonical) == hash(quantity), "equal, but another hash")
-    hold(Quantity.parse(str(quantity)) == quantity, "the text is another number")
+    number, power = quantity.dec
+    if len(str(abs(number))) + power <= _LOSSLESS_DIGITS:
+        canonical = Quantity.parse(quantity.canonical())
+        hold(canonical == quantity, "the canonical form is another number")
+        hold(hash(canonical) == hash(quantity), "equal, but another hash")
+        hold(Quantity.parse(str(quantity)) == quantity, "the text is another number")
     hold((quantity - quantity).is_zero, "x - x is not zero")
     hold(quantity + quantity == quantity * 2, "x + x is not 2 x")
     quantity.value()
