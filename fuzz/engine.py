@@ -118,7 +118,9 @@ def fuzz(
     fresh = list(pool)
     while True:
         report.seconds = time.monotonic() - start
-        if not fresh and (report.seconds >= seconds or report.inputs == inputs):
+        if not fresh and (
+            report.seconds >= seconds or (inputs is not None and report.inputs >= inputs)
+        ):
             break
         first_time = bool(fresh)
         data = fresh.pop() if first_time else mutator.mutate(rng.choice(pool), rng.choice(pool))
