@@ -43,7 +43,7 @@ def capture(output: Path, root: Path, *, force: bool) -> None:
         refuse_existing,
         write_new,
     )
-    from pinfold.adapters.sysfs.tree import open_tree  # noqa: PLC0415 - see above
+    from pinfold.adapters.sysfs.opening import open_tree  # noqa: PLC0415 - see above
 
     try:
         suffix = capture_suffix(output)

@@ -16,9 +16,7 @@ from pinfold.adapters.sysfs.tree import (
     MAX_FILE_BYTES,
     LinkedTree,
     Tree,
-    ambiguous,
-    missing_cpu_directory,
-    top_directories,
+    find_machine,
 )
 from pinfold.core.machine import MachineError
 
@@ -116,14 +114,8 @@ def read_archive(path: Path) -> Tree:
             tree = _read_members(path, file)
     except OSError as error:
         raise MachineError(f"{path}: cannot be read: {error.strerror or error}") from None
-    tops = top_directories(tree)
-    if not tops:
-        raise missing_cpu_directory(path)
-    if tops[0] == "":
-        return tree
-    if len(tops) > 1:
-        raise ambiguous(path, tops)
-    return tree.below(tops[0].rstrip("/"))
+    top = find_machine(tree, path)
+    return tree.below(top) if top else tree
 
 
 def _read_members(path: Path, file: IO[bytes]) -> ArchiveTree:

@@ -18,9 +18,10 @@ from pinfold.adapters.sysfs.numa import (
     read_hugepages,
     read_nodes,
 )
+from pinfold.adapters.sysfs.opening import open_tree
 from pinfold.adapters.sysfs.proc import CpuInfo, read_allowed, read_architecture
 from pinfold.adapters.sysfs.reader import Reader
-from pinfold.adapters.sysfs.tree import LiveTree, Tree, missing_cpu_directory, open_tree
+from pinfold.adapters.sysfs.tree import LiveTree, Tree, missing_cpu_directory
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.machine import (
     Cpu,

@@ -216,31 +216,6 @@ class DirectoryTree(LinkedTree):
         return stat.S_ISDIR(_mode(self._full(path)))
 
 
-def open_tree(path: Path) -> Tree:
-    """Open a captured tree: a directory, or a ``.tar``, ``.tar.gz``, ``.tar.bz2``, ``.tar.xz``.
-
-    The tree is the directory that holds ``sys/``, or the one such directory in it.
-
-    Raises:
-        MachineError: there is nothing readable, or no ``sys/devices/system/cpu`` in it.
-    """
-    try:
-        mode = path.stat().st_mode
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise MachineError(
-            f"{path}: {reason}; give a directory or a tar archive that holds sys/"
-        ) from None
-    if stat.S_ISDIR(mode):
-        return _open_directory(path)
-    if not stat.S_ISREG(mode):
-        raise MachineError(f"{path}: neither a directory nor a file that holds a capture")
-    # The archive formats cost a third of the start-up time and are mostly not needed.
-    from pinfold.adapters.sysfs.archive import read_archive  # noqa: PLC0415 - see above
-
-    return read_archive(path)
-
-
 def missing_cpu_directory(source: object) -> MachineError:
     """The error for a tree that is no capture of a machine."""
     return MachineError(
@@ -249,34 +224,21 @@ def missing_cpu_directory(source: object) -> MachineError:
     )
 
 
-def top_directories(tree: Tree) -> tuple[str, ...]:
-    """Where a capture may start: the root, or a directory in it that holds ``sys``."""
-    return tuple(
-        prefix
-        for prefix in ("", *(f"{name}/" for name in tree.names("")))
-        if tree.is_directory(f"{prefix}{CPU_DIRECTORY}")
-    )
+def find_machine(tree: Tree, source: object) -> str:
+    """Where in a tree a capture is: "" for its root, else the one directory that holds ``sys``.
 
-
-def ambiguous(source: object, tops: tuple[str, ...]) -> MachineError:
-    """The error for a directory of captures."""
-    shown = ", ".join(top.rstrip("/") for top in tops[:5]) + (", ..." if len(tops) > 5 else "")
-    return MachineError(f"{source}: holds {len(tops)} captures ({shown}); name one of them")
-
-
-def _open_directory(path: Path) -> Tree:
-    if path.resolve() == Path("/"):
-        return LiveTree()
-    absolute = path.resolve()
-    tops = top_directories(DirectoryTree(path, absolute.name))
+    Raises:
+        MachineError: there is none, or more than one.
+    """
+    if tree.is_directory(CPU_DIRECTORY):
+        return ""
+    tops = [name for name in tree.names("") if tree.is_directory(f"{name}/{CPU_DIRECTORY}")]
     if not tops:
-        raise missing_cpu_directory(path)
-    if tops[0] == "":
-        return DirectoryTree(path, absolute.name)
+        raise missing_cpu_directory(source)
     if len(tops) > 1:
-        raise ambiguous(path, tops)
-    top = tops[0].rstrip("/")
-    return DirectoryTree(path / top, top)
+        shown = ", ".join(tops[:5]) + (", ..." if len(tops) > 5 else "")
+        raise MachineError(f"{source}: holds {len(tops)} captures ({shown}); name one of them")
+    return tops[0]
 
 
 def _mode(path: str) -> int:
