@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 
 from pinfold.cli import main as program
+from pinfold.config.settings import SETTINGS
 from pinfold.core.kubelet_faults import FAULTS
 from pinfold.core.policy_options import (
     CPU_MANAGER_OPTIONS,
@@ -34,12 +35,19 @@ Names, maturity and conflicts are those of kubelet 1.34. Alpha options need thei
 options can be switched off by theirs, stable ones need none.
 """
 
+_SETTINGS = """\
+What of a KubeletConfiguration decides about placements, with the kubelet's flag and Pinfold's own.
+Fields that have no bearing are passed over, unknown ones are reported, and values that would stop a
+kubelet are refused in its words. A flag wins over the file.
+"""
+
 
 def pages() -> dict[str, str]:
     """Every generated page: path below ``docs`` -> text."""
     return {
         "kubelet-differences.md": differences(),
         "reference/policy-options.md": policy_options(),
+        "reference/configuration.md": configuration(),
         "reference/commands.md": commands(),
     }
 
@@ -92,6 +100,22 @@ def _option_rows(family: OptionFamily) -> Iterator[str]:
         yield f"| {names} | {option.maturity.value} | {kind} | {option.help} | {apart} |"
 
 
+def configuration() -> str:
+    """The settings of a node."""
+    rows = [
+        f"| `{setting.field}` | {setting.help} | {_code(setting.default)} "
+        f"| `{setting.kubelet_flag}` | {_code(setting.option)} |"
+        for setting in SETTINGS
+    ]
+    parts = [NOTICE.format(source="config/settings.py"), "# Configuration\n", _SETTINGS]
+    header = ["| Field | | Default | Kubelet flag | Option of `plan` |", "|---|---|---|---|---|"]
+    return "\n".join([*parts, *header, *rows]) + "\n"
+
+
+def _code(text: str | None) -> str:
+    return f"`{text}`" if text else ""
+
+
 def commands() -> str:
     """Every command with its options, as its ``--help`` has them."""
     parts = [NOTICE.format(source="the commands' own help"), "# Commands\n"]
@@ -135,7 +159,7 @@ def _text(text: str | None) -> str:
 
 def _row(parameter: click.Parameter, context: click.Context) -> str | None:
     record = parameter.get_help_record(context)
-    if record is None:
+    if record is None or not record[1]:
         return None
     name, text = (re.sub(r"\s+", " ", part).replace("|", "\\|") for part in record)
     return f"| `{name}` | {text} |"

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import importlib.util
 import pkgutil
 import re
 import shutil
 import sysconfig
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import pinfold
+from pinfold.cli import main
+from pinfold.core.pod_api import pod_from_api
+from pinfold.planning.document import plan_document
 from tests.console import Command, commands, matches, run
 
 ROOT = Path(__file__).parent.parent
@@ -137,13 +142,39 @@ def test_a_command_runs_in_its_folder(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (5, "content\noops\n")
 
 
-def test_reference_is_up_to_date(tmp_path: Path) -> None:
+def generator() -> ModuleType:
+    """docs/generate.py, which is a script and in no package."""
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_reference_is_up_to_date() -> None:
     """``make docs`` would change nothing."""
-    generate = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
-    assert generate is not None
-    assert generate.loader is not None
-    module = importlib.util.module_from_spec(generate)
-    generate.loader.exec_module(module)
-    for path, text in module.pages().items():
-        assert (ROOT / "docs" / path).read_text() == text, f"{path} is stale; run make docs"
-    del tmp_path
+    for path, text in generator().pages().items():
+        page = ROOT / "docs" / path
+        assert page.exists(), f"{path} is missing; run make docs"
+        assert page.read_text() == text, f"{path} is stale; run make docs"
+
+
+def test_every_command_is_shown_at_work() -> None:
+    """A page other than the generated reference has each command in a block."""
+    generated = {ROOT / "docs" / path for path in generator().pages()}
+    shown = "".join(page.read_text() for page in documents() if page not in generated)
+    words = [" ".join(names) for names, command in generator().walk(main) if command.params]
+    assert len(words) >= 7
+    missing = [word for word in words if word.count(" ") and f"$ {word} " not in shown]
+    assert missing == []
+
+
+def test_every_field_of_the_plan_is_described() -> None:
+    page = (ROOT / "docs" / "reference" / "plan-json.md").read_text()
+    planner = pinfold.Planner(pinfold.parse_short_form("1s2c"), pinfold.NodeConfig())
+    pod = pod_from_api({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}})
+    document = plan_document(planner.plan([pod]))
+    fields = set(document) | set(document["machine"]) | set(document["config"])
+    fields |= set(document["pods"][0]) | set(document["pods"][0]["containers"][0])
+    assert sorted(field for field in fields if f"`{field}`" not in page) == []
