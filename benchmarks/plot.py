@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import ceil, floor, log2, log10
 from typing import Final
 
+from benchmarks.allocation import NUMA_NODES
 from benchmarks.calibration import REFERENCE_NS
 from benchmarks.kubelet_reference import FASTEST_NS
 from benchmarks.measure import Result
@@ -107,7 +108,7 @@ class _Chart:
         right, bottom = _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
         parts = [
             (
-                f'<text x="{(_LEFT + right) / 2:.0f}" y="{_HEIGHT - 14}" text-anchor="middle" '
+                f'<text x="{(_LEFT + right) / 2:.0f}" y="{_HEIGHT - 8}" text-anchor="middle" '
                 'fill="#444">CPUs</text>'
             )
         ]
@@ -124,5 +125,7 @@ class _Chart:
                 f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{bottom}" stroke="#eee"/>'
                 f'<text x="{x:.1f}" y="{bottom + 18}" text-anchor="middle" fill="#444">'
                 f"{cpus}</text>"
+                f'<text x="{x:.1f}" y="{bottom + 32}" text-anchor="middle" fill="#777" '
+                f'font-size="10">{NUMA_NODES.get(cpus, 0)} NUMA</text>'
             )
         return parts

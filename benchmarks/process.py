@@ -1,14 +1,18 @@
-"""Workloads of whole processes: ``pinfold plan``, start-up included, and its imports alone."""
+"""Workloads of whole processes: ``pinfold plan``, start-up included, and its imports alone.
+
+The processes find compiled bytecode, as those of an installed program do: the call that measuring
+begins with has written it (to a folder of its own, so that no setting of ours gets in the way).
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import sysconfig
 import tempfile
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -65,6 +69,12 @@ class Scene:
         (self.path / "pods.yaml").write_text(manifests)
 
     @property
+    def environment(self) -> dict[str, str]:
+        """The process's environment."""
+        without = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+        return without | {"PYTHONPYCACHEPREFIX": str(self.path / "bytecode")}
+
+    @property
     def arguments(self) -> list[str]:
         """What ``pinfold`` is called with."""
         config = str(self.path / "kubelet.yaml")
@@ -86,7 +96,8 @@ def _plan(manifests: str) -> Callable[[], object]:
     program = str(Path(sysconfig.get_path("scripts")) / "pinfold")
 
     def work() -> object:
-        return subprocess.run([program, *scene.arguments], capture_output=True, check=True)
+        command = [program, *scene.arguments]
+        return subprocess.run(command, capture_output=True, check=True, env=scene.environment)
 
     return work
 
@@ -94,15 +105,18 @@ def _plan(manifests: str) -> Callable[[], object]:
 def _import() -> Callable[[], int]:
     """Import, in a fresh process, exactly what a plan of ten pods has loaded at its end."""
     scene = Scene(pods(10))
-    command = [sys.executable, "-c", _LOADED, json.dumps(scene.arguments)]
-    output = subprocess.run(command, capture_output=True, check=True, text=True).stdout
+    output = _python(scene, _LOADED, json.dumps(scene.arguments))
     names: list[str] = json.loads(output.rsplit("\n", 2)[-2])
-    return partial(_time_import, ",".join(name for name in names if name != "__main__"))
+    text = ",".join(name for name in names if name != "__main__")
+    return lambda: int(_python(scene, _IMPORT, text))
 
 
-def _time_import(names: str) -> int:
-    command = [sys.executable, "-c", _IMPORT, names]
-    return int(subprocess.run(command, capture_output=True, check=True).stdout)
+def _python(scene: Scene, program: str, argument: str) -> str:
+    command = [sys.executable, "-c", program, argument]
+    done = subprocess.run(
+        command, capture_output=True, check=True, text=True, env=scene.environment
+    )
+    return done.stdout
 
 
 WORKLOADS: Final[dict[str, Callable[[], Callable[[], object]]]] = {
