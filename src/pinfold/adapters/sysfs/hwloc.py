@@ -34,8 +34,8 @@ from pinfold.core.machine_rows import CacheFacts, CpuRow, group_rows
 
 SOURCE: Final = "hwloc-xml"
 _UNIFIED_OR_DATA: Final = ("0", "1")
-_PCI_CLASSES: Final = ("01", "02", "03", "0b", "12")
-"""Storage, network, display, processors and accelerators."""
+_PCI_CLASSES: Final = ("01", "02", "03", "12", "0b40")
+"""Storage, network, display, accelerators; and co-processors."""
 
 _NUMBER = re.compile(r"-?\d{1,19}", re.ASCII)
 _MAX_BYTES: Final = 1 << 63
@@ -46,6 +46,8 @@ class _Sets:
     online: int
     present: int
     allowed: CPUSet | None
+    pus: tuple[HwlocObject, ...]
+    """Of the online CPUs."""
 
 
 def machine_from_hwloc(data: bytes, *, name: str, file: str | None = None) -> Machine:
@@ -78,7 +80,7 @@ def _machine(topology: HwlocTopology, name: str) -> Machine:
         raise MachineError(
             f"the first object is a {root.kind[:20]!r}, not a Machine; export the whole machine"
         )
-    sets = _sets(root)
+    sets = _sets(root, [thing for thing in topology.objects if thing.kind == "PU"])
     nodes = _numa_nodes(topology, sets)
     numa_of: dict[int, tuple[int, ...]] = {}
     for node in nodes:
@@ -87,12 +89,7 @@ def _machine(topology: HwlocTopology, name: str) -> Machine:
     kinds = _cpu_kinds(topology.cpu_kinds, sets)
     kind_of = {cpu: kind.kind for kind in kinds for cpu in kind.cpus}
     caches: dict[Hashable, CacheFacts] = {}
-    rows: list[CpuRow] = []
-    for thing in topology.objects:
-        if thing.kind == "PU":
-            row = _row(thing, caches, numa_of, kind_of, sets)
-            if sets.online >> row.cpu & 1:
-                rows.append(row)
+    rows = [_row(pu, caches, numa_of, kind_of, sets) for pu in sets.pus]
     groups = group_rows(rows, offline=CPUSet.from_mask(sets.present & ~sets.online), caches=caches)
     infos = topology.infos | root.infos
     package = next((o for o in topology.objects if "CPUModel" in o.infos), root)
@@ -115,15 +112,30 @@ def _machine(topology: HwlocTopology, name: str) -> Machine:
     )
 
 
-def _sets(root: HwlocObject) -> _Sets:
-    online = _cpu_mask(root, "cpuset")
-    if online is None:
+def _sets(root: HwlocObject, pus: list[HwlocObject]) -> _Sets:
+    claimed = _cpu_mask(root, "cpuset")
+    if claimed is None:
         raise MachineError("the Machine has no cpuset; export it again with: lstopo file.xml")
+    online = 0
+    found: list[HwlocObject] = []
+    for pu in pus:
+        cpu = _index(pu)
+        if cpu is None or not 0 <= cpu <= MAX_CPU:
+            raise MachineError(f"a PU has the os_index {pu.attributes.get('os_index')!r}")
+        if claimed >> cpu & 1:
+            online |= 1 << cpu
+            found.append(pu)
+    if online != claimed:
+        raise MachineError(
+            f"CPUs {CPUSet.from_mask(claimed & ~online)} of the Machine's cpuset have no PU; "
+            "the file is incomplete, export it again with: lstopo file.xml"
+        )
     allowed = _cpu_mask(root, "allowed_cpuset")
     return _Sets(
         online=online,
         present=online | (_cpu_mask(root, "complete_cpuset") or 0),
         allowed=None if allowed is None else CPUSet.from_mask(allowed & online),
+        pus=tuple(found),
     )
 
 
@@ -134,9 +146,7 @@ def _row(
     kind_of: Mapping[int, int],
     sets: _Sets,
 ) -> CpuRow:
-    cpu = _index(pu)
-    if cpu is None or not 0 <= cpu <= MAX_CPU:
-        raise MachineError(f"a PU has the os_index {pu.attributes.get('os_index')!r}")
+    cpu = int(pu.attributes["os_index"])
     core = package = die = l3 = None
     for above in pu.ancestors():
         if above.kind == "Core":
@@ -253,7 +263,7 @@ def _pci(topology: HwlocTopology, sets: _Sets) -> tuple[PCIFunction, ...]:
     functions: list[PCIFunction] = []
     for thing in topology.objects:
         device_class = thing.attributes.get("pci_type", "")[:4]
-        if thing.kind != "PCIDev" or device_class[:2] not in _PCI_CLASSES:
+        if thing.kind != "PCIDev" or not device_class.startswith(_PCI_CLASSES):
             continue
         # I/O objects have no sets of their own: they are where the first parent with one is.
         near = next((o for o in thing.ancestors() if "cpuset" in o.attributes), None)

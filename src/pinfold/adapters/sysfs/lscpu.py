@@ -66,6 +66,11 @@ def machine_from_lscpu(value: object, *, name: str, file: str | None = None) -> 
         raise named(file, error) from error
 
 
+def is_parsable(text: str) -> bool:
+    """Whether a text is of ``lscpu -p``: it has a comment line with the names of the columns."""
+    return any(_column_names(line) for line in text[:4096].splitlines())
+
+
 def machine_from_parsable(text: str, *, name: str, file: str | None = None) -> Machine:
     """Read ``lscpu -p``: comma separated rows under a ``# CPU,Core,Socket,...`` line.
 
@@ -78,14 +83,18 @@ def machine_from_parsable(text: str, *, name: str, file: str | None = None) -> M
     try:
         for number, line in enumerate(text.splitlines(), 1):
             if line.startswith("#"):
-                words = line[1:].strip().lower().split(",")
-                columns = words if "cpu" in words else columns
+                columns = _column_names(line) or columns
             elif line.strip():
                 cells = line.strip().split(",")
                 rows.append(_parsable_row(columns, cells, number))
         return _from_rows(rows, name)
     except MachineError as error:
         raise named(file, error) from error
+
+
+def _column_names(line: str) -> list[str]:
+    words = line[1:].strip().lower().split(",")
+    return words if line.startswith("#") and "cpu" in words else []
 
 
 def _parsable_row(columns: list[str], cells: list[str], line: int) -> _Row:

@@ -100,7 +100,7 @@ class _PCI(Struct):
 
 
 class _Kubelet(Struct):
-    num_sockets: Annotated[int, Meta(ge=1, le=MAX_ITEMS)]
+    num_sockets: Annotated[int, Meta(ge=0, le=MAX_ITEMS)]
     machine_nodes: list[Id]
     notes: list[str] = field(default_factory=list)
 
@@ -254,7 +254,9 @@ class _Reader:
         """Facts that give the kubelet's part of the document again; None where it is derived."""
         kubelet = self.document.kubelet
         seen = [row for row in self.document.cpus if row.online and row.kubelet_core is not None]
-        if kubelet is None or not seen or all(row.kubelet_uncore is None for row in seen):
+        if kubelet is not None and not seen:
+            return KubeletFacts(cpus={}, nodes={})
+        if kubelet is None or all(row.kubelet_uncore is None for row in seen):
             return None
         notes = "\n".join(kubelet.notes)
         facts: dict[int, CpuFacts] = {}
