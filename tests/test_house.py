@@ -18,10 +18,11 @@ LIMIT_OF_TESTS = 500
 """A test module is a list of cases; it is split when it has two subjects, not when it is long."""
 LONG_FOR_A_REASON = {
     "src/pinfold/adapters/sysfs/own_json.py": "one document, its form and its checks",
+    "src/pinfold/adapters/sysfs/hwloc.py": "one walk over one tree of objects",
     "src/pinfold/cli/state.py": "one command group; its four commands share options and errors",
     "src/pinfold/core/allocation.py": "one algorithm on one accumulator; the steps share its state",
     "src/pinfold/core/quantity.py": "one value type: grammar, arithmetic, canonical form",
-    "src/pinfold/state/doctor.py": "one examination of three kinds of file in one set of circumstances",
+    "src/pinfold/state/doctor.py": "one examination of three kinds of file",
     "src/pinfold/state/go_json.py": "one grammar: scanner, texts and their errors",
     "src/pinfold/state/go_value.py": "one family of small types, as Go's decoder has them",
 }
