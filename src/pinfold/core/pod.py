@@ -17,6 +17,8 @@ from pinfold.core.quantity import Quantity
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
 HUGEPAGES_PREFIX: Final = "hugepages-"
+SYSTEM_CRITICAL_PRIORITY: Final = 2_000_000_000
+SYSTEM_NODE_CRITICAL: Final = "system-node-critical"
 
 Resources = Mapping[str, Quantity]
 """Resource name -> quantity (the API's ``ResourceList``)."""
@@ -72,6 +74,7 @@ class Pod:
     resources: PodResources | None = None
     annotations: Mapping[str, str] = field(default_factory=dict)
     priority: int | None = None
+    priority_class_name: str | None = None
     creation_timestamp: str | None = None
     static: bool = False
     qos: QOSClass = field(init=False)
@@ -86,6 +89,16 @@ class Pod:
         """Init containers, then containers, in the manifest's order."""
         return (*self.init_containers, *self.containers)
 
+    @property
+    def is_critical(self) -> bool:
+        """Whether it may push others out: a static pod, or one of a system priority."""
+        return self.static or (self.priority or 0) >= SYSTEM_CRITICAL_PRIORITY
+
+    @property
+    def is_node_critical(self) -> bool:
+        """Whether the node cannot do without it (priority class ``system-node-critical``)."""
+        return self.is_critical and self.priority_class_name == SYSTEM_NODE_CRITICAL
+
 
 def _has_pod_level(resources: PodResources | None) -> bool:
     return resources is not None and any(
@@ -95,13 +108,17 @@ def _has_pod_level(resources: PodResources | None) -> bool:
 
 def is_pod_level_resource(name: str) -> bool:
     """Whether a pod as a whole may ask for it (cpu, memory, hugepages)."""
-    return name in (CPU, MEMORY) or name.startswith(HUGEPAGES_PREFIX)
+    return name in (CPU, MEMORY) or _is_hugepages(name)
 
 
-def compute_qos(pod: Pod, *, pod_level_resources: bool = True) -> QOSClass:
-    """The QoS class; ``pod_level_resources`` is the feature gate of that name."""
+def _is_hugepages(name: str) -> bool:
+    return name.startswith(HUGEPAGES_PREFIX)
+
+
+def compute_qos(pod: Pod) -> QOSClass:
+    """The QoS class: by the pod's own ``resources`` if it has any (even empty ones)."""
     sources: Iterable[Container | PodResources] = pod.all_containers
-    if pod_level_resources and pod.has_pod_level_resources and pod.resources is not None:
+    if pod.resources is not None:
         sources = (pod.resources,)
     requests: dict[str, Quantity] = {}
     limits: dict[str, Quantity] = {}
@@ -163,18 +180,36 @@ def pod_guaranteed_cpus(pod: Pod) -> int:
 
 def container_requests(pod: Pod) -> dict[str, Quantity]:
     """What the containers request together: the most that runs at any one time."""
+    return _aggregate(
+        [container.requests for container in pod.containers],
+        [(init.is_sidecar, init.requests) for init in pod.init_containers],
+    )
+
+
+def container_limits(pod: Pod) -> dict[str, Quantity]:
+    """What the containers may use together at most, where they have limits."""
+    return _aggregate(
+        [container.limits for container in pod.containers],
+        [(init.is_sidecar, init.limits) for init in pod.init_containers],
+    )
+
+
+def _aggregate(
+    running: Iterable[Resources], initial: Iterable[tuple[bool, Resources]]
+) -> dict[str, Quantity]:
+    """The most at any one time; ``initial`` are init containers, each with "is a sidecar"."""
     total: dict[str, Quantity] = {}
-    for container in pod.containers:
-        _add(total, container.requests)
+    for resources in running:
+        _add(total, resources)
     sidecars: dict[str, Quantity] = {}
     most_for_init: dict[str, Quantity] = {}
-    for container in pod.init_containers:
-        if container.is_sidecar:
-            _add(total, container.requests)
-            _add(sidecars, container.requests)
+    for is_sidecar, resources in initial:
+        if is_sidecar:
+            _add(total, resources)
+            _add(sidecars, resources)
             _raise_to(most_for_init, sidecars)
         else:
-            here = dict(container.requests)
+            here = dict(resources)
             _add(here, sidecars)
             _raise_to(most_for_init, here)
     _raise_to(total, most_for_init)
@@ -190,27 +225,55 @@ def pod_requests(pod: Pod) -> dict[str, Quantity]:
     return total
 
 
+def pod_limits(pod: Pod) -> dict[str, Quantity]:
+    """What the pod may use at most; overhead counts where there is a limit at all."""
+    total = container_limits(pod)
+    if pod.resources is not None:
+        total |= {n: q for n, q in pod.resources.limits.items() if is_pod_level_resource(n)}
+    for name, quantity in pod.overhead.items():
+        if name in total and not total[name].is_zero:
+            total[name] += quantity
+    return total
+
+
 def apply_defaults(pod: Pod) -> Pod:
-    """What the API server fills in: requests that are not given are the limits."""
+    """What the API server fills in: requests that are not given are the limits.
+
+    It also rounds every quantity up to a thousandth.
+    """
     defaulted = replace(
         pod,
         init_containers=tuple(_default_requests(c) for c in pod.init_containers),
         containers=tuple(_default_requests(c) for c in pod.containers),
+        overhead=_rounded(pod.overhead),
     )
-    if pod.resources is None or not pod.resources.limits:
+    if pod.resources is None:
         return defaulted
-    requests = dict(pod.resources.requests)
-    for name, quantity in container_requests(defaulted).items():
-        if name in (CPU, MEMORY):
-            requests.setdefault(name, quantity)
-    for name, quantity in pod.resources.limits.items():
-        if is_pod_level_resource(name):
-            requests.setdefault(name, quantity)
-    return replace(defaulted, resources=PodResources(requests, pod.resources.limits))
+    requests, limits = _rounded(pod.resources.requests), _rounded(pod.resources.limits)
+    pages = {n: q for n, q in container_limits(defaulted).items() if _is_hugepages(n)}
+    limits = {**pages, **limits}
+    if limits:
+        requests = dict(requests)
+        for name, quantity in container_requests(defaulted).items():
+            if name in (CPU, MEMORY):
+                requests.setdefault(name, quantity)
+        for name, quantity in limits.items():
+            if is_pod_level_resource(name):
+                requests.setdefault(name, quantity)
+    return replace(defaulted, resources=PodResources(requests, limits))
 
 
 def _default_requests(container: Container) -> Container:
-    missing = {n: q for n, q in container.limits.items() if n not in container.requests}
-    if not missing:
+    requests, limits = _rounded(container.requests), _rounded(container.limits)
+    missing = {n: q for n, q in limits.items() if n not in requests}
+    if missing:
+        requests = {**requests, **missing}
+    elif requests is container.requests and limits is container.limits:
         return container
-    return replace(container, requests={**container.requests, **missing})
+    return replace(container, requests=requests, limits=limits)
+
+
+def _rounded(resources: Resources) -> Resources:
+    if all(quantity.dec[1] >= -3 for quantity in resources.values()):
+        return resources
+    return {name: quantity.round_up(-3)[0] for name, quantity in resources.items()}

@@ -50,6 +50,7 @@ def pod_from_api(manifest: Mapping[str, Any], path: str = "") -> Pod:
         resources=_pod_resources(spec.get("resources"), f"{path}spec.resources"),
         annotations=annotations,
         priority=priority,
+        priority_class_name=_text(spec.get("priorityClassName"), f"{path}spec.priorityClassName"),
         creation_timestamp=_text(
             metadata.get("creationTimestamp"), f"{path}metadata.creationTimestamp"
         ),
