@@ -27,7 +27,7 @@ def regressions(target: str) -> list[bytes]:
     return files(f"tests/data/regressions/{target}/*")
 
 
-def trees(*patterns: str, limit: int = 12) -> list[bytes]:
+def trees(*patterns: str, limit: int = 6) -> list[bytes]:
     """Captured trees as text archives (see :func:`text_archive`), smallest first."""
     found = sorted(
         (path for pattern in patterns for path in ROOT.glob(pattern)),
@@ -41,7 +41,7 @@ def text_archive(path: Path) -> bytes:
 
     A file is a line ``== PATH`` and its content; a symbolic link is ``-> PATH TARGET``.
     """
-    return b"".join(_entries(path))[:200_000]
+    return b"".join(_entries(path))[:MAX_SEED_BYTES]
 
 
 def _entries(path: Path) -> Iterator[bytes]:

@@ -159,9 +159,10 @@ def test_unknown_topology_is_a_failed_case(
         (b"{}\n{oops\n", "line 2: not JSON"),
         (b"[1]\n", "line 1: a list; one JSON object a line is expected"),
         (b"\xff\xfe\n", "not UTF-8 (byte 0)"),
-        (gzip.compress(b"{}" * 99)[:-9], "broken gzip"),
+        (gzip.compress(b"{}" * 99, mtime=0)[:-9], "broken gzip"),
         (b"[" * 200_000, "not JSON"),
     ],
+    ids=["json", "list", "utf-8", "gzip", "depth"],
 )
 def test_a_bad_file_is_one_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, complaint: str
