@@ -82,16 +82,24 @@ class _Stream(Protocol):
 
 
 class _Bounded:
-    """A reader that stops a stream which unpacks without end."""
+    """A reader that stops a stream which unpacks without end, and knows how the stream ended."""
 
     def __init__(self, stream: _Stream, source: Path) -> None:
         self._stream = stream
         self._left = MAX_UNPACKED_BYTES
         self._source = source
+        self._tail = b""
+
+    def ends_as_archives_do(self) -> bool:
+        """Read the rest; whether it ends with a block of zeros, without which it was cut off."""
+        while self.read(1 << 20):
+            pass
+        return len(self._tail) == tarfile.BLOCKSIZE and not self._tail.strip(b"\0")
 
     def read(self, size: int = -1) -> bytes:
         data = self._stream.read(min(size, 1 << 20) if size >= 0 else 1 << 20)
         self._left -= len(data)
+        self._tail = (self._tail + data[-tarfile.BLOCKSIZE :])[-tarfile.BLOCKSIZE :]
         if self._left < 0:
             raise MachineError(
                 f"{self._source}: unpacks to more than {MAX_UNPACKED_BYTES >> 20} MiB, "
@@ -111,22 +119,31 @@ def read_archive(path: Path) -> Tree:
         if path.stat().st_size > MAX_ARCHIVE_BYTES:
             raise MachineError(f"{path}: larger than {MAX_ARCHIVE_BYTES >> 20} MiB, not a capture")
         with path.open("rb") as file:
-            tree = _read_members(path, file)
+            tree = read_members(path, file)
     except OSError as error:
         raise MachineError(f"{path}: cannot be read: {error.strerror or error}") from None
     top = find_machine(tree, path)
     return tree.below(top) if top else tree
 
 
-def _read_members(path: Path, file: IO[bytes]) -> ArchiveTree:
+def read_members(path: Path, file: IO[bytes]) -> ArchiveTree:
+    """Read the members of an archive that is open; ``path`` is for the messages.
+
+    Raises:
+        MachineError: as :func:`read_archive`.
+        OSError: the file cannot be read.
+    """
     import lzma  # noqa: PLC0415 - not every Python has it, and not every archive needs it
     import zlib  # noqa: PLC0415 - the same
 
     try:
         stream = _unpacked(file)
-        bounded = cast("IO[bytes]", _Bounded(stream, path))
-        with tarfile.open(fileobj=bounded, mode="r|") as archive:
-            return _Members(path).collect(archive)
+        bounded = _Bounded(stream, path)
+        with tarfile.open(fileobj=cast("IO[bytes]", bounded), mode="r|") as archive:
+            tree = _Members(path).collect(archive)
+        # To tarfile, an archive that was cut off between two members is a shorter archive.
+        if not bounded.ends_as_archives_do():
+            raise tarfile.ReadError("truncated")  # noqa: TRY301 - as tarfile says it elsewhere
     except MachineError:
         raise
     except (EOFError, lzma.LZMAError, zlib.error, OSError) as error:
@@ -146,6 +163,7 @@ def _read_members(path: Path, file: IO[bytes]) -> ArchiveTree:
         raise MachineError(
             f"{path}: the archive is damaged ({_first_line(error)}); copy it again"
         ) from None
+    return tree
 
 
 def _unpacked(file: IO[bytes]) -> _Stream:
