@@ -6,10 +6,13 @@ Errors name the field by its path, as the API server does.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from pinfold.core.pod import NO_RESOURCES, Container, Pod, PodResources, Resources
 from pinfold.core.quantity import Quantity, QuantityError
+
+_LARGEST: Final = 10**64
+"""Larger integers are no quantities, and Python does not print those of thousands of digits."""
 
 
 class PodError(ValueError):
@@ -107,6 +110,8 @@ def quantity_from_api(value: object, path: str) -> Quantity:
     """
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise PodError(path, f"must be a quantity such as 500m or 1Gi, not {_kind(value)}")
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        raise PodError(path, "Invalid value: a number beyond any resource")
     try:
         return Quantity.parse(str(value).strip())
     except QuantityError as error:

@@ -23,6 +23,7 @@ _FORMAT_WRONG: Final = (
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 )
 _SUFFIX_WRONG: Final = "unable to parse quantity's suffix"
+_TOO_LARGE: Final = f"quantity is larger than 10^{_HUGE_EXPONENT}"
 _PARTS = re.compile(r"([+-]?)(0*)([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)", re.ASCII)
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]{1,18})", re.ASCII)
 
@@ -256,6 +257,10 @@ def _parse(text: str) -> Quantity:
             text if _keeps_text(digits + fraction, number, power - len(fraction), binary) else None
         )
         number <<= binary or 0
+        if power > _HUGE_EXPONENT - len(digits):
+            if number:
+                raise QuantityError(_TOO_LARGE)
+            power = 0
         return Quantity(-number if negative else number, power - len(fraction), form, text=kept)
     return _read_slowly(number << (binary or 0), power - len(fraction), form, negative=negative)
 
@@ -283,7 +288,7 @@ def _read_slowly(number: int, power: int, form: Format, *, negative: bool) -> Qu
     if number:
         magnitude = power + len(str(number))
         if magnitude > _HUGE_EXPONENT:
-            raise QuantityError(f"quantity is larger than 10^{_HUGE_EXPONENT}")
+            raise QuantityError(_TOO_LARGE)
         if magnitude < NANO:
             number, power = 1, NANO
         elif power < NANO:
