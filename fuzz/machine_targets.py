@@ -12,7 +12,7 @@ from typing import Final
 
 from fuzz import seeds
 from fuzz.engine import Target
-from pinfold.adapters.sysfs.archive import ArchiveTree, read_archive
+from pinfold.adapters.sysfs.archive import MAX_DEPTH, ArchiveTree, read_archive
 from pinfold.adapters.sysfs.cadvisor import machine_from_cadvisor
 from pinfold.adapters.sysfs.discovery import read_tree
 from pinfold.adapters.sysfs.hwloc import machine_from_hwloc
@@ -84,7 +84,7 @@ def run_archive(data: bytes) -> None:
 
 def _tree(data: bytes) -> ArchiveTree:
     """The tree that a text archive describes (see :func:`fuzz.seeds.text_archive`)."""
-    files: dict[str, bytes] = {}
+    lines: dict[str, list[bytes]] = {}
     links: dict[str, str] = {}
     directories: dict[str, set[str]] = {"": set()}
     current: str | None = None
@@ -92,19 +92,21 @@ def _tree(data: bytes) -> ArchiveTree:
         head, _, rest = line.partition(b" ")
         if head == b"==" and rest:
             current = _path(rest)
-            files[current] = b""
+            lines[current] = []
             _enter(directories, current)
         elif head == b"->" and b" " in rest:
             path, _, target = rest.partition(b" ")
             links[_path(path)] = target.decode("utf-8", "replace")
             _enter(directories, _path(path))
         elif current is not None:
-            files[current] += line + b"\n"
+            lines[current].append(line + b"\n")
+    files = {path: b"".join(content) for path, content in lines.items()}
     return ArchiveTree("fuzzed", files, links, directories)
 
 
 def _path(raw: bytes) -> str:
-    names = raw.decode("utf-8", "replace").split("/")
+    # As deep as an archive may be (MAX_DEPTH).
+    names = raw.decode("utf-8", "replace").split("/")[:MAX_DEPTH]
     return "/".join(name for name in names if name not in ("", ".", ".."))
 
 
