@@ -112,12 +112,14 @@ class ContainerCgroup:
         return shares_to_weight(self.cpu_shares)
 
 
-def pod_cgroup(
+def pod_cgroup(  # noqa: PLR0913 - the kubelet's settings, one each
     pod: Pod,
     *,
     enforce_cpu_limits: bool = True,
     period: int = DEFAULT_PERIOD,
     memory_qos: bool = False,
+    exclusive: bool = False,
+    uncap_exclusive: bool = True,
 ) -> PodCgroup:
     """The settings of a pod's cgroup (upstream ``ResourceConfigForPod``).
 
@@ -127,10 +129,13 @@ def pod_cgroup(
         period: microseconds; see :func:`milli_cpu_to_quota`.
         memory_qos: the feature gate MemoryQoS, on cgroup v2: memory requests become
             ``memory.min``.
+        exclusive: whether the CPU manager gave any of the containers exclusive CPUs.
+        uncap_exclusive: the feature gate DisableCPUQuotaWithExclusiveCPUs (on since 1.33).
     """
+    capped = enforce_cpu_limits and not (exclusive and uncap_exclusive)
     requests, limits = pod_requests(pod), pod_limits(pod)
     shares = milli_cpu_to_shares(_milli(requests))
-    quota = milli_cpu_to_quota(_milli(limits), period) if enforce_cpu_limits else NO_QUOTA
+    quota = milli_cpu_to_quota(_milli(limits), period) if capped else NO_QUOTA
     memory = _bytes(limits)
     pages = _hugepage_limits(requests)
     least = _bytes(requests)
