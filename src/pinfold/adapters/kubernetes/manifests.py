@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from pinfold.adapters.kubernetes.yaml_documents import Document, YAMLError, yaml_documents
 from pinfold.core.pod import Pod, apply_defaults
 from pinfold.core.pod_api import PodError, pod_from_api
 from pinfold.core.pod_validation import validate_pod
+from pinfold.formats.yaml_documents import Document, YAMLError, yaml_documents
 
 MAX_BYTES: Final = 256 * 1024 * 1024
 MAX_REPLICAS: Final = 100_000

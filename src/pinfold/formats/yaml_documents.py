@@ -63,9 +63,9 @@ def yaml_documents(text: str) -> Iterator[Document]:
                 if content is not None:
                     yield Document(first.start_mark.line + 1, content)
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
+        mark: Any = error.problem_mark or error.context_mark
         problem = ", ".join(filter(None, (error.context, error.problem)))
-        raise YAMLError(mark.line + 1 if mark else 1, problem) from None
+        raise YAMLError(1 if mark is None else mark.line + 1, problem) from None
     except yaml.YAMLError as error:
         raise YAMLError(1, str(error).splitlines()[0]) from None
 

@@ -1,0 +1,1 @@
+"""Text formats that more than one reader needs."""
