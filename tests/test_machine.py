@@ -67,8 +67,10 @@ def test_document_of_a_machine_that_no_kubelet_sees() -> None:
     for cpu in range(2):
         del files[f"sys/devices/system/cpu/cpu{cpu}/topology/core_id"]
     document = machine_document(machine(files))
-    assert document["kubelet"]["num_cpus"] == 0
-    assert document["kubelet"]["notes"]
+    kubelet = document["kubelet"]
+    assert (kubelet["num_cpus"], kubelet["num_cores"], kubelet["num_sockets"]) == (0, 0, 1)
+    assert kubelet["machine_nodes"] == [0]
+    assert "sees no CPU" in kubelet["notes"][0]
     assert {row["kubelet_core"] for row in document["cpus"]} == {None}
     assert [row["core"] for row in document["cpus"]] == [0, 1]
 

@@ -58,7 +58,18 @@ class KubeletView:
 
 
 class UnseenMachineError(MachineError):
-    """A machine of which a kubelet would see no CPU."""
+    """A machine of which a kubelet would see no CPU.
+
+    Attributes:
+        num_cpus, num_sockets, numa_nodes, notes: what it would see nevertheless.
+    """
+
+    def __init__(self, message: str, facts: KubeletFacts, nodes: Iterable[int]) -> None:
+        super().__init__(message)
+        self.num_cpus = len(facts.cpus) if facts.nodes is None else 0
+        self.num_sockets = _sockets(facts)
+        self.numa_nodes = tuple(nodes)
+        self.notes = _node_notes(facts)
 
 
 def kubelet_view(machine: Machine) -> KubeletView:
@@ -90,17 +101,17 @@ def kubelet_view(machine: Machine) -> KubeletView:
     if not rows:
         raise UnseenMachineError(
             f"{machine.name}: no CPU has both core_id and physical_package_id in a NUMA node, "
-            "so a kubelet would see none; capture the machine again with its topology folders"
+            "so a kubelet would see none; capture the machine again with its topology folders",
+            facts,
+            nodes,
         )
     notes: list[str] = []
     if threads > len(rows):
         notes.append(_SEVERAL)
     if problems and known:
         notes.append(_GIVES_UP.format(problems[0]))
-    if facts.links_missing and facts.nodes is not None:
-        notes.append(_NO_LINKS)
+    notes += _node_notes(facts)
     if facts.nodes is None:
-        notes.append(_NO_NODES)
         # In place of the threads of the nodes, cAdvisor then counts the CPUs' folders.
         threads = len(facts.cpus)
     topology = CPUTopology(
@@ -119,6 +130,12 @@ def kubelet_view(machine: Machine) -> KubeletView:
         hugepages=hugepages,
         memory_bytes=machine.memory_bytes if capacity is None else capacity,
     )
+
+
+def _node_notes(facts: KubeletFacts) -> tuple[str, ...]:
+    if facts.nodes is None:
+        return (_NO_NODES,)
+    return (_NO_LINKS,) if facts.links_missing else ()
 
 
 def _node_memory(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any, Final
 
 from pinfold.core.cpuset import CPUSet
@@ -17,11 +16,13 @@ _UNSEEN: Final = "the kubelet sees no CPU: no core_id or physical_package_id in 
 def machine_document(machine: Machine, view: KubeletView | None = None) -> dict[str, Any]:
     """The document, version 1; CPU sets in the kernel's list format, absent values null.
 
-    Where a kubelet would see no CPU, its counts are 0 and its fields of every CPU null.
+    Where a kubelet would see no CPU, its fields of every CPU are null.
     """
-    if view is None:
-        with contextlib.suppress(UnseenMachineError):
-            view = kubelet_view(machine)
+    try:
+        view = view or kubelet_view(machine)
+        kubelet = _kubelet(view)
+    except UnseenMachineError as error:
+        kubelet = _unseen(error)
     return {
         "version": VERSION,
         "name": machine.name,
@@ -57,7 +58,7 @@ def machine_document(machine: Machine, view: KubeletView | None = None) -> dict[
             }
             for p in machine.pci
         ],
-        "kubelet": _kubelet(view),
+        "kubelet": kubelet,
         "cpus": [_cpu(cpu, machine, view) for cpu in machine.cpus],
     }
 
@@ -82,16 +83,28 @@ def _numa(node: NUMANode) -> dict[str, Any]:
     return row | {key: value for key, value in optional.items() if value is not None}
 
 
-def _kubelet(view: KubeletView | None) -> dict[str, Any]:
-    topology = view.topology if view else None
+def _kubelet(view: KubeletView) -> dict[str, Any]:
+    topology = view.topology
     return {
-        "num_cpus": topology.num_cpus if topology else 0,
-        "num_cores": topology.num_cores if topology else 0,
-        "num_sockets": topology.num_sockets if topology else 0,
-        "num_numa_nodes": topology.num_numa_nodes if topology else 0,
-        "num_uncore_caches": topology.num_uncore_caches if topology else 0,
-        "machine_nodes": list(view.numa_nodes) if view else [],
-        "notes": list(view.notes) if view else [_UNSEEN],
+        "num_cpus": topology.num_cpus,
+        "num_cores": topology.num_cores,
+        "num_sockets": topology.num_sockets,
+        "num_numa_nodes": topology.num_numa_nodes,
+        "num_uncore_caches": topology.num_uncore_caches,
+        "machine_nodes": list(view.numa_nodes),
+        "notes": list(view.notes),
+    }
+
+
+def _unseen(error: UnseenMachineError) -> dict[str, Any]:
+    return {
+        "num_cpus": error.num_cpus,
+        "num_cores": 0,
+        "num_sockets": error.num_sockets,
+        "num_numa_nodes": 0,
+        "num_uncore_caches": 0,
+        "machine_nodes": list(error.numa_nodes),
+        "notes": [_UNSEEN, *error.notes],
     }
 
 
