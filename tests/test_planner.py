@@ -14,7 +14,7 @@ from pinfold.core.node_config import NodeConfig as Config
 from pinfold.core.pod import Container, Pod
 from pinfold.node.model import NodeError
 from pinfold.planning.document import plan_document
-from pinfold.planning.explain import UnknownPodError, explain
+from pinfold.planning.explain import UnknownPodError, explain_pod
 from pinfold.planning.planner import Plan
 
 
@@ -175,7 +175,7 @@ def test_a_remedy_works_when_it_is_followed() -> None:
     config = static(cpu_manager_policy_options={"full-pcpus-only": "true"})
     planner = Planner(parse_short_form("2s4c2t"), config)
     pods = [guaranteed("odd", "3")]
-    explanation = explain(planner, pods, "odd")
+    explanation = explain_pod(planner, pods, "odd")
     assert not explanation.decision.admitted
     assert explanation.remedies[0].startswith("ask for 4 CPUs instead of 3")
     assert planner.plan([guaranteed("odd", "4")]).pods[0].admitted
@@ -185,14 +185,14 @@ def test_a_pod_in_the_way_is_named() -> None:
     config = static(topology_manager_policy="single-numa-node")
     planner = Planner(parse_short_form("2s4c2t"), config)
     pods = [guaranteed("first", "4"), guaranteed("second", "4"), guaranteed("late", "6")]
-    remedies = explain(planner, pods, "default/late").remedies
+    remedies = explain_pod(planner, pods, "default/late").remedies
     assert any(text.startswith("remove pod default/") for text in remedies)
     assert any(text.startswith("ask for 4 CPUs instead of 6") for text in remedies)
 
 
 def test_every_container_of_an_admitted_pod_has_its_reason() -> None:
     planner = Planner(parse_short_form("2s4c2t"), static(topology_manager_policy="restricted"))
-    explanation = explain(planner, [guaranteed("a", "2", "500m")], "a")
+    explanation = explain_pod(planner, [guaranteed("a", "2", "500m")], "a")
     exclusive, shared = explanation.containers
     assert "exclusive CPUs" in exclusive.constraint
     assert exclusive.steps
@@ -203,4 +203,4 @@ def test_every_container_of_an_admitted_pod_has_its_reason() -> None:
 def test_an_unknown_pod_is_named() -> None:
     planner = Planner(parse_short_form("2s4c2t"), static())
     with pytest.raises(UnknownPodError, match="no pod 'b' in the manifests; there are a"):
-        explain(planner, [guaranteed("a", "2")], "b")
+        explain_pod(planner, [guaranteed("a", "2")], "b")

@@ -9,6 +9,7 @@ from pinfold.core.cpuset import CPUSet, iter_bits
 from pinfold.core.hints import TopologyHint
 from pinfold.planning.explain import ContainerReason, Explanation
 from pinfold.planning.planner import Plan, Planner, PodPlacement
+from pinfold.render.compare import CompareView, align_owners
 from pinfold.render.explain_text import (
     ContainerExplanation,
     ExplainView,
@@ -22,8 +23,14 @@ from pinfold.render.plan_view import ContainerRow, PlanView, PodRow
 MAX_HINTS_SHOWN = 24
 
 
-def plan_view(plan: Plan, title: str, owners: tuple[Owner, ...] | None = None) -> PlanView:
-    """A plan as a picture: the node map, the pods, the sets."""
+def plan_view(
+    plan: Plan,
+    title: str,
+    *,
+    notes: tuple[str, ...] = (),
+    owners: tuple[Owner, ...] | None = None,
+) -> PlanView:
+    """A plan as a picture: the node map, the pods, the sets; ``notes`` stand below it."""
     planner = plan.planner
     drawn = number_owners(plan_owners(plan)) if owners is None else owners
     keys = {owner.key for owner in drawn}
@@ -41,7 +48,25 @@ def plan_view(plan: Plan, title: str, owners: tuple[Owner, ...] | None = None) -
         shared=plan.shared,
         reserved=plan.reserved,
         allocatable=plan.allocatable,
-        notes=planner.view.notes,
+        notes=(*planner.view.notes, *notes),
+    )
+
+
+def compare_view(
+    before: Plan,
+    after: Plan,
+    title: str,
+    names: tuple[str, str],
+    notes: tuple[tuple[str, ...], tuple[str, ...]],
+) -> CompareView:
+    """Two plans of the same pods side by side; a container has one colour on both sides."""
+    first, second = align_owners(plan_owners(before), plan_owners(after))
+    return CompareView(
+        title=title,
+        before_name=names[0],
+        before=plan_view(before, names[0], notes=notes[0], owners=first),
+        after_name=names[1],
+        after=plan_view(after, names[1], notes=notes[1], owners=second),
     )
 
 

@@ -61,13 +61,17 @@ def yaml_documents(text: str) -> Iterator[Document]:
                 first = next(events)
                 content = _Composer(events).node(first, 0)
                 if content is not None:
-                    yield Document(first.start_mark.line + 1, content)
+                    yield Document(_line(first.start_mark), content)
     except yaml.MarkedYAMLError as error:
-        mark: Any = error.problem_mark or error.context_mark
+        mark = error.problem_mark or error.context_mark
         problem = ", ".join(filter(None, (error.context, error.problem)))
-        raise YAMLError(1 if mark is None else mark.line + 1, problem) from None
+        raise YAMLError(_line(mark), problem) from None
     except yaml.YAMLError as error:
         raise YAMLError(1, str(error).splitlines()[0]) from None
+
+
+def _line(mark: Any) -> int:  # noqa: ANN401 - the parser's mark, or nothing
+    return 1 if mark is None else int(mark.line) + 1
 
 
 class _Composer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pinfold.core.cpuset import CPUSet
+from pinfold.core.hint_policy import Policy, Scope
 from pinfold.core.hints import HintError, NUMAInfo
 from pinfold.core.kubelet_faults import KUBELET, AllocationRules
 from pinfold.core.kubelet_view import KubeletView, kubelet_view
@@ -18,7 +19,12 @@ from pinfold.core.node_allocatable import (
 )
 from pinfold.core.node_config import NodeConfig
 from pinfold.core.pod import CPU
-from pinfold.core.policy_options import PolicyOptionError, StaticPolicyOptions
+from pinfold.core.policy_options import (
+    CPU_MANAGER_OPTIONS,
+    TOPOLOGY_MANAGER_OPTIONS,
+    PolicyOptionError,
+    StaticPolicyOptions,
+)
 from pinfold.core.static_policy import ReservationError, StaticPolicy
 from pinfold.core.topology_manager import TopologyManager, TopologyManagerError
 from pinfold.node.admission import Node, NodeState
@@ -34,7 +40,15 @@ _REFUSALS: Final = (
 
 
 class NodeError(ValueError):
-    """A configuration with which a kubelet would not start on this machine."""
+    """A configuration with which a kubelet would not start on this machine.
+
+    ``problem`` is the kubelet's text, ``remedy`` what to do about it.
+    """
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(f"the kubelet would not start: {problem} ({remedy})")
+        self.problem = problem
+        self.remedy = remedy
 
 
 def build_node(
@@ -65,7 +79,7 @@ def build_node(
         capacity = machine_capacity(machine, view)
         allocatable = node_allocatable(capacity, config)
     except _REFUSALS as error:
-        raise NodeError(str(error)) from None
+        raise NodeError(str(error), _remedy(error, view, config)) from None
     pods = allocatable.pop(PODS).value()
     return Node(
         cpu_policy=policy,
@@ -106,10 +120,15 @@ def _cpu_policy(
     if config.cpu_manager_policy == "none":
         if config.cpu_manager_policy_options:
             given = " ".join(f"{k}:{v}" for k, v in config.cpu_manager_policy_options.items())
-            raise NodeError(f"None policy: received unsupported options=map[{given}]")
+            raise NodeError(
+                f"None policy: received unsupported options=map[{given}]",
+                "drop cpuManagerPolicyOptions, or set cpuManagerPolicy: static",
+            )
         return None
     if config.cpu_manager_policy != "static":
-        raise NodeError(f'unknown policy: "{config.cpu_manager_policy}"')
+        raise NodeError(
+            f'unknown policy: "{config.cpu_manager_policy}"', "cpuManagerPolicy is none or static"
+        )
     count = reserved_cpu_count(config)
     options = StaticPolicyOptions.parse(config.cpu_manager_policy_options, config.feature_gates)
     return StaticPolicy.create(
@@ -120,3 +139,22 @@ def _cpu_policy(
         topology_manager_policy=config.topology_manager_policy,
         rules=rules,
     )
+
+
+def _remedy(error: ValueError, view: KubeletView, config: NodeConfig) -> str:
+    if isinstance(error, AllocatableError):
+        return "reserve CPUs: reservedSystemCPUs (--reserved-cpus 0), or cpu in kubeReserved"
+    if isinstance(error, ReservationError):
+        return (
+            f"the machine has CPUs {view.topology.cpus}; "
+            f"reservedSystemCPUs is {config.reserved_system_cpus or 'not set'}"
+        )
+    if isinstance(error, PolicyOptionError):
+        families = (CPU_MANAGER_OPTIONS, TOPOLOGY_MANAGER_OPTIONS)
+        return "; ".join(
+            f"{family.manager} options: {', '.join(option.name for option in family.options)}"
+            for family in families
+        )
+    policies = ", ".join(policy.value for policy in Policy)
+    scopes = ", ".join(scope.value for scope in Scope)
+    return f"topologyManagerPolicy is one of {policies}; topologyManagerScope one of {scopes}"

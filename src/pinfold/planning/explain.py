@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from pinfold.core.allocation import Step
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.cpuset import CPUSet, iter_bits
 from pinfold.core.hints import ResourceHints, TopologyHint, format_numa_mask
 from pinfold.core.pod import CPU, Container, Pod, QOSClass, guaranteed_cpus
 from pinfold.core.topology_manager import AffinityDecision
 from pinfold.node.admission import Decision
 from pinfold.planning.planner import Planner
 from pinfold.planning.remedies import find_remedies
+
+VERSION: Final = 1
 
 PROVIDERS: Final = ("cpu manager",)
 """Names of the hint providers, in the order in which their answers stand in a decision."""
@@ -48,7 +50,7 @@ class Explanation:
     remedies: tuple[str, ...]
 
 
-def explain(planner: Planner, pods: Iterable[Pod], name: str) -> Explanation:
+def explain_pod(planner: Planner, pods: Iterable[Pod], name: str) -> Explanation:
     """Explain the decision about the pod called ``name`` or ``namespace/name``.
 
     Raises:
@@ -148,3 +150,52 @@ def _why_refused(
         f"policy {policy} needs {whole} for {asked} CPUs, and the best affinity left is "
         f"{format_numa_mask(merge.best.mask)}; in the way: {blocking or 'the hints together'}"
     )
+
+
+def explain_document(planner: Planner, explanation: Explanation) -> dict[str, Any]:
+    """An explanation as a JSON document, version 1: what ``pinfold explain -o json`` prints."""
+    decision = explanation.decision
+    return {
+        "version": VERSION,
+        "namespace": decision.pod.namespace,
+        "name": decision.pod.name,
+        "qos": decision.pod.qos.value,
+        "admitted": decision.admitted,
+        "reason": decision.reason,
+        "message": decision.message,
+        "kubelet_fault": None if decision.fault is None else decision.fault.slug,
+        "topologyManagerPolicy": planner.config.topology_manager_policy,
+        "containers": [_container_document(reason) for reason in explanation.containers],
+        "remedies": list(explanation.remedies),
+    }
+
+
+def _container_document(reason: ContainerReason) -> dict[str, Any]:
+    return {
+        "name": reason.name,
+        "request": reason.request,
+        "hints": [
+            {
+                "provider": provider,
+                "resources": None
+                if answer is None
+                else {
+                    resource: None if hints is None else [_hint_document(hint) for hint in hints]
+                    for resource, hints in answer.items()
+                },
+            }
+            for provider, answer in reason.answers
+        ],
+        "merged": None if reason.merged is None else _hint_document(reason.merged),
+        "constraint": reason.constraint,
+        "cpus": None if reason.cpus is None else str(reason.cpus),
+        "steps": [
+            {"kind": step.kind, "id": step.id, "cpus": str(CPUSet.from_mask(step.cpus))}
+            for step in reason.steps
+        ],
+    }
+
+
+def _hint_document(hint: TopologyHint) -> dict[str, Any]:
+    nodes = None if hint.mask is None else list(iter_bits(hint.mask))
+    return {"numa_nodes": nodes, "preferred": hint.preferred}

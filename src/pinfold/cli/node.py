@@ -1,0 +1,77 @@
+"""The options that describe a node and what runs on it, for ``plan`` and ``explain``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pinfold.adapters.kubernetes.manifests import ManifestError, read_manifests
+from pinfold.adapters.sysfs.source import open_machine
+from pinfold.cli.output import F, input_errors, machine_option
+from pinfold.config.settings import SETTINGS, SettingError, override
+from pinfold.core.node_config import NodeConfig
+from pinfold.core.pod import Pod
+from pinfold.node.model import NodeError
+from pinfold.planning.planner import Planner
+
+manifest_arguments = click.argument("manifests", nargs=-1, required=True, metavar="MANIFEST...")
+
+
+def node_options(command: F) -> F:
+    """``--machine``, ``--kubelet-config`` and the flags that win over it."""
+    for setting in reversed(SETTINGS):
+        if setting.option is not None:
+            command = click.option(
+                setting.option,
+                setting.attribute,
+                metavar=setting.metavar,
+                multiple=setting.pairs,
+                help=setting.help,
+            )(command)
+    command = click.option(
+        "--kubelet-config",
+        metavar="FILE",
+        help="A KubeletConfiguration file; the flags below win over it.",
+    )(command)
+    return machine_option(command)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked: a node to plan on, the pods, and notes on what was passed over."""
+
+    planner: Planner
+    pods: tuple[Pod, ...]
+    notes: tuple[str, ...]
+    config_name: str
+
+    @property
+    def title(self) -> str:
+        """The machine's name."""
+        return self.planner.machine.name
+
+
+def load_request(manifests: tuple[str, ...], options: Mapping[str, Any]) -> Request:
+    """Read machine, configuration and manifests; exits with one clear line if they are bad."""
+    config_file = options.get("kubelet_config")
+    config, notes = load_config(config_file, options)
+    with input_errors(ManifestError, NodeError):
+        planner = Planner(open_machine(options.get("machine")), config)
+        read = read_manifests(manifests)
+    name = Path(config_file).name if config_file else "as configured"
+    return Request(planner, read.pods, (*notes, *read.notes), name)
+
+
+def load_config(file: str | None, options: Mapping[str, Any]) -> tuple[NodeConfig, tuple[str, ...]]:
+    """Read a configuration file, if any, and apply the flags."""
+    from pinfold.config.kubelet import ConfigError, load_kubelet_config  # noqa: PLC0415
+
+    with input_errors(ConfigError, SettingError):
+        if file is None:
+            return override(NodeConfig(), options), ()
+        loaded = load_kubelet_config(file)
+        return override(loaded.config, options), loaded.notes

@@ -1,0 +1,89 @@
+"""``pinfold plan``: the kubelet's placement of some pods on a machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pinfold.cli.node import Request, load_request, manifest_arguments, node_options
+from pinfold.cli.output import (
+    color_option,
+    input_errors,
+    output_option,
+    print_json,
+    print_text,
+    style,
+)
+
+if TYPE_CHECKING:
+    from pinfold.planning.planner import Plan
+
+
+@click.command()
+@manifest_arguments
+@node_options
+@click.option(
+    "--compare",
+    metavar="FILE",
+    help="Plan the same pods under this second KubeletConfiguration too, and show what changes.",
+)
+@output_option("text", "json", "svg")
+@color_option
+def plan(
+    manifests: tuple[str, ...],
+    compare: str | None,
+    output: str,
+    color: bool | None,  # noqa: FBT001 - click
+    **node: Any,  # noqa: ANN401 - the node options
+) -> None:
+    """Place the pods of MANIFEST... on a machine as its kubelet would.
+
+    MANIFEST is a file, a folder of files, or - for standard input.
+    """
+    request = load_request(manifests, node)
+    placed = request.planner.plan(request.pods)
+    if compare is not None:
+        _compare(request, placed, compare, output, color=color)
+    elif output == "json":
+        from pinfold.planning.document import plan_document  # noqa: PLC0415 - for JSON only
+
+        print_json(plan_document(placed) | {"notes": list(request.notes)})
+    else:
+        from pinfold.cli.views import plan_view  # noqa: PLC0415 - for pictures only
+
+        view = plan_view(placed, request.title, notes=request.notes)
+        if output == "svg":
+            from pinfold.render.svg import render_plan_svg  # noqa: PLC0415
+
+            print_text(render_plan_svg(view))
+        else:
+            from pinfold.render.text import render_plan  # noqa: PLC0415
+
+            print_text(render_plan(view, style(color)))
+
+
+def _compare(
+    request: Request, before: Plan, config_file: str, output: str, *, color: bool | None
+) -> None:
+    from pinfold.cli.node import load_config  # noqa: PLC0415
+    from pinfold.node.model import NodeError  # noqa: PLC0415
+    from pinfold.planning.planner import Planner  # noqa: PLC0415
+
+    config, notes = load_config(config_file, {})
+    with input_errors(NodeError):
+        planner = Planner(request.planner.machine, config)
+    after = planner.plan(request.pods)
+    if output == "json":
+        from pinfold.planning.compare import compare_document  # noqa: PLC0415
+
+        print_json(compare_document(before, after))
+        return
+    from pinfold.cli.views import compare_view  # noqa: PLC0415
+    from pinfold.render.compare import render_compare, render_compare_svg  # noqa: PLC0415
+
+    names = (request.config_name, Path(config_file).name)
+    view = compare_view(before, after, request.title, names, (request.notes, notes))
+    text = render_compare_svg(view) if output == "svg" else render_compare(view, style(color))
+    print_text(text)
