@@ -194,7 +194,7 @@ def test_cells_have_the_contrast_that_wcag_asks_for(paint: Paint) -> None:
         ({"TERM": "dumb", "CLICOLOR_FORCE": "1"}, True, "256"),
     ],
 )
-def test_depth_of_colour(environ: dict[str, str], is_tty: bool, depth: Depth) -> None:  # noqa: FBT001 - a table of cases
+def test_depth_of_colour(environ: dict[str, str], is_tty: bool, depth: Depth) -> None:
     assert Style.detect(environ, is_tty=is_tty, encoding="utf-8").depth == depth
 
 
@@ -208,7 +208,7 @@ def test_an_option_outranks_the_environment() -> None:
     ("encoding", "ascii_only"),
     [("utf-8", False), ("UTF8", False), ("ascii", True), ("iso-8859-1", True), (None, True)],
 )
-def test_ascii_where_the_encoding_is_not_utf8(encoding: str | None, ascii_only: bool) -> None:  # noqa: FBT001 - a table of cases
+def test_ascii_where_the_encoding_is_not_utf8(encoding: str | None, ascii_only: bool) -> None:
     assert Style.detect({}, is_tty=False, encoding=encoding).ascii_only is ascii_only
 
 
@@ -434,7 +434,7 @@ def test_no_line_is_wider_than_the_terminal(
     view: PlanView,
     width: int,
     depth: Depth,
-    ascii_only: bool,  # noqa: FBT001 - drawn by hypothesis
+    ascii_only: bool,
 ) -> None:
     text = render_plan(view, Style(width, depth, ascii_only))
     plain = ANSI.sub("", text)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pinfold.core.pod import Container, Pod
-from pinfold.core.pod_api import pod_from_api
-
 from pinfold.core.allocation import AllocationError
 from pinfold.core.cpuset import CPUSet, iter_bits
 from pinfold.core.hints import TopologyHint, numa_mask
 from pinfold.core.kubelet_faults import CPUS_NOT_FREE, UpstreamFaultError
+from pinfold.core.pod import Container, Pod
+from pinfold.core.pod_api import pod_from_api
 from pinfold.core.policy_options import PolicyOptionError, StaticPolicyOptions
 from pinfold.core.static_policy import (
     PodTransaction,

@@ -108,7 +108,7 @@ def machine_capacity(machine: Machine, view: KubeletView) -> MachineCapacity:
         for node in machine.numa_nodes:
             for size, pool in node.hugepages.items():
                 pages[size] = pages.get(size, 0) + pool.total
-    memory = machine.memory_bytes
+    memory = view.memory_bytes
     if memory is None:
         memory = sum(node.memory_bytes or 0 for node in machine.numa_nodes)
     return MachineCapacity(view.topology.num_cpus, memory, pages)
