@@ -8,7 +8,7 @@ from pinfold.core.allocation import Step
 from pinfold.core.cpuset import CPUSet, iter_bits
 from pinfold.core.hints import TopologyHint
 from pinfold.planning.explain import ContainerReason, Explanation
-from pinfold.planning.planner import Plan, Planner, PodPlacement
+from pinfold.planning.planner import ContainerPlacement, Plan, Planner, PodPlacement
 from pinfold.render.compare import CompareView, align_owners
 from pinfold.render.explain_text import (
     ContainerExplanation,
@@ -99,27 +99,39 @@ def _key(placement: PodPlacement, container: str) -> str:
 
 def _pod(placement: PodPlacement, keys: set[str]) -> PodRow:
     pod, decision = placement.pod, placement.decision
-    rows = []
-    for container in placement.containers:
-        key = _key(placement, container.name)
-        rows.append(
-            ContainerRow(
-                container.name,
-                container.cpus,
-                container.exclusive,
-                key if key in keys else None,
-                "" if container.kind == "container" else container.kind,
-            )
-        )
     return PodRow(
         pod.namespace,
         pod.name,
         pod.qos.value,
         decision.admitted,
-        tuple(rows),
+        tuple(
+            ContainerRow(
+                container.name,
+                container.cpus,
+                container.exclusive,
+                _owner_key(placement, container, keys),
+                "" if container.kind == "container" else container.kind,
+            )
+            for container in placement.containers
+        ),
         decision.reason,
         decision.message,
     )
+
+
+def _owner_key(
+    placement: PodPlacement, container: ContainerPlacement, keys: set[str]
+) -> str | None:
+    """In whose colour a container's CPUs are drawn; None on the shared pool."""
+    if not container.exclusive:
+        return None
+    own = _key(placement, container.name)
+    if own in keys:
+        return own
+    # An init container all of whose CPUs were handed on: those of the pod that it shares most with.
+    heirs = [c for c in placement.containers if _key(placement, c.name) in keys]
+    heir = max(heirs, key=lambda c: len(c.cpus & container.cpus), default=None)
+    return None if heir is None else _key(placement, heir.name)
 
 
 def policies(planner: Planner) -> str:
