@@ -8,11 +8,10 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from pinfold.core.cpuset import CPUSet
+from pinfold.core.eviction import DEFAULT_EVICTION_HARD
 from pinfold.core.pod import NO_RESOURCES, Resources
 
 NO_OPTIONS: Final[Mapping[str, Any]] = MappingProxyType({})
-DEFAULT_EVICTION_HARD: Final[Mapping[str, str]] = MappingProxyType({"memory.available": "100Mi"})
-"""The part of the kubelet's default thresholds that takes memory away from pods."""
 
 
 def _none() -> Mapping[str, Any]:
