@@ -226,3 +226,20 @@ def test_a_truncated_capture_is_named(write: Write, tmp_path: Path) -> None:
     refused(run("plan", "--machine", str(capture), write("pod.yaml", POD)), "node.tar.xz")
     missing = str(tmp_path / "nowhere.yaml")
     refused(run("plan", *STATIC, missing), "nowhere.yaml", "no such file")
+
+
+def test_the_picture_in_the_readme_is_the_plan_of_the_examples() -> None:
+    root = Path(__file__).parent.parent
+    examples = root / "examples"
+    config = str(examples / "kubelet.yaml")
+    result = run(
+        "plan",
+        "--machine",
+        "2s8c2t",
+        "--kubelet-config",
+        config,
+        str(examples / "pods"),
+        "-o",
+        "svg",
+    )
+    assert result.stdout == (root / "docs" / "pictures" / "plan.svg").read_text(encoding="utf-8")
