@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -35,7 +36,9 @@ from tests.sysfs_trees import (
 
 
 def view(
-    facts: Mapping[int, CpuFacts], nodes: Mapping[int, tuple[int, ...]] | None, **more: object
+    facts: Mapping[int, CpuFacts],
+    nodes: Mapping[int, tuple[int, ...]] | None,
+    **more: Any,  # noqa: ANN401 - any fact
 ) -> KubeletView:
     """The view of a machine of which only cAdvisor's facts are known."""
     cpus = sorted(facts)
@@ -47,7 +50,7 @@ def view(
             numa_nodes=(),
             sockets=(),
             cores=(),
-            kubelet_facts=KubeletFacts(facts, nodes, **more),  # type: ignore[arg-type]
+            kubelet_facts=KubeletFacts(facts, nodes, **more),
         )
     )
 

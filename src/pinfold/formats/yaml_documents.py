@@ -14,6 +14,8 @@ from functools import lru_cache
 from typing import Any, Final
 
 MAX_DEPTH: Final = 100
+_LONGEST_NUMBER: Final = 64
+"""Longer scalars are texts; no number of a manifest comes near it."""
 
 _BOOLEANS: Final = {
     **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE"), True),
@@ -146,7 +148,7 @@ def _scalar(text: str) -> Any:  # noqa: ANN401 - any YAML value
         return None
     if text in _BOOLEANS:
         return _BOOLEANS[text]
-    if not text[0].isdigit() and text[0] not in "+-.":
+    if len(text) > _LONGEST_NUMBER or (not text[0].isdigit() and text[0] not in "+-."):
         return text
     if _INTEGER.fullmatch(text):
         return int(text.replace("_", ""))

@@ -174,7 +174,10 @@ def _workload(kind: str, content: Mapping[str, Any]) -> Iterator[Pod]:
     if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
         raise PodError("metadata.name", "Required value: name or generateName is required")
     name, namespace = metadata["name"], metadata.get("namespace") or "default"
-    labelled = {**(template.get("metadata") or {}), "name": name, "namespace": namespace}
+    labels = template.get("metadata") or {}
+    if not isinstance(labels, dict):
+        raise PodError(f"{path}template.metadata", "must be a mapping")
+    labelled = {**labels, "name": name, "namespace": namespace}
     created = metadata.get("creationTimestamp")
     if isinstance(created, str):
         labelled["creationTimestamp"] = created
