@@ -193,7 +193,7 @@ def test_bad_flags(write: Write, flags: list[str], words: list[str]) -> None:
         ("kind: Pod\n", ["kubelet.yaml", "KubeletConfiguration"]),
         ("a: [\n", ["kubelet.yaml", "line", "not YAML"]),
         (CONFIG + "topologyManagerPolicy: odd\n", ["topologyManagerPolicy", "must be one of"]),
-        (CONFIG + "kubeReserved: {cpu: -1}\n", ["kubeReserved", "negative"]),
+        (CONFIG + 'kubeReserved: {cpu: "-1"}\n', ["kubeReserved", "negative"]),
         (CONFIG + "cpuManagerReconcilePeriod: soon\n", ["cpuManagerReconcilePeriod", "10s"]),
         (
             CONFIG + "systemReservedCgroup: /system.slice\n",

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from pinfold.config.settings import SETTINGS, SettingError
+from pinfold.config.settings import SETTINGS, check
+from pinfold.config.values import ConfigError, SettingError, show
+from pinfold.core.eviction import DEFAULT_EVICTION_HARD
+from pinfold.core.feature_gates import FEATURE_GATES
 from pinfold.core.node_config import NodeConfig
 from pinfold.formats.yaml_documents import YAMLError, yaml_documents
 
+__all__ = ["ConfigError", "LoadedConfig", "load_kubelet_config"]
+
 MAX_BYTES: Final = 4 * 1024 * 1024
 KIND: Final = "KubeletConfiguration"
-API_GROUP: Final = "kubelet.config.k8s.io/"
-
-_POLICIES: Final[Mapping[str, tuple[str, ...]]] = {
-    "topologyManagerPolicy": ("none", "best-effort", "restricted", "single-numa-node"),
-    "topologyManagerScope": ("container", "pod"),
-}
-
-
-class ConfigError(ValueError):
-    """A configuration that cannot be used; the message names file, field and remedy."""
+API_GROUP: Final = "kubelet.config.k8s.io"
+VERSION: Final = f"{API_GROUP}/v1beta1"
+_HEADER: Final = f"it starts with apiVersion: {VERSION} and kind: {KIND}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,31 +43,46 @@ def load_kubelet_config(path: str, base: NodeConfig | None = None) -> LoadedConf
     """
     fields = _fields(path)
     known = {setting.field: setting for setting in SETTINGS}
-    others = _other_fields()
     changes: dict[str, Any] = {}
-    notes: list[str] = []
     for name, value in fields.items():
         setting = known.get(name)
-        if setting is None:
-            if name not in others:
-                near = difflib.get_close_matches(str(name), [*known, *others], n=1)
-                hint = f" (did you mean {near[0]}?)" if near else ""
-                notes.append(f"{path}: unknown field {name}{hint}, passed over")
-            continue
-        if value is None:
+        if setting is None or value is None or value == setting.unset:
             continue
         try:
             changes[setting.attribute] = setting.parse(value)
         except SettingError as error:
             raise ConfigError(f"{path}: {name}: {error}") from None
-        allowed = _POLICIES.get(name)
-        if allowed is not None and value not in allowed:
-            raise ConfigError(
-                f'{path}: invalid configuration: {name} ({setting.kubelet_flag}) "{value}" '
-                f"must be one of: {list(allowed)}"
-            )
+    if fields.get("mergeDefaultEvictionSettings") is True and "eviction_hard" in changes:
+        changes["eviction_hard"] = {**DEFAULT_EVICTION_HARD, **changes["eviction_hard"]}
     _check_reserved_cpus(path, fields)
-    return LoadedConfig(replace(base or NodeConfig(), **changes), tuple(notes))
+    try:
+        config = check(replace(base or NodeConfig(), **changes))
+    except SettingError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    notes = (*_unknown_fields(fields, known), *_unknown_gates(config.feature_gates))
+    return LoadedConfig(config, tuple(f"{path}: {note}" for note in notes))
+
+
+def _unknown_fields(fields: Mapping[Any, Any], known: Mapping[str, Any]) -> list[str]:
+    others = _other_fields()
+    notes = []
+    for name in fields:
+        if name in known or name in others:
+            continue
+        import difflib  # noqa: PLC0415 - for unknown fields only
+
+        near = difflib.get_close_matches(str(name), [*known, *others], n=1)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        notes.append(f"unknown field {name}{hint}, passed over")
+    return notes
+
+
+def _unknown_gates(gates: Mapping[str, bool]) -> list[str]:
+    known = {gate.name for gate in FEATURE_GATES} | {"AllAlpha", "AllBeta"}
+    others = [name for name in gates if name not in known]
+    if not others:
+        return []
+    return [f"feature gates without an effect here: {', '.join(others)}"]
 
 
 def _other_fields() -> frozenset[str]:
@@ -91,29 +103,41 @@ def _check_reserved_cpus(path: str, fields: Mapping[str, Any]) -> None:
 
 
 def _fields(path: str) -> Mapping[str, Any]:
-    try:
-        with Path(path).open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-        text = raw.decode("utf-8-sig")
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not UTF-8 text; is it a KubeletConfiguration?") from None
-    if len(raw) > MAX_BYTES:
-        raise ConfigError(f"{path}: larger than {MAX_BYTES // 2**20} MiB")
+    text = _read(path)
     try:
         documents = [document.content for document in yaml_documents(text)]
     except YAMLError as error:
         raise ConfigError(f"{path}: line {error.line}: not YAML: {error}") from None
-    if len(documents) != 1 or not isinstance(documents[0], dict):
+    if len(documents) != 1:
         raise ConfigError(
-            f"{path}: must hold one mapping, a {KIND}; found {len(documents)} documents"
+            f"{path}: must hold one {KIND}, not {len(documents) or 'nothing'}; {_HEADER}"
         )
     fields = documents[0]
-    if fields.get("kind") != KIND or not str(fields.get("apiVersion", "")).startswith(API_GROUP):
+    if not isinstance(fields, dict):
+        raise ConfigError(f"{path}: must be a mapping, not {show(fields)}; {_HEADER}")
+    kind, version = fields.get("kind"), fields.get("apiVersion")
+    if kind != KIND or str(version).partition("/")[0] != API_GROUP:
         raise ConfigError(
-            f"{path}: no {KIND} (kind: {fields.get('kind')!r}, apiVersion: "
-            f"{fields.get('apiVersion')!r}); it starts with apiVersion: {API_GROUP}v1beta1, "
-            f"kind: {KIND}"
+            f"{path}: no {KIND} (kind: {show(kind)}, apiVersion: {show(version)}); {_HEADER}"
+        )
+    if version != VERSION:
+        raise ConfigError(
+            f'{path}: no kind "{KIND}" is registered for version "{version}"; {_HEADER}'
         )
     return fields
+
+
+def _read(path: str) -> str:
+    try:
+        with Path(path).open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from None
+    except ValueError:
+        raise ConfigError(f"{path!r}: no name that a file can have") from None
+    if len(raw) > MAX_BYTES:
+        raise ConfigError(f"{path}: larger than {MAX_BYTES // 2**20} MiB; is it a {KIND}?")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not UTF-8 text; is it a {KIND}?") from None

@@ -5,23 +5,32 @@ Names and defaults are the kubelet's (``kubelet.config.k8s.io/v1beta1``, 1.34).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any, Final
 
-from pinfold.core.cpuset import CPUSet, CPUSetError
+from pinfold.config.values import (
+    SettingError,
+    boolean,
+    choice,
+    count,
+    cpus,
+    duration,
+    eviction_hard,
+    feature_gates,
+    policy,
+    reserved,
+    reserved_memory,
+    texts,
+)
+from pinfold.core.feature_gates import CUSTOM_CPU_CFS_QUOTA_PERIOD, gate_enabled, spell_out
+from pinfold.core.hint_policy import Policy, Scope
 from pinfold.core.node_config import NodeConfig
-from pinfold.core.quantity import Quantity, QuantityError
+from pinfold.core.policy_options import PolicyOptionError, parse_go_bool
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)", re.ASCII)
-_UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600}
-RESERVABLE: Final = ("cpu", "memory", "ephemeral-storage", "pid")
+_DEFAULT_CFS_PERIOD: Final = NodeConfig().cpu_cfs_quota_period
 
-
-class SettingError(ValueError):
-    """A value that a setting cannot have; the message says why, the caller says where."""
+__all__ = ["SETTINGS", "Setting", "SettingError", "check", "override"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +38,8 @@ class Setting:
     """One row: ``field`` of a KubeletConfiguration, the kubelet's flag, and the same on ours.
 
     ``parse`` takes the value as YAML or JSON has it and raises :class:`SettingError`.  ``pairs``
-    marks a map that is written as ``key=value`` on a command line.
+    marks a map that is written as ``key=value`` on a command line, ``merges`` one that adds to the
+    file's instead of replacing it.  ``unset`` is the value that means "not set" in a file.
     """
 
     field: str
@@ -40,97 +50,9 @@ class Setting:
     option: str | None = None
     metavar: str = "TEXT"
     pairs: bool = False
+    merges: bool = False
     default: str = ""
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise SettingError(f"must be a string, not {value!r}")
-    return value
-
-
-def _boolean(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise SettingError(f"must be true or false, not {value!r}")
-    return value
-
-
-def _count(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise SettingError(f"must be a whole number and not negative, not {value!r}")
-    return value
-
-
-def parse_duration(value: object) -> float:
-    """Read a Go duration such as ``10s`` or ``1m30s`` into seconds.
-
-    Raises:
-        SettingError: anything else.
-    """
-    text = _text(value)
-    parts = _DURATION.findall(text)
-    if text == "0":
-        return 0.0
-    if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise SettingError(f"must be a duration such as 10s or 1m30s, not {text!r}")
-    return sum(float(number) * _UNITS[unit] for number, unit in parts)
-
-
-def _cpus(value: object) -> CPUSet:
-    try:
-        return CPUSet.parse(_text(value))
-    except CPUSetError as error:
-        raise SettingError(f"unable to parse reservedSystemCPUs: {error}") from None
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise SettingError(f"must be a mapping, not {value!r}")
-    return value
-
-
-def _reserved(value: object) -> Mapping[str, Quantity]:
-    reserved: dict[str, Quantity] = {}
-    for name, amount in _mapping(value).items():
-        if name not in RESERVABLE and not str(name).startswith("hugepages-"):
-            raise SettingError(
-                f'cannot reserve "{name}" resource; it is one of {", ".join(RESERVABLE)}'
-            )
-        try:
-            quantity = Quantity.parse(str(amount).strip())
-        except QuantityError as error:
-            raise SettingError(
-                f"failed to parse quantity {str(amount)!r} for {name}: {error}"
-            ) from None
-        if quantity.sign < 0:
-            raise SettingError(f'resource quantity for "{name}" cannot be negative: {amount}')
-        reserved[str(name)] = quantity
-    return MappingProxyType(reserved)
-
-
-def _texts(value: object) -> Mapping[str, str]:
-    for name, text in _mapping(value).items():
-        if not isinstance(text, str):
-            raise SettingError(f"{name}: must be a string (quote it), not {text!r}")
-    return MappingProxyType(dict(_mapping(value)))
-
-
-def _gates(value: object) -> Mapping[str, bool]:
-    gates: dict[str, bool] = {}
-    for name, on in _mapping(value).items():
-        if isinstance(on, str) and on.lower() in ("true", "false"):
-            gates[str(name)] = on.lower() == "true"
-        elif isinstance(on, bool):
-            gates[str(name)] = on
-        else:
-            raise SettingError(f"{name}: must be true or false, not {on!r}")
-    return MappingProxyType(gates)
-
-
-def _reserved_memory(value: object) -> tuple[Mapping[str, Any], ...]:
-    if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value):
-        raise SettingError("must be a list of {numaNode, limits}")
-    return tuple(value)
+    unset: object = None
 
 
 SETTINGS: Final = (
@@ -138,17 +60,18 @@ SETTINGS: Final = (
         "cpuManagerPolicy",
         "cpu_manager_policy",
         "--cpu-manager-policy",
-        _text,
+        policy("none", "static"),
         "CPU manager policy: none or static.",
         option="--policy",
         metavar="NAME",
+        unset="",
         default="none",
     ),
     Setting(
         "cpuManagerPolicyOptions",
         "cpu_manager_policy_options",
         "--cpu-manager-policy-options",
-        _texts,
+        texts,
         "An option of the static policy, such as full-pcpus-only=true.",
         option="--policy-option",
         metavar="K=V",
@@ -158,7 +81,7 @@ SETTINGS: Final = (
         "cpuManagerReconcilePeriod",
         "cpu_manager_reconcile_period",
         "--cpu-manager-reconcile-period",
-        parse_duration,
+        duration,
         "How often the CPU manager puts right what drifted.",
         default="10s",
     ),
@@ -166,7 +89,7 @@ SETTINGS: Final = (
         "reservedSystemCPUs",
         "reserved_system_cpus",
         "--reserved-cpus",
-        _cpus,
+        cpus,
         "CPUs that are never given exclusively, such as 0,32; outranks the cpu reservations.",
         option="--reserved-cpus",
         metavar="LIST",
@@ -175,7 +98,7 @@ SETTINGS: Final = (
         "kubeReserved",
         "kube_reserved",
         "--kube-reserved",
-        _reserved,
+        reserved,
         "Reserved for Kubernetes, such as cpu=500m.",
         option="--kube-reserved",
         metavar="K=V",
@@ -185,7 +108,7 @@ SETTINGS: Final = (
         "systemReserved",
         "system_reserved",
         "--system-reserved",
-        _reserved,
+        reserved,
         "Reserved for the system, such as cpu=500m.",
         option="--system-reserved",
         metavar="K=V",
@@ -195,35 +118,47 @@ SETTINGS: Final = (
         "evictionHard",
         "eviction_hard",
         "--eviction-hard",
-        _texts,
-        "Hard eviction thresholds; memory.available reduces allocatable.",
-        default="memory.available=100Mi",
+        eviction_hard,
+        "Hard eviction thresholds; memory.available and nodefs.available reduce allocatable.",
+        default="memory.available=100Mi, nodefs.available=10%",
     ),
     Setting(
         "topologyManagerPolicy",
         "topology_manager_policy",
         "--topology-manager-policy",
-        _text,
+        choice(
+            "topologyManagerPolicy",
+            "--topology-manager-policy",
+            tuple(one.value for one in Policy),
+            '["none" "best-effort" "restricted" "single-numa-node"]',
+        ),
         "Topology manager policy: none, best-effort, restricted or single-numa-node.",
         option="--topology-manager-policy",
         metavar="NAME",
+        unset="",
         default="none",
     ),
     Setting(
         "topologyManagerScope",
         "topology_manager_scope",
         "--topology-manager-scope",
-        _text,
+        choice(
+            "topologyManagerScope",
+            "--topology-manager-scope",
+            tuple(one.value for one in Scope),
+            '"container", or "pod"',
+        ),
         "What is aligned: container or pod.",
         option="--topology-manager-scope",
         metavar="NAME",
+        unset="",
         default="container",
     ),
     Setting(
         "topologyManagerPolicyOptions",
         "topology_manager_policy_options",
         "--topology-manager-policy-options",
-        _texts,
+        texts,
         "An option of the topology manager, such as prefer-closest-numa-nodes=true.",
         option="--topology-manager-policy-option",
         metavar="K=V",
@@ -233,32 +168,34 @@ SETTINGS: Final = (
         "memoryManagerPolicy",
         "memory_manager_policy",
         "--memory-manager-policy",
-        _text,
+        policy("None", "Static"),
         "Memory manager policy: None or Static (read, not planned yet).",
+        unset="",
         default="None",
     ),
     Setting(
         "reservedMemory",
         "reserved_memory",
         "--reserved-memory",
-        _reserved_memory,
+        reserved_memory,
         "Memory reserved on each NUMA node (read, not planned yet).",
     ),
     Setting(
         "featureGates",
         "feature_gates",
         "--feature-gates",
-        _gates,
+        feature_gates,
         "A feature gate, such as CPUManagerPolicyAlphaOptions=true.",
         option="--feature-gate",
         metavar="K=BOOL",
         pairs=True,
+        merges=True,
     ),
     Setting(
         "cpuCFSQuota",
         "cpu_cfs_quota",
         "--cpu-cfs-quota",
-        _boolean,
+        boolean,
         "Whether CPU limits are enforced by quota.",
         default="true",
     ),
@@ -266,18 +203,21 @@ SETTINGS: Final = (
         "cpuCFSQuotaPeriod",
         "cpu_cfs_quota_period",
         "--cpu-cfs-quota-period",
-        parse_duration,
+        duration,
         "The quota's period.",
         default="100ms",
     ),
-    Setting("maxPods", "max_pods", "--max-pods", _count, "Pods on the node.", default="110"),
     Setting(
-        "podsPerCore",
-        "pods_per_core",
-        "--pods-per-core",
-        _count,
-        "Pods for each CPU; 0 is no limit.",
-        default="0",
+        "maxPods",
+        "max_pods",
+        "--max-pods",
+        count,
+        "Pods on the node.",
+        unset=0,
+        default="110",
+    ),
+    Setting(
+        "podsPerCore", "pods_per_core", "--pods-per-core", count, "Pods per CPU, or 0.", default="0"
     ),
 )
 """Every setting that is read, in the order of the reference."""
@@ -286,7 +226,8 @@ SETTINGS: Final = (
 def override(config: NodeConfig, flags: Mapping[str, str | tuple[str, ...] | None]) -> NodeConfig:
     """Apply flags of the command line (by attribute; None and empty are "not given").
 
-    Maps given as ``key=value`` replace the configuration's map as a whole, as the kubelet's do.
+    Maps given as ``key=value`` replace the configuration's map as a whole, as the kubelet's do;
+    feature gates add to it.
 
     Raises:
         SettingError: a value that cannot be; the message names the flag.
@@ -297,21 +238,61 @@ def override(config: NodeConfig, flags: Mapping[str, str | tuple[str, ...] | Non
         if setting.option is None or not given:
             continue
         try:
-            value = _pairs(given) if setting.pairs and isinstance(given, tuple) else given
-            changes[setting.attribute] = setting.parse(value)
+            if setting.merges:
+                parsed = setting.parse(_booleans(_pairs(given)))
+            else:
+                parsed = setting.parse(_pairs(given) if setting.pairs else given)
         except SettingError as error:
             raise SettingError(f"{setting.option}: {error}") from None
-    return replace(config, **changes) if changes else config
+        if setting.merges:
+            parsed = {**getattr(config, setting.attribute), **parsed}
+        changes[setting.attribute] = parsed
+    return check(replace(config, **changes)) if changes else config
 
 
-def _pairs(texts: tuple[str, ...]) -> dict[str, str]:
+def check(config: NodeConfig) -> NodeConfig:
+    """Check what takes more than one field to tell, and spell the feature gates out.
+
+    Raises:
+        SettingError: what a kubelet would refuse.
+    """
+    gates = spell_out(config.feature_gates)
+    period = config.cpu_cfs_quota_period
+    if gate_enabled(CUSTOM_CPU_CFS_QUOTA_PERIOD, gates):
+        if not 0.001 <= period <= 1:
+            raise SettingError(
+                f"invalid configuration: cpuCFSQuotaPeriod (--cpu-cfs-quota-period) {period:g}s "
+                "must be between 1ms and 1sec, inclusive"
+            )
+    elif period != _DEFAULT_CFS_PERIOD:
+        raise SettingError(
+            f"invalid configuration: cpuCFSQuotaPeriod (--cpu-cfs-quota-period) {period:g}s "
+            f"requires feature gate {CUSTOM_CPU_CFS_QUOTA_PERIOD}"
+        )
+    return replace(config, feature_gates=gates)
+
+
+def _pairs(given: str | tuple[str, ...]) -> dict[str, str]:
     pairs: dict[str, str] = {}
-    for text in texts:
-        for item in text.split(","):
-            key, equals, value = item.partition("=")
-            if not equals or not key:
-                raise SettingError(f"{item!r} is no KEY=VALUE")
-            if key in pairs:
-                raise SettingError(f"{key} is given twice")
-            pairs[key] = value
+    for item in ",".join((given,) if isinstance(given, str) else given).split(","):
+        key, equals, value = (part.strip() for part in item.partition("="))
+        if not equals or not key:
+            raise SettingError(f"{item!r} is no KEY=VALUE")
+        if key in pairs:
+            raise SettingError(f"{key} is given twice")
+        pairs[key] = value
     return pairs
+
+
+def _booleans(pairs: Mapping[str, str]) -> dict[str, bool]:
+    """Feature gates of a command line, which are texts there."""
+    gates: dict[str, bool] = {}
+    for name, written in pairs.items():
+        try:
+            gates[name] = parse_go_bool(name, written)
+        except PolicyOptionError:
+            raise SettingError(
+                f'invalid value of {name}={written}, err: strconv.ParseBool: parsing "{written}": '
+                "invalid syntax; write true or false"
+            ) from None
+    return gates

@@ -1,0 +1,273 @@
+"""The values of a KubeletConfiguration's fields: how each kind is read, and what is refused.
+
+Where a kubelet would not start, the text is the kubelet's (1.34); the API's types are strict, so a
+number is no string and ``true`` is not ``"true"``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from pinfold.core.cpuset import CPUSet, CPUSetError
+from pinfold.core.eviction import EvictionError, parse_thresholds
+from pinfold.core.feature_gates import FeatureGateError, check_feature_gates
+from pinfold.core.node_allocatable import RESERVABLE, AllocatableError, parse_reserved
+from pinfold.core.pod import HUGEPAGES_PREFIX, MEMORY
+from pinfold.core.quantity import Quantity, QuantityError
+
+_UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600}
+_NUMBER_AND_UNIT = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([^0-9.]*)", re.ASCII)
+_LONGEST_DURATION: Final = (2**63 - 1) / 1e9
+_LARGEST_COUNT: Final = 2**31 - 1
+_SHOWN: Final = 80
+_JSON_KINDS: Final = {bool: "bool", int: "number", float: "number", list: "array"}
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used; the message names file or flag, field and remedy."""
+
+
+class SettingError(ConfigError):
+    """A value that a setting cannot have; whoever knows the file or the flag adds it."""
+
+
+def text(value: object) -> str:
+    """Read a string.
+
+    Raises:
+        SettingError: anything else; YAML reads more as numbers and booleans than one expects.
+    """
+    if not isinstance(value, str):
+        shown = show(value)
+        quoted = f'; put it in quotes: "{shown}"' if isinstance(value, int | float) else ""
+        raise SettingError(
+            f"cannot unmarshal {_JSON_KINDS.get(type(value), 'object')} into a field of type string"
+            f"{quoted}"
+        )
+    return value
+
+
+def choice(field: str, flag: str, names: tuple[str, ...], end: str) -> Callable[[object], str]:
+    """A reader for one of ``names``; ``end`` is how the kubelet's text lists them."""
+
+    def read(value: object) -> str:
+        name = text(value)
+        if name not in names:
+            raise SettingError(
+                f'invalid configuration: {field} ({flag}) "{name}" must be one of: {end}'
+            )
+        return name
+
+    return read
+
+
+def policy(*names: str) -> Callable[[object], str]:
+    """A reader for the name of a manager's policy."""
+
+    def read(value: object) -> str:
+        name = text(value)
+        if name not in names:
+            raise SettingError(f'unknown policy: "{name}"; it is {" or ".join(names)}')
+        return name
+
+    return read
+
+
+def boolean(value: object) -> bool:
+    """Read true or false.
+
+    Raises:
+        SettingError: anything else.
+    """
+    if not isinstance(value, bool):
+        raise SettingError(f"must be true or false, not {show(value)}")
+    return value
+
+
+def count(value: object) -> int:
+    """Read a whole number that is not negative.
+
+    Raises:
+        SettingError: anything else.
+    """
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise SettingError(f"must be a whole number, not {show(value)}")
+    if value < 0:
+        raise SettingError(f"invalid configuration: {show(value)} must not be a negative number")
+    if value > _LARGEST_COUNT:
+        raise SettingError(f"must be at most {_LARGEST_COUNT}")
+    return value
+
+
+def duration(value: object) -> float:
+    """Read a Go duration such as ``10s`` or ``1m30s`` into seconds.
+
+    Raises:
+        SettingError: anything else, in the words of Go's ``time.ParseDuration``.
+    """
+    whole = text(value)
+    shown = whole[:_SHOWN]
+    rest = whole[1:] if whole[:1] in ("+", "-") else whole
+    if rest == "0":
+        return 0.0
+    seconds, end = 0.0, 0
+    while rest and end < len(rest):
+        part = _NUMBER_AND_UNIT.match(rest, end)
+        if part is None:
+            end = 0
+            break
+        if not part[2]:
+            raise SettingError(f'time: missing unit in duration "{shown}"; write {shown}s')
+        unit = _UNITS.get(part[2].replace("μ", "µ"))
+        if unit is None:
+            raise SettingError(
+                f'time: unknown unit "{part[2][:_SHOWN]}" in duration "{shown}"; '
+                "units are ns, us, ms, s, m and h"
+            )
+        seconds, end = seconds + float(part[1]) * unit, part.end()
+    if end == 0 or seconds > _LONGEST_DURATION:
+        raise SettingError(f'time: invalid duration "{shown}"; write one such as 10s or 1m30s')
+    return -seconds if whole[0] == "-" else seconds
+
+
+def cpus(value: object) -> CPUSet:
+    """Read a CPU list such as ``0-1,8``.
+
+    Raises:
+        SettingError: no CPU list.
+    """
+    written = text(value)
+    try:
+        return CPUSet.parse(written)
+    except CPUSetError as error:
+        raise SettingError(
+            "invalid configuration: unable to parse reservedSystemCPUs (--reserved-cpus) "
+            f"{written[:_SHOWN]}, error: {error}"
+        ) from None
+
+
+def texts(value: object) -> Mapping[str, str]:
+    """Read a mapping of strings.
+
+    Raises:
+        SettingError: anything else.
+    """
+    found: dict[str, str] = {}
+    for name, item in _mapping(value).items():
+        try:
+            found[str(name)] = text(item)
+        except SettingError as error:
+            raise SettingError(f"{name}: {error}") from None
+    return MappingProxyType(found)
+
+
+def reserved(value: object) -> Mapping[str, Quantity]:
+    """Read ``kubeReserved`` or ``systemReserved``.
+
+    Raises:
+        SettingError: a resource that cannot be reserved, or an amount that cannot be.
+    """
+    amounts = texts(value)
+    try:
+        return parse_reserved(amounts)
+    except AllocatableError as error:
+        hint = f"; it holds {', '.join(RESERVABLE)}" if "cannot reserve" in str(error) else ""
+        raise SettingError(f"{error}{hint}") from None
+
+
+def eviction_hard(value: object) -> Mapping[str, str]:
+    """Read ``evictionHard``: signal -> quantity or percentage.
+
+    Raises:
+        SettingError: what a kubelet would refuse.
+    """
+    thresholds = texts(value)
+    try:
+        parse_thresholds(thresholds)
+    except EvictionError as error:
+        raise SettingError(
+            f"{error}; a threshold is a signal such as memory.available with 100Mi or 5%"
+        ) from None
+    return thresholds
+
+
+def feature_gates(value: object) -> Mapping[str, bool]:
+    """Read ``featureGates``; a command line's ``true`` and ``false`` are texts.
+
+    Raises:
+        SettingError: no boolean, or a gate that a kubelet does not have or has locked.
+    """
+    gates: dict[str, bool] = {}
+    for name, on in _mapping(value).items():
+        if not isinstance(on, bool):
+            raise SettingError(f"{name}: must be true or false without quotes, not {show(on)}")
+        gates[str(name)] = on
+    try:
+        check_feature_gates(gates)
+    except FeatureGateError as error:
+        raise SettingError(str(error)) from None
+    return MappingProxyType(gates)
+
+
+def reserved_memory(value: object) -> tuple[Mapping[str, Any], ...]:
+    """Read ``reservedMemory``: a list of ``{numaNode, limits}``; the limits become quantities.
+
+    Raises:
+        SettingError: what a kubelet would refuse.
+    """
+    if not isinstance(value, list):
+        raise SettingError(f"must be a list of {{numaNode, limits}}, not {show(value)}")
+    seen: set[tuple[int, str]] = set()
+    return tuple(_numa_node(_mapping(item), seen) for item in value)
+
+
+def _numa_node(item: Mapping[Any, Any], seen: set[tuple[int, str]]) -> Mapping[str, Any]:
+    try:
+        node = count(item.get("numaNode", 0))
+    except SettingError as error:
+        raise SettingError(f"numaNode: {error}") from None
+    limits: dict[str, Quantity] = {}
+    for key, amount in _mapping(item.get("limits") or {}).items():
+        name = str(key)
+        if name != MEMORY and not name.startswith(HUGEPAGES_PREFIX):
+            raise SettingError(
+                f'invalid configuration: the limit type "{name}" for NUMA node {node} is not '
+                "supported, only [memory hugepages-<HugePageSize>] is accepted"
+            )
+        try:
+            # Quantities, unlike strings, may be numbers.
+            limits[name] = Quantity.parse(str(amount).strip())
+        except QuantityError as error:
+            raise SettingError(f"NUMA node {node}: {name}: {error}") from None
+        if limits[name].is_zero:
+            raise SettingError(
+                f"invalid configuration: reserved memory may not be zero for NUMA node {node} "
+                f'and resource "{name}"'
+            )
+        if (node, name) in seen:
+            raise SettingError(
+                "invalid configuration: the reserved memory has a duplicate value for NUMA node "
+                f'{node} and resource "{name}"'
+            )
+        seen.add((node, name))
+    return MappingProxyType({"numaNode": node, "limits": MappingProxyType(limits)})
+
+
+def _mapping(value: object) -> Mapping[Any, Any]:
+    if not isinstance(value, Mapping):
+        raise SettingError(f"must be a mapping, not {show(value)}")
+    return value
+
+
+def show(value: object) -> str:
+    """A value for a text: short, whatever it is."""
+    if isinstance(value, int) and abs(value) > 10**_SHOWN:
+        return "a huge number"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | int | float):
+        return repr(value)[:_SHOWN]
+    return "nothing" if value is None else "a list" if isinstance(value, list) else "a mapping"
