@@ -46,12 +46,14 @@ def load_kubelet_config(path: str, base: NodeConfig | None = None) -> LoadedConf
     changes: dict[str, Any] = {}
     for name, value in fields.items():
         setting = known.get(name)
-        if setting is None or value is None or value == setting.unset:
+        if setting is None or value is None or setting.is_unset(value):
             continue
         try:
-            changes[setting.attribute] = setting.parse(value)
+            parsed = setting.parse(value)
         except SettingError as error:
             raise ConfigError(f"{path}: {name}: {error}") from None
+        if not setting.is_unset(parsed):
+            changes[setting.attribute] = parsed
     if fields.get("mergeDefaultEvictionSettings") is True and "eviction_hard" in changes:
         changes["eviction_hard"] = {**DEFAULT_EVICTION_HARD, **changes["eviction_hard"]}
     _check_reserved_cpus(path, fields)

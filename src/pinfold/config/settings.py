@@ -18,6 +18,7 @@ from pinfold.config.values import (
     duration,
     eviction_hard,
     feature_gates,
+    flag_booleans,
     policy,
     reserved,
     reserved_memory,
@@ -26,7 +27,6 @@ from pinfold.config.values import (
 from pinfold.core.feature_gates import CUSTOM_CPU_CFS_QUOTA_PERIOD, gate_enabled, spell_out
 from pinfold.core.hint_policy import Policy, Scope
 from pinfold.core.node_config import NodeConfig
-from pinfold.core.policy_options import PolicyOptionError, parse_go_bool
 
 _DEFAULT_CFS_PERIOD: Final = NodeConfig().cpu_cfs_quota_period
 
@@ -52,7 +52,11 @@ class Setting:
     pairs: bool = False
     merges: bool = False
     default: str = ""
-    unset: object = None
+    unset: str | float | None = None
+
+    def is_unset(self, value: object) -> bool:
+        """Whether a value of the file, as written or as read, stands for the default."""
+        return type(value) is type(self.unset) and value == self.unset
 
 
 SETTINGS: Final = (
@@ -84,6 +88,7 @@ SETTINGS: Final = (
         duration,
         "How often the CPU manager puts right what drifted.",
         default="10s",
+        unset=0.0,
     ),
     Setting(
         "reservedSystemCPUs",
@@ -206,6 +211,7 @@ SETTINGS: Final = (
         duration,
         "The quota's period.",
         default="100ms",
+        unset=0.0,
     ),
     Setting(
         "maxPods",
@@ -239,7 +245,7 @@ def override(config: NodeConfig, flags: Mapping[str, str | tuple[str, ...] | Non
             continue
         try:
             if setting.merges:
-                parsed = setting.parse(_booleans(_pairs(given)))
+                parsed = setting.parse(flag_booleans(_pairs(given)))
             else:
                 parsed = setting.parse(_pairs(given) if setting.pairs else given)
         except SettingError as error:
@@ -282,17 +288,3 @@ def _pairs(given: str | tuple[str, ...]) -> dict[str, str]:
             raise SettingError(f"{key} is given twice")
         pairs[key] = value
     return pairs
-
-
-def _booleans(pairs: Mapping[str, str]) -> dict[str, bool]:
-    """Feature gates of a command line, which are texts there."""
-    gates: dict[str, bool] = {}
-    for name, written in pairs.items():
-        try:
-            gates[name] = parse_go_bool(name, written)
-        except PolicyOptionError:
-            raise SettingError(
-                f'invalid value of {name}={written}, err: strconv.ParseBool: parsing "{written}": '
-                "invalid syntax; write true or false"
-            ) from None
-    return gates

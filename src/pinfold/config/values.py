@@ -16,6 +16,7 @@ from pinfold.core.eviction import EvictionError, parse_thresholds
 from pinfold.core.feature_gates import FeatureGateError, check_feature_gates
 from pinfold.core.node_allocatable import RESERVABLE, AllocatableError, parse_reserved
 from pinfold.core.pod import HUGEPAGES_PREFIX, MEMORY
+from pinfold.core.policy_options import PolicyOptionError, parse_go_bool
 from pinfold.core.quantity import Quantity, QuantityError
 
 _UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600}
@@ -195,7 +196,7 @@ def eviction_hard(value: object) -> Mapping[str, str]:
 
 
 def feature_gates(value: object) -> Mapping[str, bool]:
-    """Read ``featureGates``; a command line's ``true`` and ``false`` are texts.
+    """Read ``featureGates``.
 
     Raises:
         SettingError: no boolean, or a gate that a kubelet does not have or has locked.
@@ -210,6 +211,24 @@ def feature_gates(value: object) -> Mapping[str, bool]:
     except FeatureGateError as error:
         raise SettingError(str(error)) from None
     return MappingProxyType(gates)
+
+
+def flag_booleans(pairs: Mapping[str, str]) -> dict[str, bool]:
+    """Read the values of feature gates from a command line, where they are texts.
+
+    Raises:
+        SettingError: neither true nor false, in one of Go's spellings.
+    """
+    gates: dict[str, bool] = {}
+    for name, written in pairs.items():
+        try:
+            gates[name] = parse_go_bool(name, written)
+        except PolicyOptionError:
+            raise SettingError(
+                f'invalid value of {name}={written}, err: strconv.ParseBool: parsing "{written}": '
+                "invalid syntax; write true or false"
+            ) from None
+    return gates
 
 
 def reserved_memory(value: object) -> tuple[Mapping[str, Any], ...]:
