@@ -15,6 +15,7 @@ from pinfold.formats.yaml_documents import Document, YAMLError, yaml_documents
 
 MAX_BYTES: Final = 256 * 1024 * 1024
 MAX_REPLICAS: Final = 100_000
+MAX_PODS: Final = 200_000
 _SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 
 _TEMPLATES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -51,6 +52,7 @@ def read_manifests(paths: Sequence[str]) -> Manifests:
     notes: list[str] = []
     for path in _files(paths):
         text = _read(path)
+        number = 0
         for number, document in enumerate(_documents(path, text), start=1):
             where = f"{path}: document {number} (line {document.line})"
             for pod in _pods(document.content, where, notes):
@@ -61,6 +63,10 @@ def read_manifests(paths: Sequence[str]) -> Manifests:
                         f"({pods[key][1]}); give it another name"
                     )
                 pods[key] = (pod, where)
+                if len(pods) > MAX_PODS:
+                    raise ManifestError(f"{where}: more than can be planned at once ({MAX_PODS})")
+        if number == 0:
+            notes.append(f"{path}: nothing in it")
     return Manifests(tuple(pod for pod, _ in pods.values()), tuple(notes))
 
 
@@ -70,7 +76,8 @@ def _files(paths: Sequence[str]) -> Iterator[str]:
         if name == "-" or path.is_file():
             yield name
         elif path.is_dir():
-            found = sorted(str(f) for f in path.iterdir() if f.suffix in _SUFFIXES)
+            files = (file for file in path.iterdir() if file.suffix in _SUFFIXES)
+            found = sorted(str(file) for file in files if file.is_file())
             if not found:
                 raise ManifestError(f"{name}: no *.yaml, *.yml or *.json file in this folder")
             yield from found
