@@ -98,7 +98,7 @@ def test_more_reserved_than_there_is() -> None:
     check_allocatable(MACHINE, CONFIG)
     with pytest.raises(
         AllocatableError,
-        match=r'^invalid Node Allocatable configuration\. Resource "cpu" has a reservation of 9 but',
+        match=r"^invalid Node Allocatable configuration\. Resource \"cpu\" has a reservation of 9 ",
     ):
         check_allocatable(MACHINE, config)
     assert texts(node_allocatable(MACHINE, config))["cpu"] == "0"
