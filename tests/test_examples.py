@@ -67,8 +67,8 @@ def test_the_example_comparison_changes_placements() -> None:
 def test_the_specification_s_interpretation_of_its_example_pods() -> None:
     pods = read_manifests([str(EXAMPLES / "spec-pods")]).pods
     config = NodeConfig(cpu_manager_policy="static", reserved_system_cpus=CPUSet([0]))
-    with_threads = Planner(parse_short_form("2s4c2t"), config).plan(pods)
-    without = Planner(parse_short_form("2s4c1t"), config).plan(pods)
+    with_threads = Planner(parse_short_form("2s8c2t"), config).plan(pods)
+    without = Planner(parse_short_form("2s8c1t"), config).plan(pods)
     for planned in (with_threads, without):
         assert reasons(planned) == {}
         given = exclusive(planned)
@@ -87,7 +87,7 @@ def test_the_specification_s_interpretation_of_its_example_pods() -> None:
     siblings = exclusive(with_threads)["guaranteed-two/a"]
     assert len({cpu // 2 for cpu in siblings}) == 1
     cores = exclusive(without)["guaranteed-two/a"]
-    assert len({cpu // 4 for cpu in cores}) == 1
+    assert len({cpu // 8 for cpu in cores}) == 1
     assert {placed.pod.name: placed.pod.qos for placed in without.pods} == {
         "guaranteed-half": QOSClass.GUARANTEED,
         "guaranteed-two": QOSClass.GUARANTEED,
