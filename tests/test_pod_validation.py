@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -24,8 +25,8 @@ def container(requests: Texts | None = None, limits: Texts | None = None) -> Con
     return Container("app", amounts(requests or {}), amounts(limits or {}))
 
 
-def pod(*containers: Container, **fields: object) -> Pod:
-    return Pod("uid", "name", containers=containers, **fields)  # type: ignore[arg-type]
+def pod(*containers: Container) -> Pod:
+    return Pod("uid", "name", containers=containers)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +95,7 @@ def test_names() -> None:
     twice = pod(container(), container())
     with pytest.raises(PodError, match=r'^spec.containers\[1\].name: Duplicate value: "app"$'):
         validate_pod(twice)
-    across = pod(container(), init_containers=(container(),))
+    across = replace(pod(container()), init_containers=(container(),))
     with pytest.raises(PodError, match=r'^spec.containers\[0\].name: Duplicate value: "app"$'):
         validate_pod(across)
 
@@ -102,9 +103,9 @@ def test_names() -> None:
 def test_pod_level_resources_and_overhead() -> None:
     whole = PodResources(amounts({"cpu": "2"}), amounts({"cpu": "1"}))
     with pytest.raises(PodError, match=r"^spec.resources.requests: Invalid value"):
-        validate_pod(pod(container(), resources=whole))
+        validate_pod(replace(pod(container()), resources=whole))
     with pytest.raises(PodError, match=r"^spec.overhead.cpu: Invalid value"):
-        validate_pod(pod(container(), overhead=amounts({"cpu": "-1"})))
+        validate_pod(replace(pod(container()), overhead=amounts({"cpu": "-1"})))
 
 
 QUANTITIES = st.integers(-2000, 4000).map(lambda milli: f"{milli}m")
