@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -90,6 +92,76 @@ def test_lists_and_streams(write: Write) -> None:
     assert names(read_manifests([write("\ufeff" + json.dumps(as_list, indent=1))]).pods) == expected
 
 
+def test_json_values_one_after_the_other(write: Write) -> None:
+    pods = [{**yaml.safe_load(POD), "metadata": {"name": f"p{i}"}} for i in range(3)]
+    for separator in ("", "\n", "\n\n  "):
+        text = separator.join(json.dumps(pod, indent=2) for pod in pods)
+        assert names(read_manifests([write(text)]).pods) == [f"default/p{i}" for i in range(3)]
+
+
+def test_names_that_the_api_server_would_make(write: Write) -> None:
+    pod = POD.replace("name: feed, ", "generateName: feed-, ")
+    job = f"kind: Job\nmetadata: {{generateName: run-}}\nspec: {{template: {TEMPLATE}}}\n"
+    read = read_manifests([write(f"{pod}---\n{job}---\n{pod}---\n{job}")])
+    assert names(read.pods) == [
+        "trading/feed-0",
+        "default/run-0-0",
+        "trading/feed-1",
+        "default/run-1-0",
+    ]
+
+
+def test_a_stateful_set_may_start_above_nought(write: Write) -> None:
+    spec = f"{{replicas: 2, ordinals: {{start: 5}}, template: {TEMPLATE}}}"
+    read = read_manifests([write(f"kind: StatefulSet\nmetadata: {{name: db}}\nspec: {spec}\n")])
+    assert names(read.pods) == ["default/db-5", "default/db-6"]
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "counted"),
+    [
+        ("v1", "Pod", True),
+        ("apps/v1", "Deployment", True),
+        ("extensions/v1beta1", "Deployment", True),
+        ("batch/v1", "Job", True),
+        ("v1", "ReplicationController", True),
+        ("batch.volcano.sh/v1alpha1", "Job", False),
+        ("argoproj.io/v1alpha1", "Rollout", False),
+        ("example.com/v1", "Pod", False),
+    ],
+)
+def test_only_the_kinds_of_kubernetes_itself_are_planned(
+    write: Write, version: str, kind: str, counted: bool
+) -> None:
+    body = POD.split("spec:")[1] if kind == "Pod" else f" {{replicas: 1, template: {TEMPLATE}}}\n"
+    read = read_manifests(
+        [write(f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\nspec:{body}")]
+    )
+    assert len(read.pods) == counted
+    assert len(read.notes) == (not counted)
+    if kind == "Rollout":
+        assert "Rollout of argoproj.io/v1alpha1 is no kind whose pods are known" in read.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("status", "counted"),
+    [
+        ("{phase: Running}", True),
+        ("{phase: Pending}", True),
+        ("{phase: Succeeded}", False),
+        ("{phase: Failed, containerStatuses: [{name: app}]}", False),
+        ("{phase: Failed, reason: Evicted}", False),
+        ("{phase: Failed, reason: SMTAlignmentError}", True),
+        ("{phase: [1]}", True),
+    ],
+)
+def test_pods_that_have_ended_are_left_out(write: Write, status: str, counted: bool) -> None:
+    read = read_manifests([write(f"{POD}status: {status}\n")])
+    assert len(read.pods) == counted
+    assert [note for note in read.notes if "trading/feed has ended" not in note] == []
+    assert len(read.notes) == (not counted)
+
+
 def test_other_kinds_are_noted(write: Write) -> None:
     text = f"kind: Service\nmetadata: {{name: web}}\n---\n{POD}---\nkind: ConfigMap\n"
     read = read_manifests([write(text)])
@@ -122,6 +194,15 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     assert names(read_manifests(["-"]).pods) == ["trading/feed"]
 
 
+def test_a_pipe_is_read(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=(POD,))
+    writer.start()
+    assert names(read_manifests([str(pipe)]).pods) == ["trading/feed"]
+    writer.join()
+
+
 def test_places_that_cannot_be_read(tmp_path: Path) -> None:
     binary = tmp_path / "binary"
     binary.write_bytes(b"kind: \xff\xfe")
@@ -148,8 +229,8 @@ def workload(name: str, replicas: object) -> str:
 
 
 BAD = [
-    ("a: [1,\n", "line 2: not YAML"),
-    ("kind: Pod\nkind: Pod\n", "line 2: not YAML: key 'kind' is already set"),
+    ("a: [1,\n", "line 2, column 1: not YAML"),
+    ("kind: Pod\nkind: Pod\n", "line 2, column 1: not YAML: key 'kind' is already set"),
     ("{", "not YAML"),
     ("just a text\n", "not a Kubernetes object"),
     ("- 1\n", "not a Kubernetes object"),
@@ -202,6 +283,16 @@ BAD = [
     ),
     ("kind: List\nitems: [{kind: Pod}]\n", "items[0]: Pod without a name"),
     ("kind: List\nitems: [7]\n", "items[0]: not a Kubernetes object"),
+    ('{"kind": "List", "items": [' * 9 + "]}" * 9, "lists within lists"),
+    (
+        POD.replace("name: feed", "name: feed, uid: u")
+        + "---\n"
+        + POD.replace("name: feed", "name: other, uid: u"),
+        "pod trading/other has the uid of pod trading/feed (u)",
+    ),
+    ('{"kind": "Pod",\n "kind": "Pod"}', "line 2, column 2: not JSON: key 'kind' is already set"),
+    ('{"kind": "Pod",\n "metadata" {}}', "line 2, column 13: not JSON: expecting ':' delimiter"),
+    (resources('{limits: {"\\e[2J": x}}'), "limits.\\x1b[2J: Invalid value: 'x'"),
 ]
 
 
@@ -213,6 +304,11 @@ def test_one_clear_error(write: Write, text: str, words: str) -> None:
     assert words in message
     assert "pods.yaml" in message
     assert "\n" not in message
+
+
+def test_nothing_that_moves_a_cursor_is_repeated(write: Write) -> None:
+    [note] = read_manifests([write('kind: "\\e[2J"')]).notes
+    assert note.endswith("\\x1b[2J has no pods, left out")
 
 
 def test_errors_name_document_and_line(write: Write) -> None:

@@ -34,11 +34,12 @@ _FLOAT = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?"
 
 
 class YAMLError(ValueError):
-    """A text that is no YAML; ``line`` counts from 1."""
+    """A text that is no YAML; ``line`` and ``column`` count from 1."""
 
-    def __init__(self, line: int, problem: str) -> None:
+    def __init__(self, line: int, column: int, problem: str) -> None:
         super().__init__(problem)
         self.line = line
+        self.column = column
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +79,13 @@ def yaml_documents(text: str) -> Iterator[Document]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = ", ".join(filter(None, (error.context, error.problem)))
-        raise YAMLError(_line(mark), problem) from None
+        raise YAMLError(_line(mark), 1 if mark is None else mark.column + 1, problem) from None
     except yaml.YAMLError as error:
-        raise YAMLError(1, str(error).splitlines()[0]) from None
+        raise YAMLError(1, 1, str(error).splitlines()[0]) from None
     except UnicodeEncodeError as error:
         line = text.count("\n", 0, error.start) + 1
-        raise YAMLError(line, "a character that no text has (a lone surrogate)") from None
+        column = error.start - text.rfind("\n", 0, error.start)
+        raise YAMLError(line, column, "a character that no text has (a lone surrogate)") from None
 
 
 class _EventKinds(NamedTuple):
@@ -177,12 +179,14 @@ class _Composer:
         for other in merged:
             if not isinstance(other, dict):
                 raise _error(event, "'<<' merges mappings only")
-            fields = {**other, **fields}
+            for key, value in other.items():
+                fields.setdefault(key, value)
         return fields
 
 
 def _error(event: Any, problem: str) -> YAMLError:  # noqa: ANN401 - any event
-    return YAMLError(event.start_mark.line + 1, problem)
+    mark = event.start_mark
+    return YAMLError(mark.line + 1, mark.column + 1, problem)
 
 
 def _is_merge(event: Any) -> bool:  # noqa: ANN401 - any event

@@ -2,36 +2,48 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final
 
+from pinfold.adapters.kubernetes.files import (
+    ManifestError,
+    file_documents,
+    manifest_files,
+    printable,
+)
 from pinfold.core.pod import Pod, apply_defaults
 from pinfold.core.pod_api import PodError, pod_from_api
 from pinfold.core.pod_validation import validate_pod
-from pinfold.formats.yaml_documents import Document, YAMLError, yaml_documents
 
-MAX_BYTES: Final = 256 * 1024 * 1024
+__all__ = ["MAX_PODS", "MAX_REPLICAS", "ManifestError", "Manifests", "read_manifests"]
+
 MAX_REPLICAS: Final = 100_000
 MAX_PODS: Final = 200_000
-_SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
+_MAX_LISTS: Final = 5
+_HAS_ENDED: Final = frozenset({"Succeeded", "Failed"})
+_NO_NAME: Final = "Required value: name or generateName is required"
 
-_TEMPLATES: Final[Mapping[str, tuple[str, ...]]] = {
-    "Deployment": ("spec",),
-    "StatefulSet": ("spec",),
-    "DaemonSet": ("spec",),
-    "ReplicaSet": ("spec",),
-    "ReplicationController": ("spec",),
-    "Job": ("spec",),
-    "CronJob": ("spec", "jobTemplate", "spec"),
+
+@dataclass(frozen=True, slots=True)
+class _Workload:
+    """A kind that creates pods: its API groups, and where the object with ``template`` is."""
+
+    groups: tuple[str, ...]
+    path: tuple[str, ...] = ("spec",)
+
+
+_POD_GROUPS: Final = ("",)
+_APPS: Final = _Workload(("apps", "extensions"))
+_WORKLOADS: Final[Mapping[str, _Workload]] = {
+    "Deployment": _APPS,
+    "StatefulSet": _APPS,
+    "DaemonSet": _APPS,
+    "ReplicaSet": _APPS,
+    "ReplicationController": _Workload(_POD_GROUPS),
+    "Job": _Workload(("batch",)),
+    "CronJob": _Workload(("batch",), ("spec", "jobTemplate", "spec")),
 }
-"""Kind -> where the object that holds ``template`` is."""
-
-
-class ManifestError(ValueError):
-    """A manifest that cannot be used; the message names file, place and remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,113 +57,154 @@ class Manifests:
 def read_manifests(paths: Sequence[str]) -> Manifests:
     """Read files, folders (their ``*.yaml``, ``*.yml``, ``*.json`` in name order) and ``-``.
 
+    Pods that have run to their end are left out, as the kubelet does not count them; pods that a
+    kubelet has rejected are planned again.
+
     Raises:
         ManifestError: see the class.
     """
-    pods: dict[tuple[str, str], tuple[Pod, str]] = {}
-    notes: list[str] = []
-    for path in _files(paths):
-        text = _read(path)
+    reader = _Reader()
+    for path in manifest_files(paths):
         number = 0
-        for number, document in enumerate(_documents(path, text), start=1):
-            where = f"{path}: document {number} (line {document.line})"
-            for pod in _pods(document.content, where, notes):
-                key = (pod.namespace, pod.name)
-                if key in pods:
-                    raise ManifestError(
-                        f"{where}: pod {pod.namespace}/{pod.name} is there already "
-                        f"({pods[key][1]}); give it another name"
-                    )
-                pods[key] = (pod, where)
-                if len(pods) > MAX_PODS:
-                    raise ManifestError(f"{where}: more than can be planned at once ({MAX_PODS})")
+        for number, document in enumerate(file_documents(path), start=1):
+            reader.read(document.content, f"{path}: document {number} (line {document.line})")
         if number == 0:
-            notes.append(f"{path}: nothing in it")
-    return Manifests(tuple(pod for pod, _ in pods.values()), tuple(notes))
+            reader.notes.append(f"{path}: nothing in it")
+    notes = tuple(printable(note) for note in reader.notes)
+    return Manifests(tuple(pod for pod, _ in reader.pods.values()), notes)
 
 
-def _files(paths: Sequence[str]) -> Iterator[str]:
-    for name in paths:
-        path = Path(name)
-        if name == "-" or path.is_file():
-            yield name
-        elif path.is_dir():
-            files = (file for file in path.iterdir() if file.suffix in _SUFFIXES)
-            found = sorted(str(file) for file in files if file.is_file())
-            if not found:
-                raise ManifestError(f"{name}: no *.yaml, *.yml or *.json file in this folder")
-            yield from found
-        else:
-            raise ManifestError(f"{name}: no such file or folder")
+class _Reader:
+    """Collects the pods of objects, and keeps them apart."""
 
+    def __init__(self) -> None:
+        self.pods: dict[tuple[str, str], tuple[Pod, str]] = {}
+        self.notes: list[str] = []
+        self._uids: dict[str, Pod] = {}
+        self._generated: dict[str, int] = {}
 
-def _read(path: str) -> str:
-    try:
-        if path == "-":
-            raw = sys.stdin.buffer.read(MAX_BYTES + 1)
-        else:
-            with Path(path).open("rb") as file:
-                raw = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise ManifestError(f"{path}: {error.strerror or error}") from None
-    if len(raw) > MAX_BYTES:
-        raise ManifestError(f"{path}: larger than {MAX_BYTES // 2**20} MiB; split the file")
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ManifestError(
-            f"{path}: not UTF-8 text (byte {error.start}); is it a manifest?"
-        ) from None
-
-
-def _documents(path: str, text: str) -> Iterator[Document]:
-    if text.lstrip()[:1] in ("{", "["):
-        content = _json(text)
-        if content is not None:
-            yield Document(1, content)
+    def read(self, content: object, where: str, depth: int = 0) -> None:
+        if not isinstance(content, dict):
+            raise ManifestError(f"{where}: not a Kubernetes object (no mapping with a kind)")
+        kind = content.get("kind")
+        if not isinstance(kind, str) or not kind:
+            raise ManifestError(f"{where}: kind is missing; say what it is, such as kind: Pod")
+        if kind.endswith("List") and isinstance(content.get("items"), list):
+            if depth == _MAX_LISTS:
+                raise ManifestError(f"{where}: lists within lists within lists; write them out")
+            for index, item in enumerate(content["items"]):
+                self.read(_with_kind(item, kind), f"{where}: items[{index}]", depth + 1)
             return
-    try:
-        yield from yaml_documents(text)
-    except YAMLError as error:
-        raise ManifestError(f"{path}: line {error.line}: not YAML: {error}") from None
+        group = _group(content)
+        try:
+            if kind == "Pod" and group in (None, *_POD_GROUPS):
+                self._read_pod(content, where)
+            elif kind in _WORKLOADS and group in (None, *_WORKLOADS[kind].groups):
+                for pod in self._workload(kind, content):
+                    self._add(pod, where)
+            else:
+                self.notes.append(f"{where}: {_left_out(kind, content)}, left out")
+        except PodError as error:
+            raise ManifestError(f"{where}: {kind} {_name_of(content)}: {error}") from None
 
-
-def _json(text: str) -> Any:  # noqa: ANN401 - any JSON value
-    """The value, or None for what only YAML can read (flow style, several documents)."""
-    import msgspec  # noqa: PLC0415 - only for JSON
-
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
-        return None
-
-
-def _pods(content: object, where: str, notes: list[str]) -> Iterable[Pod]:
-    if not isinstance(content, dict):
-        raise ManifestError(f"{where}: not a Kubernetes object (no mapping with a kind)")
-    kind = content.get("kind")
-    if not isinstance(kind, str) or not kind:
-        raise ManifestError(f"{where}: kind is missing; say what it is, such as kind: Pod")
-    if kind.endswith("List") and isinstance(content.get("items"), list):
-        for index, item in enumerate(content["items"]):
-            yield from _pods(_with_kind(item, kind), f"{where}: items[{index}]", notes)
-        return
-    try:
-        if kind == "Pod":
-            yield _pod(content, "")
-        elif kind in _TEMPLATES:
-            yield from _workload(kind, content)
+    def _read_pod(self, content: Mapping[str, Any], where: str) -> None:
+        pod = _pod({**content, "metadata": self._named(content)}, "")
+        ended = _end_of(content)
+        if ended is None:
+            self._add(pod, where)
         else:
-            notes.append(f"{where}: {kind} has no pods, left out")
-    except PodError as error:
-        name = _name_of(content)
-        raise ManifestError(f"{where}: {kind} {name}: {error}") from None
+            self.notes.append(
+                f"{where}: pod {pod.namespace}/{pod.name} has ended ({ended}), left out"
+            )
+
+    def _add(self, pod: Pod, where: str) -> None:
+        key = (pod.namespace, pod.name)
+        if key in self.pods:
+            raise ManifestError(
+                f"{where}: pod {pod.namespace}/{pod.name} is there already "
+                f"({self.pods[key][1]}); give it another name"
+            )
+        other = self._uids.setdefault(pod.uid, pod)
+        if other is not pod:
+            raise ManifestError(
+                f"{where}: pod {pod.namespace}/{pod.name} has the uid of pod "
+                f"{other.namespace}/{other.name} ({pod.uid}); drop metadata.uid"
+            )
+        self.pods[key] = (pod, where)
+        if len(self.pods) > MAX_PODS:
+            raise ManifestError(f"{where}: more than can be planned at once ({MAX_PODS})")
+
+    def _named(self, content: Mapping[str, Any]) -> object:
+        """The metadata, with a name: the API server makes one of ``generateName``."""
+        metadata = content.get("metadata")
+        if not isinstance(metadata, dict) or metadata.get("name"):
+            return metadata
+        prefix = metadata.get("generateName")
+        if not isinstance(prefix, str) or not prefix:
+            return metadata
+        number = self._generated.get(prefix, 0)
+        self._generated[prefix] = number + 1
+        return {**metadata, "name": f"{prefix}{number}"}
+
+    def _workload(self, kind: str, content: Mapping[str, Any]) -> Iterator[Pod]:
+        holder: Any = content
+        path = ""
+        for key in _WORKLOADS[kind].path:
+            path += f"{key}."
+            holder = holder.get(key)
+            if not isinstance(holder, dict):
+                raise PodError(path.rstrip("."), "Required value")
+        template = holder.get("template")
+        if not isinstance(template, dict):
+            raise PodError(f"{path}template", "Required value")
+        metadata = self._named(content)
+        if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
+            raise PodError("metadata.name", _NO_NAME)
+        name, namespace = metadata["name"], metadata.get("namespace") or "default"
+        labels = template.get("metadata") or {}
+        if not isinstance(labels, dict):
+            raise PodError(f"{path}template.metadata", "must be a mapping")
+        labelled = {**labels, "name": name, "namespace": namespace}
+        created = metadata.get("creationTimestamp")
+        if isinstance(created, str):
+            labelled["creationTimestamp"] = created
+        pod = _pod({**template, "metadata": labelled}, f"{path}template.")
+        first = _first_ordinal(kind, holder)
+        for index in range(first, first + _count(kind, holder, path)):
+            one = f"{name}-{index}"
+            yield replace(pod, name=one, uid=f"{namespace}/{one}")
 
 
 def _with_kind(item: object, list_kind: str) -> object:
     if isinstance(item, dict) and "kind" not in item and list_kind != "List":
         return {"kind": list_kind.removesuffix("List"), **item}
     return item
+
+
+def _group(content: Mapping[str, Any]) -> str | None:
+    """The API group; "" is the core's, None is not said."""
+    version = content.get("apiVersion")
+    if not isinstance(version, str):
+        return None
+    group, slash, _ = version.partition("/")
+    return group if slash else ""
+
+
+def _left_out(kind: str, content: Mapping[str, Any]) -> str:
+    spec = content.get("spec")
+    if kind not in _WORKLOADS and not (isinstance(spec, dict) and "template" in spec):
+        return f"{kind} has no pods"
+    return f"{kind} of {content.get('apiVersion')} is no kind whose pods are known"
+
+
+def _end_of(content: Mapping[str, Any]) -> str | None:
+    """How a pod has ended, if it has: a rejected one never ran."""
+    status = content.get("status")
+    phase = status.get("phase") if isinstance(status, dict) else None
+    if not isinstance(status, dict) or not isinstance(phase, str) or phase not in _HAS_ENDED:
+        return None
+    ran = phase == "Succeeded" or status.get("containerStatuses")
+    return phase if ran or status.get("reason") == "Evicted" else None
 
 
 def _name_of(content: Mapping[str, Any]) -> str:
@@ -166,32 +219,11 @@ def _pod(content: Mapping[str, Any], path: str) -> Pod:
     return pod
 
 
-def _workload(kind: str, content: Mapping[str, Any]) -> Iterator[Pod]:
-    holder: Any = content
-    path = ""
-    for key in _TEMPLATES[kind]:
-        path += f"{key}."
-        holder = holder.get(key)
-        if not isinstance(holder, dict):
-            raise PodError(path.rstrip("."), "Required value")
-    template = holder.get("template")
-    if not isinstance(template, dict):
-        raise PodError(f"{path}template", "Required value")
-    metadata = content.get("metadata")
-    if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
-        raise PodError("metadata.name", "Required value: name or generateName is required")
-    name, namespace = metadata["name"], metadata.get("namespace") or "default"
-    labels = template.get("metadata") or {}
-    if not isinstance(labels, dict):
-        raise PodError(f"{path}template.metadata", "must be a mapping")
-    labelled = {**labels, "name": name, "namespace": namespace}
-    created = metadata.get("creationTimestamp")
-    if isinstance(created, str):
-        labelled["creationTimestamp"] = created
-    pod = _pod({**template, "metadata": labelled}, f"{path}template.")
-    for index in range(_count(kind, holder, path)):
-        one = f"{name}-{index}"
-        yield replace(pod, name=one, uid=f"{namespace}/{one}")
+def _first_ordinal(kind: str, holder: Mapping[str, Any]) -> int:
+    ordinals = holder.get("ordinals")
+    if kind != "StatefulSet" or not isinstance(ordinals, dict):
+        return 0
+    return _number(ordinals, "start", "spec.ordinals.", default=0)
 
 
 def _count(kind: str, holder: Mapping[str, Any], path: str) -> int:
@@ -199,19 +231,18 @@ def _count(kind: str, holder: Mapping[str, Any], path: str) -> int:
         return 1
     if kind in ("Job", "CronJob"):
         parallel = _number(holder, "parallelism", path)
-        completions = holder.get("completions")
-        return (
-            parallel if completions is None else min(parallel, _number(holder, "completions", path))
-        )
+        if holder.get("completions") is None:
+            return parallel
+        return min(parallel, _number(holder, "completions", path))
     return _number(holder, "replicas", path)
 
 
-def _number(holder: Mapping[str, Any], key: str, path: str) -> int:
+def _number(holder: Mapping[str, Any], key: str, path: str, default: int = 1) -> int:
     value = holder.get(key)
     if value is None:
-        return 1
+        return default
     if not isinstance(value, int) or isinstance(value, bool):
-        raise PodError(f"{path}{key}", f"must be an integer, not {value!r}")
+        raise PodError(f"{path}{key}", f"must be an integer, not {str(value)[:80]!r}")
     if value < 0:
         raise PodError(
             f"{path}{key}", f"Invalid value: {value}: must be greater than or equal to 0"
