@@ -59,7 +59,7 @@ def test_lines_of_json_values() -> None:
         ('{"a": 1}\nx', "line 2, column 1: not JSON: expecting value"),
         ('{"a": 1}\n{"b": 2,\n "b": 3}', "line 3, column 2: not JSON: key 'b' is already set"),
         ("{a: 1, b: 2, a: 3}", "line 1, column 14: not YAML: key 'a' is already set"),
-        ('{"a": ' * 5000, "line 1, column 506: not JSON: nested deeper than 100 levels"),
+        ('{"a": ' * 5000, "line 1, column 607: not JSON: nested deeper than 100 levels"),
         ('{"a": 1}{"a": NaN}', "not JSON: a number that JSON does not have"),
         ('{"a": "\\ud800"}', "line 1, column 10: not YAML"),
         ('{"b": 1}\n{"a": "\\ud800"}', "line 2, column 1: not JSON: a character that no text has"),

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from pinfold.config.settings import SETTINGS, check
+from pinfold.config.startup_checks import check_startup
 from pinfold.config.values import ConfigError, SettingError, show
 from pinfold.core.eviction import DEFAULT_EVICTION_HARD
 from pinfold.core.feature_gates import FEATURE_GATES
 from pinfold.core.node_config import NodeConfig
-from pinfold.formats.yaml_documents import YAMLError, yaml_documents
+from pinfold.formats.documents import DocumentError, read_documents
 
 __all__ = ["ConfigError", "LoadedConfig", "load_kubelet_config"]
 
@@ -33,6 +34,8 @@ class LoadedConfig:
 
 def load_kubelet_config(path: str, base: NodeConfig | None = None) -> LoadedConfig:
     """Read a KubeletConfiguration, in YAML or JSON.
+
+    What a kubelet serves at ``/configz`` and the ConfigMap ``kubelet-config`` are read as well.
 
     Args:
         path: the file.
@@ -56,12 +59,16 @@ def load_kubelet_config(path: str, base: NodeConfig | None = None) -> LoadedConf
             changes[setting.attribute] = parsed
     if fields.get("mergeDefaultEvictionSettings") is True and "eviction_hard" in changes:
         changes["eviction_hard"] = {**DEFAULT_EVICTION_HARD, **changes["eviction_hard"]}
-    _check_reserved_cpus(path, fields)
     try:
+        check_startup(fields)
         config = check(replace(base or NodeConfig(), **changes))
     except SettingError as error:
         raise ConfigError(f"{path}: {error}") from None
-    notes = (*_unknown_fields(fields, known), *_unknown_gates(config.feature_gates))
+    notes = (
+        *_unknown_fields(fields, known),
+        *_unknown_gates(config.feature_gates),
+        *_not_planned(config),
+    )
     return LoadedConfig(config, tuple(f"{path}: {note}" for note in notes))
 
 
@@ -87,36 +94,22 @@ def _unknown_gates(gates: Mapping[str, bool]) -> list[str]:
     return [f"feature gates without an effect here: {', '.join(others)}"]
 
 
+def _not_planned(config: NodeConfig) -> list[str]:
+    """What is read and decides about pods, but not here: nobody should trust a plan blindly."""
+    if config.memory_manager_policy == "None":
+        return []
+    name = config.memory_manager_policy
+    return [f"memoryManagerPolicy {name} is not planned yet: what it would reject is admitted here"]
+
+
 def _other_fields() -> frozenset[str]:
     """The fields of the API that have no bearing on a placement."""
     path = Path(__file__).with_name("other_fields.txt")
     return frozenset(path.read_text(encoding="utf-8").split())
 
 
-def _check_reserved_cpus(path: str, fields: Mapping[str, Any]) -> None:
-    if fields.get("reservedSystemCPUs") and (
-        fields.get("systemReservedCgroup") or fields.get("kubeReservedCgroup")
-    ):
-        raise ConfigError(
-            f"{path}: invalid configuration: can't use reservedSystemCPUs (--reserved-cpus) with "
-            "systemReservedCgroup (--system-reserved-cgroup) or kubeReservedCgroup "
-            "(--kube-reserved-cgroup); drop one of them"
-        )
-
-
-def _fields(path: str) -> Mapping[str, Any]:
-    text = _read(path)
-    try:
-        documents = [document.content for document in yaml_documents(text)]
-    except YAMLError as error:
-        raise ConfigError(f"{path}: line {error.line}: not YAML: {error}") from None
-    if len(documents) != 1:
-        raise ConfigError(
-            f"{path}: must hold one {KIND}, not {len(documents) or 'nothing'}; {_HEADER}"
-        )
-    fields = documents[0]
-    if not isinstance(fields, dict):
-        raise ConfigError(f"{path}: must be a mapping, not {show(fields)}; {_HEADER}")
+def _fields(path: str) -> Mapping[Any, Any]:
+    fields = _unwrapped(path, _only_document(path, _read(path)))
     kind, version = fields.get("kind"), fields.get("apiVersion")
     if kind != KIND or str(version).partition("/")[0] != API_GROUP:
         raise ConfigError(
@@ -127,6 +120,35 @@ def _fields(path: str) -> Mapping[str, Any]:
             f'{path}: no kind "{KIND}" is registered for version "{version}"; {_HEADER}'
         )
     return fields
+
+
+def _unwrapped(path: str, document: Mapping[Any, Any]) -> Mapping[Any, Any]:
+    """The configuration itself, where a tool has put it into something else."""
+    served = document.get("kubeletconfig")
+    if isinstance(served, dict) and len(document) == 1:
+        # A kubelet serves what it runs with at /configz, without the header.
+        return {"apiVersion": VERSION, "kind": KIND, **served}
+    data = document.get("data")
+    if document.get("kind") == "ConfigMap" and isinstance(data, dict):
+        # kubeadm keeps it as a text in the ConfigMap kubelet-config.
+        held = data.get("kubelet")
+        if isinstance(held, str):
+            return _only_document(f"{path}: data.kubelet", held)
+    return document
+
+
+def _only_document(path: str, text: str) -> Mapping[Any, Any]:
+    try:
+        documents = [document.content for document in read_documents(text)]
+    except DocumentError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    if len(documents) != 1:
+        raise ConfigError(
+            f"{path}: must hold one {KIND}, not {len(documents) or 'nothing'}; {_HEADER}"
+        )
+    if not isinstance(documents[0], dict):
+        raise ConfigError(f"{path}: must be a mapping, not {show(documents[0])}; {_HEADER}")
+    return documents[0]
 
 
 def _read(path: str) -> str:

@@ -30,6 +30,12 @@ _JSON_KINDS: Final = {bool: "bool", int: "number", float: "number", list: "array
 class ConfigError(ValueError):
     """A configuration that cannot be used; the message names file or flag, field and remedy."""
 
+    def __init__(self, message: str) -> None:
+        # Names in it come from outside, and may hold what moves a cursor.
+        super().__init__(
+            message if message.isprintable() else message.encode("unicode_escape").decode()
+        )
+
 
 class SettingError(ConfigError):
     """A value that a setting cannot have; whoever knows the file or the flag adds it."""
