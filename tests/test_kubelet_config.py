@@ -222,9 +222,9 @@ REFUSED = [
     (
         "enforceNodeAllocatable: [node]",
         (
-            'option "node" specified for enforceNodeAllocatable (--enforce-node-allocatable). Valid '
-            'options are "pods", "system-reserved", "system-reserved-compressible", "kube-reserved", '
-            '"kube-reserved-compressible" or "none"'
+            'option "node" specified for enforceNodeAllocatable (--enforce-node-allocatable). '
+            'Valid options are "pods", "system-reserved", "system-reserved-compressible", '
+            '"kube-reserved", "kube-reserved-compressible" or "none"'
         ),
     ),
     (
