@@ -248,8 +248,12 @@ BAD = [
         POD + "  initContainers: [{name: app}]\n",
         'spec.containers[0].name: Duplicate value: "app"',
     ),
+    (
+        POD.replace("name: feed", 'name: "a\\tb"'),
+        'metadata.name: Invalid value: "a\\tb": must be letters',
+    ),
     (POD + "---\n" + POD, "pod trading/feed is there already"),
-    (resources("{limits: {cpu: -1}}"), 'limits.cpu: Invalid value: "-1": must be greater than or'),
+    (resources("{limits: {cpu: -1}}"), 'limits[cpu]: Invalid value: "-1": must be greater than or'),
     (resources("{requests: {memory: 1Gb}}"), "requests.memory: Invalid value: '1Gb': quantities"),
     (resources("{requests: {cpu: [1]}}"), "requests.cpu: must be a quantity such as 500m or 1Gi"),
     (resources("{requests: {cpu: true}}"), "not a boolean"),
