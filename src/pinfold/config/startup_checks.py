@@ -57,7 +57,7 @@ def _check_enforcement(fields: Mapping[Any, Any]) -> None:
     if per_qos is not None and not _read("cgroupsPerQOS", per_qos) and enforced:
         raise SettingError(
             f"invalid configuration: {_FIELD} is not supported unless {_PER_QOS} is set to true; "
-            'or set enforceNodeAllocatable to "[]"'
+            "or set enforceNodeAllocatable: []"
         )
     for one, other in (_SYSTEM, _KUBE):
         if one in enforced and other in enforced:
