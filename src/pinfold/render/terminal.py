@@ -1,9 +1,7 @@
 """Coloured lines for terminals and pipes: what may be printed, how wide it is, and its codes.
 
-``rich`` is a dependency, but not used here.  Measured where this was written, importing
-``rich.console`` and ``rich.table`` takes 42 ms and a first table 6 ms more, in a process that
-takes 11 ms bare and may take 250 ms in all; this module takes 1 ms.  A map is rows of coloured
-cells, for which plain SGR codes (ECMA-48, 8.3.117) do.
+Plain SGR codes (ECMA-48, 8.3.117) do for rows of coloured cells; why no library draws them:
+docs/adr/0007-no-terminal-library.md.
 
 A line is a list of spans ``(text, style)``; styles are the names of ``_BASE`` or a
 :class:`pinfold.render.palette.Paint`.  Widths are terminal columns, not characters.

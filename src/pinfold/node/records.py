@@ -1,0 +1,98 @@
+"""What the agent writes down: pods with their CPUs, and the history of decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from pinfold.core.cpuset import CPUSet
+
+
+class PodPhase(Enum):
+    """How far a pod is.  The first three own their CPUs, the others hold nothing.
+
+    ADMITTED: decided and written down; nothing in the kernel yet has to be true.  RUNNING: its
+    containers were started.  TERMINATING: it is to go, its containers may still run.  SUCCEEDED,
+    FAILED: the API's phases; FAILED is also a pod that was rejected.
+    """
+
+    ADMITTED = "Admitted"
+    RUNNING = "Running"
+    TERMINATING = "Terminating"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the pod owns its CPUs."""
+        return self in (PodPhase.ADMITTED, PodPhase.RUNNING, PodPhase.TERMINATING)
+
+
+@dataclass(frozen=True, slots=True)
+class PodRecord:
+    """One pod as the agent remembers it.
+
+    ``manifest`` is the pod as JSON, enough to decide and start anew; ``source`` says who asked
+    (``api``, ``run``, or the path of a manifest file); ``assignments`` holds the exclusive CPUs by
+    container; ``restarts`` counts attempts by container; times are seconds since the epoch.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    manifest: str
+    phase: PodPhase
+    source: str = "api"
+    reason: str | None = None
+    message: str | None = None
+    admitted_at: float = 0.0
+    assignments: Mapping[str, CPUSet] = field(default_factory=dict)
+    restarts: Mapping[str, int] = field(default_factory=dict)
+    exit_codes: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """The node at the last commit, for the checks at the next start."""
+
+    policy_name: str
+    default: CPUSet
+    reserved: CPUSet
+    machine: CPUSet
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """One thing that happened: ``kind`` is a word such as ``admitted`` or ``repaired``.
+
+    ``document`` is JSON (for a decision what ``pinfold explain`` prints); ``number`` grows, and is
+    given by the store.
+    """
+
+    at: float
+    kind: str
+    pod_uid: str | None
+    pod: str | None
+    """The pod as ``namespace/name``; None for what concerns the node."""
+    document: str
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Everything that a restarted agent knows; ``node`` is None at the first start."""
+
+    node: NodeRecord | None = None
+    pods: Mapping[str, PodRecord] = field(default_factory=dict)
+    """By uid, oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One transaction: pods to write and to forget, the node, entries of the history."""
+
+    node: NodeRecord | None = None
+    put: tuple[PodRecord, ...] = ()
+    drop: tuple[str, ...] = ()
+    history: tuple[HistoryEntry, ...] = ()
