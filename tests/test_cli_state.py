@@ -211,6 +211,15 @@ def test_bad_pod_files(file: Path, tmp_path: Path, content: bytes, words: str) -
     assert words in run("check", file, "--pods", pods, status=2).stderr
 
 
+def test_check_against_a_machine(file: Path) -> None:
+    assert run("check", file, "--machine", "1s4c2t", "--reserved-cpus", "0").stdout
+    report = run("check", file, "--machine", "2s8c2t", "--reserved-cpus", "0", status=1).stdout
+    assert "0-31" in report
+    report = run("check", file, "--machine", "1s4c2t", "--reserved-cpus", "1", status=1).stdout
+    assert 'not all reserved cpus: "1" are present in defaultCpuSet: "0,4-7"' in report
+    assert "no such" in run("check", file, "--machine", "no/such", status=2).stderr.lower()
+
+
 def test_a_missing_file(tmp_path: Path) -> None:
     for command in ("show", "check", "repair"):
         result = run(command, tmp_path / "none", status=2)

@@ -119,12 +119,24 @@ def test_an_unaligned_pod_is_rejected_with_the_kubelets_words() -> None:
         (Config(cpu_manager_policy="dynamic"), 'unknown policy: "dynamic"'),
         (static(cpu_manager_policy_options={"fast": "true"}), "unknown CPU Manager Policy option"),
         (static(topology_manager_policy="odd"), 'unknown policy: "odd"'),
+        (
+            static(system_reserved={"memory": Quantity.parse("1Pi")}),
+            'Resource "memory" has a reservation of',
+        ),
     ],
 )
 def test_what_would_stop_a_kubelet_is_refused_in_its_words(config: NodeConfig, words: str) -> None:
     with pytest.raises(NodeError) as caught:
         place(config)
     assert words in str(caught.value)
+
+
+def test_more_numa_nodes_than_hints_can_be_made_for_are_refused() -> None:
+    options = {"max-allowable-numa-nodes": "64"}
+    config = static(topology_manager_policy="best-effort", topology_manager_policy_options=options)
+    with pytest.raises(NodeError, match=r"24 NUMA nodes .* topologyManagerPolicy: none"):
+        Planner(parse_short_form("1s24n24c1t"), config)
+    Planner(parse_short_form("1s20n20c1t"), config)
 
 
 def test_half_a_reserved_cpu_counts_whole() -> None:

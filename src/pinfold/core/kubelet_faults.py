@@ -51,9 +51,9 @@ COMBINATION_OVERWRITTEN: Final = KubeletFault(
     slug="combination-overwritten",
     title="The best NUMA combination replaced by a later one",
     upstream="The distribution remembers its best combination of NUMA nodes in a buffer that later "
-    "combinations overwrite; possible with 5 or more NUMA nodes. The placement is valid but is "
-    "not the balanced one.",
-    plan="The kubelet's real placement is shown, with a note.",
+    "combinations overwrite; possible with 5 or more NUMA nodes. The placement is valid, "
+    "but may be less balanced than the best.",
+    plan="The kubelet's real placement is shown.",
     agent="The best combination is kept.",
 )
 

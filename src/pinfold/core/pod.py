@@ -250,7 +250,11 @@ def apply_defaults(pod: Pod) -> Pod:
     if pod.resources is None:
         return defaulted
     requests, limits = _rounded(pod.resources.requests), _rounded(pod.resources.limits)
-    pages = {n: q for n, q in container_limits(defaulted).items() if _is_hugepages(n)}
+    pages = {
+        name: quantity
+        for name, quantity in container_limits(defaulted).items()
+        if _is_hugepages(name) and name not in requests
+    }
     limits = {**pages, **limits}
     if limits:
         requests = dict(requests)

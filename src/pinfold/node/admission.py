@@ -25,7 +25,6 @@ from pinfold.state.ledger import Assign, Change, Ledger
 
 PODS: Final = "pods"
 EPHEMERAL_STORAGE: Final = "ephemeral-storage"
-SYSTEM_CRITICAL_PRIORITY: Final = 2_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,7 @@ def decide(node: Node, state: NodeState, pod: Pod) -> Decision:
         return replace(decision, requests=requests)
     resource, message = shortage
     reason = f"OutOf{resource}"
-    if pod.static or (pod.priority or 0) >= SYSTEM_CRITICAL_PRIORITY:
+    if pod.is_critical:
         # Critical pods may push others out; with nothing to push out this is what is said.
         used = state.requested.get(resource, state.pods if resource == PODS else 0)
         capacity = node.max_pods if resource == PODS else node.allocatable.get(resource, 0)

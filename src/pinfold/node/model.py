@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
+from pinfold.core.cpu_hints import MAX_HINT_NODES
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.hint_policy import Policy, Scope
 from pinfold.core.hints import HintError, NUMAInfo
@@ -14,6 +16,7 @@ from pinfold.core.node_allocatable import (
     PODS,
     AllocatableError,
     MachineCapacity,
+    check_allocatable,
     node_allocatable,
     reserved_cpu_count,
 )
@@ -40,13 +43,15 @@ _REFUSALS: Final = (
 
 
 class NodeError(ValueError):
-    """A configuration with which a kubelet would not start on this machine.
+    """A configuration with which a kubelet would not start, or not serve, on this machine.
 
-    ``problem`` is the kubelet's text, ``remedy`` what to do about it.
+    ``problem`` is the kubelet's text where it has one, ``remedy`` what to do about it.
     """
 
-    def __init__(self, problem: str, remedy: str) -> None:
-        super().__init__(f"the kubelet would not start: {problem} ({remedy})")
+    def __init__(
+        self, problem: str, remedy: str, *, verdict: str = "the kubelet would not start"
+    ) -> None:
+        super().__init__(f"{verdict}: {problem} ({remedy})")
         self.problem = problem
         self.remedy = remedy
 
@@ -76,10 +81,19 @@ def build_node(
             config.feature_gates,
         )
         policy = _cpu_policy(view, config, rules)
-        capacity = machine_capacity(machine, view)
+        capacity = capacity_of(machine, view)
+        check_allocatable(_with_memory(capacity), config)
         allocatable = node_allocatable(capacity, config)
     except _REFUSALS as error:
         raise NodeError(str(error), _remedy(error, view, config)) from None
+    if managed and policy is not None and len(view.topology.numa_nodes) > MAX_HINT_NODES:
+        count = len(view.topology.numa_nodes)
+        raise NodeError(
+            f"{count} NUMA nodes have CPUs, and all 2^{count} combinations of them would be tried "
+            "for each container",
+            "set topologyManagerPolicy: none",
+            verdict="the kubelet would hardly ever finish an admission",
+        )
     pods = allocatable.pop(PODS).value()
     return Node(
         cpu_policy=policy,
@@ -101,7 +115,7 @@ def empty_state(node: Node, machine_cpus: CPUSet) -> NodeState:
     return NodeState(Ledger.fresh("static", bounds))
 
 
-def machine_capacity(machine: Machine, view: KubeletView) -> MachineCapacity:
+def capacity_of(machine: Machine, view: KubeletView) -> MachineCapacity:
     """What the kubelet counts: the CPUs it sees, all memory, the pages of all nodes."""
     pages: dict[int, int] = {size: pool.total for size, pool in machine.hugepages.items()}
     if not pages:
@@ -112,6 +126,11 @@ def machine_capacity(machine: Machine, view: KubeletView) -> MachineCapacity:
     if memory is None:
         memory = sum(node.memory_bytes or 0 for node in machine.numa_nodes)
     return MachineCapacity(view.topology.num_cpus, memory, pages)
+
+
+def _with_memory(capacity: MachineCapacity) -> MachineCapacity:
+    """Nothing is known to exceed the memory of a machine of which it was not told."""
+    return capacity if capacity.memory_bytes else replace(capacity, memory_bytes=1 << 62)
 
 
 def _cpu_policy(
@@ -143,6 +162,8 @@ def _cpu_policy(
 
 def _remedy(error: ValueError, view: KubeletView, config: NodeConfig) -> str:
     if isinstance(error, AllocatableError):
+        if "[cpumanager]" not in str(error):
+            return "lower kubeReserved, systemReserved or evictionHard"
         return "reserve CPUs: reservedSystemCPUs (--reserved-cpus 0), or cpu in kubeReserved"
     if isinstance(error, ReservationError):
         return (

@@ -175,8 +175,9 @@ def wrap(text: str, width: int, *, after: str = "") -> list[str]:
     lines: list[str] = []
     line = ""
     for word in _words(text, after):
-        if cell_width(line) + cell_width(word.rstrip(" ")) > width and line.strip():
-            lines.append(line.rstrip(" "))
+        if cell_width(line) + cell_width(word.rstrip(" ")) > width:
+            if line.strip(" "):
+                lines.append(line.rstrip(" "))
             line = ""
         rest = word
         while cell_width(rest.rstrip(" ")) > width:
