@@ -1,0 +1,239 @@
+"""The owners' own cgroups: CPUs, memory nodes, quotas, partitions; and the shared pool's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sized
+
+from pinfold.core.audit_findings import (
+    CGROUP_MISSING,
+    CPU_OFFLINE,
+    CPUSET_DIFFERS,
+    MEMS_REMOTE,
+    MEMS_WIDER,
+    PARTITION_INVALID,
+    QUOTA_CAPS,
+    SHARED_OVERLAPS,
+    Finding,
+    first_few,
+    shell_word,
+    write_command,
+)
+from pinfold.core.audit_record import AuditRecord, Owner
+from pinfold.core.audit_snapshot import Cpuset, KernelSnapshot, Quota, is_within, lineage
+from pinfold.core.cpuset import CPUSet
+
+
+def owner_findings(snapshot: KernelSnapshot, record: AuditRecord) -> Iterator[Finding]:
+    """What is wrong with the cgroups of the owners and of the shared pool."""
+    for owner in record.owners:
+        yield from _offline(snapshot, owner)
+        if not owner.cgroups:
+            yield _missing(record, owner)
+        elif not owner.is_pod:
+            # A pod's own cgroup is as wide as its parent; only its containers are pinned.
+            for path in owner.cgroups:
+                yield from _cpuset(snapshot, record, owner, path)
+                yield from _mems(snapshot, owner, path)
+    yield from _partitions(snapshot, record)
+    yield from _quotas(snapshot, record)
+    yield from _shared(snapshot, record)
+
+
+def cpuset_commands(snapshot: KernelSnapshot, path: str, cpus: CPUSet) -> tuple[str, ...]:
+    """The commands that give the cgroup ``path`` exactly ``cpus``.
+
+    Those above are widened first where they lack a CPU; on cgroup v1, where a child may have
+    nothing that its parent lacks, those below are narrowed first.
+    """
+    nearest = snapshot.cpuset_of(path)
+    if nearest is None or not cpus:
+        return ()
+    commands = [
+        _write_cpus(above, above.cpus | cpus)
+        for step in reversed([*lineage(path)][1:-1])
+        if (above := snapshot.cpusets.get(step)) and above.cpus and not cpus <= above.cpus
+    ]
+    own = snapshot.cpusets.get(path)
+    if own is None:
+        # A v2 cgroup has the file once its parent hands the controller on.
+        folder = nearest.folder
+        rest = path.removeprefix(nearest.path.rstrip("/")).strip("/")
+        for name in rest.split("/"):
+            commands.append(write_command("+cpuset", f"{folder}/cgroup.subtree_control"))
+            folder = f"{folder}/{name}"
+        return (*commands, write_command(str(cpus), f"{folder}/cpuset.cpus"))
+    if snapshot.cgroup_version == 1:
+        below = [g for g in snapshot.cpusets.values() if is_within(g.path, path) and g is not own]
+        commands += [
+            _write_cpus(group, group.cpus & cpus or cpus)
+            for group in sorted(below, key=lambda g: g.path.count("/"), reverse=True)
+            if group.cpus and not group.cpus <= cpus
+        ]
+    if own.cpus != cpus or not commands:
+        commands.append(_write_cpus(own, cpus))
+    return tuple(commands)
+
+
+def _write_cpus(group: Cpuset, cpus: CPUSet) -> str:
+    return write_command(str(cpus), f"{group.folder}/cpuset.cpus")
+
+
+def _offline(snapshot: KernelSnapshot, owner: Owner) -> Iterator[Finding]:
+    gone = owner.cpus - snapshot.online
+    if gone:
+        yield Finding(
+            CPU_OFFLINE,
+            f"{owner}: of the recorded CPUs {owner.cpus}, {gone} are offline",
+            owner.cgroups[0] if owner.cgroups else str(owner),
+            gone,
+            tuple(write_command("1", f"/sys/devices/system/cpu/cpu{cpu}/online") for cpu in gone),
+            owners=(str(owner),),
+        )
+
+
+def _missing(record: AuditRecord, owner: Owner) -> Finding:
+    fix = record.repair.replace("{pod}", shell_word(owner.pod))
+    return Finding(
+        CGROUP_MISSING,
+        f"{owner}: CPUs {owner.cpus} are recorded, and there is no cgroup of it",
+        str(owner),
+        owner.cpus,
+        (fix,) if fix else (),
+        owners=(str(owner),),
+    )
+
+
+def _cpuset(
+    snapshot: KernelSnapshot, record: AuditRecord, owner: Owner, path: str
+) -> Iterator[Finding]:
+    group = snapshot.cpuset_of(path)
+    wanted = owner.cpus & snapshot.online
+    if group is None or group.effective == wanted or not wanted:
+        return
+    others = [
+        str(other)
+        for other in record.owners
+        if other.pod != owner.pod and other.cpus & (group.effective - owner.cpus)
+    ]
+    taken = f"; CPUs {group.effective & record.exclusive - owner.cpus} are others'"
+    kept = f", with {', '.join(first_few(others))}" if others else ""
+    yield Finding(
+        CPUSET_DIFFERS,
+        f"{owner}: recorded {owner.cpus}, the kernel has {group.effective or 'nothing'}"
+        f"{taken + kept if others else ''}",
+        path,
+        group.effective ^ wanted,
+        cpuset_commands(snapshot, path, owner.cpus),
+        owners=(str(owner), *others),
+    )
+
+
+def _mems(snapshot: KernelSnapshot, owner: Owner, path: str) -> Iterator[Finding]:
+    group = snapshot.cpuset_of(path)
+    if len(snapshot.nodes) < 2 or group is None or not group.effective_mems:
+        return
+    local = CPUSet(node for node, cpus in snapshot.nodes.items() if cpus & owner.cpus)
+    mems = group.effective_mems
+    if not local or local == mems:
+        return
+    kind = MEMS_WIDER if local <= mems else MEMS_REMOTE
+    own = snapshot.cpusets.get(path)
+    yield Finding(
+        kind,
+        f"{owner}: its CPUs are on NUMA node{_s(local)} {local}, its memory may be on {mems}",
+        path,
+        owner.cpus,
+        (write_command(str(local), f"{own.folder}/cpuset.mems"),) if own else (),
+        owners=(str(owner),),
+    )
+
+
+def _partitions(snapshot: KernelSnapshot, record: AuditRecord) -> Iterator[Finding]:
+    above = {step for owner in record.owners for path in owner.cgroups for step in lineage(path)}
+    for path, group in sorted(snapshot.cpusets.items()):
+        text = group.partition
+        if text is None or "invalid" not in text:
+            continue
+        concerned = [
+            str(owner)
+            for owner in record.owners
+            if any(is_within(p, path) for p in owner.cgroups) or owner.cpus & (group.cpus or _NONE)
+        ]
+        if concerned or path in above:
+            yield Finding(
+                PARTITION_INVALID,
+                f"{path}: cpuset.cpus.partition is {text!r}",
+                path,
+                group.cpus or group.effective,
+                (write_command("member", f"{group.folder}/cpuset.cpus.partition"),),
+                owners=tuple(concerned),
+            )
+
+
+def _quotas(snapshot: KernelSnapshot, record: AuditRecord) -> Iterator[Finding]:
+    capped: dict[str, list[Owner]] = {}
+    for owner in record.owners:
+        for path in dict.fromkeys(step for own in owner.cpu_cgroups for step in lineage(own)):
+            quota = snapshot.quotas.get(path)
+            if quota is not None and quota.quota is not None:
+                capped.setdefault(path, []).append(owner)
+    for path, owners in sorted(capped.items()):
+        yield _quota(snapshot.quotas[path], owners)
+
+
+def _quota(quota: Quota, owners: list[Owner]) -> Finding:
+    cpus = CPUSet(cpu for owner in owners for cpu in owner.cpus)
+    share = (quota.quota or 0) / quota.period if quota.period else 0.0
+    names = [str(owner) for owner in owners]
+    unlimited = "max" if quota.file.endswith("cpu.max") else "-1"
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return Finding(
+        QUOTA_CAPS,
+        f"{quota.path}: the quota is {quota.quota} us of each {quota.period} us "
+        f"({share:.4g} CPUs) for {names[0]}{more} on CPUs {cpus}",
+        quota.path,
+        cpus,
+        (write_command(unlimited, quota.file),),
+        owners=tuple(names),
+    )
+
+
+def _shared(snapshot: KernelSnapshot, record: AuditRecord) -> Iterator[Finding]:
+    exclusive = record.exclusive
+    owned = {step for owner in record.owners for path in owner.cgroups for step in lineage(path)}
+    seen: set[str] = set()
+    for path in record.shared_cgroups:
+        group = snapshot.cpuset_of(path)
+        if group is None or not group.effective & exclusive:
+            continue
+        # One write where the pool is one cpuset, unless an owner would be cut as well.
+        at = path if group.path in owned else group.path
+        if at in seen:
+            continue
+        seen.add(at)
+        pool = (group.effective if record.shared is None else record.shared) - exclusive
+        inside = [task for task in snapshot.tasks if is_within(task.cgroup, at)]
+        ran = [task for task in inside if task.last_cpu in exclusive]
+        overlap = group.effective & exclusive
+        yield Finding(
+            SHARED_OVERLAPS,
+            f"{at}: may run on the exclusive CPUs {overlap}; {len(ran)} of its {len(inside)} "
+            f"thread{_s(inside)} ran there last",
+            at,
+            overlap,
+            cpuset_commands(snapshot, at, pool & snapshot.online),
+            ""
+            if pool & snapshot.online
+            else "the shared pool is empty, so that there is no CPU to move it to: stop it, or "
+            "release a CPU",
+            owners=tuple(str(owner) for owner in record.owners if owner.cpus & overlap),
+            examples=first_few([f"{task.pid}/{task.tid} {task.comm}" for task in ran or inside]),
+            count=len(inside),
+        )
+
+
+_NONE = CPUSet()
+
+
+def _s(several: Sized) -> str:
+    return "" if len(several) == 1 else "s"
