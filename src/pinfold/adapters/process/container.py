@@ -1,0 +1,160 @@
+"""A container as the agent holds it, and as it is found on the disk after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from pinfold.adapters.process.folder import ContainerFolder, CorruptRecordError, Exit, Processes
+from pinfold.node.ports import ContainerKey, ContainerState, ContainerStatus, RuntimeFailedError
+
+LOST_EXIT_CODE: Final = 137
+"""128 + SIGKILL: for a main process whose supervisor was killed, so that nobody saw its end."""
+
+UNKNOWN_EXIT_CODE: Final = 255
+"""For a container that ended with the machine, or whose record is corrupt."""
+
+_ID: Final = re.compile(r"[0-9a-f]{32}")
+_DOOMED: Final = ".removing"
+
+
+@dataclass(slots=True)
+class Container:
+    """One container: its folder, its processes (None: the record is corrupt), what is known."""
+
+    folder: ContainerFolder
+    processes: Processes | None
+    status: ContainerStatus
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    is_awaited: bool = False
+    """Whether a caller waits for its end, so that :meth:`ProcessRuntime.exits` need not tell."""
+
+    is_orphan: bool = False
+    """Whether its supervisor is gone."""
+    is_main_watched: bool = False
+    """Whether its main process is watched, or was."""
+    reported: int | None = None
+    """The exit code that somebody else told, for an attached process."""
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether somebody else started its main process."""
+        return self.processes is not None and self.processes.supervisor is None
+
+    def notice_start(self) -> None:
+        """Become RUNNING when the main process has been given the word."""
+        if self.status.state is ContainerState.CREATED:
+            started = self.folder.started_at()
+            if started is not None:
+                self.status = replace(self.status, state=ContainerState.RUNNING, started_at=started)
+
+    def finish(self, end: Exit) -> None:
+        """Become EXITED."""
+        self.notice_start()
+        messages = (self.status.message, end.message)
+        self.status = replace(
+            self.status,
+            state=ContainerState.EXITED,
+            pid=None,
+            exit_code=end.code,
+            finished_at=end.at,
+            message="; ".join(message for message in messages if message),
+        )
+        self.ended.set()
+
+
+def find(folder: ContainerFolder) -> Container:
+    """A container from its folder alone, as if its main process were alive.
+
+    One whose ``state`` is corrupt has no processes; one whose ``spec.json`` is corrupt has its id
+    for a name, and no pod.
+    """
+    problems = []
+    try:
+        key, attempt = folder.read_key()
+    except CorruptRecordError as error:
+        key, attempt = ContainerKey("", folder.id), 0
+        problems.append(str(error))
+    processes = None
+    try:
+        processes = folder.read_processes()
+        problems.append(processes.note)
+    except CorruptRecordError as error:
+        problems.append(str(error))
+    container = Container(
+        folder,
+        processes,
+        ContainerStatus(
+            folder.id,
+            key,
+            attempt,
+            ContainerState.CREATED,
+            processes.main.pid if processes else None,
+            message="; ".join(problem for problem in problems if problem),
+        ),
+    )
+    container.notice_start()
+    return container
+
+
+def folders(root: Path) -> Iterator[ContainerFolder]:
+    """The folders of containers; what an agent left half made or half removed is cleared away.
+
+    A supervisor of an agent that was killed may still be about to write ``state``.  It does so
+    under the folder's name: once the folder has another one, it fails and ends, or has succeeded.
+    """
+    for path in sorted(root.iterdir()):
+        name = path.name.removesuffix(_DOOMED)
+        if not _ID.fullmatch(name) or not path.is_dir():
+            continue
+        folder = ContainerFolder(path.with_name(name))
+        doomed = path.with_name(name + _DOOMED)
+        with suppress(OSError):
+            if path != doomed and not (path / "state").exists():
+                path.rename(doomed)
+                path = doomed  # noqa: PLW2901 - the same folder
+            if path == doomed and (path / "state").exists():
+                path.rename(folder.path)
+                path = folder.path  # noqa: PLW2901 - the same folder
+            if path == doomed:
+                shutil.rmtree(path)
+        if folder.path.exists():
+            yield folder
+
+
+def lost(container: Container, boot: str, now: float) -> Exit:
+    """What to tell of a container whose main process is gone and whose end nobody saw."""
+    processes = container.processes
+    if processes is None:
+        return Exit(UNKNOWN_EXIT_CODE, now)
+    if processes.boot != boot:
+        return Exit(UNKNOWN_EXIT_CODE, now, "the machine was restarted")
+    if processes.supervisor is None:
+        if container.reported is not None:
+            return Exit(container.reported, now)
+        return Exit(None, now, "its exit status is known only to the process that started it")
+    return Exit(
+        LOST_EXIT_CODE,
+        now,
+        f"its supervisor (process {processes.supervisor.pid}) was killed, and its exit status lost",
+    )
+
+
+def read_exit(container: Container, now: float) -> Exit | None:
+    """The recorded end, also when the record is corrupt; None when there is none."""
+    try:
+        return container.folder.read_exit()
+    except CorruptRecordError as error:
+        return Exit(UNKNOWN_EXIT_CODE, now, str(error))
+
+
+def record_exit(container: Container, end: Exit) -> None:
+    """Keep an end that the agent concluded for the next agent, which would conclude the same."""
+    with suppress(RuntimeFailedError):
+        container.folder.write_exit(end)

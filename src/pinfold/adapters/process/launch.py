@@ -1,0 +1,144 @@
+"""Talking to a supervisor: make it, and give a container the word to start."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Final
+
+from pinfold.adapters.process.folder import ContainerFolder
+from pinfold.node.ports import ContainerSpec, RuntimeFailedError
+
+_PROGRAM: Final = Path(__file__).with_name("supervisor.py")
+_ANSWER: Final = 4096
+_LOADER: Final = ("LD_LIBRARY_PATH",)
+
+
+async def launch(
+    folder: ContainerFolder, spec: ContainerSpec, order: bytes, *, patience: float
+) -> int:
+    """Start the supervisor of a container, whose main process is then ready and waits.
+
+    Returns:
+        The pid of the supervisor, a child of this process; the rest is in ``state``.
+
+    Raises:
+        RuntimeFailedError: the container cannot be, or was not within ``patience`` seconds; no
+            process is left.
+    """
+    with contextlib.ExitStack() as descriptors:
+        pid, answer = _spawn(folder, order, descriptors)
+        try:
+            # Python takes longer to start than this takes to write.
+            folder.write_spec(spec)
+            async with asyncio.timeout(patience):
+                data = await _read_to_end(answer)
+        except BaseException as error:
+            kill_child(pid)
+            if isinstance(error, TimeoutError):
+                raise RuntimeFailedError(
+                    f"no supervisor came up within {patience:g} s in {folder.path}",
+                    "the machine is overloaded, or its disk does not answer",
+                ) from None
+            raise
+    if data == b"ok\n":
+        return pid
+    problem, _, remedy = data.decode(errors="replace").partition("\n")
+    kill_child(pid)
+    raise RuntimeFailedError(problem or f"the supervisor died in {folder.path}", remedy)
+
+
+async def give_word(folder: ContainerFolder, *, patience: float) -> str | None:
+    """Let the main process execute its command, and wait until it did.
+
+    Returns:
+        "" when it was executed, else why not and what can be done, on two lines; None when nobody
+        waits for the word (any more).
+
+    Raises:
+        TimeoutError: it was not executed within ``patience`` seconds, but may still be.
+        OSError: the FIFOs are not as they were.
+    """
+    with contextlib.ExitStack() as descriptors:
+        outcome = os.open(folder.path / "outcome", os.O_RDONLY | os.O_NONBLOCK)
+        descriptors.callback(os.close, outcome)
+        with contextlib.suppress(BlockingIOError):
+            # The end of the file at once: nobody holds the other end.  A text can only be here
+            # because an agent that died meanwhile gave the word.
+            return os.read(outcome, _ANSWER).decode(errors="replace") or None
+        try:
+            go = os.open(folder.path / "go", os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:  # ENXIO: nobody reads there any more
+            return None
+        descriptors.callback(os.close, go)
+        os.write(go, b"\n")
+        async with asyncio.timeout(patience):
+            return (await _read_to_end(outcome)).decode(errors="replace")
+
+
+def kill_child(pid: int) -> None:
+    """End a supervisor that is a child of this process; a main process that waits ends with it."""
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+def _spawn(
+    folder: ContainerFolder, order: bytes, descriptors: contextlib.ExitStack
+) -> tuple[int, int]:
+    """Run the supervisor's program; returns its pid and the end of its answer."""
+    if not sys.executable:
+        raise RuntimeFailedError("Python does not know its own path (sys.executable)")
+    with contextlib.ExitStack() as theirs:
+        try:
+            # Neither a pipe's size nor a process's memory bounds a command line and environment.
+            request = os.memfd_create("pinfold-order")
+            theirs.callback(os.close, request)
+            os.write(request, order)
+            os.lseek(request, 0, os.SEEK_SET)
+            answer, say = os.pipe()
+            descriptors.callback(os.close, answer)
+            theirs.callback(os.close, say)
+            os.set_blocking(answer, False)
+            pid = os.posix_spawn(
+                sys.executable,
+                [sys.executable, "-I", "-S", str(_PROGRAM), str(folder.path)],
+                # A Python outside of the system's folders may need this to find its library.
+                {name: os.environ[name] for name in _LOADER if name in os.environ},
+                file_actions=[(os.POSIX_SPAWN_DUP2, request, 0)]
+                + [(os.POSIX_SPAWN_DUP2, say, standard) for standard in (1, 2)],
+                setsid=True,
+            )
+        except OSError as error:
+            raise RuntimeFailedError(
+                f"cannot start a supervisor ({sys.executable}): {error.strerror}",
+                "raise the limits on processes and open files (LimitNPROC, LimitNOFILE)",
+            ) from None
+    return pid, answer
+
+
+async def _read_to_end(descriptor: int) -> bytes:
+    """Read a pipe until nobody has its other end open."""
+    loop = asyncio.get_running_loop()
+    parts: list[bytes] = []
+    ended: asyncio.Future[None] = loop.create_future()
+
+    def read() -> None:
+        try:
+            part = os.read(descriptor, _ANSWER)
+        except BlockingIOError:
+            return
+        parts.append(part)
+        if not part and not ended.done():
+            loop.remove_reader(descriptor)
+            ended.set_result(None)
+
+    loop.add_reader(descriptor, read)
+    try:
+        await ended
+    finally:
+        loop.remove_reader(descriptor)
+    return b"".join(parts)

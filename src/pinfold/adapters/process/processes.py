@@ -1,0 +1,172 @@
+"""Processes of this machine: which one a pid means, and when it ends.
+
+A pid is used again; a pid with the time of its start is not, as long as the machine runs.  A pidfd
+(pidfd_open(2), Linux 5.3) holds on to a process whatever becomes of its pid.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import select
+import signal
+from collections.abc import Hashable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pinfold.node.ports import RuntimeFailedError
+
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_START_TIME: Final = 22 - 3
+"""Field 22 of ``/proc/PID/stat`` among those that follow the command (proc_pid_stat(5))."""
+
+FILE_LIMIT: Final = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+"""The soft limit on open files that this process came with, and that containers get."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessId:
+    """One process since the boot: ``start`` is in clock ticks since then."""
+
+    pid: int
+    start: int
+
+
+def boot_id() -> str:
+    """The kernel's name for the time since the machine was started.
+
+    Raises:
+        RuntimeFailedError: there is no ``/proc``.
+    """
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError as error:
+        raise RuntimeFailedError(
+            f"cannot read {_BOOT_ID}: {error.strerror}", "mount /proc"
+        ) from None
+
+
+def identify(pid: int) -> ProcessId | None:
+    """Which process ``pid`` is now; None where there is none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+        # The command may hold spaces and parentheses: the last one ends it.
+        return ProcessId(pid, int(stat[stat.rindex(b")") + 1 :].split()[_START_TIME]))
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def open_process(process: ProcessId) -> int | None:
+    """A pidfd of exactly this process; None when it is gone, whoever has its pid now.
+
+    Raises:
+        RuntimeFailedError: no more files can be open, or the kernel has no pidfds.
+    """
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except (ProcessLookupError, ValueError, OverflowError):
+        return None
+    except OSError as error:
+        raise RuntimeFailedError(
+            f"cannot watch process {process.pid}: {error.strerror}",
+            "raise LimitNOFILE (ulimit -n) above the number of containers; Linux 5.3 is needed",
+        ) from None
+    # The descriptor came first: the process that it means cannot change any more.
+    if identify(process.pid) != process:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def send_signal(process: ProcessId, number: int) -> None:
+    """Send a signal to exactly this process; one that is gone is no error.
+
+    Raises:
+        RuntimeFailedError: it may not be signalled, or there is no such signal.
+    """
+    descriptor = open_process(process)
+    if descriptor is None:
+        return
+    try:
+        signal.pidfd_send_signal(descriptor, number)
+    except ProcessLookupError:
+        pass
+    except (OSError, OverflowError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise RuntimeFailedError(
+            f"cannot send signal {number} to process {process.pid}: {reason}",
+            "run the agent as root" if isinstance(error, PermissionError) else "",
+        ) from None
+    finally:
+        os.close(descriptor)
+
+
+def raise_file_limit() -> None:
+    """Let this process have as many files open as it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        # Above the kernel's fs.nr_open even the hard limit is refused; then what we have must do.
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+class ProcessWatch:
+    """Tells which of many processes ended, with one system call however many are watched.
+
+    ``fileno()`` is readable when there is something to tell, and can itself be waited for.
+    """
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._tokens: dict[int, tuple[Hashable, bool]] = {}
+
+    def fileno(self) -> int:
+        """The descriptor to wait for."""
+        return self._epoll.fileno()
+
+    def add(self, process: ProcessId, token: Hashable, *, reap: bool) -> bool:
+        """Watch a process, and tell its end as ``token``; False when it is gone already.
+
+        With ``reap`` it is reaped where it turns out to be a child of this process: one that was
+        forked here, or an orphan where this process is the init of a PID namespace.
+
+        Raises:
+            RuntimeFailedError: see :func:`open_process`.
+        """
+        descriptor = open_process(process)
+        if descriptor is None:
+            return False
+        try:
+            self._epoll.register(descriptor, select.EPOLLIN)
+        except OSError as error:
+            os.close(descriptor)
+            raise RuntimeFailedError(
+                f"cannot watch process {process.pid}: {error.strerror}",
+                "raise fs.epoll.max_user_watches",
+            ) from None
+        self._tokens[descriptor] = (token, reap)
+        return True
+
+    def ended(self) -> list[Hashable]:
+        """The tokens of the processes that ended since the last call."""
+        if not self._tokens:
+            return []
+        tokens = []
+        for descriptor, _ in self._epoll.poll(0, len(self._tokens)):
+            token, reap = self._tokens.pop(descriptor)
+            tokens.append(token)
+            if reap:
+                with contextlib.suppress(ChildProcessError):
+                    os.waitid(os.P_PIDFD, descriptor, os.WEXITED | os.WNOHANG)
+            self._epoll.unregister(descriptor)
+            os.close(descriptor)
+        return tokens
+
+    def close(self) -> None:
+        """Watch nothing any more."""
+        for descriptor in self._tokens:
+            os.close(descriptor)
+        self._tokens.clear()
+        self._epoll.close()

@@ -1,0 +1,216 @@
+"""The containers of one folder: found, followed to their ends, and kept from other agents."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from pinfold.adapters.process.container import (
+    Container,
+    find,
+    folders,
+    lost,
+    read_exit,
+    record_exit,
+)
+from pinfold.adapters.process.folder import ContainerFolder
+from pinfold.adapters.process.processes import (
+    ProcessWatch,
+    boot_id,
+    raise_file_limit,
+    send_signal,
+)
+from pinfold.node.ports import RuntimeFailedError
+
+_LOCK_PATIENCE: Final = 1.0
+"""Seconds for an agent that was just killed to let go of the folder."""
+
+
+class Registry:
+    """The containers below ``root``, which this object has for itself while it is open.
+
+    A container is followed by its supervisor, which ends when the exit is on the disk; where the
+    supervisor was killed, by its main process.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.absolute()
+        self.boot = ""
+        self._containers: dict[str, Container] = {}
+        self._exited: asyncio.Queue[str | None] = asyncio.Queue()
+        self._watch: ProcessWatch | None = None
+        self._lock = -1
+        self._closed = False
+
+    def open(self) -> None:
+        """Find the containers; nothing happens when this is open already.
+
+        Raises:
+            RuntimeFailedError: the folder cannot be used, another agent uses it, or this was
+                closed.
+        """
+        if self._watch is not None:
+            return
+        if self._closed:
+            raise RuntimeFailedError(f"the runtime of {self.root} was closed")
+        self.boot = boot_id()
+        raise_file_limit()
+        watch = ProcessWatch()
+        try:
+            self.root.mkdir(0o700, parents=True, exist_ok=True)
+            self._lock = self._take()
+            self._watch = watch
+            for folder in folders(self.root):
+                self._add(find(folder))
+        except BaseException as error:
+            self._let_go()
+            watch.close()
+            if isinstance(error, OSError):
+                raise RuntimeFailedError(
+                    f"cannot use the folder {error.filename or self.root}: {error.strerror}",
+                    "correct its owner and mode, or give another one",
+                ) from None
+            raise
+        asyncio.get_running_loop().add_reader(watch.fileno(), self.collect)
+
+    def close(self) -> None:
+        """Let go of the containers; whoever waits for an exit gets none."""
+        self._closed = True
+        self._exited.put_nowait(None)
+        if self._watch is not None:
+            asyncio.get_running_loop().remove_reader(self._watch.fileno())
+            self._watch.close()
+        self._let_go()
+
+    def __iter__(self) -> Iterator[Container]:
+        return iter(self._containers.values())
+
+    def get(self, container_id: str) -> Container | None:
+        """A container as it is now."""
+        self.collect()
+        return self._containers.get(container_id)
+
+    def hold(self, folder: ContainerFolder) -> Container:
+        """Take up a container that was just made.
+
+        Raises:
+            RuntimeFailedError: it cannot be watched.
+        """
+        return self._add(find(folder))
+
+    def forget(self, container: Container) -> None:
+        """Take out a container whose folder is deleted."""
+        self._containers.pop(container.folder.id, None)
+
+    def collect(self) -> None:
+        """Take note of the processes that ended."""
+        if self._watch is None:
+            return
+        for token in self._watch.ended():
+            assert isinstance(token, str)  # noqa: S101 - what _follow gave
+            container = self._containers.get(token)
+            if container is not None and not container.ended.is_set():
+                container.is_orphan = True
+                self._follow(container)
+                if container.ended.is_set() and not container.is_awaited:
+                    self._exited.put_nowait(token)
+
+    def tell(self, container: Container) -> None:
+        """Have an end told that was kept back while somebody waited for it."""
+        self._exited.put_nowait(container.folder.id)
+
+    async def next_exit(self) -> Container | None:
+        """The next container that exited and was not removed since; None after :meth:`close`."""
+        while True:
+            container_id = await self._exited.get()
+            if container_id is None:
+                self._exited.put_nowait(None)
+                return None
+            if container_id in self._containers:
+                return self._containers[container_id]
+
+    async def end(self, container: Container, patience: float) -> None:
+        """Kill the main process, and wait until its end is recorded.
+
+        Raises:
+            RuntimeFailedError: it may not be killed, or has not ended in ``patience`` seconds.
+        """
+        processes = container.processes
+        if processes is None or container.ended.is_set():
+            return
+        send_signal(processes.main, signal.SIGKILL)
+        if await self.wait(container, patience):
+            return
+        if processes.supervisor is not None and not container.is_orphan:
+            # A supervisor that is stopped, or that a disk holds up, must not keep the container.
+            send_signal(processes.supervisor, signal.SIGKILL)
+            if await self.wait(container, 1):
+                return
+        pid = processes.main.pid
+        raise RuntimeFailedError(
+            f"process {pid} of container {container.status.key} was killed but does not end",
+            f"thaw its cgroup, or see where it hangs: cat /proc/{pid}/stack",
+        )
+
+    async def wait(self, container: Container, patience: float) -> bool:
+        """Wait for the end of a container; whether it came."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                await container.ended.wait()
+        return container.ended.is_set()
+
+    def _add(self, container: Container) -> Container:
+        self._follow(container)
+        self._containers[container.folder.id] = container
+        return container
+
+    def _follow(self, container: Container) -> None:
+        """Watch whichever process of a container's lives, or let it end."""
+        watch, processes, token = self._watch, container.processes, container.folder.id
+        now = time.time()
+        if watch is None:
+            return
+        living = processes if processes is not None and processes.boot == self.boot else None
+        if living is not None and living.supervisor is not None and not container.is_orphan:
+            if watch.add(living.supervisor, token, reap=True):
+                return
+            container.is_orphan = True
+        end = read_exit(container, now)
+        if end is None:
+            attached = container.is_attached
+            if living is not None and not container.is_main_watched:
+                container.is_main_watched = True
+                if watch.add(living.main, token, reap=not attached):
+                    return
+            end = lost(container, self.boot, now)
+            record_exit(container, end)
+        container.finish(end)
+
+    def _take(self) -> int:
+        descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
+        deadline = time.monotonic() + _LOCK_PATIENCE
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    os.close(descriptor)
+                    raise RuntimeFailedError(
+                        f"{self.root} is used by another agent", "stop it, or give another folder"
+                    ) from None
+                time.sleep(0.01)
+            else:
+                return descriptor
+
+    def _let_go(self) -> None:
+        self._watch = None
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1

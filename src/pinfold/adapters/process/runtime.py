@@ -1,0 +1,224 @@
+"""The runtime that runs containers as plain processes, with nothing but the kernel.
+
+Each container has a folder (``folder.py``) and a supervisor (``supervisor.py``) that outlive the
+agent; this is what an agent holds of them.  Ends are told by pidfds, never found by looking around.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from pinfold.adapters.process.command import resolve
+from pinfold.adapters.process.container import Container, record_exit
+from pinfold.adapters.process.folder import ContainerFolder, Exit, Processes
+from pinfold.adapters.process.launch import give_word, kill_child, launch
+from pinfold.adapters.process.processes import FILE_LIMIT, identify, send_signal
+from pinfold.adapters.process.registry import Registry
+from pinfold.node.ports import (
+    ContainerSpec,
+    ContainerState,
+    ContainerStatus,
+    RuntimeFailedError,
+)
+
+_RECORD_PATIENCE: Final = 5.0
+"""Seconds from the end of a main process to its record."""
+
+
+class ProcessRuntime:
+    """The :class:`pinfold.node.ports.Runtime` of plain processes, with its folders in ``root``.
+
+    One object has ``root`` for itself, from its first use until :meth:`close`, in one event loop.
+    A container gets its own session, the signals' defaults, umask 022, no open files, no standard
+    input, and an environment of PATH, HOME and what the specification says; its working directory
+    is ``/`` if none is given.  What it writes is appended to :meth:`log` without a bound.  Its OOM
+    score, priority and scheduling policy are the agent's where nothing else is asked for.
+
+    A start that raises leaves the container EXITED, with exit code 127 (not found) or 126, as in
+    a shell; :meth:`exits` does not tell of it again.  ``patience`` is how many seconds a
+    supervisor, a start or a kill may take.
+    """
+
+    def __init__(self, root: Path, *, patience: float = 30.0) -> None:
+        self._registry = Registry(root)
+        self._patience = patience
+
+    async def create(self, spec: ContainerSpec) -> ContainerStatus:
+        """See :meth:`pinfold.node.ports.Runtime.create`."""
+        self._registry.open()
+        command = resolve(spec)
+        folder = self._new_folder()
+        supervisor = None
+        try:
+            folder.make()
+            order = command.order(self._registry.boot, FILE_LIMIT)
+            supervisor = await launch(folder, spec, order, patience=self._patience)
+            return self._registry.hold(folder).status
+        except BaseException:
+            if supervisor is not None:
+                kill_child(supervisor)
+            with suppress(RuntimeFailedError):
+                folder.delete()
+            raise
+
+    async def start(self, container_id: str) -> ContainerStatus:
+        """See :meth:`pinfold.node.ports.Runtime.start`."""
+        self._registry.open()
+        container = self._registry.get(container_id)
+        if container is None:
+            raise RuntimeFailedError(f"there is no container {container_id}")
+        if container.status.state is not ContainerState.CREATED:
+            raise RuntimeFailedError(
+                f"container {container.status.key} ({container_id}) cannot be started:"
+                f" it is {container.status.state.value}",
+                "create another one",
+            )
+        container.is_awaited = True
+        try:
+            await self._give_word(container)
+            if container.ended.is_set():
+                self._registry.tell(container)
+        finally:
+            container.is_awaited = False
+        return container.status
+
+    async def signal(self, container_id: str, signal: int) -> None:
+        """See :meth:`pinfold.node.ports.Runtime.signal`; so is one that was removed.
+
+        Raises:
+            RuntimeFailedError: there is no such signal, or it is not permitted.
+        """
+        self._registry.open()
+        container = self._registry.get(container_id)
+        if container is None or container.processes is None or container.ended.is_set():
+            return
+        send_signal(container.processes.main, signal)
+
+    async def remove(self, container_id: str) -> None:
+        """See :meth:`pinfold.node.ports.Runtime.remove`; one that was removed is no error.
+
+        Raises:
+            RuntimeFailedError: the process does not end, or the folder cannot be deleted; the
+                container is still there, and removing it can be tried again.
+        """
+        self._registry.open()
+        container = self._registry.get(container_id)
+        if container is None:
+            return
+        container.is_awaited = True
+        try:
+            await self._registry.end(container, self._patience)
+            container.folder.delete()
+            self._registry.forget(container)
+        finally:
+            container.is_awaited = False
+
+    async def containers(self) -> Sequence[ContainerStatus]:
+        """See :meth:`pinfold.node.ports.Runtime.containers`.
+
+        One whose ``spec.json`` is corrupt has no pod and its id for a name; its message says so.
+        """
+        self._registry.open()
+        self._registry.collect()
+        for container in self._registry:
+            container.notice_start()  # an agent that was killed may have given the word
+        return [container.status for container in self._registry]
+
+    async def exits(self) -> AsyncIterator[ContainerStatus]:
+        """See :meth:`pinfold.node.ports.Runtime.exits`; it ends when the runtime is closed.
+
+        Each exit is told once, to one of the iterators; one that waits for nobody is kept.
+        """
+        self._registry.open()
+        while (container := await self._registry.next_exit()) is not None:
+            yield container.status
+
+    async def attach(self, spec: ContainerSpec, pid: int) -> ContainerStatus:
+        """Account for a process that somebody else started; it is RUNNING.
+
+        Its exit code is None unless :meth:`report_exit` tells it.
+
+        Raises:
+            RuntimeFailedError: there is no such process, or the record cannot be written.
+        """
+        self._registry.open()
+        main = identify(pid)
+        if main is None:
+            raise RuntimeFailedError(f"there is no process {pid}")
+        folder = self._new_folder()
+        processes = Processes(self._registry.boot, main, None)
+        try:
+            folder.make()
+            folder.write_spec(spec)
+            folder.write_started(time.time())
+            folder.write_processes(processes)
+            return self._registry.hold(folder).status
+        except BaseException:
+            with suppress(RuntimeFailedError):
+                folder.delete()
+            raise
+
+    async def report_exit(self, container_id: str, code: int) -> None:
+        """Tell the exit code of an attached process, before or after its end is noticed.
+
+        Raises:
+            RuntimeFailedError: the code is not in 0 to 255, or the process was not attached.
+        """
+        self._registry.open()
+        container = self._registry.get(container_id)
+        if container is None:
+            return
+        if code not in range(256) or not container.is_attached:
+            raise RuntimeFailedError(
+                f"container {container.status.key} cannot have ended with {code}",
+                "report 0 to 255, for a process that was attached",
+            )
+        end = Exit(code, container.status.finished_at or time.time())
+        if container.ended.is_set():
+            container.status = replace(container.status, message="", exit_code=code)
+            record_exit(container, end)
+        else:
+            container.reported = code
+
+    def log(self, container_id: str) -> Path:
+        """The file with what a container wrote to its standard output and error."""
+        return self._registry.root / container_id / "log"
+
+    async def close(self) -> None:
+        """See :meth:`pinfold.node.ports.Runtime.close`."""
+        self._registry.close()
+
+    def _new_folder(self) -> ContainerFolder:
+        """A name that sorts by the time, and is unique whatever the clock does."""
+        name = f"{time.time_ns():016x}{secrets.token_hex(8)}"
+        return ContainerFolder(self._registry.root / name)
+
+    async def _give_word(self, container: Container) -> None:
+        """Let a created container go; it runs when this returns, or has ended when this raises."""
+        key = container.status.key
+        try:
+            failure = await give_word(container.folder, patience=self._patience)
+        except (TimeoutError, OSError) as error:
+            # The word may have been given: only killing it makes sure that it never runs.
+            await self._registry.end(container, self._patience)
+            raise RuntimeFailedError(
+                f"container {key} could not be started and was killed:"
+                f" {str(error) or f'nothing happened for {self._patience:g} s'}",
+                "see that its cgroup is not frozen",
+            ) from None
+        if failure:
+            await self._registry.wait(container, _RECORD_PATIENCE)
+            raise RuntimeFailedError(*failure.split("\n", 1))
+        container.notice_start()
+        if container.status.started_at is None:
+            await self._registry.wait(container, _RECORD_PATIENCE)
+            raise RuntimeFailedError(
+                f"container {key} ended before it was started"
+                f" (exit code {container.status.exit_code})"
+            )
