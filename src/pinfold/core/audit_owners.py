@@ -203,7 +203,7 @@ def _shared(snapshot: KernelSnapshot, record: AuditRecord) -> Iterator[Finding]:
     owned = {step for owner in record.owners for path in owner.cgroups for step in lineage(path)}
     seen: set[str] = set()
     for path in record.shared_cgroups:
-        group = snapshot.cpuset_of(path)
+        group = _in_force(snapshot, path)
         if group is None or not group.effective & exclusive:
             continue
         # One write where the pool is one cpuset, unless an owner would be cut as well.
@@ -230,6 +230,16 @@ def _shared(snapshot: KernelSnapshot, record: AuditRecord) -> Iterator[Finding]:
             examples=first_few([f"{task.pid}/{task.tid} {task.comm}" for task in ran or inside]),
             count=len(inside),
         )
+
+
+def _in_force(snapshot: KernelSnapshot, path: str) -> Cpuset | None:
+    """The cpuset that decides in a cgroup: on v2 one without CPUs of its own takes those above."""
+    found = None
+    for step in lineage(path):
+        found = snapshot.cpusets.get(step, found)
+        if found is not None and (found.cpus or snapshot.cgroup_version == 1):
+            return found
+    return found
 
 
 _NONE = CPUSet()

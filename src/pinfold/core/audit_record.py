@@ -13,8 +13,9 @@ class Owner:
     """A container that owns CPUs.
 
     ``cgroups`` are its paths in the hierarchy of the cpusets, ``cpu_cgroups`` in that of the
-    ``cpu`` controller (on cgroup v2 the same); both are empty where none was found.  Without a
-    ``container`` it is a pod with CPUs of its own, and the cgroup is the pod's.
+    ``cpu`` controller (on cgroup v2 the same); both are empty where none was found.  With
+    ``is_pod`` the whole pod owns the CPUs, and the cgroup is the pod's.  ``container`` is "" there
+    and for an owner that is just a cgroup.
     """
 
     pod: str
@@ -22,11 +23,7 @@ class Owner:
     cpus: CPUSet
     cgroups: tuple[str, ...] = ()
     cpu_cgroups: tuple[str, ...] = ()
-
-    @property
-    def is_pod(self) -> bool:
-        """Whether a whole pod owns the CPUs."""
-        return not self.container
+    is_pod: bool = False
 
     def __str__(self) -> str:
         return "/".join(part for part in (self.pod, self.container) if part)

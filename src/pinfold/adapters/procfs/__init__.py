@@ -1,0 +1,1 @@
+"""The kernel's side, read-only: tasks, cgroups and interrupts from ``/proc`` and ``/sys``."""

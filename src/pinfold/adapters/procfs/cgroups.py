@@ -1,0 +1,181 @@
+"""The cgroup hierarchies: found by the mounts, not assumed; cpusets and CPU quotas in them.
+
+Sources: cgroups(7), cpuset(7), the kernel's ``cgroup-v2.rst`` and ``scheduler/sched-bwc.rst``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from pinfold.adapters.procfs.files import KernelFiles
+from pinfold.core.audit_snapshot import Cpuset, Quota
+
+_ESCAPE: Final = re.compile(r"\\([0-7]{3})")
+_MAX_GROUPS: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Hierarchy:
+    """A mounted hierarchy: ``version`` 1 or 2, where it is mounted, and which part of it.
+
+    ``controller`` is how ``/proc/PID/cgroup`` names it: the controller on v1, "" on v2.
+    """
+
+    version: int
+    folder: str
+    controller: str
+    root: str = "/"
+
+    def place(self, path: str) -> str:
+        """A path of ``/proc/PID/cgroup`` as seen from the mount's root."""
+        if self.root != "/" and (path == self.root or path.startswith(f"{self.root}/")):
+            return path[len(self.root) :] or "/"
+        return path
+
+
+def find_hierarchies(files: KernelFiles) -> dict[str, Hierarchy]:
+    """The hierarchies of ``cpuset`` and ``cpu`` by controller; what is nowhere is left out."""
+    mounts = files.text("/proc/self/mountinfo") or files.text("/proc/1/mountinfo")
+    found = dict(_mounted(files, mounts)) if mounts else {}
+    if not found:
+        # A captured tree often has no mountinfo; then the usual places are looked at.
+        found = dict(_usual(files))
+    return found
+
+
+def _mounted(files: KernelFiles, mounts: str) -> Iterator[tuple[str, Hierarchy]]:
+    unified: Hierarchy | None = None
+    taken: set[str] = set()
+    for line in mounts.splitlines():
+        before, separator, after = line.partition(" - ")
+        left, right = before.split(" "), after.split(" ")
+        if not separator or len(left) < 5 or len(right) < 3:
+            continue
+        root, folder = _unescape(left[3]), _unescape(left[4])
+        if right[0] == "cgroup2" and unified is None:
+            unified = Hierarchy(2, folder, "", root)
+        elif right[0] == "cgroup":
+            for controller in ("cpuset", "cpu"):
+                if controller in right[2].split(",") and controller not in taken:
+                    taken.add(controller)
+                    yield controller, Hierarchy(1, folder, controller, root)
+    if unified is not None:
+        has = (files.text(f"{unified.folder}/cgroup.controllers") or "").split()
+        for controller in ("cpuset", "cpu"):
+            if controller not in taken and controller in has:
+                yield controller, unified
+
+
+def _usual(files: KernelFiles) -> Iterator[tuple[str, Hierarchy]]:
+    top = "/sys/fs/cgroup"
+    has = (files.text(f"{top}/cgroup.controllers") or "").split()
+    for controller, mark in (("cpuset", "cpuset.cpus"), ("cpu", "cpu.shares")):
+        if controller in has:
+            yield controller, Hierarchy(2, top, "")
+        elif files.text(f"{top}/{controller}/{mark}") is not None:
+            yield controller, Hierarchy(1, f"{top}/{controller}", controller)
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 8)), text)
+
+
+def read_cpusets(files: KernelFiles, hierarchy: Hierarchy) -> dict[str, Cpuset]:
+    """Every cgroup with a cpuset, by path.
+
+    Raises:
+        SnapshotError: a file is not what it should be.
+    """
+    first, second = ("cpuset.cpus.effective", "cpuset.effective_cpus")
+    mems_first, mems_second = ("cpuset.mems.effective", "cpuset.effective_mems")
+    if hierarchy.version == 1:
+        first, second, mems_first, mems_second = second, first, mems_second, mems_first
+    found: dict[str, Cpuset] = {}
+    for path, folder, names in _groups(files, hierarchy):
+        cpus = files.cpus(f"{folder}/cpuset.cpus") if "cpuset.cpus" in names else None
+        effective = files.cpus(f"{folder}/{first if first in names else second}")
+        if effective is None:
+            # Kernels before 3.17 have no effective set: there it is what is written.
+            effective = cpus
+        if effective is None:
+            continue
+        mems = mems_first if mems_first in names else mems_second
+        partition = "cpuset.cpus.partition"
+        found[path] = Cpuset(
+            path=path,
+            folder=folder,
+            cpus=cpus,
+            effective=effective,
+            mems=files.cpus(f"{folder}/cpuset.mems") if "cpuset.mems" in names else None,
+            effective_mems=files.cpus(f"{folder}/{mems}") if mems in names else None,
+            partition=_stripped(files.text(f"{folder}/{partition}"))
+            if partition in names
+            else None,
+        )
+    return found
+
+
+def read_quotas(files: KernelFiles, hierarchy: Hierarchy) -> dict[str, Quota]:
+    """Every cgroup whose CPU time is capped, by path.
+
+    Raises:
+        SnapshotError: a file is not what it should be.
+    """
+    found: dict[str, Quota] = {}
+    for path, folder, names in _groups(files, hierarchy):
+        if "cpu.max" in names:
+            file = f"{folder}/cpu.max"
+            value = files.parsed(file, parse_cpu_max)
+        elif "cpu.cfs_quota_us" in names:
+            file = f"{folder}/cpu.cfs_quota_us"
+            quota = files.parsed(file, _integer)
+            period = files.parsed(f"{folder}/cpu.cfs_period_us", _integer)
+            value = None if quota is None or period is None else (quota, period)
+            if value is not None and value[0] < 0:
+                value = (None, value[1])
+        else:
+            continue
+        if value is not None and value[0] is not None:
+            found[path] = Quota(path, file, value[0], value[1])
+    return found
+
+
+def parse_cpu_max(text: str) -> tuple[int | None, int]:
+    """Quota (None: no cap) and period of ``cpu.max``, in microseconds.
+
+    Raises:
+        ValueError: it is not two words, or they are no numbers.
+    """
+    words = text.split()
+    if len(words) != 2:
+        raise ValueError(f"{text.strip()[:40]!r} is not QUOTA PERIOD")
+    return None if words[0] == "max" else _integer(words[0]), _integer(words[1])
+
+
+def _groups(files: KernelFiles, hierarchy: Hierarchy) -> Iterator[tuple[str, str, set[str]]]:
+    """Path, folder and names of every cgroup, parents first."""
+    todo = [("/", hierarchy.folder)]
+    seen = 0
+    while todo and seen < _MAX_GROUPS:
+        path, folder = todo.pop()
+        seen += 1
+        yield path, folder, set(files.names(folder))
+        todo += [
+            (f"{path.rstrip('/')}/{name}", f"{folder}/{name}")
+            for name in sorted(files.folders(folder), reverse=True)
+        ]
+
+
+def _integer(text: str) -> int:
+    stripped = text.strip()
+    digits = stripped.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
+        raise ValueError(f"{stripped[:40]!r} is no number")
+    return int(stripped)
+
+
+def _stripped(text: str | None) -> str | None:
+    return None if text is None else text.strip()

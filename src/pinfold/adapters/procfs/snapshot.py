@@ -1,0 +1,51 @@
+"""One reading of the whole kernel, as the audit wants it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pinfold.adapters.procfs.cgroups import find_hierarchies, read_cpusets, read_quotas
+from pinfold.adapters.procfs.files import KernelFiles
+from pinfold.adapters.procfs.machine import read_irqs, read_nodes, read_online, read_siblings
+from pinfold.adapters.procfs.tasks import read_tasks
+from pinfold.core.audit_snapshot import KernelSnapshot
+from pinfold.core.cpuset import CPUSet
+
+
+def read_snapshot(root: Path | str = "/") -> KernelSnapshot:
+    """Read the running kernel, or a captured tree that has its ``proc`` and ``sys``.
+
+    Nothing is written.  What could not be read is named in ``unseen``.
+
+    Raises:
+        SnapshotError: there is no kernel there, or a file is not what it should be.
+    """
+    files = KernelFiles(root)
+    online = read_online(files)
+    hierarchies = find_hierarchies(files)
+    cpusets, quotas = hierarchies.get("cpuset"), hierarchies.get("cpu")
+    unseen = []
+    if cpusets is None:
+        unseen.append("no cgroup hierarchy with the controller cpuset is mounted")
+    if quotas is None:
+        unseen.append("no cgroup hierarchy with the controller cpu is mounted")
+    controller = "" if cpusets is None else cpusets.controller
+    tasks, not_read = read_tasks(
+        files, controller, (lambda path: path) if cpusets is None else cpusets.place
+    )
+    return KernelSnapshot(
+        online=online,
+        tasks=tasks,
+        cpusets={} if cpusets is None else read_cpusets(files, cpusets),
+        quotas={} if quotas is None else read_quotas(files, quotas),
+        irqs=read_irqs(files),
+        siblings=read_siblings(files, online),
+        nodes=read_nodes(files),
+        isolated=files.cpus("/sys/devices/system/cpu/isolated") or CPUSet(),
+        nohz_full=files.cpus("/sys/devices/system/cpu/nohz_full") or CPUSet(),
+        default_irq_affinity=files.mask("/proc/irq/default_smp_affinity"),
+        workqueue=files.mask("/sys/devices/virtual/workqueue/cpumask"),
+        cgroup_version=None if cpusets is None else cpusets.version,
+        has_systemd=files.is_folder("/run/systemd/system"),
+        unseen=(*unseen, *not_read),
+    )

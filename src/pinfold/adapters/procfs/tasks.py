@@ -1,0 +1,183 @@
+"""Every thread of the machine, from ``/proc/PID/task/TID``.
+
+Threads vanish while they are read, and that is no error.  Source: proc(5).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from pinfold.adapters.procfs.files import KernelFiles, parse_list
+from pinfold.core.audit_snapshot import Task
+from pinfold.core.cpuset import CPUSet
+
+_PF_KTHREAD: Final = 0x00200000
+_PF_NO_SETAFFINITY: Final = 0x04000000
+_GONE: Final = frozenset("ZXx")
+_KTHREADD: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """What the audit needs of ``/proc/PID/stat``; fields 2, 3, 4, 9, 22 and 39."""
+
+    comm: str
+    state: str
+    ppid: int
+    flags: int
+    start_time: int
+    processor: int
+
+
+def parse_stat(text: str) -> Stat:
+    """Read a ``stat`` file.
+
+    The name is whatever the process has chosen, parentheses, blanks and ends of line included:
+    only the last closing parenthesis ends it.
+
+    Raises:
+        ValueError: it is no such file.
+    """
+    opening, closing = text.find("("), text.rfind(")")
+    if not 0 < opening < closing:
+        raise ValueError("no name in parentheses: this is no stat file")
+    fields = text[closing + 1 :].split()
+    # The first of these is field 3 of the manual page.
+    if len(fields) < 37:
+        raise ValueError(f"{len(fields) + 2} fields, at least 39 are needed")
+    return Stat(
+        comm=text[opening + 1 : closing],
+        state=fields[0],
+        ppid=_number(fields[1]),
+        flags=_number(fields[6]),
+        start_time=_number(fields[19]),
+        processor=_number(fields[36]),
+    )
+
+
+def parse_allowed(text: str) -> CPUSet:
+    """``Cpus_allowed_list`` of a ``status`` file.
+
+    Raises:
+        ValueError: there is none, or it is no CPU list.
+    """
+    for line in text.split("\n"):
+        # The name, further up, has its ends of line escaped and cannot pass for this.
+        if line.startswith("Cpus_allowed_list:"):
+            return parse_list(line.partition(":")[2])
+    raise ValueError("no Cpus_allowed_list in it")
+
+
+def parse_cgroup(text: str, controller: str) -> str | None:
+    """The path in the hierarchy of ``controller`` ("" for cgroup v2) from a ``cgroup`` file."""
+    for line in text.split("\n"):
+        parts = line.split(":", 2)
+        if len(parts) == 3 and controller in parts[1].split(","):
+            return parts[2].removesuffix(" (deleted)") or "/"
+    return None
+
+
+def read_tasks(
+    files: KernelFiles, controller: str, place: Callable[[str], str]
+) -> tuple[tuple[Task, ...], tuple[str, ...]]:
+    """All threads that run or may run, and sentences about what could not be seen.
+
+    Args:
+        files: where ``/proc`` is.
+        controller: ``cpuset``, or "" on cgroup v2.
+        place: makes a path of ``/proc/PID/cgroup`` one of the hierarchy that is mounted.
+    """
+    refused = len(files.refused)
+    reader = _Reader(files, controller, place)
+    # Not this program itself: it is gone when somebody reads about it.
+    own = os.getpid() if files.is_live else None
+    for name in sorted((n for n in files.names("/proc") if n.isdigit()), key=int):
+        if int(name) != own:
+            reader.process(int(name))
+    tasks = tuple(reader.tasks)
+    unseen = []
+    if reader.odd:
+        unseen.append(
+            f"{len(reader.odd)} thread(s) could not be understood, the first: {reader.odd[0]}"
+        )
+    if len(files.refused) > refused:
+        unseen.append(
+            f"{len(files.refused) - refused} file(s) of processes could not be read, the first: "
+            f"{files.refused[refused]}"
+        )
+    if not tasks:
+        unseen.append("no process can be seen in /proc")
+    elif not any(task.pid == _KTHREADD and task.is_kernel for task in tasks):
+        unseen.append(
+            "/proc shows no kernel threads: this is a PID namespace of its own (a container), or "
+            "processes are hidden (hidepid)"
+        )
+    return tasks, tuple(unseen)
+
+
+class _Reader:
+    """Collects tasks; many share the text of an affinity or of a cgroup file."""
+
+    def __init__(self, files: KernelFiles, controller: str, place: Callable[[str], str]) -> None:
+        self._files = files
+        self._controller = controller
+        self._place = place
+        self._paths: dict[str, str] = {}
+        self.tasks: list[Task] = []
+        self.odd: list[str] = []
+
+    def process(self, pid: int) -> None:
+        for name in self._files.names(f"/proc/{pid}/task"):
+            if not name.isdigit():
+                continue
+            folder = f"/proc/{pid}/task/{name}"
+            try:
+                task = self._task(folder, pid, int(name))
+            except ValueError as error:
+                self.odd.append(f"{folder}: {error}")
+                continue
+            if task is not None:
+                self.tasks.append(task)
+
+    def _task(self, folder: str, pid: int, tid: int) -> Task | None:
+        stat_text = self._files.text(f"{folder}/stat")
+        # A thread that ends between opening and reading gives an empty file or none.
+        if not stat_text:
+            return None
+        stat = parse_stat(stat_text)
+        if stat.state in _GONE:
+            return None
+        status = self._files.text(f"{folder}/status")
+        cgroup = self._files.text(f"{folder}/cgroup")
+        if not status or cgroup is None:
+            return None
+        return Task(
+            pid=pid,
+            tid=tid,
+            ppid=stat.ppid,
+            comm=stat.comm,
+            cgroup=self._path(cgroup),
+            allowed=parse_allowed(status),
+            last_cpu=stat.processor,
+            start_time=stat.start_time,
+            is_kernel=bool(stat.flags & _PF_KTHREAD),
+            is_bound=bool(stat.flags & _PF_NO_SETAFFINITY),
+        )
+
+    def _path(self, text: str) -> str:
+        path = self._paths.get(text)
+        if path is None:
+            path = self._place(parse_cgroup(text, self._controller) or "/")
+            self._paths[text] = path
+        return path
+
+
+def _number(text: str) -> int:
+    if not (text.removeprefix("-").isascii() and text.removeprefix("-").isdigit()):
+        raise ValueError(f"{text[:20]!r} is no number")
+    if len(text) > 20:
+        raise ValueError(f"{text[:20]!r}... is too long for a number")
+    return int(text)
