@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from pinfold.core.cpuset import CPUSet
 from pinfold.core.hints import TopologyHint
 from pinfold.core.kubelet_faults import KubeletFault
 from pinfold.core.pod import CPU, MEMORY, Pod, pod_guaranteed_cpus, pod_requests
@@ -43,11 +44,15 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """What runs on the node: the ledger of CPUs, the sum of requests, the number of pods."""
+    """What runs on the node: the ledger of CPUs, the sum of requests, the number of pods.
+
+    CPUs that are ``offline`` keep their owners, and are given to nobody else.
+    """
 
     ledger: Ledger
     requested: Mapping[str, int] = field(default_factory=dict)
     pods: int = 0
+    offline: CPUSet = CPUSet()  # noqa: RUF009 - immutable
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +124,28 @@ def settle(state: NodeState, decision: Decision) -> NodeState:
     requested = dict(state.requested)
     for name, amount in decision.requests.items():
         requested[name] = requested.get(name, 0) + amount
-    return NodeState(ledger, requested, state.pods + 1)
+    return replace(state, ledger=ledger, requested=requested, pods=state.pods + 1)
+
+
+def release(state: NodeState, pod: Pod) -> NodeState:
+    """The state of the node once an admitted pod is gone."""
+    requested = dict(state.requested)
+    for name, amount in amounts(pod).items():
+        requested[name] = requested.get(name, 0) - amount
+    return replace(
+        state,
+        ledger=state.ledger.without(pod.uid),
+        requested=requested,
+        pods=state.pods - 1,
+    )
+
+
+def resume(state: NodeState, pod: Pod) -> NodeState:
+    """Count a pod that was admitted before, whose CPUs are in the ledger already."""
+    requested = dict(state.requested)
+    for name, amount in amounts(pod).items():
+        requested[name] = requested.get(name, 0) + amount
+    return replace(state, requested=requested, pods=state.pods + 1)
 
 
 def _allocate(node: Node, state: NodeState, pod: Pod) -> Decision:
@@ -129,7 +155,9 @@ def _allocate(node: Node, state: NodeState, pod: Pod) -> Decision:
         return Decision(pod, admitted=True)
     held = state.ledger.assignments.get(pod.uid, {})
     draft = PodTransaction(
-        pod.uid, state.ledger.default.mask, {name: cpus.mask for name, cpus in held.items()}
+        pod.uid,
+        state.ledger.default.mask & ~state.offline.mask,
+        {name: cpus.mask for name, cpus in held.items()},
     )
     manager = CPUManager(policy, draft)
     admission = node.topology_manager.admit(pod, pod.all_containers, [manager])

@@ -258,6 +258,20 @@ class Runtime(Protocol):
         """Let go of the containers; they run on."""
 
 
+class ProcessAdopter(Protocol):
+    """A runtime that can also look after a process that somebody else started and holds back."""
+
+    async def attach(self, spec: ContainerSpec, pid: int) -> ContainerStatus:
+        """Account for a process as a created container.
+
+        Raises:
+            RuntimeFailedError: there is no such process.
+        """
+
+    async def report_exit(self, container_id: str, exit_code: int) -> None:
+        """Take the exit status from the one who waited for the process."""
+
+
 # ------------------------------------------------------------------------------------------ store
 
 
@@ -287,3 +301,21 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Close the record; nothing is pending."""
+
+
+class PodFiles(Protocol):
+    """The small files from which applications learn their CPUs."""
+
+    async def publish(self, pod_uid: str, document: str) -> None:
+        """Replace a pod's file atomically, if its content changes.
+
+        Raises:
+            PortError: it cannot be written.
+        """
+
+    async def retract(self, pod_uid: str) -> None:
+        """Remove a pod's file; one that is not there is no error.
+
+        Raises:
+            PortError: it cannot be removed.
+        """

@@ -1,0 +1,67 @@
+"""A pod that owns its CPUs, while the agent runs."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pinfold.core.cpuset import CPUSet
+from pinfold.core.pod import Container, guaranteed_cpus
+from pinfold.core.workload import Workload
+from pinfold.node.ports import ContainerKey, ContainerStatus
+from pinfold.node.records import PodRecord
+from pinfold.state.ledger import Ledger
+
+if TYPE_CHECKING:
+    from pinfold.node.pod_worker import PodWorker
+
+
+@dataclass(slots=True)
+class ActivePod:
+    """What the manager holds of a pod that was admitted and is not gone.
+
+    ``statuses`` are the containers as last seen, by name; ``lock`` is held while a container is
+    being started or everything is being ended; ``gone`` is set when nothing of the pod is left.
+    """
+
+    workload: Workload
+    record: PodRecord
+    statuses: dict[str, ContainerStatus] = field(default_factory=dict)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    started: asyncio.Event = field(default_factory=asyncio.Event)
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    worker: PodWorker | None = None
+    ending: bool = False
+    """Somebody ends the pod; nobody else does it again."""
+    attached_pid: int | None = None
+    """The process of a pod that wraps one which somebody else started."""
+
+    @property
+    def uid(self) -> str:
+        """The pod's uid."""
+        return self.record.uid
+
+    @property
+    def name(self) -> str:
+        """``namespace/name``."""
+        return f"{self.record.namespace}/{self.record.name}"
+
+    def key(self, container: Container) -> ContainerKey:
+        """The container's key."""
+        return ContainerKey(self.uid, container.name)
+
+    def exclusive_cpus(self, ledger: Ledger, container: Container) -> CPUSet | None:
+        """Where a container runs: its own CPUs, None for the shared pool.
+
+        An init container that ended gave its CPUs back; started again after a reboot, it runs on
+        those that its pod still has.
+        """
+        cpus = ledger.cpus_of(self.uid, container.name)
+        if cpus is not None:
+            return cpus
+        if any(container is init for init in self.workload.pod.init_containers) and (
+            guaranteed_cpus(self.workload.pod, container)
+        ):
+            return ledger.cpus_of_pod(self.uid) or None
+        return None

@@ -1,0 +1,160 @@
+"""Starting and ending one container: the order of effects in which CPUs are never shared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pinfold.core.cgroup_values import container_cgroup, pod_cgroup
+from pinfold.core.cpuset import CPUSet
+from pinfold.core.pod import Container
+from pinfold.node.active_pod import ActivePod
+from pinfold.node.ports import (
+    Cgroups,
+    ContainerKey,
+    ContainerSpec,
+    ContainerStatus,
+    Limits,
+    Partition,
+    Placement,
+    ProcessAdopter,
+    Runtime,
+    RuntimeFailedError,
+)
+from pinfold.node.settings import ManagerSettings
+
+
+class Containers:
+    """Drives runtime and cgroups for single containers.
+
+    The CPUs of an owner have left the shared pool, confirmed, before :meth:`start` is called; they
+    go back to it only after :meth:`end` has returned.
+    """
+
+    def __init__(
+        self,
+        cgroups: Cgroups,
+        runtime: Runtime,
+        settings: ManagerSettings,
+        adopter: ProcessAdopter | None = None,
+    ) -> None:
+        self.cgroups = cgroups
+        self.runtime = runtime
+        self.settings = settings
+        self.adopter = adopter
+
+    async def start(
+        self, pod: ActivePod, container: Container, cpus: CPUSet | None, attempt: int
+    ) -> tuple[ContainerStatus, str]:
+        """Create, place, then let go; the first instruction runs on the container's CPUs.
+
+        Returns:
+            The running container, and what the kernel did not grant ("" when nothing).
+
+        Raises:
+            PortError: it does not run, and nothing of this attempt is left.
+        """
+        placement = self.placement(pod, container, cpus)
+        spec = ContainerSpec(
+            key=pod.key(container),
+            namespace=pod.record.namespace,
+            pod_name=pod.record.name,
+            process=pod.workload.processes[container.name],
+            attempt=attempt,
+            env=environment(pod, container, cpus),
+            oom_score_adj=self._oom_score(pod, container),
+        )
+        if pod.attached_pid is not None:
+            if self.adopter is None:
+                raise RuntimeFailedError("this runtime cannot take over a process")
+            status = await self.adopter.attach(spec, pod.attached_pid)
+        else:
+            status = await self.runtime.create(spec)
+        return await self.resume(status, placement)
+
+    async def resume(
+        self, status: ContainerStatus, placement: Placement
+    ) -> tuple[ContainerStatus, str]:
+        """Place a created container and let it go.
+
+        Raises:
+            PortError: it does not run, and nothing of this attempt is left.
+        """
+        try:
+            granted = await self.cgroups.place(status.key, placement)
+            if status.pid is not None:
+                await self.cgroups.enter(status.key, status.pid)
+            return await self.runtime.start(status.id), granted
+        except BaseException:
+            await self.runtime.remove(status.id)
+            raise
+
+    async def end(self, key: ContainerKey) -> None:
+        """End what is left of a container's processes, strays too, and remove its cgroup.
+
+        Raises:
+            CgroupError: something is still there.
+        """
+        await self.cgroups.kill(key)
+        await self.cgroups.remove(key)
+
+    def placement(self, pod: ActivePod, container: Container, cpus: CPUSet | None) -> Placement:
+        """What the kernel is told about a container."""
+        settings, workload = self.settings, pod.workload
+        exclusive = cpus is not None
+        own = container_cgroup(
+            workload.pod,
+            container,
+            memory_capacity=max(settings.machine_memory, 1),
+            enforce_cpu_limits=settings.cpu_cfs_quota,
+            period=settings.cpu_cfs_period,
+            exclusive=exclusive,
+        )
+        whole = pod_cgroup(
+            workload.pod,
+            enforce_cpu_limits=settings.cpu_cfs_quota,
+            period=settings.cpu_cfs_period,
+            exclusive=bool(pod.record.assignments),
+        )
+        return Placement(
+            cpus=cpus,
+            limits=Limits(
+                cpu_shares=own.cpu_shares,
+                cpu_quota=own.cpu_quota if own.cpu_quota > 0 else -1,
+                cpu_period=own.cpu_period or None,
+                memory=own.memory_limit or None,
+                hugepages=own.hugepage_limits,
+            ),
+            pod_limits=Limits(
+                cpu_shares=whole.cpu_shares,
+                cpu_quota=whole.cpu_quota,
+                cpu_period=whole.cpu_period,
+                memory=whole.memory,
+                hugepages=whole.hugepage_limits,
+            ),
+            partition=settings.partition if exclusive else Partition.MEMBER,
+        )
+
+    def _oom_score(self, pod: ActivePod, container: Container) -> int:
+        return container_cgroup(
+            pod.workload.pod, container, memory_capacity=max(self.settings.machine_memory, 1)
+        ).oom_score_adj
+
+
+def environment(pod: ActivePod, container: Container, cpus: CPUSet | None) -> Mapping[str, str]:
+    """What an application is told by environment; what the manifest sets itself is left alone.
+
+    CPUs of the shared pool change, so only exclusive ones are told this way.
+    """
+    env = {
+        "PINFOLD_POD": f"{pod.record.namespace}/{pod.record.name}",
+        "PINFOLD_POD_UID": pod.uid,
+        "PINFOLD_CONTAINER": container.name,
+    }
+    if cpus is not None:
+        env["PINFOLD_CPUS"] = str(cpus)
+        env["PINFOLD_CPU_COUNT"] = str(len(cpus))
+        # What OpenMP and Go programs read by themselves.
+        env["GOMP_CPU_AFFINITY"] = " ".join(str(cpu) for cpu in cpus)
+        env["OMP_NUM_THREADS"] = env["GOMAXPROCS"] = str(len(cpus))
+    own = pod.workload.processes[container.name].env
+    return {name: value for name, value in env.items() if name not in own}

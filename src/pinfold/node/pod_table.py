@@ -1,0 +1,73 @@
+"""The pods of a node: those that own their CPUs, and those that are remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pinfold.core.pod import Container, Pod
+from pinfold.node.active_pod import ActivePod
+from pinfold.node.ports import ContainerKey
+from pinfold.node.records import PodRecord
+
+
+class NameTakenError(Exception):
+    """There is an active pod of that name or uid."""
+
+
+class UnknownPodError(Exception):
+    """There is no pod of that name or uid."""
+
+
+@dataclass(slots=True)
+class PodTable:
+    """By uid: ``active`` pods own their CPUs; ``ended`` ones do not, and stand oldest first."""
+
+    active: dict[str, ActivePod] = field(default_factory=dict)
+    ended: dict[str, PodRecord] = field(default_factory=dict)
+
+    def records(self) -> list[PodRecord]:
+        """All pods, the ended ones first."""
+        return [*self.ended.values(), *(pod.record for pod in self.active.values())]
+
+    def find(self, name: str) -> str:
+        """The uid of a pod called by uid, ``namespace/name`` or name (namespace ``default``).
+
+        Raises:
+            UnknownPodError: no such pod.
+        """
+        if name in self.active or name in self.ended:
+            return name
+        full = name if "/" in name else f"default/{name}"
+        for record in reversed(self.records()):
+            if f"{record.namespace}/{record.name}" == full:
+                return record.uid
+        raise UnknownPodError(f"there is no pod {full}")
+
+    def containers(self) -> Mapping[ContainerKey, tuple[ActivePod, Container]]:
+        """Every container of every active pod."""
+        return {
+            pod.key(container): (pod, container)
+            for pod in self.active.values()
+            for container in pod.workload.pod.all_containers
+        }
+
+    def check_free(self, wanted: Pod) -> None:
+        """See that no active pod has this name or uid.
+
+        Raises:
+            NameTakenError: there is one.
+        """
+        full = f"{wanted.namespace}/{wanted.name}"
+        for pod in self.active.values():
+            if pod.uid == wanted.uid or pod.name == full:
+                raise NameTakenError(f"pod {pod.name} is there already (uid {pod.uid})")
+
+    def ended_namesakes(self, wanted: Pod) -> tuple[str, ...]:
+        """The uids of ended pods that a new one replaces."""
+        return tuple(
+            uid
+            for uid, record in self.ended.items()
+            if (record.namespace, record.name) == (wanted.namespace, wanted.name)
+            or uid == wanted.uid
+        )

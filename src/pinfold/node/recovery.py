@@ -1,0 +1,240 @@
+"""Starting: from the record to a manager that goes on where the last one left off.
+
+The checks are those of a kubelet that starts (upstream ``staticPolicy.validateState`` and the
+checkpoint's policy name).  Where a kubelet exits and is restarted for ever, ``repair`` keeps every
+allocation that still fits, decides again about the others, and says what it did.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from pinfold.core.workload import Workload
+from pinfold.node.active_pod import ActivePod
+from pinfold.node.admission import Node, NodeState, decide, resume, settle
+from pinfold.node.manager import Manager, node_record
+from pinfold.node.ports import ContainerKey, ContainerState, ContainerStatus, PortError
+from pinfold.node.records import Batch, HistoryEntry, PodPhase, PodRecord, Record
+from pinfold.state.ledger import Bounds, InvariantError, Ledger
+from pinfold.state.startup import StartError, validate_static_state
+
+
+class OnMismatch(Enum):
+    """What to do when the record does not fit the machine or the configuration."""
+
+    REFUSE = "refuse"
+    REPAIR = "repair"
+
+
+class MismatchError(Exception):
+    """The record does not fit; ``problem`` is the kubelet's text."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(
+            f"{problem} (start with --on-mismatch=repair to keep what still fits and decide again "
+            "about the rest, or go back to the old configuration)"
+        )
+        self.problem = problem
+
+
+@dataclass(slots=True)
+class Restored:
+    """The state to start from, and what had to be changed to get there.
+
+    ``failed`` are pods that lost their CPUs and got no others.
+    """
+
+    state: NodeState
+    active: dict[str, tuple[PodRecord, Workload]] = field(default_factory=dict)
+    ended: dict[str, PodRecord] = field(default_factory=dict)
+    failed: dict[str, PodRecord] = field(default_factory=dict)
+    report: list[str] = field(default_factory=list)
+
+
+def restore(
+    record: Record,
+    node: Node,
+    empty: NodeState,
+    *,
+    parse: Callable[[str], Workload],
+    on_mismatch: OnMismatch,
+) -> Restored:
+    """Make a state of a record; pure.
+
+    Args:
+        record: what the store holds.
+        node: the policies as configured now.
+        empty: the state of this node with nothing on it.
+        parse: reads a pod's manifest; raises ValueError.
+        on_mismatch: whether to refuse or to repair.
+
+    Raises:
+        MismatchError: it does not fit, and ``on_mismatch`` is REFUSE.
+    """
+    restored = Restored(empty)
+    for uid, pod in record.pods.items():
+        if not pod.phase.is_active:
+            restored.ended[uid] = pod
+            continue
+        try:
+            restored.active[uid] = (pod, parse(pod.manifest))
+        except ValueError as error:
+            restored.report.append(f"pod {pod.namespace}/{pod.name}: {error}; it is ended")
+            restored.failed[uid] = _failed(pod, str(error))
+    try:
+        ledger = _ledger(record, restored)
+        _check(record, ledger, restored.state.ledger)
+    except (StartError, InvariantError) as error:
+        if on_mismatch is OnMismatch.REFUSE:
+            raise MismatchError(str(error)) from None
+        restored.report.append(f"the record does not fit: {error}")
+        _repair(restored, node)
+        return restored
+    state = replace(restored.state, ledger=ledger)
+    for _, workload in restored.active.values():
+        state = resume(state, workload.pod)
+    restored.state = state
+    return restored
+
+
+def _ledger(record: Record, restored: Restored) -> Ledger:
+    """The record's ledger, within the bounds of today."""
+    fresh = restored.state.ledger
+    assignments = {
+        uid: dict(pod.assignments) for uid, (pod, _) in restored.active.items() if pod.assignments
+    }
+    if record.node is None:
+        return fresh
+    return Ledger(record.node.policy_name, record.node.default, assignments, fresh.bounds)
+
+
+def _check(record: Record, ledger: Ledger, fresh: Ledger) -> None:
+    if record.node is None:
+        return
+    if ledger.policy_name != fresh.policy_name:
+        raise StartError(
+            f'configured policy "{fresh.policy_name}" differs from state checkpoint policy '
+            f'"{ledger.policy_name}"'
+        )
+    bounds = fresh.bounds or Bounds(record.node.machine)
+    if ledger.policy_name == "static":
+        validate_static_state(ledger, bounds, strict_fixed=True)
+    ledger.bound(bounds)
+
+
+def _repair(restored: Restored, node: Node) -> None:
+    """Keep what fits, oldest pods first; decide again about the rest."""
+    state = restored.state
+    again: list[str] = []
+    for uid, (pod, workload) in restored.active.items():
+        try:
+            ledger = _keep(state.ledger, pod, node)
+        except InvariantError as error:
+            restored.report.append(f"pod {pod.namespace}/{pod.name} is decided again: {error}")
+            again.append(uid)
+        else:
+            state = resume(replace(state, ledger=ledger), workload.pod)
+    for uid in again:
+        pod, workload = restored.active[uid]
+        decision = decide(node, state, workload.pod)
+        state = settle(state, decision)
+        name = f"{pod.namespace}/{pod.name}"
+        if decision.admitted:
+            given = {n: a.cpus for n, a in decision.allocations.items()}
+            restored.active[uid] = (replace(pod, assignments=given), workload)
+            where = ", ".join(f"{n} {cpus}" for n, cpus in given.items()) or "the shared pool"
+            restored.report.append(f"pod {name} goes on: {where}")
+        else:
+            del restored.active[uid]
+            restored.failed[uid] = _failed(pod, f"{decision.reason}: {decision.message}")
+            restored.report.append(f"pod {name} is ended: {decision.message}")
+    restored.state = state
+
+
+def _keep(ledger: Ledger, pod: PodRecord, node: Node) -> Ledger:
+    if not pod.assignments:
+        return ledger
+    if node.cpu_policy is None:
+        raise InvariantError("policy none gives no exclusive CPUs")
+    return ledger.with_pod(pod.uid, dict(pod.assignments))
+
+
+def _failed(pod: PodRecord, message: str) -> PodRecord:
+    return replace(
+        pod, phase=PodPhase.FAILED, reason="NodeMismatch", message=message, assignments={}
+    )
+
+
+async def take_over(manager: Manager, restored: Restored) -> None:
+    """Make record and kernel agree, adopt what runs, end what nobody knows, let pods go on.
+
+    Raises:
+        PortError: no cgroup can be written, or the record cannot.
+    """
+    now = manager.observers.clock()
+    notes = tuple(
+        HistoryEntry(now, "repaired", None, None, json.dumps({"start": text}))
+        for text in restored.report
+    )
+    changed = [pod for pod, _ in restored.active.values()] if restored.report else []
+    await manager.store.commit(
+        Batch(node_record(restored.state), (*changed, *restored.failed.values()), (), notes)
+    )
+    for text in restored.report:
+        manager.observers.report(None, text)
+    manager.state = restored.state
+    manager.pods.ended = {**restored.ended, **restored.failed}
+    for uid, (record, workload) in restored.active.items():
+        manager.pods.active[uid] = ActivePod(workload, record)
+    await manager.containers.cgroups.open(manager.pool)
+    await _adopt(manager, _attempts(await manager.containers.runtime.containers()))
+    await manager.announce()
+    for pod in list(manager.pods.active.values()):
+        if pod.record.phase is PodPhase.TERMINATING:
+            pod.ending = True
+            manager.end_in_background(pod)
+        else:
+            manager.begin(pod)
+
+
+async def _adopt(manager: Manager, known: Mapping[ContainerKey, list[ContainerStatus]]) -> None:
+    """Attach containers to their pods and see them placed; end those that belong to none."""
+    containers = manager.pods.containers()
+    for attempts in known.values():
+        newest = attempts[-1]
+        owner = containers.get(newest.key)
+        stale = attempts if owner is None else attempts[:-1]
+        if owner is None:
+            await manager.containers.end(newest.key)
+        for status in stale:
+            await manager.containers.runtime.remove(status.id)
+        if owner is None:
+            continue
+        pod, container = owner
+        pod.statuses[container.name] = newest
+        if newest.state is ContainerState.RUNNING:
+            cpus = pod.exclusive_cpus(manager.state.ledger, container)
+            placement = manager.containers.placement(pod, container, cpus)
+            try:
+                await manager.containers.cgroups.place(newest.key, placement)
+                if newest.pid is not None:
+                    await manager.containers.cgroups.enter(newest.key, newest.pid)
+            except PortError as error:
+                # It may have ended a moment ago; the reconciliation looks again.
+                manager.observers.report(pod.name, str(error))
+    observed = await manager.containers.cgroups.observe()
+    for key in observed.containers.keys() - containers.keys():
+        await manager.containers.end(key)
+
+
+def _attempts(statuses: Sequence[ContainerStatus]) -> dict[ContainerKey, list[ContainerStatus]]:
+    """Containers by key, each with its attempts in order."""
+    by_key: dict[ContainerKey, list[ContainerStatus]] = {}
+    for status in statuses:
+        by_key.setdefault(status.key, []).append(status)
+    for attempts in by_key.values():
+        attempts.sort(key=lambda status: status.attempt)
+    return by_key

@@ -1,0 +1,45 @@
+"""How the manager behaves, beside the policies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from pinfold.core.cpuset import CPUSet
+from pinfold.node.ports import Partition
+
+DEFAULT_PERIOD_MICROSECONDS: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerSettings:
+    """Times are seconds.
+
+    Attributes:
+        reserved_system_cpus: ``reservedSystemCPUs``: no container runs on these while the shared
+            pool has others, under every policy.
+        machine_memory: bytes, for OOM scores.
+        cpu_cfs_quota: whether CPU limits are enforced (``cpuCFSQuota``).
+        cpu_cfs_period: microseconds (``cpuCFSQuotaPeriod``).
+        partition: the cpuset partition that exclusive sets should be (cgroup v2).
+        backoff: the wait before the second restart; it doubles each time, the first is at once.
+        longest_backoff: where the doubling ends.
+        calm: a container that ran this long is restarted at once again.
+        kept_pods: how many ended pods are remembered.
+    """
+
+    reserved_system_cpus: CPUSet = CPUSet()  # noqa: RUF009 - immutable
+    machine_memory: int = 0
+    cpu_cfs_quota: bool = True
+    cpu_cfs_period: int = DEFAULT_PERIOD_MICROSECONDS
+    partition: Partition = Partition.MEMBER
+    backoff: float = 10.0
+    longest_backoff: float = 300.0
+    calm: float = 600.0
+    kept_pods: int = 500
+
+    def pause_before(self, attempt: int) -> float:
+        """Seconds to wait before an attempt (the first start is attempt 0)."""
+        if attempt < 2:
+            return 0.0
+        return min(self.backoff * 2.0 ** min(attempt - 2, 30), self.longest_backoff)

@@ -1,0 +1,112 @@
+"""What the workers of pods ask of the manager."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pinfold.core.pod import Container
+from pinfold.node.active_pod import ActivePod
+from pinfold.node.ports import ContainerStatus
+from pinfold.node.records import PodPhase, PodRecord
+
+if TYPE_CHECKING:
+    from pinfold.node.manager import Manager
+
+
+class ManagerHost:
+    """See :class:`pinfold.node.pod_worker.WorkerHost`, which says what each method is for."""
+
+    def __init__(self, manager: Manager) -> None:
+        self._manager = manager
+
+    async def start_container(
+        self, pod: ActivePod, container: Container, attempt: int
+    ) -> ContainerStatus:
+        """Create, place and start."""
+        manager = self._manager
+        cpus = pod.exclusive_cpus(manager.state.ledger, container)
+        began = manager.observers.clock()
+        await manager.announcements.publish([pod], manager.state.ledger, manager.pool)
+        status, note = await manager.containers.start(pod, container, cpus, attempt)
+        manager.counters.count_start(manager.observers.clock() - began)
+        await self._started(pod, container, status, note)
+        return status
+
+    async def continue_container(
+        self, pod: ActivePod, container: Container, status: ContainerStatus
+    ) -> ContainerStatus:
+        """Place and start one that was created before."""
+        manager = self._manager
+        cpus = pod.exclusive_cpus(manager.state.ledger, container)
+        placement = manager.containers.placement(pod, container, cpus)
+        status, note = await manager.containers.resume(status, placement)
+        await self._started(pod, container, status, note)
+        return status
+
+    async def _started(
+        self, pod: ActivePod, container: Container, status: ContainerStatus, note: str
+    ) -> None:
+        pod.statuses[container.name] = status
+        if note:
+            self.report(pod, f"container {container.name}: {note}")
+        if pod.record.restarts.get(container.name, 0) != status.attempt:
+            restarts = {**pod.record.restarts, container.name: status.attempt}
+            await self._manager.update(pod, lambda record: replace(record, restarts=restarts))
+
+    async def wait_container(self, status: ContainerStatus) -> ContainerStatus:
+        """Return when it has exited."""
+        return await self._manager.exits.wait(status)
+
+    async def end_container(self, pod: ActivePod, container: Container) -> None:
+        """End what is left of its processes, and remove its cgroup."""
+        await self._manager.containers.end(pod.key(container))
+
+    async def forget_container(self, pod: ActivePod, status: ContainerStatus) -> None:
+        """Let the runtime forget it."""
+        await self._manager.containers.runtime.remove(status.id)
+        if pod.statuses.get(status.key.name, status).id == status.id:
+            pod.statuses.pop(status.key.name, None)
+
+    async def container_exited(
+        self, pod: ActivePod, container: Container, exit_code: int, *, final: bool
+    ) -> None:
+        """Write down how it ended; what only an init container needed goes back."""
+        self._manager.counters.container_exits += 1
+
+        def ended(record: PodRecord) -> PodRecord:
+            return replace(record, exit_codes={**record.exit_codes, container.name: exit_code})
+
+        is_init = any(container is init for init in pod.workload.pod.init_containers)
+        if final and is_init and container.name in pod.record.assignments:
+            await self._manager.give_back(pod, container, ended)
+        else:
+            await self._manager.update(pod, ended)
+
+    async def pod_running(self, pod: ActivePod) -> None:
+        """Every container was started once."""
+        await self._manager.update(
+            pod,
+            lambda record: (
+                replace(record, phase=PodPhase.RUNNING)
+                if record.phase is PodPhase.ADMITTED
+                else record
+            ),
+        )
+
+    async def pod_ended(self, pod: ActivePod, phase: PodPhase) -> None:
+        """Clean up after a pod that ended by itself."""
+        self._manager.ended_by_itself(pod, phase)
+
+    async def signal_container(self, status: ContainerStatus, number: int) -> None:
+        """Send a signal to the main process."""
+        await self._manager.containers.runtime.signal(status.id, number)
+
+    def pause_before(self, attempt: int, ran_for: float) -> float:
+        """Seconds to wait before an attempt."""
+        settings = self._manager.settings
+        return 0.0 if ran_for >= settings.calm else settings.pause_before(attempt)
+
+    def report(self, pod: ActivePod, problem: str) -> None:
+        """Tell the operator."""
+        self._manager.observers.report(pod.name, problem)

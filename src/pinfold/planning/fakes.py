@@ -1,0 +1,302 @@
+"""The manager's ports in memory, for simulations and tests.
+
+They pass the same contract tests as the adapters for the real world.  A simulation runs the same
+node code on them; faults can be put in front of any call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from pinfold.core.cpuset import CPUSet
+from pinfold.node.ports import (
+    CgroupError,
+    ContainerKey,
+    ContainerSpec,
+    ContainerState,
+    ContainerStatus,
+    ObservedCgroups,
+    ObservedContainer,
+    Placement,
+    RuntimeFailedError,
+    StoreError,
+)
+from pinfold.node.records import Batch, HistoryEntry, NodeRecord, PodRecord, Record
+
+KILLED = 137
+
+
+class Faults:
+    """Calls that fail: those whose number (from 1) is in ``fail_at``."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.fail_at: set[int] = set()
+
+    def due(self) -> bool:
+        """Count a call, and tell whether it fails."""
+        self.calls += 1
+        return self.calls in self.fail_at
+
+
+@dataclass(slots=True)
+class _Group:
+    placement: Placement
+    pids: set[int] = field(default_factory=set)
+
+
+class FakeCgroups:
+    """Cgroups of a machine that has only a table.
+
+    ``processes`` is shared with :class:`FakeRuntime`: pid -> the group that it is in (None is
+    outside of the subtree).
+    """
+
+    def __init__(self, machine: CPUSet) -> None:
+        self.machine = machine
+        self.online = machine
+        self.shared: CPUSet | None = None
+        self.groups: dict[ContainerKey, _Group] = {}
+        self.processes: dict[int, ContainerKey | None] = {}
+        self.faults = Faults()
+
+    async def open(self, shared: CPUSet) -> None:
+        """See :class:`pinfold.node.ports.Cgroups`."""
+        await self.set_shared(shared)
+
+    async def set_shared(self, cpus: CPUSet) -> None:
+        """See :class:`pinfold.node.ports.Cgroups`."""
+        self._fault("shared")
+        if not cpus & self.online:
+            raise CgroupError(f"shared: no CPU of {cpus} is online")
+        self.shared = cpus
+
+    async def place(self, key: ContainerKey, placement: Placement) -> str:
+        """See :class:`pinfold.node.ports.Cgroups`."""
+        self._fault(str(key))
+        if placement.cpus is not None and not placement.cpus & self.online:
+            raise CgroupError(f"{key}: no CPU of {placement.cpus} is online")
+        group = self.groups.setdefault(key, _Group(placement))
+        group.placement = placement
+        return ""
+
+    async def enter(self, key: ContainerKey, pid: int) -> None:
+        """See :class:`pinfold.node.ports.Cgroups`."""
+        self._fault(str(key))
+        if key not in self.groups:
+            raise CgroupError(f"{key}: no such cgroup")
+        if pid not in self.processes:
+            raise CgroupError(f"{key}: no process {pid}")
+        self.processes[pid] = key
+
+    async def kill(self, key: ContainerKey, *, wait: float = 5.0) -> None:  # noqa: ARG002 - the port
+        """See :class:`pinfold.node.ports.Cgroups`."""
+        self._fault(str(key))
+        for pid in [pid for pid, group in self.processes.items() if group == key]:
+            del self.processes[pid]
+
+    async def remove(self, key: ContainerKey) -> None:
+        """See :class:`pinfold.node.ports.Cgroups`."""
+        self._fault(str(key))
+        if key in self.processes.values():
+            raise CgroupError(f"{key}: not empty")
+        self.groups.pop(key, None)
+
+    async def observe(self) -> ObservedCgroups:
+        """See :class:`pinfold.node.ports.Cgroups`."""
+        shared = self.machine if self.shared is None else self.shared
+        populated = set(self.processes.values())
+        return ObservedCgroups(
+            shared & self.online,
+            shared,
+            {
+                key: ObservedContainer(
+                    key,
+                    exclusive=(cpus := group.placement.cpus) is not None,
+                    configured=cpus,
+                    effective=(shared if cpus is None else cpus) & self.online,
+                    populated=key in populated,
+                )
+                for key, group in self.groups.items()
+            },
+        )
+
+    async def close(self, *, remove: bool) -> None:
+        """See :class:`pinfold.node.ports.Cgroups`."""
+        if remove:
+            self.groups.clear()
+            self.shared = None
+
+    def allowed(self, pid: int) -> CPUSet:
+        """The CPUs on which a process of the subtree may run."""
+        key = self.processes[pid]
+        if key is None:
+            return self.online
+        cpus = self.groups[key].placement.cpus
+        return (cpus if cpus is not None else self.shared or self.machine) & self.online
+
+    def _fault(self, where: str) -> None:
+        if self.faults.due():
+            raise CgroupError(f"{where}: the kernel refused", "injected")
+
+
+class FakeRuntime:
+    """Containers that are rows; ``exit`` ends one as a process would end by itself."""
+
+    def __init__(self, cgroups: FakeCgroups) -> None:
+        self._cgroups = cgroups
+        self._known: dict[str, ContainerStatus] = {}
+        self._exits: asyncio.Queue[ContainerStatus] = asyncio.Queue()
+        self._number = 0
+        self.faults = Faults()
+        self.ignores_sigterm: set[str] = set()
+        self.ran_on: list[tuple[ContainerKey, CPUSet]] = []
+        """Where each first instruction ran."""
+
+    def reconnect(self) -> FakeRuntime:
+        """The same containers, as another agent finds them."""
+        again = FakeRuntime(self._cgroups)
+        again._known = self._known
+        again._number = self._number
+        again.ran_on = self.ran_on
+        again.ignores_sigterm = self.ignores_sigterm
+        return again
+
+    async def create(self, spec: ContainerSpec) -> ContainerStatus:
+        """See :class:`pinfold.node.ports.Runtime`."""
+        self._fault(str(spec.key))
+        self._number += 1
+        pid = 1000 + self._number
+        status = ContainerStatus(
+            f"c{self._number}", spec.key, spec.attempt, ContainerState.CREATED, pid
+        )
+        self._known[status.id] = status
+        self._cgroups.processes[pid] = None
+        return status
+
+    async def start(self, container_id: str) -> ContainerStatus:
+        """See :class:`pinfold.node.ports.Runtime`."""
+        status = self._status(container_id)
+        self._fault(str(status.key))
+        if status.pid is None or status.pid not in self._cgroups.processes:
+            raise RuntimeFailedError(f"{status.key}: the process is gone")
+        self.ran_on.append((status.key, self._cgroups.allowed(status.pid)))
+        status = replace(status, state=ContainerState.RUNNING, started_at=0.0)
+        self._known[container_id] = status
+        return status
+
+    async def signal(self, container_id: str, signal: int) -> None:
+        """See :class:`pinfold.node.ports.Runtime`."""
+        status = self._known.get(container_id)
+        if status is not None and container_id not in self.ignores_sigterm:
+            self.exit(container_id, 128 + signal)
+
+    async def remove(self, container_id: str) -> None:
+        """See :class:`pinfold.node.ports.Runtime`."""
+        status = self._known.get(container_id)
+        if status is None:
+            return
+        self._fault(str(status.key))
+        self.exit(container_id, KILLED)
+        del self._known[container_id]
+
+    async def containers(self) -> Sequence[ContainerStatus]:
+        """See :class:`pinfold.node.ports.Runtime`."""
+        return self.known()
+
+    async def exits(self) -> AsyncIterator[ContainerStatus]:
+        """See :class:`pinfold.node.ports.Runtime`."""
+        while True:
+            yield await self._exits.get()
+
+    async def close(self) -> None:
+        """See :class:`pinfold.node.ports.Runtime`."""
+
+    def known(self) -> tuple[ContainerStatus, ...]:
+        """Every container that is not removed."""
+        self._notice()
+        return tuple(self._known.values())
+
+    def exit(self, container_id: str, exit_code: int) -> None:
+        """Let the main process of a container end."""
+        status = self._known[container_id]
+        if status.state is ContainerState.EXITED:
+            return
+        if status.pid is not None:
+            self._cgroups.processes.pop(status.pid, None)
+        status = replace(
+            status, state=ContainerState.EXITED, pid=None, exit_code=exit_code, finished_at=0.0
+        )
+        self._known[container_id] = status
+        self._exits.put_nowait(status)
+
+    def _notice(self) -> None:
+        """Main processes that were killed by way of their cgroup have exited."""
+        for status in list(self._known.values()):
+            if status.pid is not None and status.pid not in self._cgroups.processes:
+                self.exit(status.id, KILLED)
+
+    def _status(self, container_id: str) -> ContainerStatus:
+        if container_id not in self._known:
+            raise RuntimeFailedError(f"no container {container_id}")
+        return self._known[container_id]
+
+    def _fault(self, where: str) -> None:
+        if self.faults.due():
+            raise RuntimeFailedError(f"{where}: the runtime refused", "injected")
+
+
+class MemoryStore:
+    """A record that is gone with the process."""
+
+    def __init__(self, *, history_limit: int = 10_000) -> None:
+        self.node: NodeRecord | None = None
+        self.pods: dict[str, PodRecord] = {}
+        self.entries: list[HistoryEntry] = []
+        self.faults = Faults()
+        self._limit = history_limit
+        self._number = 0
+
+    async def load(self) -> Record:
+        """See :class:`pinfold.node.ports.Store`."""
+        return Record(self.node, dict(self.pods))
+
+    async def commit(self, batch: Batch) -> None:
+        """See :class:`pinfold.node.ports.Store`."""
+        if self.faults.due():
+            raise StoreError("the record: no space left on device", "injected")
+        if batch.node is not None:
+            self.node = batch.node
+        for uid in batch.drop:
+            self.pods.pop(uid, None)
+        for pod in batch.put:
+            self.pods[pod.uid] = pod
+        for entry in batch.history:
+            self._number += 1
+            self.entries.append(replace(entry, number=self._number))
+        del self.entries[: max(len(self.entries) - self._limit, 0)]
+
+    async def history(self, *, pod: str | None = None, limit: int = 100) -> Sequence[HistoryEntry]:
+        """See :class:`pinfold.node.ports.Store`."""
+        found = [e for e in reversed(self.entries) if pod is None or pod in (e.pod, e.pod_uid)]
+        return found[:limit]
+
+    async def close(self) -> None:
+        """See :class:`pinfold.node.ports.Store`."""
+
+
+class MemoryPodFiles:
+    """Files that are rows."""
+
+    def __init__(self) -> None:
+        self.documents: dict[str, str] = {}
+
+    async def publish(self, pod_uid: str, document: str) -> None:
+        """See :class:`pinfold.node.ports.PodFiles`."""
+        self.documents[pod_uid] = document
+
+    async def retract(self, pod_uid: str) -> None:
+        """See :class:`pinfold.node.ports.PodFiles`."""
+        self.documents.pop(pod_uid, None)
