@@ -11,6 +11,7 @@ _COMMANDS = {
     "plan": "pinfold.cli.plan",
     "explain": "pinfold.cli.explain",
     "state": "pinfold.cli.state",
+    "audit": "pinfold.cli.audit",
     "capture": "pinfold.cli.capture",
 }
 
