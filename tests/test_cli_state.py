@@ -201,6 +201,7 @@ def test_bad_arguments(file: Path, args: tuple[str, ...], words: str) -> None:
         (b"\xff\xfe", "is not UTF-8 text"),
         (b"metadata: [", "neither JSON nor YAML"),
         (b"[" * 100_000, "is no pod uid"),
+        (b"metadata: " + b"[" * 100_000, "neither JSON nor YAML"),
         (b"apiVersion: v1\nkind: Pod\n", "'apiVersion:' is no pod uid"),
         (b"{}", "names no pod uid"),
     ],

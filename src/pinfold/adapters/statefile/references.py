@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pinfold.adapters.statefile.files import StateFileError, read_state_file
+from pinfold.formats.documents import DocumentError, read_documents
 
 _POD_UID: Final = "io.kubernetes.pod.uid"
 _UID: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,252}")
@@ -91,11 +92,9 @@ def _document(text: str) -> Any:  # noqa: ANN401 - foreign JSON or YAML
         pass
     if "metadata:" not in text:
         return None
-    import yaml  # noqa: PLC0415 - only for manifests, and slow to import
-
     try:
-        return list(yaml.safe_load_all(text))
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        return [document.content for document in read_documents(text)]
+    except DocumentError as error:
         raise StateFileError(f"neither JSON nor YAML: {' '.join(str(error).split())}") from None
 
 
