@@ -34,10 +34,6 @@ from _signal import (  # type: ignore[import-not-found]  # no stub; ``signal`` i
 )
 from time import sleep, time
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import NoReturn
-
 MAX_ANSWER = 4096
 """Bytes of a message between the processes; a pipe takes so many at once or none (PIPE_BUF)."""
 
@@ -73,6 +69,13 @@ class Refused(Exception):  # noqa: N818 - the container was refused, the supervi
 
 def main() -> None:
     """Make the container, tell the agent, wait for its end, write it down."""
+    # What the agent itself has inherited, and hands on unknowingly.
+    for descriptor in os.listdir("/proc/self/fd"):  # noqa: PTH208 - pathlib is big
+        if int(descriptor) > 2:
+            try:  # noqa: SIM105 - contextlib is big
+                os.close(int(descriptor))
+            except OSError:
+                pass  # the listing's own
     # Whoever ends the agent's process group or session does not mean the containers.
     for number in (SIGHUP, SIGINT, SIGTERM):
         signal(number, SIG_IGN)
@@ -210,8 +213,8 @@ def get_ready(order: Order, log: int) -> str:
     return note
 
 
-def execute(folder: bytes, order: Order) -> "NoReturn":
-    """Note the time of the start, so that an agent that was away knows it; execute the command."""
+def execute(folder: bytes, order: Order) -> None:
+    """Note the time of the start, for agents that are away, and execute the command."""
     try:
         marker = os.open(folder + b"/started", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         os.write(marker, b"%.6f\n" % time())
@@ -265,9 +268,8 @@ def write_file(folder: bytes, name: bytes, text: bytes) -> None:
 
 def start_time(pid: bytes) -> bytes:
     """Field 22 of ``/proc/PID/stat``, clock ticks since the boot."""
-    descriptor = os.open(b"/proc/%s/stat" % pid, os.O_RDONLY)
-    stat = os.read(descriptor, 4096)
-    os.close(descriptor)
+    with open(b"/proc/%s/stat" % pid, "rb", 0) as file:  # noqa: PTH123 - pathlib is big
+        stat = file.read(4096)
     return stat[stat.rindex(b")") :].split()[20]
 
 
