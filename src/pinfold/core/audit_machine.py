@@ -18,7 +18,7 @@ from pinfold.core.audit_findings import (
     write_command,
 )
 from pinfold.core.audit_record import AuditRecord, Owner
-from pinfold.core.audit_snapshot import Irq, KernelSnapshot
+from pinfold.core.audit_snapshot import Irq, KernelSnapshot, lineage
 from pinfold.core.cpuset import CPUSet
 
 _DEFAULT_AFFINITY = "/proc/irq/default_smp_affinity"
@@ -56,12 +56,15 @@ def _owners(record: AuditRecord, cpus: CPUSet) -> tuple[str, ...]:
 
 
 def _siblings(snapshot: KernelSnapshot, record: AuditRecord) -> Iterator[Finding]:
-    groups = {path: owner.pod for owner in record.owners for path in owner.cgroups}
-    used: dict[str, int] = {}
+    pods = {path: owner.pod for owner in record.owners for path in owner.cgroups}
+    in_group: dict[str, int] = {}
     for task in snapshot.tasks:
         if not task.is_bound:
-            pod = groups.get(task.cgroup, "")
-            used[pod] = used.get(pod, 0) | task.allowed.mask
+            in_group[task.cgroup] = in_group.get(task.cgroup, 0) | task.allowed.mask
+    used: dict[str, int] = {}
+    for cgroup, mask in in_group.items():
+        pod = next((pods[step] for step in lineage(cgroup) if step in pods), "")
+        used[pod] = used.get(pod, 0) | mask
     for owner in record.owners:
         own, others = _same_pod(record, owner)
         siblings = CPUSet(
