@@ -15,7 +15,7 @@ from pinfold.core.feature_gates import FEATURE_GATES
 from pinfold.core.node_config import NodeConfig
 from pinfold.formats.documents import DocumentError, read_documents
 
-__all__ = ["ConfigError", "LoadedConfig", "load_kubelet_config"]
+__all__ = ["ConfigError", "LoadedConfig", "kubelet_config", "load_kubelet_config", "read_fields"]
 
 MAX_BYTES: Final = 4 * 1024 * 1024
 KIND: Final = "KubeletConfiguration"
@@ -44,7 +44,22 @@ def load_kubelet_config(path: str, base: NodeConfig | None = None) -> LoadedConf
     Raises:
         ConfigError: no such file, no KubeletConfiguration, or values that would stop a kubelet.
     """
-    fields = _fields(path)
+    return kubelet_config(read_fields(path), path, base)
+
+
+def kubelet_config(
+    fields: Mapping[Any, Any], path: str, base: NodeConfig | None = None
+) -> LoadedConfig:
+    """Make a node's configuration of the fields of a KubeletConfiguration.
+
+    Args:
+        fields: as :func:`read_fields` gives them.
+        path: the file, for error texts.
+        base: see :func:`load_kubelet_config`.
+
+    Raises:
+        ConfigError: values that would stop a kubelet.
+    """
     known = {setting.field: setting for setting in SETTINGS}
     changes: dict[str, Any] = {}
     for name, value in fields.items():
@@ -108,7 +123,12 @@ def _other_fields() -> frozenset[str]:
     return frozenset(path.read_text(encoding="utf-8").split())
 
 
-def _fields(path: str) -> Mapping[Any, Any]:
+def read_fields(path: str) -> Mapping[Any, Any]:
+    """The fields of a KubeletConfiguration file, as they are.
+
+    Raises:
+        ConfigError: no such file, or no KubeletConfiguration.
+    """
     fields = _unwrapped(path, _only_document(path, _read(path)))
     kind, version = fields.get("kind"), fields.get("apiVersion")
     if kind != KIND or str(version).partition("/")[0] != API_GROUP:

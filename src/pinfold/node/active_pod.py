@@ -36,6 +36,9 @@ class ActivePod:
     """Somebody ends the pod; nobody else does it again."""
     attached_pid: int | None = None
     """The process of a pod that wraps one which somebody else started."""
+    reported: asyncio.Event = field(default_factory=asyncio.Event)
+    reported_exit: int | None = None
+    """The exit code of that process, from the one who waited for it."""
 
     @property
     def uid(self) -> str:

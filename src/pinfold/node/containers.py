@@ -12,6 +12,7 @@ from pinfold.node.ports import (
     Cgroups,
     ContainerKey,
     ContainerSpec,
+    ContainerState,
     ContainerStatus,
     Limits,
     Partition,
@@ -83,10 +84,12 @@ class Containers:
             granted = await self.cgroups.place(status.key, placement)
             if status.pid is not None:
                 await self.cgroups.enter(status.key, status.pid)
-            return await self.runtime.start(status.id), granted
+            if status.state is ContainerState.CREATED:
+                status = await self.runtime.start(status.id)
         except BaseException:
             await self.runtime.remove(status.id)
             raise
+        return status, granted
 
     async def end(self, key: ContainerKey) -> None:
         """End what is left of a container's processes, strays too, and remove its cgroup.

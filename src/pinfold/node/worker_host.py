@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pinfold.core.pod import Container
 from pinfold.node.active_pod import ActivePod
@@ -12,6 +14,10 @@ from pinfold.node.records import PodPhase, PodRecord
 
 if TYPE_CHECKING:
     from pinfold.node.manager import Manager
+
+
+REPORT_PATIENCE: Final = 2.0
+"""Seconds in which the exit code of a process that was taken over should be told."""
 
 
 class ManagerHost:
@@ -56,7 +62,25 @@ class ManagerHost:
 
     async def wait_container(self, status: ContainerStatus) -> ContainerStatus:
         """Return when it has exited."""
-        return await self._manager.exits.wait(status)
+        status = await self._manager.exits.wait(status)
+        pod = self._manager.pods.active.get(status.key.pod_uid)
+        if status.exit_code is None and pod is not None:
+            # Only the parent of a process that was taken over gets its exit status.
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(pod.reported.wait(), REPORT_PATIENCE)
+            status = replace(status, exit_code=pod.reported_exit)
+        return status
+
+    def report_exit(self, pod_uid: str, exit_code: int) -> None:
+        """Take the exit code of a pod's process from the one who waited for it.
+
+        Raises:
+            UnknownPodError: no such pod.
+        """
+        pod = self._manager.pods.active.get(self._manager.pods.find(pod_uid))
+        if pod is not None:
+            pod.reported_exit = exit_code
+            pod.reported.set()
 
     async def end_container(self, pod: ActivePod, container: Container) -> None:
         """End what is left of its processes, and remove its cgroup."""

@@ -5,7 +5,7 @@ Every change that is named has been tried: the same decision is made again with 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from pinfold.core.cpuset import CPUSet, iter_bits
 from pinfold.core.hints import ResourceHints, TopologyHint, format_numa_mask
 from pinfold.core.pod import CPU, Container, Pod, QOSClass, guaranteed_cpus
 from pinfold.core.topology_manager import AffinityDecision
-from pinfold.node.admission import Decision
+from pinfold.node.admission import Decision, NodeState
 from pinfold.planning.planner import Planner
 from pinfold.planning.remedies import find_remedies
 
@@ -60,15 +60,29 @@ def explain_pod(planner: Planner, pods: Iterable[Pod], name: str) -> Explanation
     admitted: list[Decision] = []
     for decision, state in planner.decisions(known):
         if name in (decision.pod.name, f"{decision.pod.namespace}/{decision.pod.name}"):
-            remedies: tuple[str, ...] = ()
-            if not decision.admitted:
-                remedies = tuple(find_remedies(planner, state, decision, admitted))
-            return Explanation(decision, tuple(_containers(planner, decision)), remedies)
+            return explain_decision(planner, state, decision, admitted)
         if decision.admitted:
             admitted.append(decision)
     raise UnknownPodError(
         f"no pod {name!r} in the manifests; there are {', '.join(p.name for p in known[:20])}"
     )
+
+
+def explain_decision(
+    planner: Planner, state: NodeState, decision: Decision, admitted: Sequence[Decision] = ()
+) -> Explanation:
+    """Explain one decision.
+
+    Args:
+        planner: the node.
+        state: the state in which the decision was made.
+        decision: the decision.
+        admitted: those that were admitted before it, for the remedies.
+    """
+    remedies: tuple[str, ...] = ()
+    if not decision.admitted:
+        remedies = tuple(find_remedies(planner, state, decision, admitted))
+    return Explanation(decision, tuple(_containers(planner, decision)), remedies)
 
 
 def _containers(planner: Planner, decision: Decision) -> Iterator[ContainerReason]:

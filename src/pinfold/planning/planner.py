@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.kubelet_faults import KUBELET, AllocationRules
@@ -106,6 +106,10 @@ class Planner:
     def empty(self) -> NodeState:
         """The node with nothing on it."""
         return empty_state(self.node, self.view.topology.cpus)
+
+    def empty_with(self, offline: CPUSet) -> NodeState:
+        """The node with nothing on it, and with some CPUs offline."""
+        return replace(self.empty, offline=offline)
 
     def decisions(self, pods: Iterable[Pod]) -> Iterator[tuple[Decision, NodeState]]:
         """Decide about the pods one after the other; each with the state it was made in."""

@@ -149,6 +149,21 @@ def replace_state_file(
     return backup
 
 
+def write_state_file(path: Path, new: bytes, filesystem: Filesystem = DISK) -> None:
+    """Write a state file that is our own, in place of what is there, without a backup.
+
+    Raises:
+        StateFileError: nothing was written; ``path`` holds what it held, complete.
+    """
+    temporary = path.parent / f".{path.name}.pinfold-{secrets.token_hex(4)}"
+    _write_temporary(temporary, new, None, filesystem)
+    try:
+        _attempt(lambda: filesystem.replace(temporary, path), f"cannot replace {path}")
+    finally:
+        _discard(temporary, filesystem)
+    _attempt(lambda: filesystem.sync_directory(path.parent), f"{path} is written, but not synced")
+
+
 def _back_up(path: Path, content: bytes, temporary: Path, filesystem: Filesystem) -> Path:
     _write_temporary(temporary, content, path, filesystem)
     try:

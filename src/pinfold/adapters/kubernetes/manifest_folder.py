@@ -1,0 +1,110 @@
+"""The watched folder of manifests (the kubelet's ``staticPodPath``)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from pinfold.adapters.kubernetes.files import ManifestError, file_documents
+
+_SUFFIXES: Final = (".yaml", ".yml", ".json")
+_SOURCE: Final = "kubernetes.io/config.source"
+
+Signature = tuple[int, int, int]
+"""inode, size, time of the last change in nanoseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class StaticPod:
+    """One pod of the folder: its manifest with a uid, and the file that it is from."""
+
+    manifest: Mapping[str, Any]
+    uid: str
+    file: Path
+
+
+@dataclass(slots=True)
+class ManifestFolder:
+    """A folder, or one file, of Pod manifests.
+
+    A pod's uid is made of its file and its content, so that a changed manifest is another pod, as
+    with a kubelet.
+    """
+
+    path: Path
+    _seen: dict[Path, Signature] = field(default_factory=dict)
+    _pods: dict[Path, tuple[StaticPod, ...]] = field(default_factory=dict)
+
+    def look(self) -> tuple[bool, dict[Path, str]]:
+        """Read what has changed.
+
+        Returns:
+            Whether anything has, and the files that cannot be used, each with the reason; what
+            such a file held before stays.
+        """
+        found = dict(self._files())
+        changed = {path for path, signature in found.items() if self._seen.get(path) != signature}
+        gone = self._seen.keys() - found.keys()
+        problems = {}
+        for path in changed:
+            try:
+                self._pods[path] = _read(path)
+            except ManifestError as error:
+                problems[path] = str(error)
+        for path in gone:
+            self._pods.pop(path, None)
+        self._seen = found
+        return bool(changed or gone), problems
+
+    @property
+    def pods(self) -> dict[str, StaticPod]:
+        """The pods that the folder asks for, by uid."""
+        return {pod.uid: pod for path in sorted(self._pods) for pod in self._pods[path]}
+
+    def _files(self) -> list[tuple[Path, Signature]]:
+        try:
+            if not self.path.is_dir():
+                return [(self.path, _signature(self.path.stat()))]
+            with os.scandir(self.path) as entries:
+                return [
+                    (Path(entry.path), _signature(entry.stat()))
+                    for entry in entries
+                    # As the kubelet: files that begin with a dot are not for it.
+                    if entry.name.endswith(_SUFFIXES)
+                    and not entry.name.startswith(".")
+                    and entry.is_file()
+                ]
+        except OSError:
+            return []
+
+
+def _signature(status: os.stat_result) -> Signature:
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _read(path: Path) -> tuple[StaticPod, ...]:
+    pods = []
+    for document in file_documents(str(path)):
+        content = document.content
+        if not isinstance(content, dict) or content.get("kind") != "Pod":
+            kind = content.get("kind") if isinstance(content, dict) else None
+            raise ManifestError(f"{path}: line {document.line}: only pods run here, not {kind!r}")
+        pods.append(_static(path, content))
+    return tuple(pods)
+
+
+def _static(path: Path, content: dict[str, Any]) -> StaticPod:
+    metadata = content.get("metadata")
+    if not isinstance(metadata, dict):
+        raise ManifestError(f"{path}: metadata is missing")
+    text = json.dumps([str(path), content], sort_keys=True, default=str)
+    uid = hashlib.sha256(text.encode()).hexdigest()[:32]
+    annotations = metadata.get("annotations")
+    annotations = annotations if isinstance(annotations, dict) else {}
+    marked = {**metadata, "uid": uid, "annotations": {**annotations, _SOURCE: "file"}}
+    return StaticPod({**content, "metadata": marked}, uid, path)

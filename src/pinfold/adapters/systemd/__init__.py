@@ -1,0 +1,1 @@
+"""What a service tells systemd, and what systemd keeps running."""

@@ -1,0 +1,134 @@
+"""The agent's configuration: a KubeletConfiguration, and a section ``pinfold`` of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from pinfold.config.kubelet import ConfigError, kubelet_config, read_fields
+from pinfold.config.values import SettingError, duration
+from pinfold.core.node_config import NodeConfig
+from pinfold.core.quantity import Quantity
+
+SECTION: Final = "pinfold"
+DEFAULT_FILE: Final = Path("/etc/pinfold/config.yaml")
+DEFAULT_STATE_DIR: Final = "/var/lib/pinfold"
+DEFAULT_SOCKET: Final = "/run/pinfold/pinfold.sock"
+DEFAULT_NODE: Final = NodeConfig(
+    cpu_manager_policy="static", kube_reserved={"cpu": Quantity.parse("1")}
+)
+"""Without a file: the static policy, and one CPU for the system."""
+
+_AbsolutePath = Annotated[str, Meta(pattern="^/")]
+_FolderName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+
+
+class AgentSection(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True
+):
+    """The section ``pinfold`` of the file.
+
+    Attributes:
+        state_dir: where the record, the mirrored ``cpu_manager_state`` and the containers' folders
+            are; must outlive a reboot.
+        socket: the local API.
+        cgroup_parent: the cgroup below which the agent's own tree is made; None: found.
+        cgroup_name: the name of that tree.
+        partition: the cpuset partition that exclusive sets should be (cgroup v2).
+        on_mismatch: what to do when the record does not fit machine or configuration.
+        history_limit: how many entries of the history are kept.
+        confine_system: keep system services (systemd's slices) on the reserved CPUs.
+        max_pods_remembered: how many ended pods are kept.
+    """
+
+    state_dir: _AbsolutePath = DEFAULT_STATE_DIR
+    socket: _AbsolutePath = DEFAULT_SOCKET
+    cgroup_parent: _AbsolutePath | None = None
+    cgroup_name: _FolderName = "pinfold"
+    partition: Literal["member", "root", "isolated"] = "member"
+    on_mismatch: Literal["refuse", "repair"] = "refuse"
+    history_limit: Annotated[int, Meta(ge=1, le=10_000_000)] = 10_000
+    confine_system: bool = False
+    max_pods_remembered: Annotated[int, Meta(ge=0, le=100_000)] = 500
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """Everything that an agent is told.
+
+    ``static_pod_path`` is the folder (or file) of manifests that is watched, looked at every
+    ``file_check_frequency`` seconds even without a notice; ``notes`` say what was passed over.
+    """
+
+    node: NodeConfig
+    own: AgentSection
+    static_pod_path: Path | None = None
+    file_check_frequency: float = 20.0
+    notes: tuple[str, ...] = ()
+    file: Path | None = None
+
+
+def load_agent_config(file: Path | None) -> AgentConfig:
+    """Read the configuration; without a file that of ``/etc/pinfold``, if it is there.
+
+    Raises:
+        ConfigError: the file is missing or wrong; the message names the field and the remedy.
+    """
+    if file is None:
+        if not DEFAULT_FILE.exists():
+            return AgentConfig(DEFAULT_NODE, AgentSection())
+        file = DEFAULT_FILE
+    path = str(file)
+    fields = read_fields(path)
+    section = _section(path, fields.get(SECTION))
+    rest = {name: value for name, value in fields.items() if name != SECTION}
+    loaded = kubelet_config(rest, path)
+    manifests = _text(path, "staticPodPath", rest.get("staticPodPath"))
+    return AgentConfig(
+        node=loaded.config,
+        own=section,
+        static_pod_path=Path(manifests) if manifests else None,
+        file_check_frequency=_seconds(path, rest.get("fileCheckFrequency"), 20.0),
+        notes=loaded.notes,
+        file=file,
+    )
+
+
+def override_section(config: AgentConfig, **changes: str | None) -> AgentConfig:
+    """The flags win over the file; None is "not given".
+
+    Raises:
+        ConfigError: a value that the field cannot have.
+    """
+    given = {name: value for name, value in changes.items() if value is not None}
+    section = msgspec.structs.replace(config.own, **given)
+    return replace(config, own=_section("the command line", msgspec.to_builtins(section)))
+
+
+def _section(path: str, value: object) -> AgentSection:
+    if value is None:
+        return AgentSection()
+    try:
+        return msgspec.convert(value, AgentSection)
+    except msgspec.ValidationError as error:
+        fields = ", ".join(field.encode_name for field in msgspec.structs.fields(AgentSection))
+        raise ConfigError(f"{path}: {SECTION}: {error} (fields: {fields})") from None
+
+
+def _text(path: str, name: str, value: Any) -> str:  # noqa: ANN401 - as it is in the file
+    if value is None or isinstance(value, str):
+        return value or ""
+    raise ConfigError(f"{path}: {name}: must be a string, not {value!r}"[:300])
+
+
+def _seconds(path: str, value: Any, default: float) -> float:  # noqa: ANN401 - as it is in the file
+    if value in (None, "", "0s"):
+        return default
+    try:
+        return duration(value)
+    except SettingError as error:
+        raise ConfigError(f"{path}: fileCheckFrequency: {error}") from None
