@@ -133,7 +133,8 @@ class _Tasks:
         """The cgroup under which a stranger is reported: its systemd slice, or its own."""
         for step in reversed([*lineage(path)]):
             name = step.rpartition("/")[2]
-            if name.startswith("kubepods"):
+            if "kubepods" in name:
+                # The kubelet's pods come and go: each is a place of its own.
                 break
             if name.endswith(".slice") and step not in self._above:
                 return step

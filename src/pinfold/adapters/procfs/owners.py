@@ -25,7 +25,7 @@ from pinfold.core.cpuset import CPUSet
 Assignments = Mapping[str, Mapping[str, CPUSet]]
 """Pod uid -> container name -> its CPUs; the name "" stands for the whole pod."""
 
-_POD: Final = re.compile(r"(?:kubepods.*-)?pod([0-9a-zA-Z][0-9a-zA-Z_-]*)(?:\.slice)?")
+_POD: Final = re.compile(r"(?:.*kubepods.*-)?pod([0-9a-zA-Z][0-9a-zA-Z_-]*)(?:\.slice)?")
 _CONTAINER_ID: Final = re.compile(r"(?:[a-z-]+-)?([0-9a-f]{64})(?:\.scope)?")
 _MONITOR: Final = "crio-conmon-"
 _SANDBOX: Final = "pause"
