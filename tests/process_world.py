@@ -115,10 +115,15 @@ def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
         time.sleep(0.005)
 
 
-def is_alive(pid: int) -> bool:
-    """Whether a process runs; a zombie does not."""
+def process_state(pid: int) -> str:
+    """The kernel's letter for what a process does, such as ``T`` (stopped); "" when it is gone."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
-        return False
-    return stat.rpartition(")")[2].split()[0] not in "ZX"
+        return ""
+    return stat.rpartition(")")[2].split()[0]
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    return process_state(pid) not in ("", "Z", "X")

@@ -11,7 +11,7 @@ import functools
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import pytest
 
@@ -29,11 +29,19 @@ PATIENCE = 20.0
 """Seconds after which a test has failed; no test is meant to take so long."""
 
 
-class World(Protocol):
-    """One world outside, with what can run there."""
+R_co = TypeVar("R_co", bound=Runtime, covariant=True)
+R = TypeVar("R", bound=Runtime)
 
-    def open(self) -> Runtime:
+
+class Opener(Protocol[R_co]):
+    """What has a runtime to open."""
+
+    def open(self) -> R_co:
         """A runtime over the containers of this world; the one before was closed."""
+
+
+class World(Opener[Runtime], Protocol):
+    """One world outside, with what can run there."""
 
     def lasting(self) -> Process:
         """Runs until a signal ends it, and has no handlers for signals."""
@@ -53,7 +61,7 @@ def a_spec(process: Process, name: str = "main", attempt: int = 0) -> ContainerS
 
 
 @contextlib.asynccontextmanager
-async def opened(world: World) -> AsyncIterator[Runtime]:
+async def opened(world: Opener[R]) -> AsyncIterator[R]:
     """A runtime that is closed afterwards, as by an agent that ends."""
     runtime = world.open()
     try:

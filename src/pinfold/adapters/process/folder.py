@@ -144,7 +144,7 @@ class ContainerFolder:
             RuntimeFailedError: the disk is full or cannot be written.
         """
         with self._writing():
-            (self.path / "started").write_text(f"{at:.6f}\n")
+            (self.path / "started").write_text(f"{at!r}\n")
 
     def write_exit(self, end: Exit) -> None:
         """Write down the end.
@@ -153,7 +153,7 @@ class ContainerFolder:
             RuntimeFailedError: the disk is full or cannot be written.
         """
         code = "" if end.code is None else str(end.code)
-        text = f"code {code}\nat {end.at:.6f}\nmessage {end.message}\nend\n"
+        text = f"code {code}\nat {end.at!r}\nmessage {end.message}\nend\n"
         with self._writing():
             self._write("exit", text.encode())
 

@@ -11,7 +11,6 @@ import os
 import resource
 import select
 import signal
-from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -120,13 +119,13 @@ class ProcessWatch:
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
-        self._tokens: dict[int, tuple[Hashable, bool]] = {}
+        self._tokens: dict[int, tuple[str, bool]] = {}
 
     def fileno(self) -> int:
         """The descriptor to wait for."""
         return self._epoll.fileno()
 
-    def add(self, process: ProcessId, token: Hashable, *, reap: bool) -> bool:
+    def add(self, process: ProcessId, token: str, *, reap: bool) -> bool:
         """Watch a process, and tell its end as ``token``; False when it is gone already.
 
         With ``reap`` it is reaped where it turns out to be a child of this process: one that was
@@ -149,7 +148,7 @@ class ProcessWatch:
         self._tokens[descriptor] = (token, reap)
         return True
 
-    def ended(self) -> list[Hashable]:
+    def ended(self) -> list[str]:
         """The tokens of the processes that ended since the last call."""
         if not self._tokens:
             return []

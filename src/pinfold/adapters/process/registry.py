@@ -46,6 +46,7 @@ class Registry:
         self._containers: dict[str, Container] = {}
         self._exited: asyncio.Queue[str | None] = asyncio.Queue()
         self._watch: ProcessWatch | None = None
+        self._unwatched: list[str] = []
         self._lock = -1
         self._closed = False
 
@@ -71,6 +72,7 @@ class Registry:
                 self._add(find(folder))
         except BaseException as error:
             self._let_go()
+            self._containers.clear()
             watch.close()
             if isinstance(error, OSError):
                 raise RuntimeFailedError(
@@ -103,7 +105,10 @@ class Registry:
         Raises:
             RuntimeFailedError: it cannot be watched.
         """
-        return self._add(find(folder))
+        container = self._add(find(folder))
+        if container.ended.is_set():
+            self.tell(container)
+        return container
 
     def forget(self, container: Container) -> None:
         """Take out a container whose folder is deleted."""
@@ -113,17 +118,21 @@ class Registry:
         """Take note of the processes that ended."""
         if self._watch is None:
             return
-        for token in self._watch.ended():
-            assert isinstance(token, str)  # noqa: S101 - what _follow gave
+        tokens, self._unwatched = [*self._unwatched, *self._watch.ended()], []
+        for token in tokens:
             container = self._containers.get(token)
-            if container is not None and not container.ended.is_set():
-                container.is_orphan = True
+            if container is None or container.ended.is_set():
+                continue
+            container.is_orphan = True
+            try:
                 self._follow(container)
-                if container.ended.is_set() and not container.is_awaited:
-                    self._exited.put_nowait(token)
+            except RuntimeFailedError:
+                self._unwatched.append(token)  # too many open files; there may be fewer next time
+            if container.ended.is_set() and not container.is_awaited:
+                self.tell(container)
 
     def tell(self, container: Container) -> None:
-        """Have an end told that was kept back while somebody waited for it."""
+        """Have an end told by :meth:`next_exit`, unless the container is forgotten by then."""
         self._exited.put_nowait(container.folder.id)
 
     async def next_exit(self) -> Container | None:
@@ -184,10 +193,10 @@ class Registry:
             container.is_orphan = True
         end = read_exit(container, now)
         if end is None:
-            attached = container.is_attached
             if living is not None and not container.is_main_watched:
-                container.is_main_watched = True
-                if watch.add(living.main, token, reap=not attached):
+                reap = not container.is_attached
+                container.is_main_watched = watch.add(living.main, token, reap=reap)
+                if container.is_main_watched:
                     return
             end = lost(container, self.boot, now)
             record_exit(container, end)

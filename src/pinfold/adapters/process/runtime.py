@@ -79,13 +79,17 @@ class ProcessRuntime:
                 f" it is {container.status.state.value}",
                 "create another one",
             )
+        is_known = False
         container.is_awaited = True
         try:
             await self._give_word(container)
-            if container.ended.is_set():
-                self._registry.tell(container)
+        except RuntimeFailedError:
+            is_known = True
+            raise
         finally:
             container.is_awaited = False
+            if container.ended.is_set() and not is_known:
+                self._registry.tell(container)
         return container.status
 
     async def signal(self, container_id: str, signal: int) -> None:
@@ -111,6 +115,7 @@ class ProcessRuntime:
         container = self._registry.get(container_id)
         if container is None:
             return
+        was_ended = container.ended.is_set()
         container.is_awaited = True
         try:
             await self._registry.end(container, self._patience)
@@ -118,6 +123,8 @@ class ProcessRuntime:
             self._registry.forget(container)
         finally:
             container.is_awaited = False
+            if container.ended.is_set() and not was_ended:
+                self._registry.tell(container)
 
     async def containers(self) -> Sequence[ContainerStatus]:
         """See :meth:`pinfold.node.ports.Runtime.containers`.
@@ -204,7 +211,7 @@ class ProcessRuntime:
         key = container.status.key
         try:
             failure = await give_word(container.folder, patience=self._patience)
-        except (TimeoutError, OSError) as error:
+        except OSError as error:  # also TimeoutError
             # The word may have been given: only killing it makes sure that it never runs.
             await self._registry.end(container, self._patience)
             raise RuntimeFailedError(
