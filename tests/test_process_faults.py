@@ -276,6 +276,34 @@ def test_a_start_that_hangs_is_given_up_for_good(world: ProcessWorld) -> None:
     asyncio.run(run())
 
 
+def test_a_start_that_is_cancelled_may_have_happened(world: ProcessWorld) -> None:
+    """The word cannot be taken back; the container says what became of it, and its exit is told."""
+    process, is_marked = world.marking()
+
+    async def run() -> None:
+        async with opened(world) as runtime:
+            created = await runtime.create(a_spec(process))
+            pid = created.pid
+            assert pid is not None
+            os.kill(pid, signal.SIGSTOP)
+            await asyncio.to_thread(until, lambda: process_state(pid) == "T")
+            task = asyncio.create_task(runtime.start(created.id))
+            await asyncio.sleep(0.05)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert await the(runtime, created.id) == created
+            os.kill(pid, signal.SIGCONT)
+            await until_marked(is_marked)
+            status = await the(runtime, created.id)
+            assert status is not None
+            assert status.state is ContainerState.RUNNING
+            await runtime.signal(created.id, signal.SIGTERM)
+            assert (await next_exit(runtime)).id == created.id
+
+    asyncio.run(run())
+
+
 def test_a_supervisor_that_hangs_is_no_obstacle(world: ProcessWorld) -> None:
     async def run() -> None:
         runtime = ProcessRuntime(world.root, patience=0.3)

@@ -7,16 +7,16 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from pinfold.adapters.process import ProcessRuntime, launch
+from pinfold.adapters.process import ProcessRuntime
 from pinfold.adapters.process.command import resolve
 from pinfold.adapters.process.folder import ContainerFolder
+from pinfold.adapters.process.launch import supervisor_command
 from pinfold.adapters.process.processes import identify
 from pinfold.core.workload import Process
 from pinfold.node.ports import (
@@ -351,7 +351,7 @@ def test_a_supervisor_that_was_overtaken_gives_up(world: ProcessWorld) -> None:
     folder.make()
     process, is_marked = world.marking()
     with subprocess.Popen(
-        [sys.executable, "-I", "-S", launch._PROGRAM, folder.path],
+        supervisor_command(folder),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     ) as supervisor:

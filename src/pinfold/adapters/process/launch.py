@@ -14,6 +14,11 @@ from pinfold.adapters.process.folder import ContainerFolder
 from pinfold.node.ports import ContainerSpec, RuntimeFailedError
 
 _PROGRAM: Final = Path(__file__).with_name("supervisor.py")
+_RUN: Final = (
+    f"import sys; sys.path.append({str(_PROGRAM.parent)!r}); import supervisor; supervisor.main()"
+)
+"""Imported, it is read as bytecode; compiled as a script, it would take a megabyte more."""
+
 _ANSWER: Final = 4096
 _LOADER: Final = ("LD_LIBRARY_PATH",)
 
@@ -80,6 +85,11 @@ async def give_word(folder: ContainerFolder, *, patience: float) -> str | None:
             return (await _read_to_end(outcome)).decode(errors="replace")
 
 
+def supervisor_command(folder: ContainerFolder) -> list[str]:
+    """The command line of a supervisor, which wants its order on the standard input."""
+    return [sys.executable, "-I", "-S", "-c", _RUN, str(folder.path)]
+
+
 def kill_child(pid: int) -> None:
     """End a supervisor that is a child of this process; a main process that waits ends with it."""
     os.kill(pid, signal.SIGKILL)
@@ -105,7 +115,7 @@ def _spawn(
             os.set_blocking(answer, False)
             pid = os.posix_spawn(
                 sys.executable,
-                [sys.executable, "-I", "-S", str(_PROGRAM), str(folder.path)],
+                supervisor_command(folder),
                 # A Python outside of the system's folders may need this to find its library.
                 {name: os.environ[name] for name in _LOADER if name in os.environ},
                 file_actions=[(os.POSIX_SPAWN_DUP2, request, 0)]

@@ -1,9 +1,9 @@
 """The program that stands over one container, so that the container outlives the agent.
 
-It is run as ``python -I -S supervisor.py FOLDER`` with the order (see ``launch.py``) on its
-standard input, one for every container.  It forks the main process, which gets ready and waits,
-writes ``FOLDER/state``, answers ``ok`` on its standard output, closes it, and from
-then on only waits.  When the main process ends it writes ``FOLDER/exit`` and ends as well.
+It is run by ``launch.py`` with a container's folder as its argument and the order on its standard
+input, by a Python without site-packages (``-I -S``).  It forks the main process, which gets ready
+and waits, writes ``FOLDER/state``, answers ``ok`` on its standard output and closes it; from then
+on it only waits.  When the main process ends it writes ``FOLDER/exit`` and ends as well.
 
 The main process waits for a byte in the FIFO ``go``.  It holds the FIFO ``outcome`` open until it
 executes the command: whoever reads there finds the end of the file when the command runs, or else
@@ -289,7 +289,3 @@ def show(path: bytes) -> str:
 def reason(error: OSError) -> str:
     """The system's words for an error."""
     return error.strerror or str(error)
-
-
-if __name__ == "__main__":
-    main()
