@@ -1,0 +1,5 @@
+"""The durable record: SQLite."""
+
+from pinfold.adapters.store.sqlite import SQLiteStore
+
+__all__ = ["SQLiteStore"]
