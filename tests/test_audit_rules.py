@@ -185,6 +185,25 @@ def test_offline_cpus_are_named_and_not_called_a_difference() -> None:
     assert found.fix == ("echo 1 > /sys/devices/system/cpu/cpu3/online",)
 
 
+def test_an_owner_without_any_online_cpu_runs_on_its_parents() -> None:
+    """A 6.1 kernel does so on cgroup v2; it matters more when others own those CPUs."""
+    other = Owner("web", "main", cpus("4"), ("/own/web",))
+    snapshot = replace(
+        with_groups(group("/own/db", "2-3", "0-1,4-7"), group("/own/web", "4")),
+        online=cpus("0-1,4-7"),
+        tasks=(task(100, "/own/db", "0-1,4-7", 0),),
+    )
+    assert list(findings(snapshot)) == ["cpu-offline"]
+    found = findings(snapshot, replace(RECORD, owners=(DB, other)))
+    assert "CPUs 4 are others', with web/main" in found["cpuset-differs"].what
+    assert found["cpuset-differs"].fix == found["cpu-offline"].fix
+
+
+def test_an_interrupt_that_has_not_moved_yet_is_none() -> None:
+    """Its affinity is right, and takes effect when it comes the next time."""
+    assert findings(replace(CLEAN, irqs=(Irq(30, cpus("0-1"), cpus("2"), ("kbd",)),))) == {}
+
+
 @pytest.mark.parametrize(
     ("mems", "slug", "severity"),
     [("0-1", "mems-wider", AuditSeverity.INFO), ("1", "mems-remote", AuditSeverity.WARNING)],

@@ -159,6 +159,11 @@ def test_interrupts_without_a_handler_are_none(node: KernelTree) -> None:
     assert snapshot.irqs[0].effective is None
 
 
+def test_the_timer_of_a_pc_cannot_be_moved(node: KernelTree) -> None:
+    node.interrupt(0, "0-7", "0", "timer")
+    assert [irq.is_managed for irq in read_snapshot(node.root).irqs] == [True, False]
+
+
 def test_an_interrupt_that_not_even_root_may_write_is_managed(node: KernelTree) -> None:
     (node.root / "proc/irq/24/smp_affinity_list").chmod(0o444)
     assert [irq.is_managed for irq in read_snapshot(node.root).irqs] == [True]

@@ -147,8 +147,8 @@ IRQ_MANAGED: Final = Kind(
     "irq-managed",
     _I,
     "interrupts that cannot be moved belong to exclusive CPUs",
-    "the kernel itself spreads the queues of a device over all CPUs and refuses to change that; "
-    "they come only when the CPU itself has used the device",
+    "the kernel itself spreads the queues of a device over all CPUs and refuses to change that "
+    "(a write gives an I/O error); they come only when the CPU itself has used the device",
     "the kernel parameter isolcpus=managed_irq,LIST, or fewer queues in the driver",
 )
 IRQ_DEFAULT: Final = Kind(

@@ -117,13 +117,14 @@ def _interrupts(
 ) -> Iterator[Finding]:
     found: dict[Kind, list[Irq]] = {IRQ_DELIVERED: [], IRQ_ALLOWED: [], IRQ_MANAGED: []}
     for irq in snapshot.irqs:
-        reached = irq.affinity if irq.effective is None else irq.effective
+        if not irq.affinity & exclusive:
+            # The effective set may lag: an interrupt moves when it comes the next time.
+            continue
         if irq.is_managed:
-            if (irq.affinity | reached) & exclusive:
-                found[IRQ_MANAGED].append(irq)
-        elif reached & exclusive:
+            found[IRQ_MANAGED].append(irq)
+        elif irq.effective is None or irq.effective & exclusive:
             found[IRQ_DELIVERED].append(irq)
-        elif irq.affinity & exclusive:
+        else:
             found[IRQ_ALLOWED].append(irq)
     for kind, irqs in found.items():
         if not irqs:

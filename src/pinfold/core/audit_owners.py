@@ -86,9 +86,13 @@ def _offline(snapshot: KernelSnapshot, owner: Owner) -> Iterator[Finding]:
             f"{owner}: of the recorded CPUs {owner.cpus}, {gone} are offline",
             owner.cgroups[0] if owner.cgroups else str(owner),
             gone,
-            tuple(write_command("1", f"/sys/devices/system/cpu/cpu{cpu}/online") for cpu in gone),
+            _bring_online(gone),
             owners=(str(owner),),
         )
+
+
+def _bring_online(cpus: CPUSet) -> tuple[str, ...]:
+    return tuple(write_command("1", f"/sys/devices/system/cpu/cpu{cpu}/online") for cpu in cpus)
 
 
 def _missing(record: AuditRecord, owner: Owner) -> Finding:
@@ -108,13 +112,16 @@ def _cpuset(
 ) -> Iterator[Finding]:
     group = snapshot.cpuset_of(path)
     wanted = owner.cpus & snapshot.online
-    if group is None or group.effective == wanted or not wanted:
+    if group is None or group.effective == wanted:
         return
     others = [
         str(other)
         for other in record.owners
         if other.pod != owner.pod and other.cpus & (group.effective - owner.cpus)
     ]
+    if not wanted and not others:
+        # All of its CPUs are offline, which is said already; the kernel lends it its parent's.
+        return
     taken = f"; CPUs {group.effective & record.exclusive - owner.cpus} are others'"
     kept = f", with {', '.join(first_few(others))}" if others else ""
     yield Finding(
@@ -123,7 +130,7 @@ def _cpuset(
         f"{taken + kept if others else ''}",
         path,
         group.effective ^ wanted,
-        cpuset_commands(snapshot, path, owner.cpus),
+        cpuset_commands(snapshot, path, owner.cpus) if wanted else _bring_online(owner.cpus),
         owners=(str(owner), *others),
     )
 

@@ -15,6 +15,9 @@ from pinfold.core.cpuset import CPUSet
 _CPUS: Final = "/sys/devices/system/cpu"
 _NODES: Final = "/sys/devices/system/node"
 _OWNER_MAY_WRITE: Final = 0o200
+_TIMER: Final = ("timer",)
+"""The first timer of a PC: its affinity looks writable, and a write gives an I/O error."""
+
 _NOT_ACTIONS: Final = frozenset(
     {
         "affinity_hint",
@@ -78,7 +81,8 @@ def read_nodes(files: KernelFiles) -> dict[int, CPUSet]:
 def read_irqs(files: KernelFiles) -> tuple[Irq, ...]:
     """The interrupts that have a handler, by number.
 
-    One is managed when the kernel says so (debugfs) or lets not even root write its affinity.
+    One is managed when the kernel says so (debugfs), lets not even root write its affinity, or it
+    is the PC's timer.
 
     Raises:
         SnapshotError: a file is not what it should be.
@@ -101,7 +105,7 @@ def read_irqs(files: KernelFiles) -> tuple[Irq, ...]:
                 # Empty until the interrupt is first set up.
                 files.cpus(f"{folder}/effective_affinity_list") or None,
                 actions,
-                is_fixed or "IRQD_AFFINITY_MANAGED" in (described or ""),
+                is_fixed or actions == _TIMER or "IRQD_AFFINITY_MANAGED" in (described or ""),
             )
         )
     return tuple(found)
