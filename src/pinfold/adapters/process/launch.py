@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import select
 import signal
 import sys
 from pathlib import Path
@@ -20,6 +21,9 @@ _RUN: Final = (
 """Imported, it is read as bytecode; compiled as a script, it would take a megabyte more."""
 
 _ANSWER: Final = 4096
+_DEATH_MS: Final = 1000
+"""How long a main process that waits may take to end without its supervisor."""
+
 _LOADER: Final = ("LD_LIBRARY_PATH",)
 
 
@@ -43,7 +47,7 @@ async def launch(
             async with asyncio.timeout(patience):
                 data = await _read_to_end(answer)
         except BaseException as error:
-            kill_child(pid)
+            kill_child(pid, folder)
             if isinstance(error, TimeoutError):
                 raise RuntimeFailedError(
                     f"no supervisor came up within {patience:g} s in {folder.path}",
@@ -53,7 +57,7 @@ async def launch(
     if data == b"ok\n":
         return pid
     problem, _, remedy = data.decode(errors="replace").partition("\n")
-    kill_child(pid)
+    kill_child(pid, folder)
     raise RuntimeFailedError(problem or f"the supervisor died in {folder.path}", remedy)
 
 
@@ -90,10 +94,22 @@ def supervisor_command(folder: ContainerFolder) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", _RUN, str(folder.path)]
 
 
-def kill_child(pid: int) -> None:
-    """End a supervisor that is a child of this process; a main process that waits ends with it."""
+def kill_child(pid: int, folder: ContainerFolder) -> None:
+    """End a supervisor that is a child of this process, with the main process, which waits."""
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
+    # The main process ends of itself now; it has this FIFO open until it does.
+    with contextlib.suppress(OSError):
+        outcome = os.open(folder.path / "outcome", os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            with contextlib.suppress(BlockingIOError):
+                os.read(outcome, _ANSWER)
+                return  # nobody has it open
+            end = select.poll()
+            end.register(outcome, 0)
+            end.poll(_DEATH_MS)
+        finally:
+            os.close(outcome)
 
 
 def _spawn(

@@ -62,7 +62,7 @@ class ProcessRuntime:
             return self._registry.hold(folder).status
         except BaseException:
             if supervisor is not None:
-                kill_child(supervisor)
+                kill_child(supervisor, folder)
             with suppress(RuntimeFailedError):
                 folder.delete()
             raise
