@@ -1,0 +1,274 @@
+"""The manager's cgroups port for users without root or without a writable cgroup tree."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from pinfold.adapters.affinity.family import Family, reunite
+from pinfold.adapters.affinity.killing import kill_all
+from pinfold.adapters.affinity.limitations import not_granted
+from pinfold.adapters.affinity.pinning import NOTHING, Sweep, living, own_choice, sweep, union
+from pinfold.adapters.affinity.processes import (
+    Process,
+    Refusal,
+    cpuset,
+    is_alive,
+    lineage,
+    look,
+    pid_space,
+    read,
+)
+from pinfold.core.cpuset import CPUSet, CPUSetError
+from pinfold.node.ports import (
+    CgroupError,
+    ContainerKey,
+    ObservedCgroups,
+    ObservedContainer,
+    Placement,
+)
+
+_CPUS: Final = Path("/sys/devices/system/cpu")
+
+
+@dataclass(slots=True)
+class _Container:
+    """A container; ``cpus`` None is the shared pool.
+
+    ``granted`` is what its threads were last seen to have got: nothing after a failure, None
+    before the first time.  ``told`` holds the wishes that were refused and reported.
+    """
+
+    key: ContainerKey
+    cpus: CPUSet | None
+    family: Family = field(default_factory=Family)
+    granted: frozenset[int] | None = None
+    told: set[str] = field(default_factory=set)
+
+
+class Affinity:
+    """Keeps containers on their CPUs with sched_setaffinity(2), thread by thread.
+
+    It fulfils :class:`pinfold.node.ports.Cgroups`, and needs no privilege for the processes of its
+    own user.  What it cannot do is in :func:`pinfold.adapters.affinity.limitations`.  It remembers
+    nothing: after a restart it knows the containers that are placed and entered anew.
+
+    Args:
+        patience: seconds after which threads that do not keep still are an error.
+    """
+
+    def __init__(self, *, patience: float = 2.0) -> None:
+        self._patience = patience
+        self._containers: dict[ContainerKey, _Container] = {}
+        self._shared = CPUSet()
+        self._is_shared_confirmed = False
+        self._reuse = 0
+        # One move at a time: a container must not enter a pool that is being left.
+        self._moving = asyncio.Lock()
+
+    def usable(self) -> CPUSet:
+        """The online CPUs that this process may use; no container gets any other."""
+        return CPUSet(os.sched_getaffinity(0))
+
+    async def open(self, shared: CPUSet) -> None:
+        """Set the shared pool.
+
+        Raises:
+            CgroupError: there is no ``/proc``, the kernel has no pidfds (before Linux 5.3), or
+                the pool has CPUs that this process may not use.
+        """
+        try:
+            # Half: numbers that are in use are passed over.
+            self._reuse = pid_space() // 2
+            os.close(os.pidfd_open(os.getpid()))
+        except (OSError, ValueError) as error:
+            raise CgroupError(
+                f"processes cannot be told apart: {error}", "mount /proc; Linux 5.3 is needed"
+            ) from None
+        await self.set_shared(shared)
+
+    async def set_shared(self, cpus: CPUSet) -> None:
+        """See :class:`pinfold.node.ports.Cgroups`."""
+        async with self._moving:
+            self._check("the shared pool", cpus)
+            self._shared = cpus
+            self._is_shared_confirmed = False
+            await self._move([c for c in self._containers.values() if c.cpus is None])
+            self._is_shared_confirmed = True
+
+    async def place(self, key: ContainerKey, placement: Placement) -> str:
+        """See :class:`pinfold.node.ports.Cgroups`; a wish that is not granted is told once."""
+        async with self._moving:
+            if placement.cpus is not None:
+                self._check(f"container {key}", placement.cpus)
+            container = self._containers.setdefault(key, _Container(key, placement.cpus))
+            container.cpus = placement.cpus
+            if container.family.members:
+                await self._move([container])
+            refused = [w for w in not_granted(placement) if w not in container.told]
+            container.told.update(refused)
+            return f"not without cgroups: {', '.join(refused)}" if refused else ""
+
+    async def enter(self, key: ContainerKey, pid: int) -> None:
+        """See :class:`pinfold.node.ports.Cgroups`."""
+        async with self._moving:
+            container = self._containers.get(key)
+            if container is None:
+                raise CgroupError(f"container {key} was not placed")
+            main = read(pid)
+            if main is None or not is_alive(main):
+                raise CgroupError(f"container {key}: there is no process {pid}")
+            if pid in lineage():
+                raise CgroupError(
+                    f"container {key}: process {pid} is this one or an ancestor of it",
+                    "start the agent outside of the container",
+                )
+            if not main.is_same(container.family.members.get(pid)):
+                for other in self._containers.values():
+                    other.family.disown(main)
+                container.family.adopt(main)
+            await self._move([container])
+
+    async def kill(self, key: ContainerKey, *, wait: float = 5.0) -> None:
+        """See :class:`pinfold.node.ports.Cgroups`; nobody is known of a container not placed."""
+        container = self._containers.get(key)
+        if container is None:
+            return
+        left = await kill_all(lambda: self._alive(container), wait)
+        if left:
+            raise _error(f"container {key}", left)
+
+    async def remove(self, key: ContainerKey) -> None:
+        """See :class:`pinfold.node.ports.Cgroups`."""
+        container = self._containers.get(key)
+        if container is None:
+            return
+        if alive := self._alive(container):
+            raise CgroupError(
+                f"container {key} is not empty: process {alive[0].pid} is alive", "kill it first"
+            )
+        del self._containers[key]
+
+    async def observe(self) -> ObservedCgroups:
+        """What the threads may use now.
+
+        Threads that have narrowed themselves show what their container was given, those that
+        have widened themselves what they took.
+        """
+        self._look()
+        usable = frozenset(self.usable())
+        containers = {}
+        taken: set[int] = set()
+        for container in self._containers.values():
+            observed = self._observe(container, usable)
+            containers[container.key] = observed
+            if container.cpus is None and observed.populated:
+                taken.update(observed.effective)
+        pool = frozenset(self._shared) & usable
+        effective = CPUSet(pool if self._is_shared_confirmed else taken or pool)
+        return ObservedCgroups(effective, self._shared, containers)
+
+    async def close(self, *, remove: bool) -> None:
+        """Let go; what runs stays where it is.  With ``remove``, forget everything."""
+        if remove:
+            self._containers.clear()
+            self._shared = CPUSet()
+
+    # --------------------------------------------------------------------------- looking
+
+    def _look(self) -> None:
+        reunite([c.family for c in self._containers.values()], look(), self._reuse)
+
+    def _alive(self, container: _Container) -> Sequence[Process]:
+        self._look()
+        return living(container.family.members.values())
+
+    def _observe(self, container: _Container, usable: frozenset[int]) -> ObservedContainer:
+        alive = living(container.family.members.values())
+        if container.granted is not None:
+            # A CPU that went offline and comes back is not there again by itself.
+            container.granted &= usable
+        effective = self._target(container) & usable
+        if alive:
+            effective = union(alive) | (container.granted or NOTHING)
+        return ObservedContainer(
+            container.key,
+            exclusive=container.cpus is not None,
+            configured=container.cpus,
+            effective=CPUSet(effective),
+            populated=bool(alive),
+        )
+
+    # ---------------------------------------------------------------------------- moving
+
+    async def _move(self, containers: Sequence[_Container]) -> None:
+        """Move containers to their CPUs, until a look finds nothing to do."""
+        before: dict[ContainerKey, frozenset[int]] = {}
+        deadline = time.monotonic() + self._patience
+        usable = frozenset(self.usable())
+        while True:
+            self._look()
+            result = Sweep()
+            for container in containers:
+                target = self._target(container) & usable
+                members = container.family.members.values()
+                if container.key not in before:
+                    granted = container.granted
+                    before[container.key] = (
+                        own_choice(members, target) if granted is None else granted
+                    )
+                    container.granted = NOTHING
+                sweep(members, before[container.key], target, result)
+            if not result.moved:
+                break
+            if time.monotonic() >= deadline:
+                raise CgroupError(
+                    f"{_names(containers)}: {result.moved} thread(s) were again on other CPUs "
+                    f"after {self._patience:g} s",
+                    "a program that sets its own affinity again and again needs cgroups",
+                )
+            await asyncio.sleep(0)
+        if result.refused:
+            raise _error(_names(containers), result.refused)
+        for container in containers:
+            container.granted = self._target(container) & usable
+
+    def _target(self, container: _Container) -> frozenset[int]:
+        return frozenset(self._shared if container.cpus is None else container.cpus)
+
+    def _check(self, name: str, cpus: CPUSet) -> None:
+        usable = self.usable()
+        beyond = cpus - usable - _offline()
+        if beyond or not cpus & usable:
+            raise CgroupError(
+                f"{name}: CPUs {beyond or cpus or 'none'} cannot be used, this process may use "
+                f"{usable} (its affinity, in the cpuset {cpuset('self')})",
+                "choose CPUs of these, or start Pinfold where it may use more",
+            )
+
+
+def _offline() -> CPUSet:
+    """CPUs that the machine has and that are offline: they may be wished for."""
+    try:
+        present, online = (
+            CPUSet.parse((_CPUS / name).read_text()) for name in ("present", "online")
+        )
+    except (OSError, CPUSetError):
+        return CPUSet()
+    return present - online
+
+
+def _names(containers: Sequence[_Container]) -> str:
+    if len(containers) == 1:
+        return f"container {containers[0].key}"
+    return "the shared pool"
+
+
+def _error(name: str, refused: Sequence[Refusal]) -> CgroupError:
+    more = f", and {len(refused) - 1} more" if len(refused) > 1 else ""
+    return CgroupError(f"{name}: {refused[0].problem}{more}", refused[0].remedy)

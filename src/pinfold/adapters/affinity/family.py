@@ -1,0 +1,125 @@
+"""Which processes belong to a container, where no cgroup tells.
+
+A container is its main process; every child of a member; everybody in a session that a member
+leads or led, and in a process group that a descendant leads or led.  Whoever was once seen as a
+member stays one.  A process that loses its parent *and* makes a session of its own between two
+looks is lost.
+
+The main process's own group is no evidence: in ``pinfold run -- a | b`` the shell puts ``b`` there.
+
+A session or group lives on without its leader, and as long as it does, nobody gets the leader's
+pid.  The kernel gives out pids in a circle: a number that was ours a moment ago is still ours, if
+fewer tasks were born since than there are pids.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from pinfold.adapters.affinity.processes import Process, Snapshot
+
+
+class Family:
+    """The processes of one container, as of the last look; zombies too.
+
+    ``members`` is by pid.
+    """
+
+    def __init__(self) -> None:
+        self.members: dict[int, Process] = {}
+        self._mains: set[tuple[int, int]] = set()
+        # By number: how many tasks the machine had ever had when somebody was last seen in it.
+        self._sessions: dict[int, int] = {}
+        self._groups: dict[int, int] = {}
+
+    def adopt(self, main: Process) -> None:
+        """Make a process the main one, or another main one."""
+        self.members[main.pid] = main
+        self._mains.add((main.pid, main.start))
+
+    def disown(self, main: Process) -> None:
+        """Forget a process and its descendants, which now belong to another container."""
+        if not main.is_same(self.members.get(main.pid)):
+            return
+        gone = {main.pid}
+        while more := {p.pid for p in self.members.values() if p.parent in gone} - gone:
+            gone |= more
+        for pid in gone:
+            process = self.members.pop(pid)
+            self._mains.discard((pid, process.start))
+            self._sessions.pop(pid, None)
+            self._groups.pop(pid, None)
+
+    def renew(self, now: Snapshot, reuse: int) -> None:
+        """Drop what is gone; before ``reuse`` tasks are born, no pid comes again."""
+        self.members = {
+            pid: process
+            for pid, old in self.members.items()
+            if (process := now.processes.get(pid)) is not None and process.is_same(old)
+        }
+        self._mains &= {(process.pid, process.start) for process in self.members.values()}
+        self.note(now)
+        for numbers in (self._sessions, self._groups):
+            for number, born in list(numbers.items()):
+                is_taken = number in now.processes and number not in self.members
+                if is_taken or now.born - born >= reuse:
+                    del numbers[number]
+
+    def note(self, now: Snapshot) -> None:
+        """Note which sessions and groups are ours and have somebody in them."""
+        for process in self.members.values():
+            if process.session == process.pid or process.session in self._sessions:
+                self._sessions[process.session] = now.born
+            is_leader = process.group == process.pid
+            is_main = (process.pid, process.start) in self._mains
+            if (is_leader and not is_main) or process.group in self._groups:
+                self._groups[process.group] = now.born
+
+    def claims(self, process: Process) -> bool:
+        """Whether a process whose parent is no member is in a session or group of ours."""
+        return process.session in self._sessions or process.group in self._groups
+
+
+class _Strangers:
+    """Processes that are nobody's yet."""
+
+    def __init__(self, processes: Iterable[Process]) -> None:
+        self.left = {process.pid: process for process in processes}
+        self._children: dict[int, list[Process]] = defaultdict(list)
+        for process in self.left.values():
+            self._children[process.parent].append(process)
+
+    def join(self, family: Family, now: Snapshot) -> bool:
+        """Let the children of members join, and who is in their sessions; whether any did."""
+        waiting = [child for pid in family.members for child in self._children.pop(pid, ())]
+        waiting += [process for process in self.left.values() if family.claims(process)]
+        has_joined = False
+        while waiting:
+            process = waiting.pop()
+            if self.left.pop(process.pid, None) is not None:
+                family.members[process.pid] = process
+                has_joined = True
+                waiting += self._children.pop(process.pid, ())
+        if has_joined:
+            family.note(now)
+        return has_joined
+
+
+def reunite(families: Iterable[Family], now: Snapshot, reuse: int) -> None:
+    """Bring all families up to date; a process belongs to its nearest main process.
+
+    Args:
+        families: all of them, so that none takes from another.
+        now: the processes.
+        reuse: how many tasks must be born before a pid can come again.
+    """
+    families = list(families)
+    owned: set[int] = set()
+    for family in families:
+        family.renew(now, reuse)
+        owned |= family.members.keys()
+    strangers = _Strangers(p for pid, p in now.processes.items() if pid not in owned)
+    # An orphan may lead to a session, and that one to further orphans.
+    while any([strangers.join(family, now) for family in families]):  # noqa: C419 - all have to
+        pass

@@ -1,0 +1,83 @@
+"""Ending every process of a container, where no cgroup can be killed.
+
+All are stopped first: what is stopped cannot fork, so that the last look before the kill sees
+everybody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from pinfold.adapters.affinity.processes import Process, Refusal, is_alive, read, send
+
+_STOPPED: Final = frozenset("TtZXx")
+_STOP_PATIENCE: Final = 0.5
+"""Seconds; a process that waits for a disk does not stop, and is killed as it is."""
+_FIRST_NAP: Final = 0.001
+_LONGEST_NAP: Final = 0.05
+
+
+async def kill_all(find: Callable[[], Sequence[Process]], wait: float) -> list[Refusal]:
+    """Kill until nobody is found.
+
+    Args:
+        find: looks who is alive.
+        wait: seconds.
+
+    Returns:
+        Who is left after ``wait`` seconds, and why.
+    """
+    deadline = time.monotonic() + wait
+    nap = _FIRST_NAP
+    while True:
+        doomed: dict[int, Process] = {}
+        try:
+            await _stop(find, doomed, min(deadline, time.monotonic() + _STOP_PATIENCE))
+        finally:
+            # Also when the caller gives up: nobody is left stopped.
+            refused = {pid: send(process, signal.SIGKILL) for pid, process in doomed.items()}
+        if not doomed:
+            return []
+        left = list(doomed.values())
+        while left and time.monotonic() < deadline:
+            await asyncio.sleep(nap)
+            nap = min(nap * 2, _LONGEST_NAP)
+            left = [process for process in left if _lives(process)]
+            if all(refused[process.pid] is not None for process in left):
+                break
+        if time.monotonic() >= deadline and (alive := find()):
+            return [refused.get(process.pid) or _stuck(process, wait) for process in alive]
+
+
+async def _stop(
+    find: Callable[[], Sequence[Process]], found: dict[int, Process], deadline: float
+) -> None:
+    """Stop processes until all that are found are stopped; collects them in ``found``."""
+    unstoppable: set[int] = set()
+    while True:
+        alive = find()
+        fresh = [process for process in alive if not process.is_same(found.get(process.pid))]
+        for process in fresh:
+            found[process.pid] = process
+            if send(process, signal.SIGSTOP) is not None:
+                unstoppable.add(process.pid)
+        is_quiet = all(p.state in _STOPPED or p.pid in unstoppable for p in alive)
+        if (is_quiet and not fresh) or time.monotonic() >= deadline:
+            return
+        await asyncio.sleep(0 if fresh else _FIRST_NAP)
+
+
+def _lives(process: Process) -> bool:
+    now = read(process.pid)
+    return now is not None and now.is_same(process) and is_alive(now)
+
+
+def _stuck(process: Process, wait: float) -> Refusal:
+    return Refusal(
+        f"process {process.pid} (state {process.state}) is left {wait:g} s after SIGKILL",
+        "one that waits for a disk or network file system (state D) ends when that answers",
+    )

@@ -1,0 +1,216 @@
+"""Processes and threads of this machine: who they are, signals, and the CPUs they may use.
+
+Source: proc_pid_stat(5), proc_stat(5), pidfd_open(2), sched_setaffinity(2).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from pinfold.core.cpuset import CPUSet
+from pinfold.node.ports import CgroupError
+
+_STAT_BYTES: Final = 4096
+_FOREIGN: Final = "it belongs to another user: run Pinfold as that user, or as root"
+_GONE: Final = frozenset("ZXx")
+
+
+class Process(NamedTuple):
+    """One process as ``/proc/PID/stat`` shows it.
+
+    A pid is used again; ``pid`` and ``start`` (clock ticks since the boot) together are not.
+    """
+
+    pid: int
+    start: int
+    parent: int
+    group: int
+    session: int
+    state: str
+
+    def is_same(self, other: Process | None) -> bool:
+        """Whether this is the same process, whatever it did meanwhile."""
+        return other is not None and (self.pid, self.start) == (other.pid, other.start)
+
+    @property
+    def is_defunct(self) -> bool:
+        """Whether its first thread has ended; others may run on (see :func:`threads`)."""
+        return self.state in _GONE
+
+
+class Refusal(NamedTuple):
+    """What the kernel did not do, and what can be done about it."""
+
+    problem: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Every process that can be seen; ``born`` counts the tasks since the boot, threads too."""
+
+    processes: Mapping[int, Process]
+    born: int
+
+
+def look() -> Snapshot:
+    """Read all processes but this one.
+
+    Raises:
+        CgroupError: there is no ``/proc``.
+    """
+    own = os.getpid()
+    processes = {}
+    try:
+        born = _tasks_born()
+        names = os.listdir("/proc")  # noqa: PTH208 - names are all that is needed, and it is fast
+    except (OSError, ValueError) as error:
+        raise CgroupError(f"cannot read /proc: {error}", "mount /proc") from None
+    for name in names:
+        if name.isdigit() and (pid := int(name)) != own and (process := read(pid)) is not None:
+            processes[pid] = process
+    return Snapshot(processes, born)
+
+
+def read(pid: int) -> Process | None:
+    """The process that has this pid now; None when nobody has."""
+    try:
+        descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            data = os.read(descriptor, _STAT_BYTES)
+        finally:
+            os.close(descriptor)
+        # The name may hold anything: the last parenthesis ends it.
+        fields = data[data.rindex(b")") + 2 :].split(None, 20)
+        return Process(
+            pid,
+            int(fields[19]),
+            int(fields[1]),
+            int(fields[2]),
+            int(fields[3]),
+            chr(fields[0][0]),
+        )
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def pid_space() -> int:
+    """How many pids there are before the kernel begins anew."""
+    return int(Path("/proc/sys/kernel/pid_max").read_text())
+
+
+def threads(process: Process) -> list[int]:
+    """The threads that run or may run; none when the process is gone."""
+    try:
+        names = os.listdir(f"/proc/{process.pid}/task")  # noqa: PTH208 - as above
+    except OSError:
+        return []
+    tids = [int(name) for name in names]
+    if process.is_defunct:
+        # Its first thread is a zombie until the last one has ended.
+        return [tid for tid in tids if tid != process.pid]
+    return tids
+
+
+def is_alive(process: Process) -> bool:
+    """Whether a process that was seen a moment ago can still execute anything."""
+    return not process.is_defunct or bool(threads(process))
+
+
+def allowed(tid: int) -> set[int] | None:
+    """The online CPUs on which a thread may run; None when it has ended."""
+    try:
+        return os.sched_getaffinity(tid)
+    except OSError:
+        return None
+
+
+def pin(process: Process, tid: int, cpus: AbstractSet[int]) -> Refusal | None:
+    """Set the CPUs of a thread, and read back what the kernel made of it.
+
+    Returns:
+        Why they are not in force; None when they are, or the thread has ended.
+    """
+    name = f"process {process.pid}" if tid == process.pid else f"thread {tid} of {process.pid}"
+    reason = ""
+    try:
+        os.sched_setaffinity(tid, cpus)
+    except ProcessLookupError:
+        return None
+    except PermissionError:
+        return Refusal(f"{name} cannot be moved to CPUs {show(cpus)}: not permitted", _FOREIGN)
+    except OSError as error:
+        reason = f"{error.strerror}, "
+    got = allowed(tid)
+    if got is None or got == cpus:
+        return None
+    return Refusal(
+        f"{name} cannot be moved to CPUs {show(cpus)}: {reason}it may use {show(got)}, "
+        f"in the cpuset {cpuset(process.pid)}",
+        "choose CPUs of that cpuset, or move the process out of it",
+    )
+
+
+def cpuset(pid: int | str) -> str:
+    """The path of a process's cpuset, for messages."""
+    try:
+        return Path(f"/proc/{pid}/cpuset").read_text().strip()
+    except OSError:
+        return "unknown"
+
+
+def send(process: Process, number: signal.Signals) -> Refusal | None:
+    """Send a signal to exactly this process.
+
+    Returns:
+        Why it could not be sent; None when it was, or the process has ended.
+    """
+    problem = f"process {process.pid} cannot be sent {number.name}"
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return None
+    except OSError as error:
+        return Refusal(f"{problem}: {error.strerror}", "raise the limit on open files (ulimit -n)")
+    try:
+        # The descriptor came first: the process that it means cannot change any more.
+        if process.is_same(read(process.pid)):
+            signal.pidfd_send_signal(descriptor, number)
+    except ProcessLookupError:
+        return None
+    except OSError as error:
+        return Refusal(f"{problem}: {error.strerror}", _FOREIGN)
+    finally:
+        os.close(descriptor)
+    return None
+
+
+def lineage() -> set[int]:
+    """This process and its ancestors."""
+    pids = {os.getpid()}
+    pid = os.getppid()
+    while pid and pid not in pids:
+        pids.add(pid)
+        process = read(pid)
+        pid = 0 if process is None else process.parent
+    return pids
+
+
+def show(cpus: AbstractSet[int]) -> str:
+    """CPUs in the kernel's list format."""
+    return str(CPUSet(cpus))
+
+
+def _tasks_born() -> int:
+    with contextlib.closing(Path("/proc/stat").open("rb")) as file:
+        for line in file:
+            if line.startswith(b"processes "):
+                return int(line.split()[1])
+    raise ValueError("/proc/stat does not count processes")
