@@ -114,8 +114,8 @@ def test_the_empty_set_of_sysfs() -> None:
 def test_mounts_of_a_hybrid_machine() -> None:
     mounts = (
         "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n"
+        "33 31 0:32 /docker/x /part rw - cgroup cgroup rw,cpuset\n"
         "34 31 0:31 / /sys/fs/cgroup/cpu\\040set rw,relatime - cgroup cgroup rw,cpuset\n"
-        "35 31 0:32 / /again rw - cgroup cgroup rw,cpuset\n"
         "32 31 0:29 /docker/x /sys/fs/cgroup/cpu rw shared:3 - cgroup cgroup rw,cpu,cpuacct\n"
         "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
         "broken line\n"

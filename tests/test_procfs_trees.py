@@ -272,6 +272,18 @@ def test_pinfolds_own_cgroups(tmp_path: Path) -> None:
     assert sorted(located.shared) == [f"/{top}/shared", f"/{top}/shared/pod-u2/web"]
 
 
+@pytest.mark.parametrize("folder", ["pod-default=2fdb/db", "pod-default=2fdb/ctr-db"])
+def test_names_that_no_folder_can_have(tmp_path: Path, folder: str) -> None:
+    tree = KernelTree(tmp_path)
+    tree.machine()
+    tree.unified()
+    tree.group(f"pinfold/exclusive/{folder}", "2-3", "2-3", quota="1000")
+    snapshot = read_snapshot(tmp_path)
+    (owner,) = locate_own(snapshot, {"default/db": {"db": CPUSet([2, 3])}}).owners
+    assert owner.cgroups == (f"/pinfold/exclusive/{folder}",)
+    assert set(owner.cpu_cgroups) == {*owner.cgroups}
+
+
 def test_a_cgroup_v1_node(tmp_path: Path) -> None:
     """Found without mountinfo, too, as in most captures."""
     tree = KernelTree(tmp_path)

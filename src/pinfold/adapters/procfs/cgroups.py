@@ -14,6 +14,7 @@ from pinfold.adapters.procfs.files import KernelFiles
 from pinfold.core.audit_snapshot import Cpuset, Quota
 
 _ESCAPE: Final = re.compile(r"\\([0-7]{3})")
+_CONTROLLERS: Final = ("cpuset", "cpu")
 _MAX_GROUPS: Final = 100_000
 
 
@@ -47,26 +48,32 @@ def find_hierarchies(files: KernelFiles) -> dict[str, Hierarchy]:
 
 
 def _mounted(files: KernelFiles, mounts: str) -> Iterator[tuple[str, Hierarchy]]:
-    unified: Hierarchy | None = None
-    taken: set[str] = set()
+    unified: list[Hierarchy] = []
+    v1: dict[str, list[Hierarchy]] = {}
     for line in mounts.splitlines():
         before, separator, after = line.partition(" - ")
         left, right = before.split(" "), after.split(" ")
         if not separator or len(left) < 5 or len(right) < 3:
             continue
         root, folder = _unescape(left[3]), _unescape(left[4])
-        if right[0] == "cgroup2" and unified is None:
-            unified = Hierarchy(2, folder, "", root)
+        if right[0] == "cgroup2":
+            unified.append(Hierarchy(2, folder, "", root))
         elif right[0] == "cgroup":
-            for controller in ("cpuset", "cpu"):
-                if controller in right[2].split(",") and controller not in taken:
-                    taken.add(controller)
-                    yield controller, Hierarchy(1, folder, controller, root)
-    if unified is not None:
-        has = (files.text(f"{unified.folder}/cgroup.controllers") or "").split()
-        for controller in ("cpuset", "cpu"):
-            if controller not in taken and controller in has:
-                yield controller, unified
+            for controller in _CONTROLLERS:
+                if controller in right[2].split(","):
+                    v1.setdefault(controller, []).append(Hierarchy(1, folder, controller, root))
+    for controller in _CONTROLLERS:
+        if controller in v1:
+            yield controller, _widest(v1[controller])
+        elif unified:
+            best = _widest(unified)
+            if controller in (files.text(f"{best.folder}/cgroup.controllers") or "").split():
+                yield controller, best
+
+
+def _widest(mounts: list[Hierarchy]) -> Hierarchy:
+    """Of several mounts the first that shows the whole hierarchy (a container has two at times)."""
+    return next((mount for mount in mounts if mount.root == "/"), mounts[0])
 
 
 def _usual(files: KernelFiles) -> Iterator[tuple[str, Hierarchy]]:

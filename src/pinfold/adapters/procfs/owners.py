@@ -27,6 +27,7 @@ Assignments = Mapping[str, Mapping[str, CPUSet]]
 
 _POD: Final = re.compile(r"(?:.*kubepods.*-)?pod([0-9a-zA-Z][0-9a-zA-Z_-]*)(?:\.slice)?")
 _CONTAINER_ID: Final = re.compile(r"(?:[a-z-]+-)?([0-9a-f]{64})(?:\.scope)?")
+_ESCAPE: Final = re.compile(rb"=([0-9a-f]{2})")
 _MONITOR: Final = "crio-conmon-"
 _SANDBOX: Final = "pause"
 _CONFIGS: Final = (
@@ -91,7 +92,11 @@ def locate_kubelet(
 
 
 def locate_own(snapshot: KernelSnapshot, assignments: Assignments) -> Located:
-    """The cgroups ``pinfold/exclusive/pod-UID/NAME`` and ``pinfold/shared``, wherever they are."""
+    """The cgroups ``pinfold/exclusive/pod-UID/NAME`` and ``pinfold/shared``, wherever they are.
+
+    The folder of a container may have the prefix ``ctr-``; what a folder cannot be called is
+    written ``=xx``.
+    """
     places: dict[tuple[str, str], list[str]] = {}
     shared = []
     for path in snapshot.cpusets:
@@ -99,7 +104,8 @@ def locate_own(snapshot: KernelSnapshot, assignments: Assignments) -> Located:
         if words[-2:] == ["pinfold", "shared"]:
             shared.append(path)
         if len(words) > 4 and words[-4] == "pinfold" and words[-3] in ("exclusive", "shared"):
-            places.setdefault((words[-2].removeprefix("pod-"), words[-1]), []).append(path)
+            key = (_plain(words[-2], "pod-"), _plain(words[-1], "ctr-"))
+            places.setdefault(key, []).append(path)
     owners = []
     for uid, sets in assignments.items():
         for name, cpus in sets.items():
@@ -123,13 +129,23 @@ def locate_given(snapshot: KernelSnapshot, place: str, cpus: CPUSet) -> Owner:
 
 def _of_pod(paths: Iterable[str], uid: str, name: str) -> Iterator[str]:
     """The paths of a pod, or of a container in it, below ``pinfold`` in another hierarchy."""
-    pod = f"pod-{uid}"
     for path in paths:
         words = path.split("/")
-        if "pinfold" in words and pod in words:
-            below = words[words.index(pod) + 1 :]
-            if below in ([], [name]):
+        if "pinfold" not in words:
+            continue
+        below = words[words.index("pinfold") + 1 :]
+        pods = [at for at, word in enumerate(below) if word.startswith("pod-")]
+        if pods and _plain(below[pods[0]], "pod-") == uid:
+            inside = below[pods[0] + 1 :]
+            if not inside or (len(inside) == 1 and _plain(inside[0], "ctr-") == name):
                 yield path
+
+
+def _plain(folder: str, prefix: str) -> str:
+    """The uid or name that a folder stands for: without its prefix, ``=xx`` being one byte."""
+    text = folder.removeprefix(prefix)
+    raw = _ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), text.encode())
+    return raw.decode("utf-8", "replace")
 
 
 def _pods(snapshot: KernelSnapshot) -> dict[str, str]:
