@@ -393,7 +393,7 @@ def test_any_name_of_a_process(scene: Scene) -> None:
     (task,) = scene.snapshot().tasks
     assert task.comm == name.decode("utf-8", "replace")
     assert (task.pid, task.ppid, task.allowed) == (process.pid, os.getpid(), scene.last)
-    assert task.last_cpu in scene.last
+    assert task.last_cpu in scene.cpus, "asleep, it is where it was before it was moved"
     assert not task.is_kernel
 
 
