@@ -31,6 +31,7 @@ PATIENCE = 20.0
 
 R_co = TypeVar("R_co", bound=Runtime, covariant=True)
 R = TypeVar("R", bound=Runtime)
+T = TypeVar("T")
 
 
 class Opener(Protocol[R_co]):
@@ -111,6 +112,16 @@ async def until_marked(is_marked: Callable[[], bool]) -> None:
         await asyncio.sleep(0.01)
 
 
+def play(case: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end; it fails instead of hanging."""
+
+    async def timed() -> T:
+        async with asyncio.timeout(PATIENCE):
+            return await case
+
+    return asyncio.run(timed())
+
+
 Story = Callable[[Any, World], Coroutine[Any, Any, None]]
 
 
@@ -119,11 +130,7 @@ def story(test: Story) -> Callable[[Any, World], None]:
 
     @functools.wraps(test)
     def run(case: object, world: World) -> None:
-        async def timed() -> None:
-            async with asyncio.timeout(PATIENCE):
-                await test(case, world)
-
-        asyncio.run(timed())
+        play(test(case, world))
 
     return run
 

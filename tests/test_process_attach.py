@@ -15,7 +15,16 @@ import pytest
 from pinfold.core.workload import Process
 from pinfold.node.ports import ContainerState, RuntimeFailedError
 from tests.process_world import ProcessWorld, until
-from tests.runtime_contract import a_spec, next_exit, no_exit, opened, started, the, until_exited
+from tests.runtime_contract import (
+    a_spec,
+    next_exit,
+    no_exit,
+    opened,
+    play,
+    started,
+    the,
+    until_exited,
+)
 
 
 @pytest.fixture
@@ -63,7 +72,7 @@ def test_an_attached_process_is_accounted_for(
         async with opened(world) as runtime:
             assert await the(runtime, attached.id) == told
 
-    asyncio.run(run())
+    play(run())
 
 
 def test_a_code_reported_before_the_end_is_told_with_it(
@@ -78,7 +87,7 @@ def test_a_code_reported_before_the_end_is_told_with_it(
             told = await next_exit(runtime)
             assert (told.exit_code, told.message) == (7, "")
 
-    asyncio.run(run())
+    play(run())
 
 
 def test_an_attached_process_that_ended_in_the_absence(
@@ -94,7 +103,7 @@ def test_an_attached_process_that_ended_in_the_absence(
             await runtime.report_exit(attached.id, 137)
             assert (await until_exited(runtime, attached.id)).exit_code == 137
 
-    asyncio.run(run())
+    play(run())
 
 
 def test_removing_an_attached_process_ends_it(
@@ -107,7 +116,7 @@ def test_removing_an_attached_process_ends_it(
             assert await runtime.containers() == []
         assert sleeper.wait() == -signal.SIGKILL
 
-    asyncio.run(run())
+    play(run())
 
 
 def test_what_cannot_be_attached_or_reported_is_an_error(world: ProcessWorld) -> None:
@@ -125,7 +134,7 @@ def test_what_cannot_be_attached_or_reported_is_an_error(world: ProcessWorld) ->
                 await runtime.report_exit(running.id, 0)
             await runtime.report_exit("unknown", 0)
 
-    asyncio.run(run())
+    play(run())
 
 
 def test_a_code_out_of_range_is_an_error(
@@ -139,7 +148,7 @@ def test_a_code_out_of_range_is_an_error(
                     await runtime.report_exit(attached.id, code)
             assert await the(runtime, attached.id) == attached
 
-    asyncio.run(run())
+    play(run())
 
 
 @pytest.mark.skipif(
@@ -175,7 +184,7 @@ def test_a_thousand_are_watched_and_listed_without_reading_a_file(
             await no_exit(runtime, 0.01)
 
     try:
-        asyncio.run(run())
+        play(run())
     finally:
         listening = False
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
@@ -198,5 +207,5 @@ def test_two_hundred_containers_in_and_out(world: ProcessWorld) -> None:
             assert await runtime.containers() == []
             assert list(world.root.iterdir()) == []
 
-    asyncio.run(run())
+    play(run())
     until(lambda: not world.processes())

@@ -30,6 +30,7 @@ from tests.runtime_contract import (
     next_exit,
     no_exit,
     opened,
+    play,
     started,
     the,
     until_exited,
@@ -100,7 +101,7 @@ def test_a_full_disk_refuses_a_container_and_leaves_nothing(disk: SmallDisk) -> 
             ballast.unlink()
             await started(runtime, disk.lasting(), "other")
 
-    asyncio.run(run())
+    play(run())
 
 
 @pytest.mark.parametrize("pages", range(1, 7))
@@ -122,7 +123,7 @@ def test_a_disk_that_fills_up_meanwhile_leaves_nothing(disk: SmallDisk, pages: i
                 await runtime.remove(created.id)
             assert disk.processes() == []
 
-    asyncio.run(run())
+    play(run())
 
 
 def test_a_full_disk_does_not_lose_an_exit(disk: SmallDisk) -> None:
@@ -135,7 +136,7 @@ def test_a_full_disk_does_not_lose_an_exit(disk: SmallDisk) -> None:
             assert (await until_exited(runtime, running.id)).exit_code == 6
             await runtime.remove(running.id)
 
-    asyncio.run(run())
+    play(run())
 
 
 def test_a_start_that_cannot_be_written_down_does_not_happen(disk: SmallDisk) -> None:
@@ -153,7 +154,7 @@ def test_a_start_that_cannot_be_written_down_does_not_happen(disk: SmallDisk) ->
             assert (status.state, status.exit_code) == (ContainerState.EXITED, 126)
         assert not is_marked()
 
-    asyncio.run(run())
+    play(run())
 
 
 def test_a_disk_that_cannot_be_written_is_an_error(disk: SmallDisk) -> None:
@@ -178,7 +179,7 @@ def test_a_disk_that_cannot_be_written_is_an_error(disk: SmallDisk) -> None:
             await runtime.remove(running.id)
             assert await runtime.containers() == []
 
-    asyncio.run(run())
+    play(run())
 
 
 def test_a_stopped_process_runs_and_can_be_removed(world: ProcessWorld) -> None:
@@ -200,12 +201,12 @@ def test_a_stopped_process_runs_and_can_be_removed(world: ProcessWorld) -> None:
             assert other.pid is not None
             assert not is_alive(other.pid)
 
-    asyncio.run(run())
+    play(run())
 
 
 def test_a_process_that_ignores_sigterm_is_killed(world: ProcessWorld) -> None:
     process, is_marked = world.marking()
-    script = f"trap '' TERM; {process.argv[2].replace('exec ', '')}"
+    script = f"trap '' TERM; {process.argv[2]}"  # what is ignored stays so when executed
 
     async def run() -> None:
         async with opened(world) as runtime:
@@ -216,7 +217,7 @@ def test_a_process_that_ignores_sigterm_is_killed(world: ProcessWorld) -> None:
             await runtime.signal(running.id, signal.SIGKILL)
             assert (await next_exit(runtime)).exit_code == 137
 
-    asyncio.run(run())
+    play(run())
 
 
 def test_a_daemon_s_container_ends_with_its_main_process(world: ProcessWorld) -> None:
@@ -232,7 +233,7 @@ def test_a_daemon_s_container_ends_with_its_main_process(world: ProcessWorld) ->
             assert is_alive(daemon)
             os.kill(daemon, signal.SIGKILL)
 
-    asyncio.run(run())
+    play(run())
     until(lambda: not world.processes())
 
 
@@ -243,7 +244,7 @@ def test_an_end_by_a_signal_is_its_number_and_128(world: ProcessWorld, number: i
             running = await started(runtime, Process(("sh", "-c", f"kill -{int(number)} $$")))
             assert (await until_exited(runtime, running.id)).exit_code == 128 + number
 
-    asyncio.run(run())
+    play(run())
 
 
 @pytest.mark.parametrize("number", [-1, 65, 1 << 40])
@@ -255,7 +256,7 @@ def test_a_signal_that_does_not_exist_is_an_error(world: ProcessWorld, number: i
                 await runtime.signal(running.id, number)
             assert await the(runtime, running.id) == running
 
-    asyncio.run(run())
+    play(run())
 
 
 def test_a_start_that_hangs_is_given_up_for_good(world: ProcessWorld) -> None:
@@ -273,7 +274,7 @@ def test_a_start_that_hangs_is_given_up_for_good(world: ProcessWorld) -> None:
         await runtime.close()
         assert not is_marked()
 
-    asyncio.run(run())
+    play(run())
 
 
 def test_a_start_that_is_cancelled_may_have_happened(world: ProcessWorld) -> None:
@@ -301,7 +302,7 @@ def test_a_start_that_is_cancelled_may_have_happened(world: ProcessWorld) -> Non
             await runtime.signal(created.id, signal.SIGTERM)
             assert (await next_exit(runtime)).id == created.id
 
-    asyncio.run(run())
+    play(run())
 
 
 def test_a_supervisor_that_hangs_is_no_obstacle(world: ProcessWorld) -> None:
@@ -314,7 +315,7 @@ def test_a_supervisor_that_hangs_is_no_obstacle(world: ProcessWorld) -> None:
         assert await runtime.containers() == []
         await runtime.close()
 
-    asyncio.run(run())
+    play(run())
 
 
 def test_a_creation_that_is_cancelled_leaves_nothing(world: ProcessWorld) -> None:
@@ -334,7 +335,7 @@ def test_a_creation_that_is_cancelled_leaves_nothing(world: ProcessWorld) -> Non
             assert list(world.root.iterdir()) == []
             assert world.processes() == []
 
-    asyncio.run(run())
+    play(run())
 
 
 def test_a_supervisor_that_never_answers_is_given_up(world: ProcessWorld) -> None:
@@ -346,7 +347,7 @@ def test_a_supervisor_that_never_answers_is_given_up(world: ProcessWorld) -> Non
         assert world.processes() == []
         await runtime.close()
 
-    asyncio.run(run())
+    play(run())
     assert list(world.root.iterdir()) == []
 
 
@@ -384,4 +385,4 @@ def test_a_folder_deleted_by_somebody_else_is_told_at_the_end(world: ProcessWorl
             await runtime.remove(running.id)
             assert await runtime.containers() == []
 
-    asyncio.run(run())
+    play(run())

@@ -32,6 +32,7 @@ from tests.runtime_contract import (
     next_exit,
     no_exit,
     opened,
+    play,
     started,
     the,
     until_exited,
@@ -97,7 +98,7 @@ def test_containers_live_on_when_their_agent_is_killed(world: ProcessWorld) -> N
             assert (await until_exited(runtime, first)).exit_code == 143
 
     assert parent(processes(world, first)[0]) != process.pid
-    asyncio.run(run())
+    play(run())
 
 
 def test_an_agent_killed_at_any_moment_leaves_no_stray(world: ProcessWorld) -> None:
@@ -121,10 +122,10 @@ def test_an_agent_killed_at_any_moment_leaves_no_stray(world: ProcessWorld) -> N
         async with opened(world) as runtime:
             return list(await runtime.containers())
 
-    statuses = asyncio.run(run())
+    statuses = play(run())
     # A supervisor that was just being started finds its folder gone, or is adopted once complete.
-    until(lambda: len(world.processes()) <= len(asyncio.run(run())) * 2)
-    statuses = asyncio.run(run())
+    until(lambda: len(world.processes()) <= len(play(run())) * 2)
+    statuses = play(run())
     living = {processes(world, s.id)[0] for s in statuses if s.state is not ContainerState.EXITED}
     waiting = {s.pid for s in statuses if s.state is ContainerState.CREATED}
     assert set(world.processes()) == living | waiting
@@ -160,7 +161,7 @@ def test_a_killed_supervisor_does_not_end_its_container(world: ProcessWorld, pre
             assert first.finished_at is not None
             assert await the(runtime, running.id) == first, "the conclusion is kept"
 
-    asyncio.run(run())
+    play(run())
 
 
 def test_supervisor_and_main_killed_in_the_absence(world: ProcessWorld) -> None:
@@ -171,7 +172,7 @@ def test_supervisor_and_main_killed_in_the_absence(world: ProcessWorld) -> None:
         async with opened(world) as runtime:
             assert (await until_exited(runtime, running.id)).exit_code == 137
 
-    asyncio.run(run())
+    play(run())
 
 
 def test_a_process_that_waits_dies_with_its_supervisor(world: ProcessWorld) -> None:
@@ -189,7 +190,7 @@ def test_a_process_that_waits_dies_with_its_supervisor(world: ProcessWorld) -> N
                 await runtime.start(created.id)
         assert not is_marked()
 
-    asyncio.run(run())
+    play(run())
 
 
 def test_a_word_that_a_killed_agent_gave_counts(world: ProcessWorld) -> None:
@@ -206,7 +207,7 @@ def test_a_word_that_a_killed_agent_gave_counts(world: ProcessWorld) -> None:
             assert (found.state, found.pid) == (ContainerState.RUNNING, created.pid)
             assert found.started_at is not None
 
-    asyncio.run(run())
+    play(run())
 
 
 def test_after_a_reboot_pids_mean_nothing(
@@ -230,7 +231,7 @@ def test_after_a_reboot_pids_mean_nothing(
             await runtime.signal(running.id, signal.SIGKILL)
             await runtime.remove(running.id)
 
-    asyncio.run(run())
+    play(run())
 
 
 def test_a_pid_that_was_used_again_is_somebody_else(
@@ -255,7 +256,7 @@ def test_a_pid_that_was_used_again_is_somebody_else(
             await runtime.signal(running.id, signal.SIGKILL)
             await runtime.remove(running.id)
 
-    asyncio.run(run())
+    play(run())
 
 
 CORRUPT = {
@@ -293,7 +294,7 @@ def test_a_corrupt_record_is_told_and_can_be_removed(world: ProcessWorld, case: 
             await runtime.remove(running.id)
             assert await runtime.containers() == [other]
 
-    asyncio.run(run())
+    play(run())
 
 
 def test_a_record_that_is_a_folder_is_told(world: ProcessWorld) -> None:
@@ -305,7 +306,7 @@ def test_a_record_that_is_a_folder_is_told(world: ProcessWorld) -> None:
         async with opened(world) as runtime:
             assert "Is a directory" in (await until_exited(runtime, running.id)).message
 
-    asyncio.run(run())
+    play(run())
 
 
 def test_a_container_without_its_specification_can_be_ended(world: ProcessWorld) -> None:
@@ -321,7 +322,7 @@ def test_a_container_without_its_specification_can_be_ended(world: ProcessWorld)
         assert running.pid is not None
         assert not is_alive(running.pid)
 
-    asyncio.run(run())
+    play(run())
 
 
 def test_what_is_half_made_or_half_removed_is_cleared_away(world: ProcessWorld) -> None:
@@ -340,7 +341,7 @@ def test_what_is_half_made_or_half_removed_is_cleared_away(world: ProcessWorld) 
         async with opened(world) as runtime:
             assert await runtime.containers() == []
 
-    asyncio.run(run())
+    play(run())
     assert sorted(world.root.iterdir()) == foreign
 
 
@@ -360,7 +361,7 @@ def test_a_supervisor_that_was_overtaken_gives_up(world: ProcessWorld) -> None:
             async with opened(world) as runtime:
                 assert await runtime.containers() == []
 
-        asyncio.run(run())
+        play(run())
         assert not folder.path.exists()
         text, _ = supervisor.communicate(resolve(a_spec(process)).order("boot", 100))
     assert b"No such file" in text
@@ -380,7 +381,7 @@ def test_a_folder_is_for_one_agent(world: ProcessWorld) -> None:
         async with opened(world) as runtime:
             assert await runtime.containers() == []
 
-    asyncio.run(run())
+    play(run())
 
 
 def test_a_folder_that_cannot_be_used_is_an_error(world: ProcessWorld) -> None:
@@ -391,7 +392,7 @@ def test_a_folder_that_cannot_be_used_is_an_error(world: ProcessWorld) -> None:
             await runtime.containers()
         await runtime.close()
 
-    asyncio.run(run())
+    play(run())
 
 
 def test_a_closed_runtime_tells_no_more_exits(world: ProcessWorld) -> None:
@@ -405,7 +406,7 @@ def test_a_closed_runtime_tells_no_more_exits(world: ProcessWorld) -> None:
         with pytest.raises(RuntimeFailedError, match="was closed"):
             await runtime.containers()
 
-    asyncio.run(run())
+    play(run())
 
 
 def test_a_supervisor_ignores_the_signals_that_mean_the_agent(world: ProcessWorld) -> None:
@@ -420,4 +421,4 @@ def test_a_supervisor_ignores_the_signals_that_mean_the_agent(world: ProcessWorl
             assert os.getsid(supervisor) == supervisor
             assert processes_of(str(world.root)) == [supervisor]
 
-    asyncio.run(run())
+    play(run())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import pwd
@@ -23,6 +22,7 @@ from tests.runtime_contract import (
     a_spec,
     next_exit,
     opened,
+    play,
     started,
     the,
 )
@@ -52,7 +52,7 @@ def ran(world: ProcessWorld, spec: ContainerSpec) -> tuple[ContainerStatus, str]
         finally:
             await runtime.close()
 
-    return asyncio.run(run())
+    return play(run())
 
 
 def shell(script: str) -> ContainerSpec:
@@ -78,7 +78,7 @@ def failure(world: ProcessWorld, spec: ContainerSpec) -> RuntimeFailedError:
         finally:
             await runtime.close()
 
-    return asyncio.run(run())
+    return play(run())
 
 
 def test_output_and_error_go_to_the_log(world: ProcessWorld) -> None:
@@ -244,7 +244,7 @@ def test_what_the_kernel_cannot_execute_exits_as_in_a_shell(world: ProcessWorld,
             assert (status.state, status.exit_code) == (ContainerState.EXITED, code)
             assert words in status.message
 
-    asyncio.run(run())
+    play(run())
 
 
 def test_a_folder_that_goes_before_the_start_is_no_obstacle(world: ProcessWorld) -> None:
@@ -260,7 +260,7 @@ def test_a_folder_that_goes_before_the_start_is_no_obstacle(world: ProcessWorld)
             await runtime.start(created.id)
             assert (await next_exit(runtime)).exit_code == 5
 
-    asyncio.run(run())
+    play(run())
 
 
 def test_its_folder_is_the_owner_s_alone(world: ProcessWorld) -> None:
@@ -272,4 +272,4 @@ def test_its_folder_is_the_owner_s_alone(world: ProcessWorld) -> None:
             assert folder.stat().st_mode & 0o077 == 0
             assert not any(modes[name] for name in ("log", "go", "outcome", "started", "state"))
 
-    asyncio.run(run())
+    play(run())
