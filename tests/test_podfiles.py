@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.adapters.podfiles import PodFolder, file_name
+from pinfold.adapters.podfiles import PodFileFolder, file_name
 from pinfold.node.ports import PodFiles, PortError
 
 IN_MODIFY, IN_MOVED_TO, IN_CREATE, IN_DELETE = 0x2, 0x80, 0x100, 0x200
@@ -99,7 +99,7 @@ def tmpfs() -> Iterator[Tmpfs]:
 def test_a_published_file_is_there_for_everybody_to_read(tmp_path: Path) -> None:
     old = os.umask(0o077)
     try:
-        files = PodFolder(tmp_path / "run" / "pods")
+        files = PodFileFolder(tmp_path / "run" / "pods")
         publish(files, "u-1", '{"cpus": "2-3"}')
     finally:
         os.umask(old)
@@ -111,7 +111,7 @@ def test_a_published_file_is_there_for_everybody_to_read(tmp_path: Path) -> None
 
 
 def test_an_application_sees_one_event_for_a_change(tmp_path: Path, watcher: Watcher) -> None:
-    files = PodFolder(tmp_path)
+    files = PodFileFolder(tmp_path)
     publish(files, "u", "1")
     assert [event for event in watcher.events() if event[0] == IN_MOVED_TO] == [
         (IN_MOVED_TO, "u.json")
@@ -126,12 +126,12 @@ def test_an_application_sees_one_event_for_a_change(tmp_path: Path, watcher: Wat
 
 
 def test_the_same_content_is_not_written_again(tmp_path: Path, watcher: Watcher) -> None:
-    files = PodFolder(tmp_path)
+    files = PodFileFolder(tmp_path)
     publish(files, "u", "same")
-    publish(PodFolder(tmp_path), "other", "same")
+    publish(PodFileFolder(tmp_path), "other", "same")
     assert watcher.events()
     publish(files, "u", "same")
-    restarted = PodFolder(tmp_path)
+    restarted = PodFileFolder(tmp_path)
     publish(restarted, "u", "same")
     publish(restarted, "u", "same")
     assert watcher.events() == []
@@ -142,11 +142,11 @@ def test_the_same_content_is_not_written_again(tmp_path: Path, watcher: Watcher)
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_what_others_did_to_a_file_is_undone(tmp_path: Path, *, is_restarted: bool) -> None:
     path = tmp_path / "u.json"
-    files = PodFolder(tmp_path)
+    files = PodFileFolder(tmp_path)
     elsewhere = tmp_path / "elsewhere"
 
     def check() -> None:
-        publish(PodFolder(tmp_path) if is_restarted else files, "u", "right")
+        publish(PodFileFolder(tmp_path) if is_restarted else files, "u", "right")
         assert path.read_text() == "right"
         assert not path.is_symlink()
         assert path.stat().st_mode & 0o777 == 0o644
@@ -168,30 +168,30 @@ def test_what_others_did_to_a_file_is_undone(tmp_path: Path, *, is_restarted: bo
 
 
 def test_retracting(tmp_path: Path) -> None:
-    files = PodFolder(tmp_path)
+    files = PodFileFolder(tmp_path)
     publish(files, "u", "1")
     publish(files, "v", "1")
     retract(files, "u")
     retract(files, "u")
-    retract(PodFolder(tmp_path), "never")
+    retract(PodFileFolder(tmp_path), "never")
     assert listed(tmp_path) == ["v.json"]
     publish(files, "u", "1")
     assert listed(tmp_path) == ["u.json", "v.json"]
 
 
 def test_files_of_pods_that_ended_in_the_agents_absence(tmp_path: Path) -> None:
-    files = PodFolder(tmp_path)
+    files = PodFileFolder(tmp_path)
     for uid in ("a", "b", "../c"):
         publish(files, uid, "1")
     (tmp_path / "README").write_text("mine")
-    PodFolder(tmp_path).retain(["b", "../c", "d"])
+    PodFileFolder(tmp_path).retain(["b", "../c", "d"])
     assert listed(tmp_path) == ["%2E%2E%2Fc.json", "README", "b.json"]
 
 
 def test_what_an_interrupted_agent_left_is_cleared_away(tmp_path: Path) -> None:
     for name in (".u.json.new", ".%2E.json.new", ".hidden", "u.json.new", "u.json"):
         (tmp_path / name).write_text("half")
-    PodFolder(tmp_path)
+    PodFileFolder(tmp_path)
     assert listed(tmp_path) == [".hidden", "u.json", "u.json.new"]
 
 
@@ -211,7 +211,7 @@ def test_what_an_interrupted_agent_left_is_cleared_away(tmp_path: Path) -> None:
 )
 def test_names(tmp_path: Path, uid: str, name: str) -> None:
     assert file_name(uid) == name
-    publish(PodFolder(tmp_path), uid, "1")
+    publish(PodFileFolder(tmp_path), uid, "1")
     assert listed(tmp_path) == [name]
 
 
@@ -223,7 +223,7 @@ def test_no_two_uids_share_a_name(uids: list[str]) -> None:
 
 
 def test_a_uid_of_any_length(tmp_path: Path) -> None:
-    files = PodFolder(tmp_path)
+    files = PodFileFolder(tmp_path)
     uids = [f"{letter * 5000}{end}" for letter in "a/ü" for end in "12"]
     for uid in uids:
         publish(files, uid, uid)
@@ -236,7 +236,7 @@ def test_a_uid_of_any_length(tmp_path: Path) -> None:
 
 def test_an_empty_uid_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(PortError, match="without a uid"):
-        publish(PodFolder(tmp_path), "", "1")
+        publish(PodFileFolder(tmp_path), "", "1")
     assert listed(tmp_path) == []
 
 
@@ -244,7 +244,7 @@ def test_an_empty_uid_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
-    files = PodFolder(tmp_path)
+    files = PodFileFolder(tmp_path)
     documents = [digit * 200_000 for digit in "0123456789"]
     publish(files, "u", documents[0])
     path = tmp_path / "u.json"
@@ -271,9 +271,9 @@ def test_killed_at_any_moment_it_leaves_whole_files(tmp_path: Path) -> None:
     script = """
 import asyncio, sys
 from pathlib import Path
-from pinfold.adapters.podfiles import PodFolder
+from pinfold.adapters.podfiles import PodFileFolder
 async def main():
-    files = PodFolder(Path(sys.argv[1]))
+    files = PodFileFolder(Path(sys.argv[1]))
     await files.publish("u", "0" * 100_000)
     print("ready", flush=True)
     for turn in range(10**9):
@@ -291,7 +291,7 @@ asyncio.run(main())
         text = (tmp_path / "u.json").read_text()
         assert len(text) == 100_000
         assert len(set(text)) == 1
-    PodFolder(tmp_path)
+    PodFileFolder(tmp_path)
     assert listed(tmp_path) == ["u.json"]
 
 
@@ -299,7 +299,7 @@ asyncio.run(main())
 
 
 def test_a_full_disk(tmpfs: Tmpfs) -> None:
-    files = PodFolder(tmpfs.path)
+    files = PodFileFolder(tmpfs.path)
     publish(files, "u", "old")
     with pytest.raises(PortError, match="No space left") as raised:
         publish(files, "u", "x" * 1_000_000)
@@ -312,7 +312,7 @@ def test_a_full_disk(tmpfs: Tmpfs) -> None:
 
 
 def test_a_read_only_file_system(tmpfs: Tmpfs) -> None:
-    files = PodFolder(tmpfs.path)
+    files = PodFileFolder(tmpfs.path)
     publish(files, "u", "old")
     subprocess.run(["mount", "-o", "remount,ro", str(tmpfs.path)], check=True)
     publish(files, "u", "old")  # nothing to write, so nothing is refused
@@ -321,13 +321,13 @@ def test_a_read_only_file_system(tmpfs: Tmpfs) -> None:
     with pytest.raises(PortError, match=r"cannot remove .*u\.json: Read-only file system"):
         retract(files, "u")
     with pytest.raises(PortError, match=r"cannot prepare .*pods: Read-only file system"):
-        PodFolder(tmpfs.path / "pods")
+        PodFileFolder(tmpfs.path / "pods")
     assert (tmpfs.path / "u.json").read_text() == "old"
 
 
 def test_a_folder_that_vanished(tmp_path: Path) -> None:
     folder = tmp_path / "pods"
-    files = PodFolder(folder)
+    files = PodFileFolder(folder)
     publish(files, "u", "1")
     (folder / "u.json").unlink()
     folder.rmdir()
@@ -345,8 +345,8 @@ def test_a_folder_that_vanished(tmp_path: Path) -> None:
 def test_things_in_the_way(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(PortError, match=r"cannot prepare .*file: File exists"):
-        PodFolder(tmp_path / "file")
-    files = PodFolder(tmp_path / "pods")
+        PodFileFolder(tmp_path / "file")
+    files = PodFileFolder(tmp_path / "pods")
     (tmp_path / "pods" / "u.json").mkdir()
     with pytest.raises(PortError, match=r"cannot write .*u\.json"):
         publish(files, "u", "1")
@@ -356,7 +356,7 @@ def test_things_in_the_way(tmp_path: Path) -> None:
 
 
 def test_a_text_that_cannot_be_written(tmp_path: Path) -> None:
-    files = PodFolder(tmp_path)
+    files = PodFileFolder(tmp_path)
     publish(files, "u", "old")
     with pytest.raises(PortError, match="no Unicode text"):
         publish(files, "u", "\ud800")

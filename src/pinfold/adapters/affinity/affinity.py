@@ -7,12 +7,10 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Final
 
 from pinfold.adapters.affinity.family import Family, reunite
 from pinfold.adapters.affinity.killing import kill_all
-from pinfold.adapters.affinity.limitations import not_granted
+from pinfold.adapters.affinity.limitations import limitations, not_granted
 from pinfold.adapters.affinity.pinning import NOTHING, Sweep, living, own_choice, sweep, union
 from pinfold.adapters.affinity.processes import (
     Process,
@@ -21,10 +19,12 @@ from pinfold.adapters.affinity.processes import (
     is_alive,
     lineage,
     look,
+    offline_cpus,
+    own_cpuset,
     pid_space,
     read,
 )
-from pinfold.core.cpuset import CPUSet, CPUSetError
+from pinfold.core.cpuset import CPUSet
 from pinfold.node.ports import (
     CgroupError,
     ContainerKey,
@@ -32,8 +32,6 @@ from pinfold.node.ports import (
     ObservedContainer,
     Placement,
 )
-
-_CPUS: Final = Path("/sys/devices/system/cpu")
 
 
 @dataclass(slots=True)
@@ -71,9 +69,16 @@ class Affinity:
         # One move at a time: a container must not enter a pool that is being left.
         self._moving = asyncio.Lock()
 
+    def limitations(self) -> tuple[str, ...]:
+        """What is weaker here than with cgroups, a sentence each."""
+        return limitations()
+
     def usable(self) -> CPUSet:
-        """The online CPUs that this process may use; no container gets any other."""
-        return CPUSet(os.sched_getaffinity(0))
+        """The online CPUs of the cpuset that this process is in; no container gets any other.
+
+        Its own affinity does not count: an agent keeps out of its containers' way.
+        """
+        return own_cpuset()
 
     async def open(self, shared: CPUSet) -> None:
         """Set the shared pool.
@@ -139,7 +144,7 @@ class Affinity:
         container = self._containers.get(key)
         if container is None:
             return
-        left = await kill_all(lambda: self._alive(container), wait)
+        left = await kill_all(lambda: self._alive(container), container.family.is_guest, wait)
         if left:
             raise _error(f"container {key}", left)
 
@@ -243,24 +248,13 @@ class Affinity:
 
     def _check(self, name: str, cpus: CPUSet) -> None:
         usable = self.usable()
-        beyond = cpus - usable - _offline()
+        beyond = cpus - usable - offline_cpus()
         if beyond or not cpus & usable:
             raise CgroupError(
                 f"{name}: CPUs {beyond or cpus or 'none'} cannot be used, this process may use "
-                f"{usable} (its affinity, in the cpuset {cpuset('self')})",
-                "choose CPUs of these, or start Pinfold where it may use more",
+                f"{usable}, in the cpuset {cpuset('self')}",
+                "choose CPUs of these, or start Pinfold in a cgroup with more",
             )
-
-
-def _offline() -> CPUSet:
-    """CPUs that the machine has and that are offline: they may be wished for."""
-    try:
-        present, online = (
-            CPUSet.parse((_CPUS / name).read_text()) for name in ("present", "online")
-        )
-    except (OSError, CPUSetError):
-        return CPUSet()
-    return present - online
 
 
 def _names(containers: Sequence[_Container]) -> str:

@@ -51,6 +51,10 @@ class Family:
             self._sessions.pop(pid, None)
             self._groups.pop(pid, None)
 
+    def is_guest(self, process: Process) -> bool:
+        """Whether it is a main process in somebody else's session, such as a shell's."""
+        return self._is_main(process) and process.session != process.pid
+
     def renew(self, now: Snapshot, reuse: int) -> None:
         """Drop what is gone; before ``reuse`` tasks are born, no pid comes again."""
         self.members = {
@@ -72,13 +76,15 @@ class Family:
             if process.session == process.pid or process.session in self._sessions:
                 self._sessions[process.session] = now.born
             is_leader = process.group == process.pid
-            is_main = (process.pid, process.start) in self._mains
-            if (is_leader and not is_main) or process.group in self._groups:
+            if (is_leader and not self._is_main(process)) or process.group in self._groups:
                 self._groups[process.group] = now.born
 
     def claims(self, process: Process) -> bool:
         """Whether a process whose parent is no member is in a session or group of ours."""
         return process.session in self._sessions or process.group in self._groups
+
+    def _is_main(self, process: Process) -> bool:
+        return (process.pid, process.start) in self._mains
 
 
 class _Strangers:

@@ -1,7 +1,8 @@
 """Ending every process of a container, where no cgroup can be killed.
 
 All are stopped first: what is stopped cannot fork, so that the last look before the kill sees
-everybody.
+everybody.  Only a main process in a shell's session is not: its parent would take the stop for
+Ctrl-Z, and stop as well.  It may have no more children instead.
 """
 
 from __future__ import annotations
@@ -12,7 +13,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from pinfold.adapters.affinity.processes import Process, Refusal, is_alive, read, send
+from pinfold.adapters.affinity.processes import (
+    Process,
+    Refusal,
+    forbid_children,
+    is_alive,
+    read,
+    send,
+)
 
 _STOPPED: Final = frozenset("TtZXx")
 _STOP_PATIENCE: Final = 0.5
@@ -21,11 +29,14 @@ _FIRST_NAP: Final = 0.001
 _LONGEST_NAP: Final = 0.05
 
 
-async def kill_all(find: Callable[[], Sequence[Process]], wait: float) -> list[Refusal]:
+async def kill_all(
+    find: Callable[[], Sequence[Process]], is_guest: Callable[[Process], bool], wait: float
+) -> list[Refusal]:
     """Kill until nobody is found.
 
     Args:
         find: looks who is alive.
+        is_guest: whether a process must not be stopped.
         wait: seconds.
 
     Returns:
@@ -36,7 +47,7 @@ async def kill_all(find: Callable[[], Sequence[Process]], wait: float) -> list[R
     while True:
         doomed: dict[int, Process] = {}
         try:
-            await _stop(find, doomed, min(deadline, time.monotonic() + _STOP_PATIENCE))
+            await _stop(find, is_guest, doomed, min(deadline, time.monotonic() + _STOP_PATIENCE))
         finally:
             # Also when the caller gives up: nobody is left stopped.
             refused = {pid: send(process, signal.SIGKILL) for pid, process in doomed.items()}
@@ -54,7 +65,10 @@ async def kill_all(find: Callable[[], Sequence[Process]], wait: float) -> list[R
 
 
 async def _stop(
-    find: Callable[[], Sequence[Process]], found: dict[int, Process], deadline: float
+    find: Callable[[], Sequence[Process]],
+    is_guest: Callable[[Process], bool],
+    found: dict[int, Process],
+    deadline: float,
 ) -> None:
     """Stop processes until all that are found are stopped; collects them in ``found``."""
     unstoppable: set[int] = set()
@@ -63,7 +77,10 @@ async def _stop(
         fresh = [process for process in alive if not process.is_same(found.get(process.pid))]
         for process in fresh:
             found[process.pid] = process
-            if send(process, signal.SIGSTOP) is not None:
+            if is_guest(process):
+                forbid_children(process)
+                unstoppable.add(process.pid)
+            elif send(process, signal.SIGSTOP) is not None:
                 unstoppable.add(process.pid)
         is_quiet = all(p.state in _STOPPED or p.pid in unstoppable for p in alive)
         if (is_quiet and not fresh) or time.monotonic() >= deadline:

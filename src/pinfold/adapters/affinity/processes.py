@@ -7,15 +7,21 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.cpuset import CPUSet, CPUSetError
 from pinfold.node.ports import CgroupError
+
+_CPUS: Final = Path("/sys/devices/system/cpu")
+_MOST_CPUS: Final = 8192
+"""The kernel's greatest NR_CPUS; it ignores what the machine does not have."""
 
 _STAT_BYTES: Final = 4096
 _FOREIGN: Final = "it belongs to another user: run Pinfold as that user, or as root"
@@ -192,6 +198,41 @@ def send(process: Process, number: signal.Signals) -> Refusal | None:
     return None
 
 
+def forbid_children(process: Process) -> None:
+    """Let a process have no more children; the kernel does not heed this for root's."""
+    with contextlib.suppress(OSError, ValueError):
+        if process.is_same(read(process.pid)):
+            resource.prlimit(process.pid, resource.RLIMIT_NPROC, (0, 0))
+
+
+def own_cpuset() -> CPUSet:
+    """The online CPUs of the cpuset that this process is in, whatever its own affinity is."""
+    found: list[set[int]] = []
+
+    def try_all() -> None:
+        # This thread only, which ends then.
+        os.sched_setaffinity(0, range(_MOST_CPUS))
+        found.append(os.sched_getaffinity(0))
+
+    prober = threading.Thread(target=_quietly, args=(try_all,))
+    with contextlib.suppress(RuntimeError):
+        prober.start()
+        prober.join()
+    return CPUSet(found[0] if found else os.sched_getaffinity(0))
+
+
+def offline_cpus() -> CPUSet:
+    """CPUs that the machine has and that are offline."""
+    try:
+        present, online = (
+            CPUSet.parse((_CPUS / name).read_text()) for name in ("present", "online")
+        )
+    except (OSError, CPUSetError):
+        # A sandbox without /sys: what is offline shows when it is refused.
+        return CPUSet()
+    return present - online
+
+
 def lineage() -> set[int]:
     """This process and its ancestors."""
     pids = {os.getpid()}
@@ -214,3 +255,9 @@ def _tasks_born() -> int:
             if line.startswith(b"processes "):
                 return int(line.split()[1])
     raise ValueError("/proc/stat does not count processes")
+
+
+def _quietly(action: Callable[[], None]) -> None:
+    # A sandbox may forbid the call; what one has must do then.
+    with contextlib.suppress(OSError):
+        action()

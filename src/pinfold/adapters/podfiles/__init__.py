@@ -1,5 +1,5 @@
 """The small files from which applications learn their CPUs."""
 
-from pinfold.adapters.podfiles.folder import PodFolder, file_name
+from pinfold.adapters.podfiles.files import PodFileFolder, file_name
 
-__all__ = ["PodFolder", "file_name"]
+__all__ = ["PodFileFolder", "file_name"]

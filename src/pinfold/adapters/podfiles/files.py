@@ -56,7 +56,7 @@ class _Published:
     signature: tuple[int, int, int, int]
 
 
-class PodFolder:
+class PodFileFolder:
     """A folder of pods' files; fulfils :class:`pinfold.node.ports.PodFiles`.
 
     The files have mode 0644.  They are not flushed to the disk: after a power failure the agent
