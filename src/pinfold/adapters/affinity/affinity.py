@@ -53,8 +53,8 @@ class Affinity:
     """Keeps containers on their CPUs with sched_setaffinity(2), thread by thread.
 
     It fulfils :class:`pinfold.node.ports.Cgroups`, and needs no privilege for the processes of its
-    own user.  What it cannot do is in :func:`pinfold.adapters.affinity.limitations`.  It remembers
-    nothing: after a restart it knows the containers that are placed and entered anew.
+    own user.  What it cannot do is in :meth:`limitations`.  It remembers nothing: after a
+    restart it knows the containers that are placed and entered anew.
 
     Args:
         patience: seconds after which threads that do not keep still are an error.
@@ -130,7 +130,7 @@ class Affinity:
                 raise CgroupError(f"container {key}: there is no process {pid}")
             if pid in lineage():
                 raise CgroupError(
-                    f"container {key}: process {pid} is this one or an ancestor of it",
+                    f"container {key}: process {pid} is this one or one that it comes from",
                     "start the agent outside of the container",
                 )
             if not main.is_same(container.family.members.get(pid)):
@@ -144,7 +144,7 @@ class Affinity:
         container = self._containers.get(key)
         if container is None:
             return
-        left = await kill_all(lambda: self._alive(container), container.family.is_guest, wait)
+        left = await kill_all(container.family, lambda: self._alive(container), wait)
         if left:
             raise _error(f"container {key}", left)
 

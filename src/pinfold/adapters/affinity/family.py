@@ -55,6 +55,14 @@ class Family:
         """Whether it is a main process in somebody else's session, such as a shell's."""
         return self._is_main(process) and process.session != process.pid
 
+    def groups(self) -> set[int]:
+        """Process groups that hold members and nobody else."""
+        return {
+            process.group
+            for process in self.members.values()
+            if process.session in self._sessions or process.group in self._groups
+        } - {0}  # a group of another PID namespace; for a signal, 0 means our own
+
     def renew(self, now: Snapshot, reuse: int) -> None:
         """Drop what is gone; before ``reuse`` tasks are born, no pid comes again."""
         self.members = {

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from pinfold.adapters.affinity.family import Family
 from pinfold.adapters.affinity.processes import (
     Process,
     Refusal,
@@ -20,6 +21,7 @@ from pinfold.adapters.affinity.processes import (
     is_alive,
     read,
     send,
+    send_group,
 )
 
 _STOPPED: Final = frozenset("TtZXx")
@@ -30,13 +32,13 @@ _LONGEST_NAP: Final = 0.05
 
 
 async def kill_all(
-    find: Callable[[], Sequence[Process]], is_guest: Callable[[Process], bool], wait: float
+    family: Family, find: Callable[[], Sequence[Process]], wait: float
 ) -> list[Refusal]:
     """Kill until nobody is found.
 
     Args:
+        family: the container's processes, as of the last time that ``find`` was called.
         find: looks who is alive.
-        is_guest: whether a process must not be stopped.
         wait: seconds.
 
     Returns:
@@ -47,9 +49,11 @@ async def kill_all(
     while True:
         doomed: dict[int, Process] = {}
         try:
-            await _stop(find, is_guest, doomed, min(deadline, time.monotonic() + _STOP_PATIENCE))
+            await _stop(family, find, doomed, min(deadline, time.monotonic() + _STOP_PATIENCE))
         finally:
             # Also when the caller gives up: nobody is left stopped.
+            for group in family.groups():
+                send_group(group, signal.SIGKILL)
             refused = {pid: send(process, signal.SIGKILL) for pid, process in doomed.items()}
         if not doomed:
             return []
@@ -65,8 +69,8 @@ async def kill_all(
 
 
 async def _stop(
+    family: Family,
     find: Callable[[], Sequence[Process]],
-    is_guest: Callable[[Process], bool],
     found: dict[int, Process],
     deadline: float,
 ) -> None:
@@ -75,9 +79,12 @@ async def _stop(
     while True:
         alive = find()
         fresh = [process for process in alive if not process.is_same(found.get(process.pid))]
+        found.update((process.pid, process) for process in fresh)
+        if fresh:
+            for group in family.groups():
+                send_group(group, signal.SIGSTOP)
         for process in fresh:
-            found[process.pid] = process
-            if is_guest(process):
+            if family.is_guest(process):
                 forbid_children(process)
                 unstoppable.add(process.pid)
             elif send(process, signal.SIGSTOP) is not None:

@@ -198,6 +198,13 @@ def send(process: Process, number: signal.Signals) -> Refusal | None:
     return None
 
 
+def send_group(group: int, number: signal.Signals) -> None:
+    """Send a signal to a process group that was seen a moment ago, as one: no fork escapes it."""
+    # Those that it does not reach are told one by one, and then it shows why.
+    with contextlib.suppress(OSError):
+        os.killpg(group, number)
+
+
 def forbid_children(process: Process) -> None:
     """Let a process have no more children; the kernel does not heed this for root's."""
     with contextlib.suppress(OSError, ValueError):
@@ -234,8 +241,8 @@ def offline_cpus() -> CPUSet:
 
 
 def lineage() -> set[int]:
-    """This process and its ancestors."""
-    pids = {os.getpid()}
+    """This process, its ancestors, and the leader of its session."""
+    pids = {os.getpid(), os.getsid(0)}
     pid = os.getppid()
     while pid and pid not in pids:
         pids.add(pid)
