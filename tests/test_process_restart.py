@@ -345,6 +345,21 @@ def test_what_is_half_made_or_half_removed_is_cleared_away(world: ProcessWorld) 
     assert sorted(world.root.iterdir()) == foreign
 
 
+def test_a_supervisor_that_was_just_in_time_is_adopted(world: ProcessWorld) -> None:
+    """It wrote its state a moment before an agent, since killed, put the folder aside."""
+
+    async def run() -> None:
+        running = await running_then_closed(world, world.lasting())
+        folder = world.root / running.id
+        folder.rename(folder.with_name(f"{running.id}.removing"))
+        async with opened(world) as runtime:
+            assert await runtime.containers() == [running]
+            await runtime.signal(running.id, signal.SIGTERM)
+            assert (await next_exit(runtime)).exit_code == 143
+
+    play(run())
+
+
 def test_a_supervisor_that_was_overtaken_gives_up(world: ProcessWorld) -> None:
     """Its agent was killed, the next one cleared the folder away: the command never runs."""
     world.root.mkdir()
