@@ -96,7 +96,7 @@ def answer(world: ProcessWorld, *script: str, under: Sequence[str] = ()) -> str:
 def processes_of(argument: str) -> list[int]:
     """The processes that have a text in their command lines."""
     found = []
-    for entry in os.listdir("/proc"):  # noqa: PTH208 - names are all that is needed
+    for entry in os.listdir("/proc"):
         if entry.isdigit():
             try:
                 line = Path(f"/proc/{entry}/cmdline").read_bytes()
