@@ -74,6 +74,8 @@ def _deviation(
 ) -> str:
     if container.exclusive != (own is not None):
         return "in the exclusive part" if container.exclusive else "in the shared pool"
+    if not container.populated:
+        return "no process in its cgroup"
     if container.effective != cpus - offline:
         return f"effective {container.effective}"
     if own is not None and (container.configured or own) - offline != own - offline:

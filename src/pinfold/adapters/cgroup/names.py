@@ -1,0 +1,60 @@
+"""Uids and names of users as names of folders, and back."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from pinfold.node.ports import CgroupError, ContainerKey
+
+POD_PREFIX: Final = "pod-"
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_-]")
+_ESCAPE: Final = re.compile(r"=([0-9a-f]{2})")
+_LONGEST: Final = 200
+
+
+def pod_folder(uid: str) -> str:
+    """The folder of a pod.
+
+    Raises:
+        CgroupError: the uid is too long for a folder.
+    """
+    return POD_PREFIX + _escaped(uid)
+
+
+def container_folder(key: ContainerKey) -> str:
+    """The folder of a container in its pod's.
+
+    Raises:
+        CgroupError: the name is too long for a folder.
+    """
+    return _escaped(key.name)
+
+
+def key_of(pod: str, container: str) -> ContainerKey | None:
+    """The container whose folders these are; None for folders of others."""
+    if not pod.startswith(POD_PREFIX):
+        return None
+    uid, name = _plain(pod.removeprefix(POD_PREFIX)), _plain(container)
+    return None if uid is None or name is None else ContainerKey(uid, name)
+
+
+def _escaped(text: str) -> str:
+    """Every byte that is not plain becomes ``=xx``, the dots of the kernel's own files too."""
+    parts = [
+        char if _PLAIN.fullmatch(char) else "".join(f"={byte:02x}" for byte in char.encode())
+        for char in text
+    ]
+    escaped = "".join(parts)
+    if len(escaped) > _LONGEST:
+        raise CgroupError(f"{text[:80]!r}...: too long for a cgroup's name")
+    return escaped
+
+
+def _plain(text: str) -> str | None:
+    raw = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
+    try:
+        found = raw.encode("latin-1").decode()
+        return found if _escaped(found) == text else None
+    except (UnicodeError, CgroupError):
+        return None

@@ -1,0 +1,177 @@
+"""Processes and threads: finding all of a tree, widening their affinity, ending them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final, Protocol
+
+from pinfold.adapters.cgroup.files import write
+from pinfold.core.cpuset import CPUSet
+from pinfold.node.ports import CgroupError
+
+PROC: Final = Path("/proc")
+_EVERY_CPU: Final = range(8192)
+_KILL_PAUSE: Final = 0.005
+_LOOKS: Final = 30
+_LOOK_PAUSE: Final = 0.001
+
+
+async def catch_strays(tids: Callable[[], list[int]], cpus: CPUSet) -> dict[int, CPUSet]:
+    """See that no thread may run elsewhere; return those that still may.
+
+    The kernel moves every thread before a write to ``cpuset.cpus`` returns, but a child that is
+    being born takes its parent's mask, and that may still be the old one.  So it is looked until
+    no child was born between two looks, or for some time where they are born all the time.
+    """
+    known: set[int] = set()
+    strays: dict[int, CPUSet] = {}
+    for attempt in range(_LOOKS):
+        now = tids()
+        strays = outside(now, cpus)
+        for tid in strays:
+            widen_thread(tid)
+        if not strays and known.issuperset(now):
+            return {}
+        known.update(now)
+        await asyncio.sleep(_LOOK_PAUSE if attempt else 0)
+    return {tid: mask for tid, mask in outside(strays, cpus).items() if _lives(tid)}
+
+
+class Freeze(Protocol):
+    """Stops and lets go all processes of a cgroup at once."""
+
+    def __call__(self, *, frozen: bool) -> None:
+        """Stop them, or let them go."""
+
+
+def threads(pid: int) -> list[int]:
+    """The threads of a process; none when it is gone."""
+    try:
+        return [int(name) for name in os.listdir(f"/proc/{pid}/task")]  # noqa: PTH208 - names only
+    except OSError:
+        return []
+
+
+def tree(pid: int) -> list[int]:
+    """A process and all its descendants, with those of its session whose parent has ended."""
+    found: list[int] = []
+    front = [pid, *_session(pid)]
+    seen = set(front)
+    while front:
+        current = front.pop()
+        found.append(current)
+        for tid in threads(current):
+            try:
+                text = (PROC / f"{current}/task/{tid}/children").read_text(encoding="ascii")
+            except OSError:
+                continue
+            born = {int(word) for word in text.split()} - seen
+            seen |= born
+            front += born
+    return found
+
+
+def _session(leader: int) -> list[int]:
+    """The other processes of the session that a process leads."""
+    try:
+        if os.getsid(leader) != leader:
+            return []
+        names = os.listdir("/proc")  # noqa: PTH208 - names only
+    except OSError:
+        return []
+    pids = [int(name) for name in names if name.isdigit()]
+    return [pid for pid in pids if pid != leader and _session_of(pid) == leader]
+
+
+def _session_of(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return 0  # it has ended
+
+
+def move(folder: Path, pid: int) -> bool:
+    """Move a process with all its threads into a cgroup; False when it is gone, or a zombie.
+
+    (The kernel takes a zombie without a word, and does not move it.)
+
+    Raises:
+        CgroupError: the kernel does not move it.
+    """
+    if not _lives(pid):
+        return False
+    try:
+        write(folder / "cgroup.procs", str(pid))
+    except CgroupError as error:
+        if _lives(pid):
+            raise CgroupError(f"process {pid}: {error.problem}", error.remedy) from None
+        return False
+    return True
+
+
+def _lives(pid: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return False
+    return status.rpartition(b")")[2].split()[0] not in b"ZX"
+
+
+def widen_thread(tid: int) -> None:
+    """Let one thread use all CPUs of its cpuset; see :func:`widen`."""
+    with contextlib.suppress(OSError):  # it has ended
+        os.sched_setaffinity(tid, _EVERY_CPU)
+
+
+def widen(pid: int) -> None:
+    """Let every thread of a process use all CPUs of its cpuset, now and when that grows.
+
+    A mask that was set by ``sched_setaffinity`` (or inherited from one) is kept by the kernel and
+    cut with every cpuset; one of all CPUs cuts nothing.
+    """
+    for tid in threads(pid):
+        widen_thread(tid)
+
+
+def allowed(tid: int) -> CPUSet | None:
+    """Where a thread may run; None when it is gone."""
+    try:
+        return CPUSet(os.sched_getaffinity(tid))
+    except OSError:
+        return None
+
+
+def outside(tids: Iterable[int], cpus: CPUSet) -> dict[int, CPUSet]:
+    """The threads that may run elsewhere than on ``cpus``."""
+    found = {}
+    for tid in tids:
+        mask = allowed(tid)
+        if mask is not None and mask - cpus:
+            found[tid] = mask
+    return found
+
+
+async def end_all(pids: Callable[[], list[int]], *, wait: float, freeze: Freeze) -> list[int]:
+    """SIGKILL every process until none is left; return those that are after ``wait`` seconds.
+
+    Frozen first, so that none can fork away while they are ended one after the other.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + wait
+    while left := pids():
+        freeze(frozen=True)
+        for pid in pids():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError:
+                continue
+        freeze(frozen=False)
+        if loop.time() > deadline:
+            return left
+        await asyncio.sleep(_KILL_PAUSE)
+    return []

@@ -1,0 +1,32 @@
+"""The fakes of the ports keep the same contracts as the adapters for the real world."""
+
+from __future__ import annotations
+
+import asyncio
+
+from pinfold.core.cpuset import CPUSet
+from pinfold.planning.fakes import FakeCgroups
+from tests.cgroups_contract import check_contract
+
+
+class FakeNode:
+    """Cgroups and processes that are rows."""
+
+    def __init__(self) -> None:
+        self.cpus = CPUSet.parse("0-7")
+        self.cgroups = FakeCgroups(self.cpus)
+
+    def start(self) -> int:
+        pid = 100 + len(self.cgroups.processes)
+        self.cgroups.processes[pid] = None
+        return pid
+
+    def allowed(self, pid: int) -> CPUSet:
+        return self.cgroups.allowed(pid)
+
+    def alive(self, pid: int) -> bool:
+        return pid in self.cgroups.processes
+
+
+def test_fake_cgroups_meet_the_contract() -> None:
+    asyncio.run(check_contract(FakeNode()))
