@@ -13,6 +13,11 @@ _COMMANDS = {
     "state": "pinfold.cli.state",
     "audit": "pinfold.cli.audit",
     "capture": "pinfold.cli.capture",
+    "agent": "pinfold.cli.agent",
+    "run": "pinfold.cli.run",
+    "apply": "pinfold.cli.apply",
+    "delete": "pinfold.cli.apply",
+    "status": "pinfold.cli.status",
 }
 
 

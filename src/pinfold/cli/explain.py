@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from pinfold.cli.client import socket_option
 from pinfold.cli.node import load_request, manifest_arguments, node_options
 from pinfold.cli.output import (
     color_option,
@@ -19,22 +20,29 @@ from pinfold.cli.output import (
 
 @click.command()
 @manifest_arguments
-@click.option("--pod", metavar="NAME", required=True, help="The pod: NAME or NAMESPACE/NAME.")
+@click.option("--pod", metavar="NAME", help="The pod: NAME or NAMESPACE/NAME.")
+@socket_option
 @node_options
 @output_option("text", "json")
 @color_option
 def explain(
     manifests: tuple[str, ...],
-    pod: str,
+    pod: str | None,
+    socket: str,
     output: str,
     color: bool | None,  # noqa: FBT001 - click
     **node: Any,  # noqa: ANN401 - the node options
 ) -> None:
     """Say why a pod of MANIFEST... gets the CPUs it gets, or why it is rejected.
 
+    With pod/NAME alone: why the agent decided about this pod as it did, also when it is gone.
+
     The pods before it are placed first. For a rejected pod the nearest changes that would admit
     it are named; each of them has been tried.
     """
+    if pod is None:
+        _explain_recorded(manifests, socket, output, color=color)
+        return
     from pinfold.planning.explain import (  # noqa: PLC0415 - after --help
         UnknownPodError,
         explain_document,
@@ -51,3 +59,20 @@ def explain(
     from pinfold.render.explain_text import render_explain  # noqa: PLC0415
 
     print_text(render_explain(explain_view(request.planner, explanation), style(color)))
+
+
+def _explain_recorded(
+    names: tuple[str, ...], socket: str, output: str, *, color: bool | None
+) -> None:
+    from pinfold.cli.client import Client, pod_path  # noqa: PLC0415 - for an agent only
+
+    if len(names) != 1 or not names[0].startswith(("pod/", "pods/")):
+        raise click.UsageError("say which pod: --pod NAME with manifests, or pod/NAME of an agent")
+    document = Client(socket, timeout=30.0).get(f"/v1/explain/{pod_path(names[0])}")
+    if output == "json":
+        print_json(document)
+        return
+    from pinfold.cli.status_view import recorded_explanation  # noqa: PLC0415
+    from pinfold.render.explain_text import render_explain  # noqa: PLC0415
+
+    print_text(render_explain(recorded_explanation(document), style(color)))

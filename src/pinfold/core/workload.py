@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from pinfold.core.cpuset import CPUSet
 from pinfold.core.pod import Container, Pod
 
 DEFAULT_GRACE_PERIOD: Final = 30
@@ -58,3 +59,29 @@ class Workload:
         if exit_code == 0 and (is_init or self.restart_policy is not RestartPolicy.ALWAYS):
             return False
         return self.restart_policy is not RestartPolicy.NEVER
+
+
+def application_environment(
+    pod: str, pod_uid: str, container: str, cpus: CPUSet | None
+) -> dict[str, str]:
+    """The variables that tell an application where it runs.
+
+    CPUs of the shared pool change while it runs, so only exclusive ones are told this way.
+
+    Args:
+        pod: ``namespace/name``.
+        pod_uid: its uid.
+        container: the container's name.
+        cpus: its exclusive CPUs, None on the shared pool.
+    """
+    env = {"PINFOLD_POD": pod, "PINFOLD_POD_UID": pod_uid, "PINFOLD_CONTAINER": container}
+    if cpus is not None:
+        count = str(len(cpus))
+        env |= {"PINFOLD_CPUS": str(cpus), "PINFOLD_CPU_COUNT": count}
+        # What OpenMP and Go programs read by themselves.
+        env |= {
+            "GOMP_CPU_AFFINITY": " ".join(str(cpu) for cpu in cpus),
+            "OMP_NUM_THREADS": count,
+            "GOMAXPROCS": count,
+        }
+    return env

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Final
 
 from pinfold.core.cgroup_values import container_cgroup, pod_cgroup
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.pod import Container
+from pinfold.core.workload import application_environment
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.ports import (
     Cgroups,
@@ -22,6 +23,9 @@ from pinfold.node.ports import (
     RuntimeFailedError,
 )
 from pinfold.node.settings import ManagerSettings
+
+MEMORY_LIMIT: Final = "pinfold.dev/memory-limit"
+"""The annotation that, with the value ``none``, leaves a pod's memory without a limit."""
 
 
 class Containers:
@@ -55,13 +59,16 @@ class Containers:
             PortError: it does not run, and nothing of this attempt is left.
         """
         placement = self.placement(pod, container, cpus)
+        process = pod.workload.processes[container.name]
+        env = application_environment(pod.name, pod.uid, container.name, cpus)
         spec = ContainerSpec(
             key=pod.key(container),
             namespace=pod.record.namespace,
             pod_name=pod.record.name,
-            process=pod.workload.processes[container.name],
+            process=process,
             attempt=attempt,
-            env=environment(pod, container, cpus),
+            # What the manifest sets itself is left alone.
+            env={name: value for name, value in env.items() if name not in process.env},
             oom_score_adj=self._oom_score(pod, container),
         )
         if pod.attached_pid is not None:
@@ -104,6 +111,7 @@ class Containers:
         """What the kernel is told about a container."""
         settings, workload = self.settings, pod.workload
         exclusive = cpus is not None
+        limited = workload.pod.annotations.get(MEMORY_LIMIT) != "none"
         own = container_cgroup(
             workload.pod,
             container,
@@ -124,14 +132,14 @@ class Containers:
                 cpu_shares=own.cpu_shares,
                 cpu_quota=own.cpu_quota if own.cpu_quota > 0 else -1,
                 cpu_period=own.cpu_period or None,
-                memory=own.memory_limit or None,
+                memory=(own.memory_limit or None) if limited else None,
                 hugepages=own.hugepage_limits,
             ),
             pod_limits=Limits(
                 cpu_shares=whole.cpu_shares,
                 cpu_quota=whole.cpu_quota,
                 cpu_period=whole.cpu_period,
-                memory=whole.memory,
+                memory=whole.memory if limited else None,
                 hugepages=whole.hugepage_limits,
             ),
             partition=settings.partition if exclusive else Partition.MEMBER,
@@ -141,23 +149,3 @@ class Containers:
         return container_cgroup(
             pod.workload.pod, container, memory_capacity=max(self.settings.machine_memory, 1)
         ).oom_score_adj
-
-
-def environment(pod: ActivePod, container: Container, cpus: CPUSet | None) -> Mapping[str, str]:
-    """What an application is told by environment; what the manifest sets itself is left alone.
-
-    CPUs of the shared pool change, so only exclusive ones are told this way.
-    """
-    env = {
-        "PINFOLD_POD": f"{pod.record.namespace}/{pod.record.name}",
-        "PINFOLD_POD_UID": pod.uid,
-        "PINFOLD_CONTAINER": container.name,
-    }
-    if cpus is not None:
-        env["PINFOLD_CPUS"] = str(cpus)
-        env["PINFOLD_CPU_COUNT"] = str(len(cpus))
-        # What OpenMP and Go programs read by themselves.
-        env["GOMP_CPU_AFFINITY"] = " ".join(str(cpu) for cpu in cpus)
-        env["OMP_NUM_THREADS"] = env["GOMAXPROCS"] = str(len(cpus))
-    own = pod.workload.processes[container.name].env
-    return {name: value for name, value in env.items() if name not in own}

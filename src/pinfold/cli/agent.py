@@ -1,0 +1,92 @@
+"""``pinfold agent``: look after this node."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from pinfold.cli.client import SOCKET_VARIABLE, RefusedError, default_socket
+from pinfold.cli.output import InputError
+
+
+@click.command()
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A KubeletConfiguration, with a section 'pinfold' of the agent's own. "
+    "Without it /etc/pinfold/config.yaml, or the static policy with one CPU reserved.",
+)
+@click.option("--state-dir", metavar="DIR", help="Where the record is (/var/lib/pinfold).")
+@click.option(
+    "--socket",
+    metavar="PATH",
+    envvar=SOCKET_VARIABLE,
+    help="The local API (/run/pinfold/pinfold.sock).",
+)
+@click.option("--cgroup-parent", metavar="CGROUP", help="Where the agent's cgroup tree is made.")
+@click.option(
+    "--on-mismatch",
+    type=click.Choice(["refuse", "repair"]),
+    help="What to do when the record does not fit this machine or configuration.",
+)
+@click.option("--reserved-cpus", metavar="LIST", help="reservedSystemCPUs.")
+@click.option("--policy", metavar="NAME", help="cpuManagerPolicy: static or none.")
+@click.option("--manifests", metavar="DIR", type=click.Path(path_type=Path), help="staticPodPath.")
+def agent(  # noqa: PLR0913 - the options, one each
+    *,
+    config: Path | None,
+    state_dir: str | None,
+    socket: str | None,
+    cgroup_parent: str | None,
+    on_mismatch: str | None,
+    reserved_cpus: str | None,
+    policy: str | None,
+    manifests: Path | None,
+) -> None:
+    """Run pods on this machine, each on its CPUs, until SIGTERM; they outlive the agent."""
+    from pinfold.cli.agent_setup import AgentFlags, configure  # noqa: PLC0415 - after --help
+
+    flags = AgentFlags(
+        state_dir=state_dir or _own_folder("XDG_STATE_HOME", "~/.local/state", config),
+        socket=socket or (None if os.geteuid() == 0 else default_socket()),
+        cgroup_parent=cgroup_parent,
+        on_mismatch=on_mismatch,
+        reserved_cpus=reserved_cpus,
+        policy=policy,
+        manifests=manifests,
+    )
+    configured = configure(config, flags)
+    for note in configured.notes:
+        click.echo(f"note: {note}", err=True)
+    try:
+        import asyncio  # noqa: PLC0415 - after the configuration is known to be good
+
+        from pinfold.agent import start_agent  # noqa: PLC0415 - heavy
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"the agent needs {error.name}; install pinfold with its extra: pip install "
+            "'pinfold[agent]'"
+        ) from None
+    from pinfold.core.machine import MachineError  # noqa: PLC0415
+    from pinfold.node.model import NodeError  # noqa: PLC0415
+    from pinfold.node.ports import PortError  # noqa: PLC0415
+    from pinfold.node.recovery import MismatchError  # noqa: PLC0415
+
+    try:
+        asyncio.run(start_agent(configured))
+    except (MachineError, NodeError) as error:
+        raise InputError(str(error)) from None
+    except (MismatchError, PortError) as error:
+        raise RefusedError(0, str(error)) from None
+    sys.stdout.flush()
+
+
+def _own_folder(variable: str, default: str, config: Path | None) -> str | None:
+    """Where a user without root keeps the record; None leaves it to the configuration."""
+    if os.geteuid() == 0 or config is not None:
+        return None
+    return str(Path(os.environ.get(variable) or default).expanduser() / "pinfold")

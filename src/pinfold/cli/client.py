@@ -1,0 +1,154 @@
+"""The commands' side of the agent's local API."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import quote
+
+import click
+
+from pinfold.cli.output import F, InputError
+
+SOCKET_VARIABLE: Final = "PINFOLD_SOCKET"
+_NO_AGENT: Final = (
+    "start one with: pinfold agent (or systemctl start pinfold); another socket is given with "
+    f"--socket or {SOCKET_VARIABLE}"
+)
+
+
+class NoAgentError(InputError):
+    """No agent listens."""
+
+
+class RefusedError(click.ClickException):
+    """The agent refused; exit code 1."""
+
+    exit_code = 1
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def default_socket() -> str:
+    """Where an agent of this user listens, unless it was told otherwise."""
+    if os.geteuid() == 0:
+        return "/run/pinfold/pinfold.sock"
+    folder = os.environ.get("XDG_RUNTIME_DIR") or f"/tmp/pinfold-{os.geteuid()}"  # noqa: S108 - owner checked by the agent
+    return f"{folder}/pinfold/pinfold.sock"
+
+
+def socket_option(command: F) -> F:
+    """The ``--socket`` option."""
+    return click.option(
+        "--socket",
+        metavar="PATH",
+        envvar=SOCKET_VARIABLE,
+        default=default_socket,
+        show_default="/run/pinfold/pinfold.sock",
+        help="The agent's socket.",
+    )(command)
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: str, timeout: float | None) -> None:
+        super().__init__("pinfold", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+class Client:
+    """Asks an agent; one connection for each request.
+
+    Args:
+        path: the socket.
+        timeout: seconds to wait for an answer; None for ever (a pod may take its grace period).
+    """
+
+    def __init__(self, path: str, timeout: float | None = None) -> None:
+        self._path = path
+        self._timeout = timeout
+
+    def get(self, path: str, **query: object) -> Any:  # noqa: ANN401 - any document
+        """A document."""
+        given = "&".join(f"{k}={quote(str(v), safe='')}" for k, v in query.items() if v is not None)
+        return self._ask("GET", f"{path}?{given}" if given else path)
+
+    def post(self, path: str, document: Mapping[str, Any] | None = None) -> Any:  # noqa: ANN401
+        """Send a document, get one."""
+        return self._ask("POST", path, document)
+
+    def delete(self, path: str, **query: object) -> None:
+        """Remove something."""
+        given = "&".join(f"{k}={v}" for k, v in query.items() if v is not None)
+        self._ask("DELETE", f"{path}?{given}" if given else path)
+
+    def _ask(self, method: str, path: str, document: object = None) -> Any:  # noqa: ANN401
+        connection = _UnixConnection(self._path, self._timeout)
+        body = None if document is None else json.dumps(document).encode()
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        try:
+            connection.request(method, path, body, headers)
+            answer = connection.getresponse()
+            text = answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise self._unreachable(error) from None
+        finally:
+            connection.close()
+        content = _parsed(text)
+        if answer.status >= 400:
+            raise RefusedError(answer.status, _problem(content, answer.status, answer.reason))
+        return content
+
+    def _unreachable(self, error: Exception) -> click.ClickException:
+        if isinstance(error, FileNotFoundError | ConnectionRefusedError):
+            return NoAgentError(f"no agent listens on {self._path}; {_NO_AGENT}")
+        if isinstance(error, PermissionError):
+            return NoAgentError(f"{self._path}: only the agent's user and root may ask it")
+        return RefusedError(0, f"{self._path}: the agent did not answer: {error!r}")
+
+
+def _parsed(text: bytes) -> Any:  # noqa: ANN401 - any document
+    if not text:
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text.decode(errors="replace")
+
+
+def _problem(content: object, status: int, reason: str) -> str:
+    error = content.get("error") if isinstance(content, dict) else None
+    if not isinstance(error, dict):
+        return f"the agent answered {status} {reason}"
+    message, remedy = str(error.get("message", reason)), error.get("remedy")
+    return f"{message} ({remedy})" if remedy and str(remedy) not in message else message
+
+
+def pod_path(name: str) -> str:
+    """The API's path of a pod that a user names ``pod/NAME``, ``NAMESPACE/NAME`` or ``NAME``."""
+    plain = name.removeprefix("pod/").removeprefix("pods/")
+    namespace, slash, rest = plain.partition("/")
+    if not slash:
+        namespace, rest = "default", plain
+    if not rest or "/" in rest:
+        raise InputError(f"{name!r} names no pod; write pod/NAME, NAMESPACE/NAME or NAME")
+    return f"{quote(namespace, safe='')}/{quote(rest, safe='')}"
+
+
+def agent_runs(path: str) -> bool:
+    """Whether an agent answers."""
+    try:
+        Client(path, timeout=5.0).get("/healthz")
+    except click.ClickException:
+        return False
+    return True

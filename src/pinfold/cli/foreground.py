@@ -1,0 +1,106 @@
+"""A command in the foreground: held back until it may start, then the caller's own child."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from typing import Final
+
+_FORWARDED: Final = frozenset(
+    {
+        signal.SIGTERM,
+        signal.SIGHUP,
+        signal.SIGINT,
+        signal.SIGQUIT,
+        signal.SIGUSR1,
+        signal.SIGUSR2,
+        signal.SIGWINCH,
+        signal.SIGCONT,
+    }
+)
+_FROM_KERNEL: Final = 0x80
+"""``SI_KERNEL``: from the terminal, which tells every process of the foreground group itself."""
+
+NOT_FOUND: Final = 127
+NOT_EXECUTABLE: Final = 126
+
+
+class Foreground:
+    """A child that waits before its first instruction.
+
+    Terminal, standard streams and process group are the caller's, so that pipes, Ctrl-C and Ctrl-Z
+    work as without Pinfold.
+    """
+
+    def __init__(self, command: tuple[str, ...], working_dir: str) -> None:
+        reader, self._writer = os.pipe()
+        signal.pthread_sigmask(signal.SIG_BLOCK, {*_FORWARDED, signal.SIGCHLD})
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self._writer)
+            _wait_and_execute(reader, command, working_dir)
+        os.close(reader)
+
+    def give_up(self) -> None:
+        """End the child before it has begun."""
+        os.close(self._writer)
+        os.waitpid(self.pid, 0)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
+
+    def run(self, env: Mapping[str, str]) -> int:
+        """Let it go with these variables added, pass signals on; return its status.
+
+        The status is 128 + the signal where one ended it.
+        """
+        with open(self._writer, "w", encoding="utf-8") as writer:  # noqa: PTH123 - a descriptor
+            json.dump(dict(env), writer)
+        while True:
+            told = signal.sigwaitinfo({*_FORWARDED, signal.SIGCHLD})
+            if told.si_signo == signal.SIGCHLD:
+                status = self._ended()
+                if status is not None:
+                    return status
+            elif told.si_code != _FROM_KERNEL:
+                os.kill(self.pid, told.si_signo)
+
+    def _ended(self) -> int | None:
+        pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED)
+        if pid == 0:
+            return None
+        if os.WIFSTOPPED(status):
+            # Ctrl-Z: the caller's shell waits for the group's leader to stop, too.
+            os.kill(os.getpid(), signal.SIGSTOP)
+            return None
+        code = os.waitstatus_to_exitcode(status)
+        return 128 - code if code < 0 else code
+
+
+def _wait_and_execute(reader: int, command: tuple[str, ...], working_dir: str) -> None:
+    """The child's side; never returns."""
+    try:
+        with open(reader, encoding="utf-8") as file:
+            text = file.read()
+        if not text:
+            os._exit(NOT_EXECUTABLE)  # given up
+        env = {**os.environ, **json.loads(text)}
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {*_FORWARDED, signal.SIGCHLD})
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.chdir(working_dir)
+        os.execvpe(command[0], command, env)  # noqa: S606 - a command is run as it is given
+    except FileNotFoundError as error:
+        _fail(f"{error.filename or command[0]}: {error.strerror}", NOT_FOUND)
+    except OSError as error:
+        _fail(f"{error.filename or command[0]}: {error.strerror}", NOT_EXECUTABLE)
+    finally:
+        os._exit(NOT_EXECUTABLE)
+
+
+def _fail(problem: str, status: int) -> None:
+    os.write(2, f"pinfold run: {problem}\n".encode(errors="replace"))
+    os._exit(status)

@@ -1,0 +1,61 @@
+"""``pinfold status``: the live node map of the agent."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import click
+
+from pinfold.cli.client import Client, socket_option
+from pinfold.cli.output import color_option, output_option, print_json, print_text, style
+
+
+@click.command()
+@socket_option
+@click.option("--watch", "-w", is_flag=True, help="Show it again each second, until Ctrl-C.")
+@output_option("text", "json", "svg")
+@color_option
+def status(
+    *,
+    socket: str,
+    watch: bool,
+    output: str,
+    color: bool | None,
+) -> None:
+    """Show who owns which CPU, and how the pods are."""
+    client = Client(socket, timeout=30.0)
+    if not watch:
+        _print(client, output, color=color)
+        return
+    try:
+        while True:
+            text = _text(client, output, color=color)
+            # Home, the new text with each line's rest cleared, then everything below cleared.
+            sys.stdout.write("\033[H" + text.replace("\n", "\033[K\n") + "\033[J")
+            sys.stdout.flush()
+            time.sleep(1.0)
+    except KeyboardInterrupt:
+        click.echo()
+
+
+def _print(client: Client, output: str, *, color: bool | None) -> None:
+    if output == "json":
+        print_json(client.get("/v1/status"))
+    else:
+        print_text(_text(client, output, color=color))
+
+
+def _text(client: Client, output: str, *, color: bool | None) -> str:
+    from pinfold.cli.status_view import status_view  # noqa: PLC0415 - for pictures only
+
+    document: dict[str, Any] = client.get("/v1/status")
+    view = status_view(document, client.get("/v1/machine"))
+    if output == "svg":
+        from pinfold.render.svg import render_plan_svg  # noqa: PLC0415
+
+        return render_plan_svg(view)
+    from pinfold.render.text import render_plan  # noqa: PLC0415
+
+    return render_plan(view, style(color))

@@ -1,0 +1,155 @@
+"""From the agent's documents to what the renderers draw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pinfold.adapters.sysfs.own_json import machine_from_own_json
+from pinfold.core.cpuset import CPUSet
+from pinfold.core.kubelet_view import kubelet_view
+from pinfold.render.explain_text import (
+    ContainerExplanation,
+    ExplainView,
+    HintRow,
+    ProviderHints,
+)
+from pinfold.render.machine_map import machine_map
+from pinfold.render.node_map import Owner, number_owners
+from pinfold.render.plan_view import ContainerRow, PlanView, PodRow
+
+_ENDED = ("Succeeded", "Failed")
+
+
+def status_view(status: Mapping[str, Any], machine: object) -> PlanView:
+    """What ``GET /v1/status`` and ``GET /v1/machine`` say, as a picture."""
+    hardware = machine_from_own_json(machine, file="the agent's machine")
+    pods = status["pods"]
+    owners = number_owners(_owners(pods))
+    shared = CPUSet.parse(status["shared"])
+    return PlanView(
+        title=hardware.name,
+        subtitle=_policies(status["config"]),
+        node_map=machine_map(
+            hardware,
+            owners,
+            unseen=kubelet_view(hardware).unseen,
+            shared=shared,
+            reserved=CPUSet.parse(status["reserved"]),
+        ),
+        pods=tuple(_pod(pod) for pod in pods),
+        shared=shared,
+        reserved=CPUSet.parse(status["reserved"]),
+        allocatable=CPUSet.parse(status["allocatable"]),
+        notes=tuple(_notes(status)),
+    )
+
+
+def _owners(pods: Sequence[Mapping[str, Any]]) -> Iterator[Owner]:
+    for pod in pods:
+        taken = CPUSet()
+        # CPUs that an init container hands on are drawn for the container that has them now.
+        for container in sorted(pod["containers"], key=lambda c: c["kind"] == "init"):
+            cpus = CPUSet.parse(container["cpus"] or "")
+            if not container["exclusive"] or pod["phase"] in _ENDED or not cpus - taken:
+                continue
+            kind = "" if container["kind"] == "container" else f" ({container['kind']})"
+            label = f"{pod['namespace']}/{pod['name']} {container['name']}{kind}"
+            yield Owner(_key(pod, container), label, cpus - taken, kind=container["kind"])
+            taken |= cpus
+
+
+def _key(pod: Mapping[str, Any], container: Mapping[str, Any]) -> str:
+    return f"{pod['uid']}/{container['name']}"
+
+
+def _pod(pod: Mapping[str, Any]) -> PodRow:
+    rejected = pod["phase"] == "Failed" and pod["reason"] is not None
+    ended = pod["phase"] in _ENDED
+    state = "" if pod["phase"] == "Running" else pod["phase"]
+    return PodRow(
+        pod["namespace"],
+        pod["name"],
+        state or pod["qos"],
+        admitted=not rejected,
+        containers=tuple(
+            ContainerRow(
+                container["name"],
+                CPUSet.parse("" if ended else container["cpus"] or ""),
+                exclusive=container["exclusive"] and not ended,
+                owner=_key(pod, container) if container["exclusive"] and not ended else None,
+                kind=_kind(container),
+            )
+            for container in pod["containers"]
+        ),
+        reason=pod["reason"],
+        message=pod["message"],
+    )
+
+
+def _kind(container: Mapping[str, Any]) -> str:
+    words = [] if container["kind"] == "container" else [container["kind"]]
+    if container["state"] == "RUNNING" and container.get("pid"):
+        words.append(f"pid {container['pid']}")
+    elif container["exit_code"] is not None:
+        words.append(f"exit {container['exit_code']}")
+    if container["restarts"]:
+        words.append(f"{container['restarts']} restarts")
+    return ", ".join(words)
+
+
+def _policies(config: Mapping[str, Any]) -> str:
+    options = ", ".join(config["cpuManagerPolicyOptions"])
+    cpu = f"CPU manager {config['cpuManagerPolicy']}" + (f" ({options})" if options else "")
+    return f"{cpu} · topology manager {config['topologyManagerPolicy']}"
+
+
+def _notes(status: Mapping[str, Any]) -> Iterator[str]:
+    if status["offline"]:
+        yield f"CPUs {status['offline']} are offline"
+    if status["pool"] != status["shared"]:
+        yield f"shared containers run on {status['pool']}, which leaves out the reserved CPUs"
+    yield from status["agent"].get("cgroups", {}).get("limitations", ())
+
+
+def recorded_explanation(document: Mapping[str, Any]) -> ExplainView:
+    """A decision from the agent's history, as text wants it."""
+    return ExplainView(
+        pod=f"{document['namespace']}/{document['name']}",
+        qos=document["qos"],
+        admitted=document["admitted"],
+        policy=f"topology manager {document['topologyManagerPolicy']}",
+        reason=document["reason"],
+        message=document["message"],
+        containers=tuple(_container(container) for container in document["containers"]),
+        remedies=tuple(document["remedies"]),
+    )
+
+
+def _container(container: Mapping[str, Any]) -> ContainerExplanation:
+    return ContainerExplanation(
+        name=container["name"],
+        request=container["request"],
+        providers=tuple(
+            ProviderHints(
+                answer["provider"],
+                resource,
+                tuple(_hint(hint) for hint in hints or ()),
+                "" if hints else "no preference",
+            )
+            for answer in container["hints"]
+            for resource, hints in (answer["resources"] or {"": None}).items()
+        ),
+        merged=None if container["merged"] is None else _hint(container["merged"]),
+        constraint=container["constraint"],
+        cpus=None if container["cpus"] is None else CPUSet.parse(container["cpus"]),
+        steps=tuple(
+            f"took {step['kind']} {'' if step['id'] is None else step['id']}: {step['cpus']}"
+            for step in container["steps"]
+        ),
+    )
+
+
+def _hint(hint: Mapping[str, Any]) -> HintRow:
+    nodes = hint["numa_nodes"]
+    return HintRow(None if nodes is None else tuple(nodes), hint["preferred"])

@@ -1,0 +1,1 @@
+"""The agent's local API: HTTP on a unix socket."""
