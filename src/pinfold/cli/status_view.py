@@ -89,9 +89,7 @@ def _pod(pod: Mapping[str, Any]) -> PodRow:
 
 def _kind(container: Mapping[str, Any]) -> str:
     words = [] if container["kind"] == "container" else [container["kind"]]
-    if container["state"] == "RUNNING" and container.get("pid"):
-        words.append(f"pid {container['pid']}")
-    elif container["exit_code"] is not None:
+    if container["state"] != "RUNNING" and container["exit_code"] is not None:
         words.append(f"exit {container['exit_code']}")
     if container["restarts"]:
         words.append(f"{container['restarts']} restarts")
@@ -143,11 +141,13 @@ def _container(container: Mapping[str, Any]) -> ContainerExplanation:
         merged=None if container["merged"] is None else _hint(container["merged"]),
         constraint=container["constraint"],
         cpus=None if container["cpus"] is None else CPUSet.parse(container["cpus"]),
-        steps=tuple(
-            f"took {step['kind']} {'' if step['id'] is None else step['id']}: {step['cpus']}"
-            for step in container["steps"]
-        ),
+        steps=tuple(_step(step) for step in container["steps"]),
     )
+
+
+def _step(step: Mapping[str, Any]) -> str:
+    which = "" if step["id"] is None else f" {step['id']}"
+    return f"took {step['kind']}{which}: {step['cpus']}"
 
 
 def _hint(hint: Mapping[str, Any]) -> HintRow:

@@ -30,6 +30,9 @@ from pinfold.node.records import Batch, HistoryEntry, NodeRecord, PodPhase, PodR
 from pinfold.node.settings import ManagerSettings
 from pinfold.node.worker_host import ManagerHost
 
+FOREGROUND: Final = "run"
+"""The source of pods that wrap a process of ``pinfold run``."""
+
 POOL_EMPTY: Final = (
     "no CPU would be left for the containers that share CPUs (strict-cpu-reservation)"
 )
@@ -250,10 +253,13 @@ class Manager:
                 self.pods.ended.pop(uid, None)
 
     def ended_by_itself(self, pod: ActivePod, phase: PodPhase) -> None:
-        """Clean up after a pod whose containers have ended; it is remembered with ``phase``."""
+        """Clean up after a pod whose containers have ended; it is remembered with ``phase``.
+
+        One that somebody waited for in the foreground is remembered in the history only.
+        """
         if not pod.ending:
             pod.ending = True
-            self.end_in_background(pod, phase)
+            self.end_in_background(pod, None if pod.record.source == FOREGROUND else phase)
 
     def end_in_background(self, pod: ActivePod, phase: PodPhase | None = None) -> None:
         """Finish a pod (see :meth:`finish`) without waiting for it."""

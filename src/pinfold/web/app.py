@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from pinfold.core.pod_api import PodError
+from pinfold.node.manager import FOREGROUND
 from pinfold.node.pod_table import NameTakenError, UnknownPodError
 from pinfold.node.ports import PortError
 from pinfold.node.records import PodPhase
@@ -130,7 +131,7 @@ class _Api:
             raise BadRequestError("manifest: a Pod is required")
         if not isinstance(pid, int) or isinstance(pid, bool) or pid < 1:
             raise BadRequestError("pid: the number of a process is required")
-        record = await self._desk.apply(manifest, source="run", pid=pid)
+        record = await self._desk.apply(manifest, source=FOREGROUND, pid=pid)
         pod = self._desk.manager.pods.active.get(record.uid)
         if pod is not None:
             waits = [asyncio.create_task(event.wait()) for event in (pod.started, pod.gone)]

@@ -1,4 +1,4 @@
-"""What the API serves: the side of the agent that answers requests."""
+"""What the API asks of the agent."""
 
 from __future__ import annotations
 
@@ -11,25 +11,32 @@ from pinfold.node.records import PodRecord
 
 
 class Desk(Protocol):
-    """An agent, as the API needs it."""
+    """The agent, as far as the API needs it; all methods run in the server's event loop."""
 
-    @property
-    def manager(self) -> Manager:
-        """Who decides."""
+    manager: Manager
 
     async def apply(
         self, manifest: Mapping[str, Any], *, source: str, pid: int | None = None
     ) -> PodRecord:
-        """Admit the pod of a manifest.
+        """Admit the pod of a manifest, and start it when it is admitted.
+
+        Args:
+            manifest: a Pod as the Kubernetes API has it.
+            source: who asks, for the record.
+            pid: a process that waits to become the pod's only container.
 
         Raises:
             PodError: it is no pod, or not a valid one.
             NameTakenError: there is a pod of that name.
-            PortError: it could not be written down, or no room could be made.
+            PortError: it could not be written down, or no room could be made for it.
         """
 
     async def delete(self, name: str, *, grace: float | None) -> None:
-        """End a pod and forget it.
+        """End a pod (``namespace/name``) and forget it; returns when it is gone.
+
+        Args:
+            name: which.
+            grace: seconds from SIGTERM to SIGKILL; None is the pod's own.
 
         Raises:
             UnknownPodError: no such pod.
@@ -37,17 +44,17 @@ class Desk(Protocol):
         """
 
     async def reconcile(self) -> list[Drift]:
-        """Look at the kernel now.
+        """Compare the kernel with the record now, and repair.
 
         Raises:
-            PortError: it cannot be read.
+            PortError: the kernel's side cannot be read.
         """
 
     def problems(self) -> Sequence[str]:
         """Why the agent is not ready; empty when it is."""
 
     def machine(self) -> Mapping[str, Any]:
-        """What ``pinfold topology -o json`` prints."""
+        """The machine, as ``pinfold topology -o json`` prints it."""
 
     def about(self) -> Mapping[str, Any]:
-        """What this agent is and is configured to do; part of the status."""
+        """What this agent is; goes into the status as it is."""

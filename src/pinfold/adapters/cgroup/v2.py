@@ -161,9 +161,22 @@ class CgroupsV2:
         make(folder)
         if placement.cpus is not None:
             notes.append(self._pin(folder, placement.cpus, placement))
+        old = self._folder(key, exclusive=placement.cpus is None)
+        if old.exists():
+            await self._leave(old, folder)
         notes += self._limit(pod, placement.pod_limits)
         notes += self._limit(folder, placement.limits)
         return "; ".join(note for note in notes if note)
+
+    async def _leave(self, old: Path, new: Path) -> None:
+        """Move a container that has changed sides."""
+        for _ in range(_ENTER_ROUNDS):
+            moved = [pid for pid in self._pids(old) if move(new, pid)]
+            if not moved:
+                break
+        await remove_tree(old)
+        remove_if_empty(old.parent)
+        self._partitions.removed()
 
     def _pin(self, folder: Path, cpus: CPUSet, placement: Placement) -> str:
         if read(folder / "cpuset.cpus") != str(cpus):
