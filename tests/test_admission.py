@@ -56,7 +56,7 @@ def node(
     *,
     policy: str = "static",
     options: dict[str, str] | None = None,
-    **more: Any,  # noqa: ANN401 - any setting
+    **more: Any,
 ) -> tuple[Node, NodeState]:
     machine = parse_short_form(form)
     config = NodeConfig(

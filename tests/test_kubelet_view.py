@@ -38,7 +38,7 @@ from tests.sysfs_trees import (
 def view(
     facts: Mapping[int, CpuFacts],
     nodes: Mapping[int, tuple[int, ...]] | None,
-    **more: Any,  # noqa: ANN401 - any fact
+    **more: Any,
 ) -> KubeletView:
     """The view of a machine of which only cAdvisor's facts are known."""
     cpus = sorted(facts)

@@ -47,7 +47,7 @@ MACHINE_INFO = (
 OWN = json.dumps(machine_document(parse_short_form("1c"))).encode()
 
 
-def through_json(document: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON value
+def through_json(document: dict[str, Any]) -> Any:
     return json.loads(json.dumps(document))
 
 

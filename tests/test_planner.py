@@ -33,7 +33,7 @@ def burstable(name: str, cpu: str) -> Pod:
     return Pod(uid=f"uid-{name}", name=name, containers=(Container("c0", requests),))
 
 
-def static(**more: Any) -> NodeConfig:  # noqa: ANN401 - any setting
+def static(**more: Any) -> NodeConfig:
     return Config(**{"cpu_manager_policy": "static", "reserved_system_cpus": CPUSet([0]), **more})
 
 

@@ -34,7 +34,7 @@ def same(name: str = "c", restart_policy: str | None = None, **texts: str) -> Co
     return Container(name, amounts(**texts), amounts(**texts), restart_policy)
 
 
-def pod(*containers: Container, **fields: Any) -> Pod:  # noqa: ANN401 - whatever a Pod takes
+def pod(*containers: Container, **fields: Any) -> Pod:
     return Pod(uid="u", name="p", containers=containers, **fields)
 
 

@@ -31,7 +31,7 @@ def read(text: str) -> list[Any]:
     return [document.content for document in yaml_documents(text)]
 
 
-def one(text: str) -> Any:  # noqa: ANN401 - any YAML value
+def one(text: str) -> Any:
     [content] = read(text)
     return content
 

@@ -82,6 +82,7 @@ class Foreground:
 
 def _wait_and_execute(reader: int, command: tuple[str, ...], working_dir: str) -> None:
     """The child's side; never returns."""
+    place = "the word to go"
     try:
         with open(reader, encoding="utf-8") as file:
             text = file.read()
@@ -91,12 +92,14 @@ def _wait_and_execute(reader: int, command: tuple[str, ...], working_dir: str) -
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {*_FORWARDED, signal.SIGCHLD})
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+        place = working_dir
         os.chdir(working_dir)
+        place = command[0]
         os.execvpe(command[0], command, env)  # noqa: S606 - a command is run as it is given
     except FileNotFoundError as error:
-        _fail(f"{error.filename or command[0]}: {error.strerror}", NOT_FOUND)
+        _fail(f"{place}: {error.strerror}", NOT_FOUND)
     except OSError as error:
-        _fail(f"{error.filename or command[0]}: {error.strerror}", NOT_EXECUTABLE)
+        _fail(f"{place}: {error.strerror}", NOT_EXECUTABLE)
     finally:
         os._exit(NOT_EXECUTABLE)
 

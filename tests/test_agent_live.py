@@ -1,0 +1,294 @@
+"""The agent on the running kernel: needs root, a cgroup tree and two CPUs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pinfold.adapters.cgroup import CgroupError, open_cgroups
+from pinfold.core.cpuset import CPUSet
+from tests.agent_process import BUSY, IDLE, AgentProcess, allowed, manifest, until
+
+CPUS = CPUSet(os.sched_getaffinity(0))
+
+
+@pytest.fixture
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentProcess]:
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    if len(CPUS) < 2 or min(CPUS) != 0:
+        pytest.skip("needs CPU 0 and another one")
+    try:
+        open_cgroups()
+    except CgroupError as error:
+        pytest.skip(f"no cgroup tree that can be written: {error}")
+    agent = AgentProcess(tmp_path_factory.mktemp("agent"))
+    try:
+        yield agent
+    finally:
+        agent.clean_up()
+
+
+def test_an_exclusive_pod_beside_noisy_neighbours(node: AgentProcess) -> None:
+    """Sampled from the kernel's side: no neighbour on the owner's CPU after its first moment."""
+    node.start()
+    for number in range(4):
+        node.apply(manifest(f"noise-{number}", ("busy", BUSY, "")))
+    noise = [node.pids(f"noise-{number}")["busy"] for number in range(4)]
+    samples: list[tuple[float, int, CPUSet]] = []
+    done = threading.Event()
+
+    def sample() -> None:
+        while not done.is_set():
+            samples.extend((time.monotonic(), _running_on(pid), allowed(pid)) for pid in noise)
+
+    sampler = threading.Thread(target=sample)
+    sampler.start()
+    stamp = node.folder / "stamp"
+    script = (
+        f"import time; open({str(stamp)!r}, 'w').write(str(time.monotonic())); time.sleep(1000)"
+    )
+    try:
+        pod = node.apply(manifest("owner", ("main", (sys.executable, "-c", script), "1")))
+        until(lambda: stamp.exists() and bool(stamp.read_text()))
+        time.sleep(0.5)
+    finally:
+        done.set()
+        sampler.join()
+    own = CPUSet.parse(pod["containers"][0]["cpus"])
+    began = float(stamp.read_text())
+    before = [cpu for at, cpu, _ in samples if at < began]
+    after = [(cpu, mask) for at, cpu, mask in samples if at >= began]
+    assert any(cpu in own for cpu in before), "the neighbours were never on the owner's CPU"
+    assert len(after) > 100
+    assert not [cpu for cpu, mask in after if cpu in own or not mask.isdisjoint(own)]
+    assert allowed(node.pids("owner")["main"]) == own
+
+
+def _running_on(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[36])
+
+
+def test_containers_outlive_the_agent_and_are_adopted(node: AgentProcess) -> None:
+    node.start()
+    node.apply(manifest("web", ("main", IDLE, "")))
+    node.apply(manifest("db", ("main", IDLE, "1")))
+    pids = {name: node.pids(name)["main"] for name in ("web", "db")}
+    own = allowed(pids["db"])
+    node.kill()
+    assert allowed(pids["db"]) == own
+    node.start()
+    assert {name: node.pids(name)["main"] for name in pids} == pids
+    assert node.run("delete", "pod/db").returncode == 0
+    assert own.isdisjoint(CPUSet([0]))
+    until(lambda: allowed(pids["web"]) == CPUS - CPUSet([0]))
+    until(lambda: _gone(pids["db"]))
+
+
+def _gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
+def test_an_exit_in_the_agents_absence_is_not_lost(node: AgentProcess) -> None:
+    node.start()
+    node.apply(
+        manifest("job", ("main", ("sh", "-c", "sleep 1; exit 7"), "1"), restartPolicy="Never")
+    )
+    node.pids("job")
+    node.kill()
+    time.sleep(1.5)
+    node.start()
+    until(lambda: node.pod("job")["phase"] == "Failed")
+    assert node.pod("job")["exit_codes"] == {"main": 7}
+    assert node.client.get("/v1/status")["shared"] == str(CPUS)
+
+
+def test_run_passes_status_streams_and_signals(node: AgentProcess) -> None:
+    node.start()
+    script = "read word; echo got $word on $PINFOLD_CPUS; echo err >&2; exit 3"
+    done = node.run("run", "--cpus", "1", "--", "sh", "-c", script, input="hello\n")
+    cpus = str(max(CPUS)) if len(CPUS) == 2 else done.stdout.split()[-1]
+    assert (done.returncode, done.stdout, done.stderr) == (3, f"got hello on {cpus}\n", "err\n")
+    assert node.client.get("/v1/pods")["pods"] == []
+    with subprocess.Popen(
+        [sys.executable, "-m", "pinfold", "run", "--name", "sleeper", "--", "sleep", "1000"],
+        env={**os.environ, "PINFOLD_SOCKET": str(node.socket)},
+    ) as child:
+        node_has_it = False
+        for _ in range(500):
+            with contextlib.suppress(Exception):
+                node_has_it = bool(node.pids("sleeper"))
+            if node_has_it:
+                break
+            time.sleep(0.02)
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(20) == 128 + signal.SIGTERM
+    missing = node.run("run", "--", "no-such-command")
+    assert missing.returncode == 127
+    assert "no-such-command: No such file or directory" in missing.stderr
+    refused = node.run("run", "--cpus", "1000", "--", "true")
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("Error: ")
+
+
+def test_the_manifest_folder_is_followed(node: AgentProcess) -> None:
+    node.start()
+    file = node.manifests / "web.json"
+    file.write_text(json.dumps(manifest("web", ("main", IDLE, "1"))))
+    until(lambda: len(node.client.get("/v1/pods")["pods"]) == 1)
+    first = node.pids("web")["main"]
+    file.write_text(json.dumps(manifest("web", ("main", ("sleep", "999"), ""))))
+    until(
+        lambda: any(
+            p["name"] == "web" and node.pids("web")["main"] != first
+            for p in node.client.get("/v1/pods")["pods"]
+        )
+    )
+    assert allowed(node.pids("web")["main"]) == CPUS - CPUSet([0])
+    (node.manifests / "bad.yaml").write_text("kind: Deployment\n")
+    until(lambda: "only pods run here" in node.log())
+    file.unlink()
+    until(lambda: node.client.get("/v1/pods")["pods"] == [])
+
+
+def test_foreign_writes_are_repaired_and_reported(node: AgentProcess) -> None:
+    node.start()
+    node.apply(manifest("db", ("main", IDLE, "1")))
+    pid = node.pids("db")["main"]
+    own = allowed(pid)
+    assert node.client.post("/v1/reconcile")["drifts"] == []
+    (file,) = Path("/sys/fs/cgroup").rglob(f"{node.name}/exclusive/pod-*/main/cpuset.cpus")
+    file.write_text(str(CPUS))
+    assert allowed(pid) == CPUS
+    (drift,) = node.client.post("/v1/reconcile")["drifts"]
+    assert drift["repaired"]
+    assert drift["found"] == f"effective {CPUS}"
+    assert allowed(pid) == own
+    assert node.client.get("/v1/history", limit=1)["history"][0]["kind"] == "repaired"
+
+
+def test_limits_are_those_of_the_pod(node: AgentProcess) -> None:
+    node.start()
+    quotas = []
+    for name, cpus in (("capped", "500m"), ("pinned", "1")):
+        node.apply(manifest(name, ("main", IDLE, cpus)))
+        node.pids(name)
+        quotas += [
+            path.read_text().split()[0]
+            for path in Path("/sys/fs/cgroup").rglob(f"{node.name}/**/main/*")
+            if path.name in ("cpu.max", "cpu.cfs_quota_us")
+        ]
+        node.run("delete", name)
+    assert quotas in (["50000", "-1"], ["50000", "max"])
+
+
+def test_a_second_agent_is_refused(node: AgentProcess) -> None:
+    node.start()
+    first = node.process
+    status, said = node.refused()
+    node.process = first
+    assert status == 1
+    assert "another agent has it open" in said
+    assert "Traceback" not in said
+    assert node.client.get("/readyz") == "ok"
+
+
+def test_a_record_that_does_not_fit_is_refused_or_repaired(node: AgentProcess) -> None:
+    node.start()
+    node.apply(manifest("db", ("main", IDLE, "1")))
+    pid = node.pids("db")["main"]
+    node.stop()
+    node.config |= {"cpuManagerPolicy": "none"}
+    status, said = node.refused()
+    assert status == 1
+    assert 'configured policy "none" differs from state checkpoint policy "static"' in said
+    assert "--on-mismatch=repair" in said
+    node.start("--on-mismatch=repair")
+    assert node.pids("db")["main"] == pid
+    assert allowed(pid) == CPUS - CPUSet([0])
+
+
+def test_a_corrupt_database_is_refused_and_left_alone(node: AgentProcess) -> None:
+    node.start()
+    node.stop()
+    database = node.state / "pinfold.db"
+    database.write_bytes(b"garbage" * 1000)
+    status, said = node.refused()
+    assert status == 1
+    assert f"{database}: not a database" in said
+    assert "move the file away" in said
+    assert database.read_bytes() == b"garbage" * 1000
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"cpuManagerPolicy": "dynamic"}, "dynamic"),
+        ({"pinfold": {"stateDir": "relative"}}, "stateDir"),
+        ({"pinfold": {"nonsense": 1}}, "nonsense"),
+        ({"reservedSystemCPUs": "4000"}, "unknown CPU ID: 4000"),
+        ({"staticPodPath": 5}, "staticPodPath: must be a string"),
+    ],
+)
+def test_bad_configuration_is_one_clear_line(
+    node: AgentProcess, change: dict[str, object], words: str
+) -> None:
+    node.config |= change
+    status, said = node.refused()
+    assert status == 2
+    assert words in said
+    assert len(said.strip().splitlines()) == 1
+
+
+def test_health_metrics_and_description(node: AgentProcess) -> None:
+    node.start()
+    node.apply(manifest("db", ("main", IDLE, "1")))
+    node.pids("db")
+    metrics = node.client.get("/metrics")
+    assert "pinfold_cpu_manager_exclusive_cpu_allocation_count 1.0" in metrics
+    assert "pinfold_running_pods 1.0" in metrics
+    assert node.client.get("/healthz") == "ok"
+    assert "/v1/status" in node.client.get("/openapi.json")["paths"]
+    assert (node.socket.stat().st_mode & 0o777) == 0o600
+    status = node.run("status", "--no-color")
+    assert status.returncode == 0
+    assert "default/db" in status.stdout
+    explained = node.run("explain", "pod/db")
+    assert "1 exclusive CPUs" in explained.stdout
+    state = json.loads((node.state / "cpu_manager_state").read_text())
+    assert list(state["entries"].values()) == [{"main": str(allowed(node.pids("db")["main"]))}]
+
+
+def test_the_agent_stays_off_exclusive_cpus(node: AgentProcess) -> None:
+    node.start()
+    node.apply(manifest("db", ("main", IDLE, "1")))
+    own = allowed(node.pids("db")["main"])
+    assert node.process is not None
+    supervisors = [
+        int(entry.name)
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdigit() and str(node.state).encode() in _command(entry)
+    ]
+    assert supervisors
+    for pid in (node.process.pid, *supervisors):
+        assert allowed(pid).isdisjoint(own)
+
+
+def _command(entry: Path) -> bytes:
+    try:
+        return (entry / "cmdline").read_bytes()
+    except OSError:
+        return b""
