@@ -63,7 +63,9 @@ def run(  # noqa: PLR0913 - the options, one each
     if not agent_runs(socket):
         if detach:
             raise InputError(f"--detach needs an agent, and none listens on {socket}")
-        raise InputError(f"no agent listens on {socket}; start one with: pinfold agent")
+        from pinfold.cli.run_alone import run_alone  # noqa: PLC0415 - the weaker way
+
+        raise SystemExit(run_alone(manifest, wishes, socket))
     client = Client(socket)
     if detach:
         pod = client.post("/v1/pods", manifest)

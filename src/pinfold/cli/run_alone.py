@@ -1,0 +1,120 @@
+"""``pinfold run`` where no agent listens: pinned by affinity, and said so."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from pinfold.adapters.affinity import Affinity
+from pinfold.adapters.roster import Entry, Roster
+from pinfold.adapters.roster.file import start_of
+from pinfold.adapters.sysfs.source import open_machine
+from pinfold.cli.client import RefusedError
+from pinfold.cli.foreground import Foreground
+from pinfold.cli.output import input_errors
+from pinfold.cli.run_manifest import CONTAINER, Wishes
+from pinfold.config.agent import DEFAULT_NODE
+from pinfold.core.cpuset import CPUSet
+from pinfold.core.kubelet_faults import SOUND
+from pinfold.core.pod import Pod
+from pinfold.core.pod_api import PodError
+from pinfold.core.workload import application_environment
+from pinfold.core.workload_api import workload_from_api
+from pinfold.node.admission import Decision, NodeState, decide, resume, settle
+from pinfold.node.model import NodeError
+from pinfold.node.ports import ContainerKey, Placement, PortError
+from pinfold.planning.planner import Planner
+
+ROSTER: Final = "alone.json"
+
+
+def run_alone(manifest: Mapping[str, Any], wishes: Wishes, socket: str) -> int:
+    """Run a command on CPUs that no other ``pinfold run`` of this user has; return its status."""
+    with input_errors(NodeError, PodError):
+        planner = Planner(open_machine(None), DEFAULT_NODE, rules=SOUND)
+        pod = workload_from_api(manifest).pod
+    roster = Roster(Path(socket).parent / ROSTER)
+    foreground = Foreground(wishes.command, wishes.working_dir)
+    try:
+        cpus = _take(roster, planner, pod, foreground.pid, json.dumps(manifest))
+    except PortError as error:
+        foreground.give_up()
+        raise RefusedError(0, str(error)) from None
+    except click.ClickException:
+        foreground.give_up()
+        raise
+    _say_what_is_weaker(socket, cpus)
+    env = application_environment(f"{pod.namespace}/{pod.name}", pod.uid, CONTAINER, cpus)
+    status = foreground.run({**env, **wishes.env})
+    try:
+        _give_back(roster, planner, pod.uid)
+    except PortError as error:
+        click.echo(f"pinfold: {error}", err=True)
+    return status
+
+
+def _take(roster: Roster, planner: Planner, pod: Pod, pid: int, manifest: str) -> CPUSet | None:
+    with roster.locked() as entries:
+        state = _state(planner, entries)
+        decision = decide(planner.node, state, pod)
+        if not decision.admitted:
+            raise RefusedError(0, f"{decision.reason}: {decision.message}")
+        state = settle(state, decision)
+        cpus = _given(decision)
+        text = None if cpus is None else str(cpus)
+        entries[pod.uid] = Entry(pid, start_of(pid) or 0, text, manifest)
+        asyncio.run(_pin(entries, state.ledger.default))
+    return cpus
+
+
+def _give_back(roster: Roster, planner: Planner, uid: str) -> None:
+    with roster.locked() as entries:
+        entries.pop(uid, None)
+        asyncio.run(_pin(entries, _state(planner, entries).ledger.default))
+
+
+def _given(decision: Decision) -> CPUSet | None:
+    allocation = decision.allocations.get(CONTAINER)
+    return None if allocation is None else allocation.cpus
+
+
+def _state(planner: Planner, entries: Mapping[str, Entry]) -> NodeState:
+    """What runs now, with the CPUs that this process may not use taken for offline."""
+    usable = Affinity().usable()
+    state = planner.empty_with(planner.view.topology.cpus - usable)
+    for uid, entry in entries.items():
+        pod = workload_from_api(json.loads(entry.manifest)).pod
+        if (cpus := entry.exclusive) is not None:
+            ledger = state.ledger.with_pod(uid, {CONTAINER: cpus})
+            state = NodeState(ledger, state.requested, state.pods, state.offline)
+        state = resume(state, pod)
+    return state
+
+
+async def _pin(entries: Mapping[str, Entry], pool: CPUSet) -> None:
+    """Everybody who shares moves first, then the owners are where they belong."""
+    affinity = Affinity()
+    usable = affinity.usable()
+    await affinity.open(pool & usable)
+    sharing_first = sorted(entries.items(), key=lambda item: item[1].cpus is not None)
+    for uid, entry in sharing_first:
+        if start_of(entry.pid) != entry.started:
+            continue  # it has ended meanwhile
+        key = ContainerKey(uid, CONTAINER)
+        await affinity.place(key, Placement(cpus=entry.exclusive))
+        await affinity.enter(key, entry.pid)
+
+
+def _say_what_is_weaker(socket: str, cpus: CPUSet | None) -> None:
+    if cpus is None:
+        return
+    click.echo(
+        f"pinfold: no agent listens on {socket}: CPUs {cpus} are kept by affinity only. Other "
+        "programs are not moved off them, and no limits are enforced.",
+        err=True,
+    )
