@@ -29,8 +29,9 @@ endif
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
 
-run: $(VENV)/.run  ## Set up, then plan the example node and show it
+run: $(VENV)/.run  ## Set up, plan the example node, and show a live one
 	$(BIN)/pinfold plan --machine $(MACHINE) --kubelet-config examples/kubelet.yaml $(ARGS) examples/pods
+	@PINFOLD=$(BIN)/pinfold sh examples/demo.sh
 
 test: $(VENV)/.dev  ## Run the tests (ARGS="-k word" and the like go to pytest)
 	$(BIN)/python -m pytest -n auto $(ARGS)

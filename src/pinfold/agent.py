@@ -181,7 +181,7 @@ class Agent:
             task.cancel()
         await asyncio.gather(*tasks, stopped, return_exceptions=True)
         await self.manager.close()
-        log.info("stopped", containers="run on")
+        log.info("stopped", containers="run on" if self.manager.pods.active else "none")
         for failure in failures:
             if failure is not None:
                 raise failure
@@ -275,12 +275,14 @@ async def start_agent(config: AgentConfig) -> None:
         store=store,
         files=PodFileFolder(state_dir / POD_FILES),
     )
+    empty = False
     try:
         agent = await build_agent(config, planner, ports)
         await agent.run(ports, describe_cgroups=description)
+        empty = not agent.manager.pods.active
     finally:
         await ports.runtime.close()
-        await ports.cgroups.close(remove=False)
+        await ports.cgroups.close(remove=empty)
         await store.close()
 
 
@@ -339,7 +341,7 @@ def choose_cgroups(config: AgentConfig) -> tuple[Cgroups, Mapping[str, Any]]:
     try:
         cgroups = open_cgroups(config.own.cgroup_parent, config.own.cgroup_name)
     except CgroupError as error:
-        if config.own.cgroup_parent is not None or os.geteuid() == 0:
+        if config.own.cgroup_parent is not None:
             raise
         affinity = Affinity()
         log.warning("weaker", problem=str(error), limitations=affinity.limitations())

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pinfold.cli.client import Client, socket_option
 from pinfold.cli.output import (
     InputError,
     color_option,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 KUBELET_STATE = Path("/var/lib/kubelet/cpu_manager_state")
 OWN_STATE = Path("/var/lib/pinfold/cpu_manager_state")
+OWN_TREE = "pinfold"
 _ATTEMPTS = 5
 
 
@@ -56,6 +58,7 @@ _ATTEMPTS = 5
     metavar="DIR",
     help="Read proc, sys and run below DIR: another root that is mounted, or a captured tree.",
 )
+@socket_option
 @output_option("text", "json")
 @color_option
 def audit(  # noqa: PLR0913 - the options
@@ -65,6 +68,7 @@ def audit(  # noqa: PLR0913 - the options
     owners: tuple[str, ...],
     strict: bool,
     root: Path,
+    socket: str,
     output: str,
     color: bool | None,
 ) -> None:
@@ -84,8 +88,10 @@ def audit(  # noqa: PLR0913 - the options
         if given and not kubelet and state_path is None:
             snapshot, record = _given(root)
         else:
-            path = state_path or root / (KUBELET_STATE if kubelet else OWN_STATE).relative_to("/")
-            snapshot, record = _recorded(path, root, kubelet=kubelet)
+            path, tree = root / KUBELET_STATE.relative_to("/"), OWN_TREE
+            if not kubelet and state_path is None:
+                path, tree = _own_place(root, socket)
+            snapshot, record = _recorded(state_path or path, root, kubelet=kubelet, tree=tree)
     report = compare(snapshot, _with_given(snapshot, record, given))
     if output == "json":
         print_json(audit_document(report, strict=strict))
@@ -129,7 +135,22 @@ def _with_given(
     return replace(record, owners=(*record.owners, *found))
 
 
-def _recorded(path: Path, root: Path, *, kubelet: bool) -> tuple[KernelSnapshot, AuditRecord]:
+def _own_place(root: Path, socket: str) -> tuple[Path, str]:
+    """Where the record is, and what the cgroup tree is called: as a running agent says."""
+    default = root / OWN_STATE.relative_to("/")
+    if root != Path("/"):
+        return default, OWN_TREE
+    try:
+        agent = Client(socket, timeout=5.0).get("/v1/status")["agent"]
+    except click.ClickException:
+        return default, OWN_TREE
+    tree = str(agent.get("cgroups", {}).get("path", OWN_TREE))
+    return Path(agent["state_dir"]) / OWN_STATE.name, tree.rpartition("/")[2]
+
+
+def _recorded(
+    path: Path, root: Path, *, kubelet: bool, tree: str
+) -> tuple[KernelSnapshot, AuditRecord]:
     """The record and the kernel at one moment: a record that changes meanwhile is read again."""
     from pinfold.adapters.procfs.snapshot import read_snapshot  # noqa: PLC0415 - after --help
     from pinfold.adapters.statefile.files import (  # noqa: PLC0415
@@ -147,7 +168,7 @@ def _recorded(path: Path, root: Path, *, kubelet: bool) -> tuple[KernelSnapshot,
             if again == data:
                 break
             data = again
-    return snapshot, _record(data, path, snapshot, root, kubelet=kubelet)
+    return snapshot, _record(data, path, snapshot, root, kubelet=kubelet, tree=tree)
 
 
 def _no_record(*, kubelet: bool) -> str:
@@ -162,8 +183,8 @@ def _no_record(*, kubelet: bool) -> str:
     )
 
 
-def _record(
-    data: bytes, path: Path, snapshot: KernelSnapshot, root: Path, *, kubelet: bool
+def _record(  # noqa: PLR0913 - what a record is made of
+    data: bytes, path: Path, snapshot: KernelSnapshot, root: Path, *, kubelet: bool, tree: str
 ) -> AuditRecord:
     from pinfold.adapters.procfs.owners import locate_kubelet, locate_own  # noqa: PLC0415 - late
     from pinfold.core.audit_record import AuditRecord  # noqa: PLC0415
@@ -195,7 +216,7 @@ def _record(
     located = (
         locate_kubelet(snapshot, assignments, root)
         if kubelet
-        else locate_own(snapshot, assignments)
+        else locate_own(snapshot, assignments, tree)
     )
     return AuditRecord(
         source=str(path),

@@ -91,8 +91,10 @@ def locate_kubelet(
     return Located(tuple(owners), shared)
 
 
-def locate_own(snapshot: KernelSnapshot, assignments: Assignments) -> Located:
-    """The cgroups ``pinfold/exclusive/pod-UID/NAME`` and ``pinfold/shared``, wherever they are.
+def locate_own(
+    snapshot: KernelSnapshot, assignments: Assignments, tree: str = "pinfold"
+) -> Located:
+    """The cgroups ``TREE/exclusive/pod-UID/NAME`` and ``TREE/shared``, wherever they are.
 
     The folder of a container may have the prefix ``ctr-``; what a folder cannot be called is
     written ``=xx``.
@@ -101,19 +103,19 @@ def locate_own(snapshot: KernelSnapshot, assignments: Assignments) -> Located:
     shared = []
     for path in snapshot.cpusets:
         words = path.split("/")
-        if words[-2:] == ["pinfold", "shared"]:
+        if words[-2:] == [tree, "shared"]:
             shared.append(path)
-        if len(words) > 4 and words[-4] == "pinfold" and words[-3] in ("exclusive", "shared"):
+        if len(words) > 4 and words[-4] == tree and words[-3] in ("exclusive", "shared"):
             key = (_plain(words[-2], "pod-"), _plain(words[-1], "ctr-"))
             places.setdefault(key, []).append(path)
     owners = []
     for uid, sets in assignments.items():
         for name, cpus in sets.items():
             paths = tuple(places.get((uid, name), ()))
-            capped = tuple(_of_pod(snapshot.quotas, uid, name))
+            capped = tuple(_of_pod(snapshot.quotas, uid, name, tree))
             owners.append(Owner(uid, name, cpus, paths, (*paths, *capped)))
     owned = {path for owner in owners for path in owner.cgroups}
-    shared += [path for found in places.values() for path in found if "/pinfold/shared/" in path]
+    shared += [path for found in places.values() for path in found if f"/{tree}/shared/" in path]
     return Located(tuple(owners), tuple(path for path in shared if path not in owned))
 
 
@@ -127,13 +129,13 @@ def locate_given(snapshot: KernelSnapshot, place: str, cpus: CPUSet) -> Owner:
     return Owner(path, "", cpus, paths, paths)
 
 
-def _of_pod(paths: Iterable[str], uid: str, name: str) -> Iterator[str]:
-    """The paths of a pod, or of a container in it, below ``pinfold`` in another hierarchy."""
+def _of_pod(paths: Iterable[str], uid: str, name: str, tree: str) -> Iterator[str]:
+    """The paths of a pod, or of a container in it, below the tree in another hierarchy."""
     for path in paths:
         words = path.split("/")
-        if "pinfold" not in words:
+        if tree not in words:
             continue
-        below = words[words.index("pinfold") + 1 :]
+        below = words[words.index(tree) + 1 :]
         pods = [at for at, word in enumerate(below) if word.startswith("pod-")]
         if pods and _plain(below[pods[0]], "pod-") == uid:
             inside = below[pods[0] + 1 :]

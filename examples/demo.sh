@@ -1,0 +1,66 @@
+#!/bin/sh
+# A live demonstration: an agent, an exclusive pod beside noisy neighbours, the map, the audit.
+# Everything is in a temporary place and gone afterwards; without root the CPUs are kept by affinity.
+set -eu
+pinfold=${PINFOLD:-pinfold}
+place=$(mktemp -d)
+PINFOLD_SOCKET=$place/pinfold.sock
+export PINFOLD_SOCKET
+agent=
+
+clean_up() {
+    status=$?
+    trap - EXIT INT TERM
+    if [ -n "$agent" ]; then
+        "$pinfold" delete --all --grace 0 >/dev/null 2>&1 || true
+        kill "$agent" 2>/dev/null || true
+        wait "$agent" 2>/dev/null || true
+    fi
+    [ "$status" = 0 ] || cat "$place/log" >&2
+    rm -rf "$place"
+    exit "$status"
+}
+trap clean_up EXIT
+trap 'exit 130' INT TERM
+
+cat >"$place/config.yaml" <<CONFIG
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+cpuManagerPolicy: static
+kubeReserved: {cpu: "1"}
+pinfold:
+  stateDir: $place/state
+  socket: $PINFOLD_SOCKET
+  cgroupName: pinfold-demo-$$
+CONFIG
+
+pod() { # name, cpu limit or nothing
+    limits=${2:+"{\"cpu\": \"$2\", \"memory\": \"64Mi\"}"}
+    cat <<POD
+{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "$1"}, "spec": {"containers": [
+  {"name": "main", "command": ["sh", "-c", "while :; do :; done"],
+   "resources": {"limits": ${limits:-{\}}, "requests": ${limits:-{\}}}}]}}
+POD
+}
+
+printf '\n== A live demonstration on this machine ==\n'
+"$pinfold" agent --config "$place/config.yaml" >"$place/log" 2>&1 &
+agent=$!
+tries=0
+until "$pinfold" status -o json >/dev/null 2>&1; do
+    tries=$((tries + 1))
+    if [ "$tries" -gt 100 ] || ! kill -0 "$agent" 2>/dev/null; then
+        echo "the agent did not start:" >&2
+        exit 1
+    fi
+    sleep 0.1
+done
+
+for number in 1 2 3; do pod "noisy-neighbour-$number" | "$pinfold" apply -; done
+if [ "$(nproc)" -gt 1 ]; then pod quiet-owner 1 | "$pinfold" apply -; fi
+printf '\n'
+"$pinfold" status
+printf '\nDoes the kernel agree? The beginning of what pinfold audit says:\n\n'
+"$pinfold" audit >"$place/audit" || true
+sed -n '1,/^ *why/p' "$place/audit" | head -n 24
+printf '\nOther programs of this machine are not confined here: pinfold shield does that.\n'
