@@ -1,0 +1,149 @@
+"""The real agent is killed at each of its effects, on the real kernel, and started again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from pinfold.adapters.cgroup import CgroupError, open_cgroups
+from pinfold.core.cpuset import CPUSet
+from tests.agent_process import IDLE, ROOT, AgentProcess, allowed, manifest, until
+
+CPUS = CPUSet(os.sched_getaffinity(0))
+POINTS = os.environ.get("PINFOLD_CRASH_POINTS", "24")
+"""How many moments to die at, chosen by chance; ``all`` tries every one."""
+
+PODS = (
+    manifest("web", ("main", IDLE, "")),
+    manifest("db", ("main", IDLE, "1")),
+    manifest("job", ("main", ("true",), ""), restartPolicy="Never"),
+)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    if len(CPUS) < 2:
+        pytest.skip("needs two CPUs")
+    try:
+        open_cgroups()
+    except CgroupError as error:
+        pytest.skip(f"no cgroup tree that can be written: {error}")
+    return tmp_path_factory.mktemp("crash")  # type: ignore[return-value] # a plain value
+
+
+def _start_mortal(node: AgentProcess, at: int, when: str) -> None:
+    file = node.folder / "config.yaml"
+    file.write_text(yaml.safe_dump(node.config))
+    with (node.folder / "log").open("a") as log:
+        node.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.dying_agent", str(file), str(at), when],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=ROOT,
+            start_new_session=True,
+        )
+
+
+def _live(node: AgentProcess) -> None:
+    """Ask for everything; a dead agent answers nothing."""
+    process = node.process
+    assert process is not None
+    deadline = time.monotonic() + 30
+    while process.poll() is None and not node.socket.exists():
+        assert time.monotonic() < deadline, node.log()
+        time.sleep(0.01)
+    with contextlib.suppress(click.ClickException):
+        for pod in PODS:
+            node.apply(pod)
+        until(lambda: node.pod("web")["containers"][0]["pid"] or process.poll() is not None, 5)
+        until(lambda: node.pod("job")["phase"] in ("Succeeded", "Failed"), 5)
+        node.client.delete("/v1/pods/default/db", grace=0)
+        node.client.post("/v1/reconcile")
+
+
+def _check(node: AgentProcess) -> None:
+    """Record, kernel and runtime agree, and no CPU has two owners."""
+    until(lambda: all(_settled(pod) for pod in node.client.get("/v1/pods")["pods"]))
+    status = node.client.get("/v1/status")
+    shared, pool = CPUSet.parse(status["shared"]), CPUSet.parse(status["pool"])
+    owned = CPUSet()
+    for pod in status["pods"]:
+        for container in pod["containers"]:
+            cpus = CPUSet.parse(container["cpus"])
+            if container["exclusive"]:
+                assert owned.isdisjoint(cpus), "two owners"
+                owned |= cpus
+            if container["pid"]:
+                assert allowed(container["pid"]) == (cpus if container["exclusive"] else pool)
+    assert owned.isdisjoint(shared), "owned and shared"
+    assert owned | shared == CPUS, "a CPU was lost"
+    assert node.client.post("/v1/reconcile")["drifts"] == []
+
+
+def _settled(pod: dict[str, Any]) -> bool:
+    if pod["phase"] in ("Succeeded", "Failed"):
+        return True
+    return pod["phase"] == "Running" and all(c["pid"] for c in pod["containers"])
+
+
+def _dies_at(place: Path, at: int, when: str) -> bool:
+    folder = place / f"{at}-{when}"
+    folder.mkdir()
+    node = AgentProcess(folder)
+    try:
+        _start_mortal(node, at, when)
+        _live(node)
+        assert node.process is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            node.process.wait(0.5)
+        if died := node.process.poll() is not None:
+            assert node.process.returncode == -signal.SIGKILL, node.log()
+        node.kill()
+        node.start()
+        _check(node)
+        for pod in node.client.get("/v1/pods")["pods"]:
+            node.client.delete(f"/v1/pods/default/{pod['name']}", grace=0)
+        assert node.client.get("/v1/status")["shared"] == str(CPUS)
+        node.stop()
+        assert list(Path("/sys/fs/cgroup").rglob(node.name)) == [], "a cgroup was left"
+        assert list((node.state / "containers").glob("[0-9a-f]*")) == [], "a container was left"
+        return died
+    finally:
+        node.clean_up()
+
+
+def test_the_agent_may_be_killed_at_every_effect(place: Path) -> None:
+    folder = place / "count"
+    folder.mkdir()
+    node = AgentProcess(folder)
+    try:
+        _start_mortal(node, 0, "before")
+        _live(node)
+        node.stop()
+    finally:
+        node.clean_up()
+    effects = int((folder / "config.calls").read_text())
+    assert effects > 20
+    moments = [(at, when) for at in range(1, effects + 1) for when in ("before", "after")]
+    if POINTS != "all":
+        moments = random.Random(4).sample(moments, min(int(POINTS), len(moments)))  # noqa: S311 - moments, not secrets
+    deaths = 0
+    for at, when in moments:
+        deaths += _dies_at(place, at, when)
+    assert deaths > len(moments) * 0.8, "most of them died"
+    print(f"killed at {deaths} of {2 * effects} moments")  # noqa: T201 - for whoever runs it
