@@ -22,6 +22,8 @@ from pinfold.cli.client import Client, NoAgentError
 from pinfold.core.cpuset import CPUSet
 
 ROOT = Path(__file__).parent.parent
+PATIENCE = float(os.environ.get("PINFOLD_TEST_PATIENCE", "1"))
+"""How much slower than a usual machine this one may be (an emulated one is)."""
 
 
 class AgentProcess:
@@ -72,7 +74,7 @@ class AgentProcess:
     def start(self, *flags: str) -> None:
         """Start it, and wait until it serves."""
         process = self.launch(*flags)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 30 * PATIENCE
         while True:
             with contextlib.suppress(NoAgentError):
                 self.client.get("/healthz")
@@ -84,7 +86,7 @@ class AgentProcess:
     def refused(self, *flags: str) -> tuple[int, str]:
         """Start one that is to refuse: its exit status, and what it printed."""
         before = len(self.log())
-        status = self.launch(*flags).wait(30)
+        status = self.launch(*flags).wait(30 * PATIENCE)
         self.process = None
         return status, self.log()[before:]
 
@@ -95,7 +97,7 @@ class AgentProcess:
     def stop(self, number: int = signal.SIGTERM) -> None:
         if self.process is not None:
             self.process.send_signal(number)
-            self.process.wait(20)
+            self.process.wait(20 * PATIENCE)
             self.process = None
 
     def log(self) -> str:
@@ -111,7 +113,7 @@ class AgentProcess:
             text=True,
             check=False,
             cwd=ROOT,
-            timeout=60,
+            timeout=60 * PATIENCE,
             env={**os.environ, "PINFOLD_SOCKET": str(self.socket)},
             **options,
         )
@@ -164,7 +166,7 @@ def _supervisors(folder: Path) -> list[int]:
 
 def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
     """Until it holds; fails when it does not in time."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds * PATIENCE
     while not condition():
         assert time.monotonic() < deadline, "it did not come true"
         time.sleep(0.02)

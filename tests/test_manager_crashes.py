@@ -234,13 +234,12 @@ async def operate(node: Harness, kind: str, what: Any, how: Any) -> None:
     elif kind == "exit" and known:
         node.runtime.exit(known[what % len(known)].id, how)
     elif kind == "restart":
-        await node.kill()
-        try:
-            await node.start()
-        except PortError:
-            # Whoever looks after the agent starts it again; injected faults are over by then.
+        # Whoever looks after the agent starts it again until the injected faults are over.
+        while True:
             await node.kill()
-            await node.start()
+            with contextlib.suppress(PortError):
+                await node.start()
+                break
     elif kind == "fault":
         port = getattr(node, what)
         port.faults.fail_at.add(port.faults.calls + how)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.active_pod import ActivePod
@@ -32,6 +32,7 @@ class Announcements:
         self._write_mirror = mirror
         self._report = report
         self._mirrored: Ledger | None = None
+        self._told: dict[str, tuple[CPUSet, ...]] = {}
 
     def mirror(self, ledger: Ledger) -> None:
         """Write the kubelet's state file, if the ledger has changed."""
@@ -46,27 +47,34 @@ class Announcements:
 
     async def publish(self, pods: Iterable[ActivePod], ledger: Ledger, pool: CPUSet) -> None:
         """Tell applications their CPUs; files whose content stays are not touched."""
-        for pod in pods:
+        for pod in list(pods):
+            exclusive = [
+                pod.exclusive_cpus(ledger, container)
+                for container in pod.workload.pod.all_containers
+            ]
+            told = tuple(pool if cpus is None else cpus for cpus in exclusive)
+            if self._told.get(pod.uid) == told:
+                continue
             try:
-                await self._files.publish(pod.uid, _document(pod, ledger, pool))
+                await self._files.publish(pod.uid, _document(pod, exclusive, pool))
             except PortError as error:
                 self._report(pod.name, str(error))
+            else:
+                self._told[pod.uid] = told
 
     async def retract(self, pod: ActivePod) -> None:
         """Remove a pod's file."""
+        self._told.pop(pod.uid, None)
         try:
             await self._files.retract(pod.uid)
         except PortError as error:
             self._report(pod.name, str(error))
 
 
-def _document(pod: ActivePod, ledger: Ledger, pool: CPUSet) -> str:
-    containers = {}
-    for container in pod.workload.pod.all_containers:
-        cpus = pod.exclusive_cpus(ledger, container)
-        containers[container.name] = {
-            "cpus": str(pool if cpus is None else cpus),
-            "exclusive": cpus is not None,
-        }
+def _document(pod: ActivePod, exclusive: Sequence[CPUSet | None], pool: CPUSet) -> str:
+    containers = {
+        container.name: {"cpus": str(pool if cpus is None else cpus), "exclusive": cpus is not None}
+        for container, cpus in zip(pod.workload.pod.all_containers, exclusive, strict=True)
+    }
     document = {"version": VERSION, "pod": pod.name, "uid": pod.uid, "containers": containers}
     return json.dumps(document)

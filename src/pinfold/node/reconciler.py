@@ -95,11 +95,17 @@ async def reconcile(manager: Manager) -> list[Drift]:
     began = manager.observers.clock()
     async with manager.lock:
         observed = await manager.containers.cgroups.observe()
+        # Asked after the cgroups were read: what has ended meanwhile is no drift.
+        alive = {
+            status.id
+            for status in await manager.containers.runtime.containers()
+            if status.state is ContainerState.RUNNING
+        }
         running = {
             pod.key(container): (pod, container)
             for pod, container in manager.pods.containers().values()
             if (status := pod.statuses.get(container.name)) is not None
-            and status.state is ContainerState.RUNNING
+            and status.id in alive
             and not pod.lock.locked()
         }
         ledger = manager.state.ledger

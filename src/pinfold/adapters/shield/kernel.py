@@ -1,0 +1,167 @@
+"""The kernel's files, and which cpuset hierarchy a shield stands in.
+
+Source: ``cpuset(7)``, ``cgroups(7)``, ``proc_pid_mountinfo(5)``.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+from pinfold.core.cpuset import CPUSet, CPUSetError
+from pinfold.node.ports import PortError
+
+ONLINE: Final = Path("/sys/devices/system/cpu/online")
+PRESENT: Final = Path("/sys/devices/system/cpu/present")
+_OCTAL: Final = re.compile(r"\\([0-7]{3})")
+_REMEDIES: Final = {
+    errno.EACCES: "run as root",
+    errno.EPERM: "run as root",
+    errno.EROFS: "mount it read-write, or run on the host and not in a container",
+    errno.EBUSY: "processes or child cgroups still use it",
+    errno.EINVAL: "another cpuset may own these CPUs (cpuset.cpu_exclusive or a partition)",
+}
+
+
+class ShieldError(PortError):
+    """The shield could not be raised, lowered or read."""
+
+
+class ShieldRequestError(ShieldError):
+    """These CPUs cannot be shielded; nothing was changed."""
+
+
+class Method(Enum):
+    """What keeps the others off: systemd's slices, or a cgroup of our own (v2 or v1)."""
+
+    SYSTEMD = "systemd"
+    CGROUP2 = "cgroup2"
+    CGROUP1 = "cgroup1"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The method, and the folder of the root cgroup that it works on."""
+
+    method: Method
+    root: Path
+
+
+def find_place(proc: Path = Path("/proc"), systemd: Path = Path("/run/systemd/system")) -> Place:
+    """Find the hierarchy that has the cpuset controller.
+
+    Raises:
+        ShieldError: none has it, or only a part of it can be seen.
+    """
+    mounts = read(proc / "self/mountinfo")
+    version_1: Path | None = None
+    version_2: Path | None = None
+    for line in mounts.splitlines():
+        left, dash, right = line.partition(" - ")
+        before, after = left.split(), right.split()
+        if not dash or len(before) < 6 or len(after) < 3:
+            continue
+        point = Path(_OCTAL.sub(lambda match: chr(int(match[1], 8)), before[4]))
+        if after[0] == "cgroup2" and _has_cpuset(point):
+            version_2 = point
+        elif after[0] == "cgroup" and "cpuset" in after[-1].split(","):
+            version_1 = point
+    if version_2 is not None:
+        place = Place(Method.SYSTEMD if systemd.is_dir() else Method.CGROUP2, version_2)
+        whole = not (version_2 / "cgroup.type").exists()
+    elif version_1 is not None:
+        place = Place(Method.CGROUP1, version_1)
+        whole = (version_1 / "release_agent").exists()
+    else:
+        raise ShieldError(
+            "no cgroup hierarchy has the cpuset controller",
+            "mount cgroup2 at /sys/fs/cgroup, or a cgroup v1 hierarchy with -o cpuset",
+        )
+    if not whole:
+        raise ShieldError(
+            f"{place.root}: only a part of the cgroup hierarchy is seen here",
+            "run on the host, not in a container",
+        )
+    return place
+
+
+def _has_cpuset(point: Path) -> bool:
+    try:
+        return "cpuset" in read(point / "cgroup.controllers").split()
+    except ShieldError:
+        return False
+
+
+def read(path: Path) -> str:
+    """Read a file, stripped.
+
+    Raises:
+        ShieldError: it cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8", errors="surrogateescape").strip()
+    except OSError as error:
+        raise failure(path, error) from None
+
+
+def read_cpus(path: Path) -> CPUSet:
+    """Read a list of CPUs.
+
+    Raises:
+        ShieldError: it cannot be read, or is no list.
+    """
+    try:
+        return CPUSet.parse(read(path))
+    except CPUSetError as error:
+        raise ShieldError(f"{path}: {error}") from None
+
+
+def write(path: Path, text: str) -> None:
+    """Write one value; the empty text as well, which the kernel sees as an empty line.
+
+    Raises:
+        ShieldError: the kernel does not take it.
+    """
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(descriptor, f"{text}\n".encode())
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise failure(path, error, f"writing {text!r}: ") from None
+
+
+def numbers(path: Path) -> list[int]:
+    """The pids or tids in a file; none when the cgroup is gone."""
+    try:
+        return [int(word) for word in path.read_text(encoding="ascii").split() if word != "0"]
+    except OSError:
+        return []
+
+
+def folders(path: Path) -> list[Path]:
+    """The child cgroups, by name; none when it is gone."""
+    try:
+        with os.scandir(path) as entries:
+            return sorted(Path(entry.path) for entry in entries if entry.is_dir())
+    except OSError:
+        return []
+
+
+def innermost_first(path: Path) -> list[Path]:
+    """A cgroup and all below it, each after its children."""
+    below = [folder for child in folders(path) for folder in innermost_first(child)]
+    return [*below, path]
+
+
+def failure(path: Path, error: OSError, doing: str = "") -> ShieldError:
+    """What the kernel said, with the place and the remedy."""
+    return ShieldError(
+        f"{path}: {doing}{error.strerror or error}", _REMEDIES.get(error.errno or 0, "")
+    )

@@ -1,0 +1,239 @@
+"""What a shield has changed, written down before it is changed, so that anybody can undo it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from pinfold.adapters.shield.kernel import Method, ShieldError, failure, read
+from pinfold.core.cpuset import CPUSet, CPUSetError
+
+RECORD: Final = Path("/run/pinfold/shield.json")
+CGROUP: Final = "pinfold-system"
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+_LOCK_WAIT: Final = 20.0
+_LOCK_PAUSE: Final = 0.02
+
+
+class Kind(Enum):
+    """What a saved value is: a cgroup's CPUs, an interrupt's, the default's, a systemd unit's."""
+
+    CPUSET = "cpuset"
+    IRQ = "irq"
+    IRQ_DEFAULT = "irq-default"
+    UNIT = "unit"
+
+
+@dataclass(frozen=True, slots=True)
+class SavedValue:
+    """A value that is, or is about to be, changed.
+
+    ``place`` is a file, or a systemd unit; ``before`` what it was; ``written`` what a shield has
+    written, or is about to write: another value that is found there is somebody else's.
+    """
+
+    kind: Kind
+    place: str
+    before: CPUSet
+    written: tuple[CPUSet, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SavedAffinity:
+    """A thread that had an affinity of its own; ``start_time`` tells it from a later namesake."""
+
+    tid: int
+    start_time: int
+    before: CPUSet
+
+
+@dataclass(frozen=True, slots=True)
+class Shield:
+    """A shield as recorded: ``cpus`` are shielded, everything else runs on ``others``.
+
+    ``root`` is the folder of the root cgroup, ``name`` that of our cgroup in it, ``boot`` the
+    kernel's boot id.  ``complete`` is false while it is raised, and after a crash.  ``enabled``:
+    the cpuset controller was switched on for the root's children.  ``keep``: cgroups (paths from
+    the root) that are left as they are.
+    """
+
+    cpus: CPUSet
+    others: CPUSet
+    method: Method
+    root: str
+    name: str = CGROUP
+    boot: str = ""
+    complete: bool = False
+    irqs: bool = False
+    enabled: bool = False
+    keep: tuple[str, ...] = ()
+    values: tuple[SavedValue, ...] = ()
+    affinities: tuple[SavedAffinity, ...] = ()
+    version: int = 1
+
+    @property
+    def cgroup(self) -> Path:
+        """The folder of our cgroup."""
+        return Path(self.root, self.name)
+
+    def keeps(self, folder: Path) -> bool:
+        """Whether a cgroup is to be left as it is, or holds one that is."""
+        return any(Path(self.root, kept.lstrip("/")).is_relative_to(folder) for kept in self.keep)
+
+
+class Journal:
+    """A shield and its file; each change is durable when the method returns."""
+
+    def __init__(self, file: Path, shield: Shield) -> None:
+        self._file = file
+        self.shield = shield
+
+    def change(self, **fields: Any) -> None:  # noqa: ANN401 - the fields of Shield
+        """Change fields of the record.
+
+        Raises:
+            ShieldError: it cannot be written; the record is as it was.
+        """
+        changed = replace(self.shield, **fields)
+        _save(self._file, msgspec.json.format(msgspec.json.encode(changed, enc_hook=str)))
+        self.shield = changed
+
+    def about_to_write(self, values: Iterable[SavedValue]) -> None:
+        """Note values before they are changed; one that is known keeps what it was at first."""
+        known = {(value.kind, value.place): value for value in self.shield.values}
+        for value in values:
+            old = known.get((value.kind, value.place))
+            if old is not None:
+                written = tuple(dict.fromkeys((*old.written, *value.written)))
+                known[value.kind, value.place] = replace(old, written=written)
+            else:
+                known[value.kind, value.place] = value
+        if tuple(known.values()) != self.shield.values:
+            self.change(values=tuple(known.values()))
+
+    def about_to_move(self, affinities: Iterable[SavedAffinity]) -> None:
+        """Note affinities before the threads are moved."""
+        known = {(one.tid, one.start_time) for one in self.shield.affinities}
+        new = [one for one in affinities if (one.tid, one.start_time) not in known]
+        if new:
+            self.change(affinities=(*self.shield.affinities, *new))
+
+    def forget(self) -> None:
+        """Remove the file: there is no shield any more.
+
+        Raises:
+            ShieldError: it cannot be removed.
+        """
+        try:
+            self._file.unlink(missing_ok=True)
+        except OSError as error:
+            raise failure(self._file, error, "removing it: ") from None
+
+
+def read_shield(record: Path = RECORD) -> Shield | None:
+    """The shield that was raised since the machine was started; None: there is none.
+
+    Raises:
+        ShieldError: the record cannot be read, or is no record.
+    """
+    try:
+        data = record.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise failure(record, error) from None
+    try:
+        shield = msgspec.json.decode(data, type=Shield, dec_hook=_cpus)
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise ShieldError(
+            f"{record}: no record of a shield: {error}",
+            "remove the file and run pinfold shield --off, which empties the cgroup "
+            f"{CGROUP} without it",
+        ) from None
+    if shield.version != 1:
+        raise ShieldError(
+            f"{record}: version {shield.version} is not known", "use the pinfold that wrote it"
+        )
+    return shield if shield.boot == boot_id() else None
+
+
+def boot_id() -> str:
+    """Tells this run of the kernel from others.
+
+    Raises:
+        ShieldError: it cannot be read.
+    """
+    return read(_BOOT)
+
+
+@asynccontextmanager
+async def lock(record: Path) -> AsyncIterator[None]:
+    """Let nobody else change the shield meanwhile.
+
+    Raises:
+        ShieldError: somebody else does not end, or the folder cannot be written.
+    """
+    file = record.with_name(f"{record.name}.lock")
+    try:
+        record.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise failure(file, error) from None
+    try:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _LOCK_WAIT
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if loop.time() > deadline:
+                    raise ShieldError(
+                        f"{file}: another process is changing the shield", "try again"
+                    ) from None
+                await asyncio.sleep(_LOCK_PAUSE)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _cpus(kind: type, value: object) -> object:
+    if kind is CPUSet and isinstance(value, str):
+        try:
+            return CPUSet.parse(value)
+        except CPUSetError as error:
+            raise ValueError(str(error)) from None
+    raise NotImplementedError
+
+
+def _save(file: Path, data: bytes) -> None:
+    new = file.with_name(f".{file.name}.new")
+    try:
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        new.replace(file)
+        folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            new.unlink()
+        raise failure(file, error, "writing the record: ") from None

@@ -1,0 +1,171 @@
+"""Values that are sets of CPUs: of cgroups, interrupts and systemd's units; changed and restored.
+
+Source: ``cpuset(7)``, the kernel's ``core-api/irq/irq-affinity``, ``systemd.resource-control(5)``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from pinfold.adapters.shield.kernel import ShieldError, read, read_cpus, write
+from pinfold.adapters.shield.record import Journal, Kind, SavedValue
+from pinfold.core.cpuset import CPUSet, CPUSetError
+
+_PROC_IRQ: Final = Path("/proc/irq")
+_DEFAULT_IRQ: Final = _PROC_IRQ / "default_smp_affinity"
+_SYSTEMCTL_WAIT: Final = 60.0
+
+
+async def get(kind: Kind, place: str) -> CPUSet:
+    """Read a value.
+
+    Raises:
+        ShieldError: it cannot be read, or is no set of CPUs.
+    """
+    if kind is Kind.UNIT:
+        text = await _systemctl("show", "--property=AllowedCPUs", "--value", place)
+    elif kind is Kind.IRQ_DEFAULT:
+        text = read(Path(place))
+    else:
+        return read_cpus(Path(place))
+    try:
+        if kind is Kind.IRQ_DEFAULT:
+            return CPUSet.parse_hex(text)
+        return CPUSet.parse(",".join(text.split()))
+    except CPUSetError as error:
+        raise ShieldError(f"{place}: {error}") from None
+
+
+async def put(kind: Kind, place: str, cpus: CPUSet) -> None:
+    """Write a value.
+
+    Raises:
+        ShieldError: the kernel, or systemd, does not take it.
+    """
+    if kind is Kind.UNIT:
+        await _systemctl("set-property", "--runtime", place, f"AllowedCPUs={cpus}")
+    else:
+        write(Path(place), cpus.hex() if kind is Kind.IRQ_DEFAULT else str(cpus))
+
+
+async def change(journal: Journal, kind: Kind, place: str, cpus: CPUSet) -> None:
+    """Note what a value is, then write another.
+
+    Raises:
+        ShieldError: it was not changed.
+    """
+    journal.about_to_write([SavedValue(kind, place, await get(kind, place), (cpus,))])
+    await put(kind, place, cpus)
+
+
+def before(journal: Journal, kind: Kind, place: str) -> CPUSet | None:
+    """What a value was before the shield, where the record knows it."""
+    for value in journal.shield.values:
+        if (value.kind, value.place) == (kind, place):
+            return value.before
+    return None
+
+
+async def restore(values: Iterable[SavedValue]) -> tuple[str, ...]:
+    """Give values back what they were; sentences about those that somebody else has changed.
+
+    What is gone is passed over.
+
+    Raises:
+        ShieldError: one is not taken back.
+    """
+    notes = []
+    for value in values:
+        if value.kind is not Kind.UNIT and not Path(value.place).exists():
+            continue
+        now = await get(value.kind, value.place)
+        if now == value.before:
+            continue
+        if now not in value.written:
+            notes.append(
+                f"{value.place}: left at {str(now) or 'nothing'!r}, which somebody else has "
+                f"written; it was {str(value.before)!r} before the shield"
+            )
+            continue
+        with contextlib.suppress(FileNotFoundError):
+            await put(value.kind, value.place, value.before)
+    return tuple(notes)
+
+
+async def move_irqs(journal: Journal) -> tuple[int, list[str]]:
+    """Move interrupts to the others' CPUs.
+
+    Returns:
+        How many now avoid the shielded CPUs because of it, and the numbers of those that the
+        kernel (or the hardware) does not let move.
+
+    Raises:
+        ShieldError: the record could not be written.
+    """
+    shield = journal.shield
+    wanted: list[SavedValue] = []
+    for file in (*sorted(_PROC_IRQ.glob("[0-9]*/smp_affinity_list")), _DEFAULT_IRQ):
+        kind = Kind.IRQ_DEFAULT if file == _DEFAULT_IRQ else Kind.IRQ
+        try:
+            now = await get(kind, str(file))
+        except ShieldError:
+            continue  # the interrupt has been freed
+        first = before(journal, kind, str(file))
+        first = now if first is None else first
+        # Each gets what it may have of its own, so that NUMA-local ones stay local.
+        target = (first & shield.others) or shield.others
+        if target != now and (first & shield.cpus or now & shield.cpus):
+            wanted.append(SavedValue(kind, str(file), now, (target,)))
+    journal.about_to_write(wanted)
+    moved, fixed = 0, []
+    for value in wanted:
+        try:
+            await put(value.kind, value.place, value.written[0])
+        except ShieldError:
+            if Path(value.place).exists():
+                fixed.append(Path(value.place).parent.name)
+        else:
+            moved += value.kind is Kind.IRQ
+    return moved, fixed
+
+
+async def return_irqs(journal: Journal) -> tuple[str, ...]:
+    """Restore the interrupts, and forget that they were moved.
+
+    Raises:
+        ShieldError: one is not taken back.
+    """
+    irqs = [v for v in journal.shield.values if v.kind in (Kind.IRQ, Kind.IRQ_DEFAULT)]
+    notes = await restore(irqs)
+    if irqs:
+        journal.change(values=tuple(v for v in journal.shield.values if v not in irqs))
+    return notes
+
+
+async def _systemctl(*arguments: str) -> str:
+    command = f"systemctl {' '.join(arguments)}"
+    try:
+        process = await asyncio.create_subprocess_exec(
+            "systemctl",
+            *arguments,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+    except OSError as error:
+        raise ShieldError(f"{command}: {error.strerror or error}") from None
+    try:
+        async with asyncio.timeout(_SYSTEMCTL_WAIT):
+            out, err = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        raise ShieldError(f"{command}: no answer in {_SYSTEMCTL_WAIT:.0f} s") from None
+    if process.returncode != 0:
+        said = err.decode(errors="replace").strip().splitlines()
+        raise ShieldError(f"{command}: {said[-1] if said else f'status {process.returncode}'}")
+    return out.decode(errors="replace").strip()
