@@ -54,8 +54,8 @@ class Documents:
         reserved = manager.settings.reserved_system_cpus if policy is None else policy.reserved
         allocatable = CPUSet() if policy is None else policy.assignable
         return {
-            **about,
             "version": VERSION,
+            **about,
             "pods": self.pods(),
             "shared": str(manager.state.ledger.default),
             "pool": str(manager.pool),
@@ -88,7 +88,7 @@ class Documents:
             return {"version": VERSION, **self._active(active, str(self._manager.pool))}
         return {"version": VERSION, **self._ended(table.ended[uid])}
 
-    def rejected_or_admitted(self, record: PodRecord) -> dict[str, Any]:
+    def decided(self, record: PodRecord) -> dict[str, Any]:
         """The document of a pod that was just decided about, even if it is gone already."""
         try:
             return self.pod(record.uid)
