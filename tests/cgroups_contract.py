@@ -18,6 +18,8 @@ from pinfold.node.ports import CgroupError, Cgroups, ContainerKey, Placement
 
 SHARED = ContainerKey("uid-shared", "main")
 OWNER = ContainerKey("uid-owner", "main")
+NOBODY = 2**22 + 1
+"""A pid that Linux never gives."""
 
 
 class Node(Protocol):
@@ -44,16 +46,32 @@ class Node(Protocol):
 async def check_contract(node: Node) -> None:
     """The whole life of a shared container and an owner beside it; needs two CPUs or more."""
     cgroups, everything = node.cgroups, node.cpus
-    own = CPUSet([max(everything)])
-    rest = everything - own
     await cgroups.open(everything)
-    assert (await cgroups.observe()).shared == everything
+    seen = await cgroups.observe()
+    assert seen.shared == seen.shared_configured == everything
+    assert seen.containers == {}
 
     sharer = node.start()
     assert await cgroups.place(SHARED, Placement()) == ""
+    assert not (await cgroups.observe()).containers[SHARED].populated
     await cgroups.enter(SHARED, sharer)
     assert node.allowed(sharer) == everything
 
+    await _check_owner(node, sharer)
+    await _check_refusals(node, sharer)
+    await _check_changing_sides(node, sharer)
+
+    await cgroups.kill(SHARED)
+    await cgroups.remove(SHARED)
+    assert (await cgroups.observe()).containers == {}
+    await cgroups.close(remove=True)
+
+
+async def _check_owner(node: Node, sharer: int) -> None:
+    """An owner comes, changes CPUs, and goes; the pool makes room and takes it back."""
+    cgroups, everything = node.cgroups, node.cpus
+    own = CPUSet([max(everything)])
+    rest = everything - own
     await cgroups.set_shared(rest)
     assert node.allowed(sharer) == rest
     owner = node.start()
@@ -65,40 +83,70 @@ async def check_contract(node: Node) -> None:
     assert seen.shared == seen.shared_configured == rest
     assert seen.containers.keys() == {SHARED, OWNER}
     assert seen.containers[OWNER].exclusive
-    assert seen.containers[OWNER].effective == own
+    assert seen.containers[OWNER].configured == seen.containers[OWNER].effective == own
     assert seen.containers[OWNER].populated
     assert not seen.containers[SHARED].exclusive
+    assert seen.containers[SHARED].configured is None
     assert seen.containers[SHARED].effective == rest
 
+    # The same once more changes nothing; a refusal leaves everything as it was.
+    await cgroups.open(rest)
+    await cgroups.set_shared(rest)
+    await cgroups.place(OWNER, Placement(cpus=own))
+    await cgroups.enter(OWNER, owner)
+    await cgroups.place(SHARED, Placement())
+    await cgroups.enter(SHARED, sharer)
+    assert await cgroups.observe() == seen
     with pytest.raises(CgroupError):
         await cgroups.remove(OWNER)
+    assert await cgroups.observe() == seen
+
+    # Changing places: nobody shares a CPU on the way when the pool goes first.
+    other = CPUSet([min(everything)])
+    await cgroups.set_shared(everything - other - own or own)
+    await cgroups.place(OWNER, Placement(cpus=other))
+    await cgroups.set_shared(own)
+    assert (node.allowed(owner), node.allowed(sharer)) == (other, own)
+
     await cgroups.kill(OWNER)
     assert not node.alive(owner)
-    await cgroups.remove(OWNER)
     await cgroups.remove(OWNER)
     assert (await cgroups.observe()).containers.keys() == {SHARED}
     await cgroups.set_shared(everything)
     assert node.allowed(sharer) == everything
 
+
+async def _check_refusals(node: Node, sharer: int) -> None:
+    cgroups, everything = node.cgroups, node.cpus
     for bad in (CPUSet(), CPUSet([max(everything) + 4000])):
         with pytest.raises(CgroupError):
             await cgroups.set_shared(bad)
     await cgroups.set_shared(everything)
+    # One that is not there can be ended and removed, and not entered.
+    await cgroups.kill(OWNER)
+    await cgroups.remove(OWNER)
     with pytest.raises(CgroupError):
         await cgroups.enter(OWNER, sharer)
+    with pytest.raises(CgroupError):
+        await cgroups.enter(SHARED, NOBODY)
+    assert node.allowed(sharer) == everything
 
-    # From one kind to the other and back, as a repaired record asks for it.
-    await cgroups.set_shared(rest)
-    await cgroups.place(SHARED, Placement(cpus=own))
-    await cgroups.enter(SHARED, sharer)
-    assert node.allowed(sharer) == own
-    await cgroups.place(SHARED, Placement())
-    await cgroups.enter(SHARED, sharer)
+
+async def _check_changing_sides(node: Node, sharer: int) -> None:
+    """From one kind to the other and back, as a repaired record asks for it."""
+    cgroups, everything = node.cgroups, node.cpus
+    own = CPUSet([max(everything)])
+    await cgroups.set_shared(everything - own)
+    for cpus, wanted in ((own, own), (None, everything - own)):
+        await cgroups.place(SHARED, Placement(cpus=cpus))
+        assert node.allowed(sharer) == wanted
+        await cgroups.enter(SHARED, sharer)
+        assert node.allowed(sharer) == wanted
+        seen = (await cgroups.observe()).containers
+        assert seen.keys() == {SHARED}
+        assert seen[SHARED].exclusive == (cpus is not None)
     await cgroups.set_shared(everything)
     assert node.allowed(sharer) == everything
-    await cgroups.kill(SHARED)
-    await cgroups.remove(SHARED)
-    await cgroups.close(remove=True)
 
 
 @contextmanager
@@ -137,5 +185,5 @@ while time.monotonic() < end:
     except ChildProcessError:
         pass
 """
-FORKER = (sys.executable, "-c", FORKING)
-"""Forks all the time, children of children too."""
+FORKER = (sys.executable, "-S", "-c", FORKING)
+"""Forks all the time, children of children too, whose parents end before them."""

@@ -1,118 +1,238 @@
-"""The API's documents, version 1; CPU sets are in the kernel's list format."""
+"""Documents of the API: the status of the node, and of a pod.
+
+Names are those of the plan's document where they mean the same.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
-from pinfold.core.pod import Container
+import msgspec
+
+from pinfold.core.cpuset import CPUSet
+from pinfold.core.pod import Container, Pod
+from pinfold.core.pod_api import PodError
+from pinfold.core.workload_api import workload_from_api
 from pinfold.node.active_pod import ActivePod
+from pinfold.node.counters import Counters
 from pinfold.node.manager import Manager
+from pinfold.node.pod_table import UnknownPodError
 from pinfold.node.reconciler import Drift
 from pinfold.node.records import HistoryEntry, PodRecord
-from pinfold.web.desk import Desk
 
 VERSION: Final = 1
+
 WAITING: Final = "Waiting"
+"""The state of a container that has not been created, or waits to be restarted (the API's word)."""
 
 
-def status_document(desk: Desk) -> dict[str, Any]:
-    """What ``GET /v1/status`` answers."""
-    manager = desk.manager
-    ledger, policy = manager.state.ledger, manager.node.cpu_policy
-    reserved = manager.settings.reserved_system_cpus if policy is None else policy.reserved
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What a manifest says of a pod: QoS class, and containers as (name, kind)."""
+
+    qos: str
+    containers: tuple[tuple[str, str], ...]
+
+
+class Documents:
+    """Makes documents of a manager's pods.
+
+    What the manifests of ended pods say is remembered: they are many, and do not change.
+    """
+
+    def __init__(self, manager: Manager) -> None:
+        self._manager = manager
+        self._shapes: dict[str, _Shape] = {}
+
+    def status(self, about: Mapping[str, Any]) -> dict[str, Any]:
+        """The document of ``GET /v1/status``."""
+        manager = self._manager
+        policy = manager.node.cpu_policy
+        reserved = manager.settings.reserved_system_cpus if policy is None else policy.reserved
+        allocatable = CPUSet() if policy is None else policy.assignable
+        return {
+            "version": VERSION,
+            **about,
+            "pods": self.pods(),
+            "shared": str(manager.state.ledger.default),
+            "pool": str(manager.pool),
+            "reserved": str(reserved),
+            "allocatable": str(allocatable),
+            "offline": str(manager.state.offline),
+            "counters": counters_document(manager.counters),
+        }
+
+    def pods(self) -> list[dict[str, Any]]:
+        """All pods in the order in which they were admitted, the ended ones too."""
+        table, pool = self._manager.pods, str(self._manager.pool)
+        # An ended pod that was forgotten is not asked for again.
+        self._shapes = {uid: s for uid, s in self._shapes.items() if uid in table.ended}
+        found = [self._ended(record) for record in table.ended.values()]
+        found += [self._active(pod, pool) for pod in table.active.values()]
+        found.sort(key=lambda document: document["admitted_at"])
+        return found
+
+    def pod(self, name: str) -> dict[str, Any]:
+        """The document of one pod, called by uid or ``namespace/name``.
+
+        Raises:
+            UnknownPodError: there is none.
+        """
+        table = self._manager.pods
+        uid = table.find(name)
+        active = table.active.get(uid)
+        if active is not None:
+            return {"version": VERSION, **self._active(active, str(self._manager.pool))}
+        return {"version": VERSION, **self._ended(table.ended[uid])}
+
+    def decided(self, record: PodRecord) -> dict[str, Any]:
+        """The document of a pod that was just decided about, even if it is gone already."""
+        try:
+            return self.pod(record.uid)
+        except UnknownPodError:
+            return {"version": VERSION, **self._ended(record)}
+
+    def _active(self, pod: ActivePod, pool: str) -> dict[str, Any]:
+        spec = pod.workload.pod
+        containers = [
+            self._active_container(pod, container, kind, pool) for container, kind in _kinds(spec)
+        ]
+        return _pod(pod.record, spec.qos.value, containers)
+
+    def _active_container(
+        self, pod: ActivePod, container: Container, kind: str, pool: str
+    ) -> dict[str, Any]:
+        name, record = container.name, pod.record
+        status = pod.statuses.get(name)
+        exit_code = record.exit_codes.get(name)
+        if status is not None:
+            state, pid = status.state.value, status.pid
+            exit_code = status.exit_code
+        elif exit_code is None or (not pod.ending and pod.workload.restarts(container, exit_code)):
+            state, pid = WAITING, None
+        else:
+            state, pid = "EXITED", None
+        cpus = self._manager.state.ledger.cpus_of(pod.uid, name)
+        if cpus is None and state != "EXITED":
+            cpus = pod.exclusive_cpus(self._manager.state.ledger, container)
+        # What an init container that is done owned has another owner by now.
+        shared = "" if state == "EXITED" and kind == "init" else pool
+        return {
+            "name": name,
+            "kind": kind,
+            "cpus": shared if cpus is None else str(cpus),
+            "exclusive": cpus is not None,
+            "state": state,
+            "pid": pid,
+            "restarts": record.restarts.get(name, 0),
+            "exit_code": exit_code,
+        }
+
+    def _ended(self, record: PodRecord) -> dict[str, Any]:
+        shape = self._shapes.get(record.uid)
+        if shape is None:
+            shape = self._shapes[record.uid] = _shape(record.manifest)
+        rejected = record.reason is not None and not record.exit_codes
+        containers = [
+            {
+                "name": name,
+                "kind": kind,
+                "cpus": "",
+                "exclusive": False,
+                "state": WAITING if rejected else "EXITED",
+                "pid": None,
+                "restarts": record.restarts.get(name, 0),
+                "exit_code": record.exit_codes.get(name),
+            }
+            for name, kind in shape.containers
+        ]
+        return _pod(record, shape.qos, containers)
+
+
+def _pod(record: PodRecord, qos: str, containers: list[dict[str, Any]]) -> dict[str, Any]:
     return {
-        "version": VERSION,
-        **desk.about(),
-        "pods": list(pod_documents(manager)),
-        "shared": str(ledger.default),
-        "pool": str(manager.pool),
-        "reserved": str(reserved),
-        "allocatable": "" if policy is None else str(policy.assignable),
-        "offline": str(manager.state.offline),
-        "counters": counters_document(manager),
-    }
-
-
-def pod_documents(manager: Manager) -> Iterator[dict[str, Any]]:
-    """Every pod, in the order of admission."""
-    records = sorted(manager.pods.records(), key=lambda record: record.admitted_at)
-    return (pod_document(manager, record) for record in records)
-
-
-def pod_document(manager: Manager, record: PodRecord) -> dict[str, Any]:
-    """One pod, whether it runs or has ended."""
-    pod = manager.pods.active.get(record.uid)
-    return {
-        "version": VERSION,
         "namespace": record.namespace,
         "name": record.name,
         "uid": record.uid,
-        "qos": None if pod is None else pod.workload.pod.qos.value,
+        "qos": qos,
         "phase": record.phase.value,
         "reason": record.reason,
         "message": record.message,
         "source": record.source,
         "admitted_at": record.admitted_at,
-        "containers": []
-        if pod is None
-        else [_container(manager, pod, container) for container in pod.workload.pod.all_containers],
-        "exit_codes": dict(record.exit_codes),
+        "containers": containers,
     }
 
 
-def _container(manager: Manager, pod: ActivePod, container: Container) -> dict[str, Any]:
-    record = pod.record
-    status = pod.statuses.get(container.name)
-    cpus = pod.exclusive_cpus(manager.state.ledger, container)
-    is_init = any(container is init for init in pod.workload.pod.init_containers)
+def _kinds(pod: Pod) -> Iterable[tuple[Container, str]]:
+    for container in pod.init_containers:
+        yield container, "sidecar" if container.is_sidecar else "init"
+    for container in pod.containers:
+        yield container, "container"
+
+
+def _shape(manifest: str) -> _Shape:
+    try:
+        pod = workload_from_api(msgspec.json.decode(manifest, type=dict[str, Any])).pod
+    except (PodError, msgspec.DecodeError):
+        # A record of another version may hold what is no pod today; it has ended anyway.
+        return _Shape("", ())
+    return _Shape(pod.qos.value, tuple((c.name, kind) for c, kind in _kinds(pod)))
+
+
+def counters_document(counters: Counters) -> dict[str, Any]:
+    """Every counter by its name; those by reason or bound as objects."""
+    document: dict[str, Any] = {}
+    for field in fields(counters):
+        value = getattr(counters, field.name)
+        if isinstance(value, Counter):
+            value = {str(key): count for key, count in value.items()}
+        document[field.name] = value
+    return document
+
+
+def history_document(entries: Iterable[HistoryEntry]) -> dict[str, Any]:
+    """The document of ``GET /v1/history``."""
     return {
-        "name": container.name,
-        "kind": ("sidecar" if container.is_sidecar else "init") if is_init else "container",
-        "cpus": str(manager.pool if cpus is None else cpus),
-        "exclusive": cpus is not None,
-        "state": WAITING if status is None else status.state.value,
-        "pid": None if status is None else status.pid,
-        "restarts": record.restarts.get(container.name, 0),
-        "exit_code": record.exit_codes.get(container.name) if status is None else status.exit_code,
-        "started_at": None if status is None else status.started_at,
+        "version": VERSION,
+        "entries": [
+            {
+                "number": entry.number,
+                "at": entry.at,
+                "kind": entry.kind,
+                "pod_uid": entry.pod_uid,
+                "pod": entry.pod,
+                "document": embedded(entry.document),
+            }
+            for entry in entries
+        ],
     }
 
 
-def counters_document(manager: Manager) -> dict[str, Any]:
-    """The totals since the agent started."""
-    counters = manager.counters
+def embedded(text: str) -> msgspec.Raw | None:
+    """JSON as it is, without taking it apart; None when it is none."""
+    try:
+        return msgspec.json.decode(text, type=msgspec.Raw)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def drifts_document(drifts: Iterable[Drift]) -> dict[str, Any]:
+    """The document of ``POST /v1/reconcile``; pod and container are null for the shared pool."""
     return {
-        "admissions": counters.admissions,
-        "rejections": dict(counters.rejections),
-        "container_starts": counters.container_starts,
-        "container_exits": counters.container_exits,
-        "reconciles": counters.reconciles,
-        "repairs": counters.repairs,
-        "cgroup_failures": counters.cgroup_failures,
-    }
-
-
-def history_document(entry: HistoryEntry) -> dict[str, Any]:
-    """One entry of the history."""
-    return {
-        "number": entry.number,
-        "at": entry.at,
-        "kind": entry.kind,
-        "pod": entry.pod,
-        "pod_uid": entry.pod_uid,
-        "document": json.loads(entry.document),
-    }
-
-
-def drift_document(drift: Drift) -> Mapping[str, Any]:
-    """One place where the kernel had something else than the record."""
-    return {
-        "pod_uid": None if drift.key is None else drift.key.pod_uid,
-        "container": None if drift.key is None else drift.key.name,
-        "expected": drift.expected,
-        "found": drift.found,
-        "repaired": drift.repaired,
-        "problem": drift.problem,
+        "version": VERSION,
+        "drifts": [
+            {
+                "pod_uid": None if drift.key is None else drift.key.pod_uid,
+                "container": None if drift.key is None else drift.key.name,
+                "expected": drift.expected,
+                "found": drift.found,
+                "repaired": drift.repaired,
+                "problem": drift.problem,
+            }
+            for drift in drifts
+        ],
     }

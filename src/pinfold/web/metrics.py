@@ -1,131 +1,183 @@
-"""Metrics for Prometheus: the kubelet's names, with ``pinfold_`` in place of ``kubelet_``."""
+"""Metrics for Prometheus: the kubelet's names with the prefix ``pinfold_``.
+
+Source of names, types and labels: the kubelet's own list of metrics (1.34 to 1.36).  What is read
+is the manager's state at the moment of the scrape, so nothing has to be kept in step.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Final
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import (
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.metrics_core import (
     CounterMetricFamily,
     GaugeMetricFamily,
     HistogramMetricFamily,
     Metric,
+    SummaryMetricFamily,
 )
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.registry import Collector
 
+from pinfold.core.cpuset import CPUSet
+from pinfold.core.hint_policy import Policy
 from pinfold.node.counters import START_SECONDS
 from pinfold.node.manager import Manager
-from pinfold.node.records import PodPhase
-
-CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
+from pinfold.node.ports import ContainerState
 
 
-def metrics_text(manager: Manager) -> bytes:
-    """Everything, read now."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Reader(manager))
-    return generate_latest(registry)
+class Metrics(Collector):
+    """The metrics of one manager."""
 
+    media_type = CONTENT_TYPE_PLAIN_0_0_4
 
-class _Reader:
     def __init__(self, manager: Manager) -> None:
         self._manager = manager
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)
+
+    def text(self) -> bytes:
+        """The metrics now, in the text format."""
+        return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
+        """Every metric, as it is now."""
         yield from self._cpu_manager()
+        yield from self._admission()
         yield from self._pods()
-        yield from self._reconciliation()
+        yield from self._reconcile()
 
     def _cpu_manager(self) -> Iterator[Metric]:
-        manager, counters = self._manager, self._manager.counters
-        ledger = manager.state.ledger
-        yield _counter(
-            "cpu_manager_pinning_requests",
-            "Containers that asked for CPUs.",
+        counters, ledger = self._manager.counters, self._manager.state.ledger
+        policy = self._manager.node.cpu_policy
+        reserved = CPUSet() if policy is None else policy.reserved
+        yield CounterMetricFamily(
+            "pinfold_cpu_manager_pinning_requests",
+            "Pods that required exclusive CPUs.",
             counters.pinning_requests,
         )
-        yield _counter(
-            "cpu_manager_pinning_errors", "Of these, those that got none.", counters.pinning_errors
+        yield CounterMetricFamily(
+            "pinfold_cpu_manager_pinning_errors",
+            "Pods that required exclusive CPUs and could not have them.",
+            counters.pinning_errors,
         )
-        yield _gauge(
-            "cpu_manager_shared_pool_size_millicores", "The shared pool.", 1000 * len(manager.pool)
+        yield GaugeMetricFamily(
+            "pinfold_cpu_manager_shared_pool_size_millicores",
+            "Size of the shared pool without reserved CPUs, in thousandths of a CPU.",
+            len(ledger.default - reserved) * 1000,
         )
-        yield _gauge(
-            "cpu_manager_exclusive_cpu_allocation_count",
-            "CPUs that are exclusively owned.",
+        yield GaugeMetricFamily(
+            "pinfold_cpu_manager_exclusive_cpu_allocation_count",
+            "CPUs that containers own.",
             len(ledger.exclusive),
         )
-        per_node = GaugeMetricFamily(
+        if policy is None:
+            return
+        per_numa = GaugeMetricFamily(
             "pinfold_cpu_manager_allocation_per_numa",
-            "Exclusively owned CPUs by NUMA node.",
+            "CPUs that containers own, by NUMA node.",
             labels=["numa_node"],
         )
-        policy = manager.node.cpu_policy
-        nodes = {} if policy is None else policy.topology.numa_nodes
-        for node, cpus in nodes.items():
-            per_node.add_metric([str(node)], (cpus & ledger.exclusive.mask).bit_count())
-        yield per_node
-        yield _counter(
-            "topology_manager_admission_requests",
-            "Pods that had to be aligned.",
+        for node, cpus in policy.topology.numa_nodes.items():
+            per_numa.add_metric([str(node)], (cpus & ledger.exclusive.mask).bit_count())
+        yield per_numa
+
+    def _admission(self) -> Iterator[Metric]:
+        counters = self._manager.counters
+        manager = self._manager.node.topology_manager
+        yield CounterMetricFamily(
+            "pinfold_topology_manager_admission_requests",
+            "Pods whose resources had to be aligned.",
             counters.alignment_requests,
         )
-        yield _counter(
-            "topology_manager_admission_errors",
-            "Of these, those that could not be.",
+        yield CounterMetricFamily(
+            "pinfold_topology_manager_admission_errors",
+            "Pods whose resources could not be aligned.",
             counters.alignment_errors,
         )
-
-    def _pods(self) -> Iterator[Metric]:
-        manager, counters = self._manager, self._manager.counters
-        yield _counter("started_pods", "Pods that were decided about.", counters.admissions)
+        if manager.policy is Policy.SINGLE_NUMA_NODE:
+            # A counter whose name has no _total, which the client library would add.
+            failures = Metric(
+                "pinfold_container_aligned_compute_resources_failure_count",
+                "Failures to align the resources of containers.",
+                "unknown",
+            )
+            labels = {"scope": manager.scope.value, "boundary": "numa_node"}
+            failures.add_sample(failures.name, labels, counters.alignment_errors)
+            yield failures
+        yield CounterMetricFamily(
+            "pinfold_admission_requests", "Pods that were decided about.", counters.admissions
+        )
         rejections = CounterMetricFamily(
             "pinfold_admission_rejections", "Pods that were rejected.", labels=["reason"]
         )
         for reason, count in counters.rejections.items():
             rejections.add_metric([reason], count)
         yield rejections
-        active = list(manager.pods.active.values())
-        yield _gauge(
-            "running_pods",
-            "Pods that run.",
-            sum(pod.record.phase is PodPhase.RUNNING for pod in active),
+
+    def _pods(self) -> Iterator[Metric]:
+        counters, table = self._manager.counters, self._manager.pods
+        states = Counter(
+            status.state for pod in table.active.values() for status in pod.statuses.values()
         )
-        states = Counter(s.state.value.lower() for pod in active for s in pod.statuses.values())
+        running = sum(
+            any(status.state is ContainerState.RUNNING for status in pod.statuses.values())
+            for pod in table.active.values()
+        )
+        yield CounterMetricFamily(
+            "pinfold_started_pods",
+            "Pods that were admitted, and so started.",
+            counters.admissions - counters.rejections.total(),
+        )
+        yield CounterMetricFamily(
+            "pinfold_started_containers",
+            "Containers that were started, restarts too.",
+            counters.container_starts,
+        )
+        yield CounterMetricFamily(
+            "pinfold_container_exits", "Containers that have exited.", counters.container_exits
+        )
+        yield GaugeMetricFamily(
+            "pinfold_running_pods", "Pods that have a running container.", running
+        )
         containers = GaugeMetricFamily(
-            "pinfold_running_containers", "Containers by state.", labels=["container_state"]
+            "pinfold_running_containers",
+            "Containers of pods that own their CPUs, by the state of the container.",
+            labels=["container_state"],
         )
-        for state, count in states.items():
-            containers.add_metric([state], count)
+        for state in ContainerState:
+            containers.add_metric([state.value.lower()], states[state])
         yield containers
-        yield _counter(
-            "started_containers", "Containers that were started.", counters.container_starts
-        )
-        starts = HistogramMetricFamily(
+        bounds = [(str(bound), counters.container_start_buckets[bound]) for bound in START_SECONDS]
+        yield HistogramMetricFamily(
             "pinfold_container_start_duration_seconds",
-            "From the decision to the first instruction.",
+            "From the decision to start a container to its first instruction.",
+            buckets=[*bounds, ("+Inf", counters.container_starts)],
+            sum_value=counters.container_start_seconds,
         )
-        buckets = [(f"{b:g}", float(counters.container_start_buckets[b])) for b in START_SECONDS]
-        starts.add_metric(
-            [],
-            [*buckets, ("+Inf", float(counters.container_starts))],
-            counters.container_start_seconds,
-        )
-        yield starts
 
-    def _reconciliation(self) -> Iterator[Metric]:
+    def _reconcile(self) -> Iterator[Metric]:
         counters = self._manager.counters
-        yield _counter("reconcile", "Looks at the kernel.", counters.reconciles)
-        yield _counter("reconcile_seconds", "Time that they took.", counters.reconcile_seconds)
-        yield _counter("reconcile_repairs", "Differences that were repaired.", counters.repairs)
-        yield _counter("reconcile_failures", "What the kernel refused.", counters.cgroup_failures)
-
-
-def _counter(name: str, text: str, value: float) -> Metric:
-    return CounterMetricFamily(f"pinfold_{name}", text, value=value)
-
-
-def _gauge(name: str, text: str, value: float) -> Metric:
-    return GaugeMetricFamily(f"pinfold_{name}", text, value=value)
+        yield SummaryMetricFamily(
+            "pinfold_reconcile_duration_seconds",
+            "Comparisons of the kernel with the record.",
+            count_value=counters.reconciles,
+            sum_value=counters.reconcile_seconds,
+        )
+        yield CounterMetricFamily(
+            "pinfold_reconcile_repairs",
+            "Cpusets that had drifted and were repaired.",
+            counters.repairs,
+        )
+        yield CounterMetricFamily(
+            "pinfold_cgroup_failures",
+            "Refusals of the kernel: CPUs not taken, drift not repaired.",
+            counters.cgroup_failures,
+        )
+        yield GaugeMetricFamily(
+            "pinfold_offline_cpus",
+            "CPUs of the machine that are offline.",
+            len(self._manager.state.offline),
+        )

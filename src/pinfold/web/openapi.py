@@ -1,146 +1,198 @@
-"""The API's description (OpenAPI 3.1), beside the routes that it describes."""
+"""The OpenAPI document (3.1) of the local API."""
 
 from __future__ import annotations
 
-from importlib.metadata import version
+import re
 from typing import Any, Final
 
-_CPUS: Final = {"type": "string", "description": "CPUs in the kernel's list format"}
-_TEXT: Final = {"type": ["string", "null"]}
-_NUMBER: Final = {"type": ["number", "null"]}
-_STRING: Final = {"type": "string"}
+from pinfold.web.answers import CODES
+from pinfold.web.documents import VERSION
+from pinfold.web.operations import JSON, OPERATIONS, Operation
+from pinfold.web.requests import BODY_LIMIT, HISTORY_LIMIT
 
-SCHEMAS: Final[dict[str, Any]] = {
-    "Error": {
-        "type": "object",
-        "required": ["error"],
-        "properties": {
-            "error": {
-                "type": "object",
-                "required": ["code", "message", "remedy"],
-                "properties": {"code": _STRING, "message": _STRING, "remedy": _STRING},
-            }
-        },
-    },
-    "Container": {
-        "type": "object",
-        "required": ["name", "kind", "cpus", "exclusive", "state", "pid", "restarts", "exit_code"],
-        "properties": {
-            "name": _STRING,
-            "kind": {"enum": ["container", "init", "sidecar"]},
-            "cpus": _CPUS,
-            "exclusive": {"type": "boolean"},
-            "state": {"enum": ["Waiting", "CREATED", "RUNNING", "EXITED"]},
-            "pid": _NUMBER,
-            "restarts": {"type": "number"},
-            "exit_code": _NUMBER,
-            "started_at": _NUMBER,
-        },
-    },
-    "Pod": {
-        "type": "object",
-        "required": ["version", "namespace", "name", "uid", "phase", "containers"],
-        "properties": {
-            "version": {"const": 1},
-            "namespace": _STRING,
-            "name": _STRING,
-            "uid": _STRING,
-            "qos": _TEXT,
-            "phase": {"enum": ["Admitted", "Running", "Terminating", "Succeeded", "Failed"]},
-            "reason": _TEXT,
-            "message": _TEXT,
-            "source": _STRING,
-            "admitted_at": {"type": "number"},
-            "containers": {"type": "array", "items": {"$ref": "#/components/schemas/Container"}},
-            "exit_codes": {"type": "object"},
-        },
-    },
-    "Pods": {
-        "type": "object",
-        "required": ["version", "pods"],
-        "properties": {
-            "version": {"const": 1},
-            "pods": {"type": "array", "items": {"$ref": "#/components/schemas/Pod"}},
-        },
-    },
-    "Status": {
-        "type": "object",
-        "required": [
-            *("version", "agent", "config", "pods", "shared", "pool", "reserved"),
-            *("allocatable", "offline", "counters"),
-        ],
-        "properties": {
-            "version": {"const": 1},
-            "agent": {"type": "object"},
-            "config": {"type": "object"},
-            "pods": {"type": "array", "items": {"$ref": "#/components/schemas/Pod"}},
-            "shared": _CPUS,
-            "pool": _CPUS,
-            "reserved": _CPUS,
-            "allocatable": _CPUS,
-            "offline": _CPUS,
-            "counters": {"type": "object"},
-        },
-    },
-    "History": {
-        "type": "object",
-        "required": ["version", "history"],
-        "properties": {"version": {"const": 1}, "history": {"type": "array"}},
-    },
-    "Drifts": {
-        "type": "object",
-        "required": ["version", "drifts"],
-        "properties": {"version": {"const": 1}, "drifts": {"type": "array"}},
-    },
-    "Document": {"type": "object"},
+_TEXT: Final = {"type": "string"}
+_TEXT_OR_NULL: Final = {"type": ["string", "null"]}
+_NUMBER: Final = {"type": "number"}
+_INTEGER: Final = {"type": "integer"}
+_FLAG: Final = {"type": "boolean"}
+_CPUS: Final = {
+    "type": "string",
+    "pattern": r"^(\d+(-\d+)?(,\d+(-\d+)?)*)?$",
+    "description": "a set of CPUs in the kernel's list format, empty when there is none",
+}
+_VERSION: Final = {"type": "integer", "const": VERSION}
+_ANYTHING: Final[dict[str, Any]] = {"type": "object"}
+
+
+def _object(**properties: Any) -> dict[str, Any]:  # noqa: ANN401 - schemas
+    return {"type": "object", "required": list(properties), "properties": properties}
+
+
+def _list(name: str) -> dict[str, Any]:
+    return {"type": "array", "items": _schema(name)}
+
+
+def _schema(name: str) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _described(schema: dict[str, Any], description: str) -> dict[str, Any]:
+    return {**schema, "description": description}
+
+
+_POD: Final = {
+    "namespace": _TEXT,
+    "name": _TEXT,
+    "uid": _TEXT,
+    "qos": _described(_TEXT, "Guaranteed, Burstable, BestEffort; empty for an unreadable record"),
+    "phase": {"enum": ["Admitted", "Running", "Terminating", "Succeeded", "Failed"]},
+    "reason": _described(_TEXT_OR_NULL, "why it was rejected or ended, the kubelet's word"),
+    "message": _TEXT_OR_NULL,
+    "source": _described(_TEXT, "who asked: api, run, or the folder of its manifest"),
+    "admitted_at": _described(_NUMBER, "seconds since the epoch"),
+    "containers": _list("Container"),
 }
 
-_ROWS: Final = (
-    ("get", "/v1/status", "Pods, CPUs and counters", 200, "Status"),
-    ("get", "/v1/machine", "The machine, as pinfold topology -o json", 200, "Document"),
-    ("get", "/v1/pods", "All pods", 200, "Pods"),
-    ("post", "/v1/pods", "Admit and start a Pod; 200 when it was rejected", 201, "Pod"),
-    ("get", "/v1/pods/{namespace}/{name}", "One pod", 200, "Pod"),
-    ("delete", "/v1/pods/{namespace}/{name}", "End a pod; ?grace=SECONDS", 204, None),
-    ("post", "/v1/run", "Admit a Pod for a process that waits: manifest, pid", 200, "Pod"),
-    ("post", "/v1/run/{uid}/exit", "Tell how that process ended: code", 204, None),
-    ("get", "/v1/history", "What happened, newest first; ?pod=NAME&limit=N", 200, "History"),
-    ("get", "/v1/explain/{namespace}/{name}", "Why a pod got its CPUs or none", 200, "Document"),
-    ("post", "/v1/reconcile", "Compare the kernel with the record, and repair", 200, "Drifts"),
-    ("get", "/healthz", "Whether the agent lives (text)", 200, None),
-    ("get", "/readyz", "Whether it serves (text)", 200, None),
-    ("get", "/metrics", "For Prometheus (text)", 200, None),
-    ("get", "/openapi.json", "This description", 200, "Document"),
-)
+SCHEMAS: Final[dict[str, dict[str, Any]]] = {
+    "Status": _object(
+        version=_VERSION,
+        pods=_list("Pod"),
+        shared=_described(_CPUS, "the shared pool, the kubelet's default CPU set"),
+        pool=_described(_CPUS, "where the containers of the shared pool really run"),
+        reserved=_described(_CPUS, "CPUs that are never given exclusively"),
+        allocatable=_described(_CPUS, "CPUs that may be given exclusively"),
+        offline=_described(_CPUS, "CPUs of the machine that are offline"),
+        counters=_described(_ANYTHING, "totals since the agent started; times are seconds"),
+    ),
+    "Machine": _object(version=_VERSION),
+    "PodList": _object(version=_VERSION, pods=_list("Pod")),
+    "Pod": _object(**_POD),
+    "PodDocument": _object(version=_VERSION, **_POD),
+    "Container": _object(
+        name=_TEXT,
+        kind={"enum": ["container", "init", "sidecar"]},
+        cpus=_described(_CPUS, "the CPUs that it may run on"),
+        exclusive=_described(_FLAG, "whether they are its own"),
+        state={
+            "enum": ["Waiting", "CREATED", "RUNNING", "EXITED"],
+            "description": "Waiting: not created yet, or between two attempts",
+        },
+        pid=_described({"type": ["integer", "null"]}, "the main process, while there is one"),
+        restarts=_INTEGER,
+        exit_code=_described(
+            {"type": ["integer", "null"]},
+            "of the last attempt, 128 + the signal where one ended it; null while it runs",
+        ),
+    ),
+    "Manifest": _described(
+        _ANYTHING, "a Pod as the Kubernetes API has it, whose containers have a command"
+    ),
+    "Run": _object(
+        manifest=_described(
+            _schema("Manifest"), "a Pod with one container and restartPolicy Never"
+        ),
+        pid=_described(_INTEGER, "the process, which waits before its first instruction"),
+    ),
+    "Exit": _object(code={"type": "integer", "minimum": 0, "maximum": 255}),
+    "History": _object(version=_VERSION, entries=_list("HistoryEntry")),
+    "HistoryEntry": _object(
+        number=_described(_INTEGER, "grows with each entry"),
+        at=_described(_NUMBER, "seconds since the epoch"),
+        kind=_described(_TEXT, "admitted, rejected, released, ended, drifted, repaired"),
+        pod_uid=_TEXT_OR_NULL,
+        pod=_described(_TEXT_OR_NULL, "namespace/name; null for what concerns the node"),
+        document=_described(
+            {"type": ["object", "null"]}, "for a decision what /v1/explain answers"
+        ),
+    ),
+    "Explanation": _described(_ANYTHING, "the document of pinfold explain -o json"),
+    "Drifts": _object(version=_VERSION, drifts=_list("Drift")),
+    "Drift": _object(
+        pod_uid=_described(_TEXT_OR_NULL, "null for the shared pool"),
+        container=_TEXT_OR_NULL,
+        expected=_TEXT,
+        found=_TEXT,
+        repaired=_FLAG,
+        problem=_described(_TEXT, "why it was not repaired"),
+    ),
+    "Text": _TEXT,
+    "OpenAPI": _object(openapi=_TEXT, info=_ANYTHING, paths=_ANYTHING, components=_ANYTHING),
+    "Error": _object(
+        error=_object(
+            code={"enum": sorted(set(CODES.values()))},
+            message=_described(_TEXT, "what is wrong, and where"),
+            remedy=_described(_TEXT, "what to do about it; may be empty"),
+        )
+    ),
+}
+
+PARAMETERS: Final[dict[str, dict[str, Any]]] = {
+    "grace": {
+        "description": "seconds from SIGTERM to SIGKILL; without it the pod's own",
+        "schema": {"type": "number", "minimum": 0},
+    },
+    "pod": {
+        "description": "NAMESPACE/NAME, NAME (in namespace default) or uid",
+        "schema": _TEXT,
+    },
+    "limit": {
+        "description": "how many entries at most",
+        "schema": {"type": "integer", "minimum": 1, "maximum": HISTORY_LIMIT, "default": 100},
+    },
+}
+
+_MEANINGS: Final = {
+    400: "the request is at fault",
+    404: "there is no such pod",
+    409: "there is a pod of that name",
+    413: f"the body has more than {BODY_LIMIT} bytes",
+    500: "the agent is at fault",
+    503: "the kernel, the runtime or the disk refused, or the agent is stopping",
+}
 
 
 def openapi_document() -> dict[str, Any]:
-    """The whole description."""
-    paths: dict[str, Any] = {}
-    for method, path, summary, status, schema in _ROWS:
-        answer: dict[str, Any] = {"description": summary}
-        if schema is not None:
-            reference = {"$ref": f"#/components/schemas/{schema}"}
-            answer["content"] = {"application/json": {"schema": reference}}
-        error = {"$ref": "#/components/schemas/Error"}
-        paths.setdefault(path, {})[method] = {
-            "summary": summary,
-            "parameters": [
-                {"name": part[1:-1], "in": "path", "required": True, "schema": {"type": "string"}}
-                for part in path.split("/")
-                if part.startswith("{")
-            ],
-            "responses": {
-                str(status): answer,
-                "default": {
-                    "description": "What went wrong, and what to do",
-                    "content": {"application/json": {"schema": error}},
-                },
-            },
-        }
+    """The document."""
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in OPERATIONS:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
     return {
         "openapi": "3.1.0",
-        "info": {"title": "The local API of the Pinfold agent", "version": version("pinfold")},
+        "info": {
+            "title": "Pinfold's local API",
+            "version": str(VERSION),
+            "description": "HTTP on the agent's unix socket, for its own user and root.",
+        },
         "paths": paths,
         "components": {"schemas": SCHEMAS},
     }
+
+
+def _operation(operation: Operation) -> dict[str, Any]:
+    answers: dict[str, Any] = {}
+    for answer in operation.answers:
+        answers[str(answer.status)] = {"description": answer.meaning}
+        if answer.schema is not None:
+            content = {answer.media_type: {"schema": _schema(answer.schema)}}
+            answers[str(answer.status)]["content"] = content
+    for status in sorted({400, 500, *operation.errors}):
+        answers[str(status)] = {
+            "description": _MEANINGS[status],
+            "content": {JSON: {"schema": _schema("Error")}},
+        }
+    document: dict[str, Any] = {
+        "operationId": operation.handler,
+        "summary": operation.summary,
+        "responses": answers,
+    }
+    parameters = [
+        {"name": name, "in": "path", "required": True, "schema": _TEXT}
+        for name in re.findall(r"{(\w+)}", operation.path)
+    ]
+    parameters += [{"name": name, "in": "query", **PARAMETERS[name]} for name in operation.query]
+    if parameters:
+        document["parameters"] = parameters
+    if operation.body is not None:
+        content = {JSON: {"schema": _schema(operation.body)}}
+        document["requestBody"] = {"required": True, "content": content}
+    return document

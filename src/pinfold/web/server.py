@@ -1,138 +1,132 @@
-"""Serving on a unix socket that only the agent's user and root may use."""
+"""Serves the API on a unix socket, until the agent stops."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
+import functools
 import socket
-import struct
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
+import structlog
 import uvicorn
 from starlette.applications import Starlette
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pinfold.node.ports import PortError
+from pinfold.web.answers import Document, error_document
+from pinfold.web.connection import Connection, Limits
+from pinfold.web.listening import listening
 
-_PEER: Final = struct.Struct("3i")
-"""``struct ucred``: pid, uid, gid."""
+FINISH_PATIENCE: Final = 0.7
+"""Seconds for requests under way, once the agent stops; then they are answered with 503."""
 
-_SHUTDOWN_SECONDS: Final = 2
+ANSWER_PATIENCE: Final = 0.3
+"""Seconds in which they have to answer so."""
 
+HANG_UP_PATIENCE: Final = 0.05
+"""Seconds in which a client has to take what was written to him."""
 
-class _PeerCheckedProtocol(H11Protocol):
-    """HTTP for peers whose user may ask; the others are hung up on."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        peer = transport.get_extra_info("socket")
-        if peer is None or not _may_ask(peer):
-            transport.abort()
-            return
-        super().connection_made(transport)
-
-    def data_received(self, data: bytes) -> None:
-        if self.transport is not None:
-            super().data_received(data)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self.transport is not None:
-            super().connection_lost(exc)
+log = structlog.get_logger("pinfold.web")
 
 
-def _may_ask(peer: socket.socket) -> bool:
-    packed = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
-    _, uid, _ = _PEER.unpack(packed)
-    return uid in (0, os.geteuid())
+async def serve(
+    app: Starlette, socket_path: Path, *, stop: asyncio.Event, limits: Limits | None = None
+) -> None:
+    """Serve until ``stop`` is set; returns within some 1.1 seconds, with the socket removed.
 
-
-async def serve(app: Starlette, path: Path, *, stop: asyncio.Event) -> None:
-    """Serve until ``stop`` is set; the socket is gone afterwards.
+    Args:
+        app: what :func:`pinfold.web.app.make_app` made.
+        socket_path: where to listen.
+        stop: set to end.
+        limits: what one client may take.
 
     Raises:
-        PortError: the socket cannot be made, or another agent listens on it.
+        PortError: the socket cannot be had; see :func:`pinfold.web.listening.listening`.
     """
-    listener = listen(path)
-    config = uvicorn.Config(
-        app,
-        http=_PeerCheckedProtocol,
-        ws="none",
-        lifespan="off",
-        loop="asyncio",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        date_header=False,
-        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
-        timeout_keep_alive=5,
-    )
-    server = _QuietServer(config)
-
-    async def end() -> None:
-        await stop.wait()
-        server.should_exit = True
-
-    ending = asyncio.create_task(end())
-    try:
-        await server.serve(sockets=[listener])
-    finally:
-        ending.cancel()
-        listener.close()
-        _remove(path)
+    limits = limits or Limits()
+    async with listening(socket_path) as sock:
+        config = uvicorn.Config(
+            _answered(app),
+            http=cast("type[asyncio.Protocol]", functools.partial(Connection, limits=limits)),
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=limits.idle,
+        )
+        await _Server(config, stop).serve(sockets=[sock])
 
 
-def _remove(path: Path) -> None:
-    path.unlink(missing_ok=True)
+class _Server(uvicorn.Server):
+    """uvicorn without its signals and its tick, and with an end that is soon."""
+
+    def __init__(self, config: uvicorn.Config, stop: asyncio.Event) -> None:
+        super().__init__(config)
+        self._stop = stop
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """The agent has its own."""
+        yield
+
+    async def main_loop(self) -> None:
+        """Nothing is due ten times a second."""
+        await self._stop.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002 - closed by their owner
+        """Finish what is nearly done, refuse the rest, hang up."""
+        for server in self.servers:
+            server.close()
+        state = self.server_state
+        for connection in list(state.connections):
+            connection.shutdown()
+        if state.tasks:
+            await asyncio.wait(set(state.tasks), timeout=FINISH_PATIENCE)
+        for task in state.tasks:
+            task.cancel()
+        if state.tasks:
+            await asyncio.wait(set(state.tasks), timeout=ANSWER_PATIENCE)
+        if state.connections:
+            await asyncio.sleep(HANG_UP_PATIENCE)
+        for connection in list(state.connections):
+            cast("Connection", connection).transport.abort()
+        await asyncio.sleep(0)
 
 
-class _QuietServer(uvicorn.Server):
-    """Leaves the signals to the agent."""
+def _answered(app: ASGIApp) -> ASGIApp:
+    """See that every request gets an answer, and that a fault gets into the log."""
 
-    def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]
-        return contextlib.nullcontext()
+    async def answered(scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
 
+        async def watched(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
 
-def listen(path: Path) -> socket.socket:
-    """A listening socket at a path, for its owner only from the first moment.
-
-    Raises:
-        PortError: it cannot be made, or another agent listens on it.
-    """
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _take_away_stale(path)
-        before = os.umask(0o177)
         try:
-            listener.bind(str(path))
-        finally:
-            os.umask(before)
-        listener.listen(1024)
-        listener.setblocking(False)  # noqa: FBT003 - the method's own argument
-    except OSError as error:
-        listener.close()
-        long = "; its path may have 107 bytes at most" if len(str(path)) > 107 else ""
-        raise PortError(
-            f"{path}: {error.strerror or error}{long}", "name another --socket"
-        ) from None
-    except PortError:
-        listener.close()
-        raise
-    return listener
-
-
-def _take_away_stale(path: Path) -> None:
-    """Remove the socket of an agent that has died."""
-    if not path.exists():
-        return
-    if not path.is_socket():
-        raise PortError(f"{path}: there is something that is no socket", "name another --socket")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
-        caller.settimeout(1.0)
-        try:
-            caller.connect(str(path))
-        except (ConnectionRefusedError, FileNotFoundError):
-            path.unlink(missing_ok=True)
+            await app(scope, receive, watched)
+        except ClientDisconnect:
             return
-    raise PortError(f"{path}: another agent listens here", "stop it, or name another --socket")
+        except asyncio.CancelledError:
+            # Only the end of the server cancels a request.
+            if not begun:
+                content = error_document(
+                    503,
+                    "the agent is stopping; what was begun goes on",
+                    "ask again when it is back",
+                )
+                await Document(content, 503)(scope, receive, send)
+        except Exception:
+            # Starlette has answered with 500 before it raises again.
+            log.exception("request failed", method=scope["method"], path=scope["path"])
+
+    return answered

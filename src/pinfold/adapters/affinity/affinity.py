@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pinfold.adapters.affinity.family import Family, reunite
 from pinfold.adapters.affinity.killing import kill_all
 from pinfold.adapters.affinity.limitations import limitations, not_granted
-from pinfold.adapters.affinity.pinning import NOTHING, Sweep, living, own_choice, sweep, union
+from pinfold.adapters.affinity.pinning import NOTHING, Move, living, own_choice, union
 from pinfold.adapters.affinity.processes import (
     Process,
     Refusal,
@@ -216,30 +216,31 @@ class Affinity:
         before: dict[ContainerKey, frozenset[int]] = {}
         deadline = time.monotonic() + self._patience
         usable = frozenset(self.usable())
+        move = Move()
         while True:
+            move.begin_round()
             self._look()
-            result = Sweep()
             for container in containers:
                 target = self._target(container) & usable
-                members = container.family.members.values()
+                members = container.family.members
                 if container.key not in before:
                     granted = container.granted
                     before[container.key] = (
-                        own_choice(members, target) if granted is None else granted
+                        own_choice(members.values(), target) if granted is None else granted
                     )
                     container.granted = NOTHING
-                sweep(members, before[container.key], target, result)
-            if not result.moved:
+                move.sweep(members, before[container.key], target)
+            if move.end_round():
                 break
             if time.monotonic() >= deadline:
                 raise CgroupError(
-                    f"{_names(containers)}: {result.moved} thread(s) were again on other CPUs "
-                    f"after {self._patience:g} s",
-                    "a program that sets its own affinity again and again needs cgroups",
+                    f"{_names(containers)}: {move.restless} thread(s) were again on other CPUs, "
+                    f"or gone, after {self._patience:g} s",
+                    "a program that sets its own affinity, or forks, without end needs cgroups",
                 )
-            await asyncio.sleep(0)
-        if result.refused:
-            raise _error(_names(containers), result.refused)
+            await move.pause()
+        if move.refused:
+            raise _error(_names(containers), move.refused)
         for container in containers:
             container.granted = self._target(container) & usable
 

@@ -32,6 +32,8 @@ class Process(NamedTuple):
     """One process as ``/proc/PID/stat`` shows it.
 
     A pid is used again; ``pid`` and ``start`` (clock ticks since the boot) together are not.
+    ``width`` is the number of its threads; ``allowed`` where its first thread may run, where that
+    was asked for and it had not ended.
     """
 
     pid: int
@@ -40,6 +42,8 @@ class Process(NamedTuple):
     group: int
     session: int
     state: str
+    width: int
+    allowed: frozenset[int] | None = None
 
     def is_same(self, other: Process | None) -> bool:
         """Whether this is the same process, whatever it did meanwhile."""
@@ -81,7 +85,9 @@ def look() -> Snapshot:
         raise CgroupError(f"cannot read /proc: {error}", "mount /proc") from None
     for name in names:
         if name.isdigit() and (pid := int(name)) != own and (process := read(pid)) is not None:
-            processes[pid] = process
+            # At once: it may be gone before anybody knows whose it is.
+            cpus = allowed(pid)
+            processes[pid] = process if cpus is None else process._replace(allowed=frozenset(cpus))
     return Snapshot(processes, born)
 
 
@@ -102,6 +108,7 @@ def read(pid: int) -> Process | None:
             int(fields[2]),
             int(fields[3]),
             chr(fields[0][0]),
+            int(fields[17]),
         )
     except (OSError, ValueError, IndexError):
         return None
@@ -138,6 +145,14 @@ def allowed(tid: int) -> set[int] | None:
         return None
 
 
+def time_on_cpu(tid: int) -> int:
+    """How long a thread has run, in nanoseconds; 0 where the kernel does not tell, or it ended."""
+    try:
+        return int(Path(f"/proc/{tid}/schedstat").read_bytes().split()[0])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
 def pin(process: Process, tid: int, cpus: AbstractSet[int]) -> Refusal | None:
     """Set the CPUs of a thread, and read back what the kernel made of it.
 
@@ -155,7 +170,8 @@ def pin(process: Process, tid: int, cpus: AbstractSet[int]) -> Refusal | None:
     except OSError as error:
         reason = f"{error.strerror}, "
     got = allowed(tid)
-    if got is None or got == cpus:
+    # With others than were asked for, it has moved again by itself: that is seen at the next look.
+    if got is None or got == cpus or not (reason or got <= cpus):
         return None
     return Refusal(
         f"{name} cannot be moved to CPUs {show(cpus)}: {reason}it may use {show(got)}, "

@@ -12,15 +12,25 @@ from typing import Final
 from pinfold.core.cpuset import CPUSet, CPUSetError
 from pinfold.node.ports import CgroupError
 
+_DELEGATE: Final = "run as root, or have the cgroup delegated (systemd: Delegate=yes)"
+_GONE: Final = "somebody has removed the cgroup"
 _REMEDIES: Final = {
-    errno.EACCES: "run as root, or have the cgroup delegated (systemd: Delegate=yes)",
-    errno.EPERM: "run as root, or have the cgroup delegated (systemd: Delegate=yes)",
+    errno.EACCES: _DELEGATE,
+    errno.EPERM: _DELEGATE,
     errno.EROFS: "mount the cgroup hierarchy read-write",
-    errno.ENOSPC: "cpuset.cpus or cpuset.mems of the cgroup is empty",
     errno.EBUSY: "processes or child cgroups still use it",
-    errno.EINVAL: "the parent cgroup does not have these CPUs or memory nodes, or they are offline",
-    errno.ENOENT: "somebody has removed the cgroup",
-    errno.ENODEV: "somebody has removed the cgroup",
+    errno.ENOENT: _GONE,
+    errno.ENODEV: _GONE,
+}
+_REMEDIES_OF_FILES: Final = {
+    ("cgroup", errno.ENOSPC): "cpuset.cpus or cpuset.mems of the cgroup is empty",
+    ("cgroup", errno.EINVAL): "a kernel thread that is bound to its CPU, or a realtime process "
+    "(then give the cgroup cpu.rt_runtime_us)",
+    ("cpuset", errno.EINVAL): "the parent cgroup lacks these CPUs or memory nodes, another cgroup "
+    "has them for its own, or they are offline",
+    ("cpuset", errno.EACCES): "the parent cgroup lacks these CPUs or memory nodes",
+    ("cpuset", errno.ENOSPC): "processes are in it, and it would be left without CPUs",
+    ("cpu", errno.EINVAL): "the cgroup above, or one below, has another limit in its way",
 }
 _REMOVAL_TRIES: Final = 100
 _REMOVAL_PAUSE: Final = 0.01
@@ -29,7 +39,12 @@ _REMOVAL_PAUSE: Final = 0.01
 def failure(path: Path | str, error: OSError, doing: str = "") -> CgroupError:
     """What the kernel said, with the place and the remedy."""
     what = f"{path}: {doing}{': ' if doing else ''}{error.strerror or error}"
-    return CgroupError(what, _REMEDIES.get(error.errno or 0, ""))
+    number = error.errno or 0
+    remedy = _REMEDIES_OF_FILES.get((Path(path).name.partition(".")[0], number))
+    # A file of the kernel says EACCES also to root, and then means something else.
+    if remedy is None or (number == errno.EACCES and os.geteuid() != 0):
+        remedy = _REMEDIES.get(number, "")
+    return CgroupError(what, remedy)
 
 
 def write(path: Path, text: str) -> None:
@@ -41,11 +56,22 @@ def write(path: Path, text: str) -> None:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         try:
-            os.write(descriptor, text.encode())
+            # The kernel never sees a write of no bytes, so "nothing" has to be a line, too.
+            os.write(descriptor, f"{text}\n".encode())
         finally:
             os.close(descriptor)
     except OSError as error:
         raise failure(path, error, f"writing {text!r}") from None
+
+
+def put(path: Path, text: str) -> None:
+    """Write one value where it is not there already.
+
+    Raises:
+        CgroupError: the kernel does not take it.
+    """
+    if read(path) != text:
+        write(path, text)
 
 
 def read(path: Path | str) -> str:
@@ -80,12 +106,17 @@ def read_cpus(path: Path | str) -> CPUSet:
         raise CgroupError(f"{path}: {error}") from None
 
 
-def numbers(path: Path) -> list[int]:
+def numbers(path: Path | str) -> list[int]:
     """The pids or tids in a file; none when the cgroup is gone."""
     try:
         return [int(word) for word in read(path).split() if word != "0"]
     except CgroupError:
         return []
+
+
+def members(path: Path) -> list[int]:
+    """The processes in a cgroup and all below it; none when it is gone."""
+    return [pid for folder in descendants(path) for pid in numbers(f"{folder}/cgroup.procs")]
 
 
 def make(path: Path) -> None:
@@ -122,9 +153,13 @@ async def remove_tree(path: Path) -> None:
     """Remove a cgroup and what others made in it; none there is no error.
 
     Raises:
-        CgroupError: the kernel holds on to it.
+        CgroupError: there are processes in it, or the kernel holds on to it.
     """
-    for folder in list(descendants(path)):
+    folders = list(descendants(path))
+    # Looked at before anything goes, so that a refusal leaves all as it was.
+    if pids := members(path):
+        raise CgroupError(f"{path}: process {pids[0]} is still in it", "end it first")
+    for folder in folders:
         for attempt in range(_REMOVAL_TRIES):
             try:
                 folder.rmdir()

@@ -6,6 +6,7 @@ Source: ``proc_pid_mountinfo(5)``, ``cgroups(7)``.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Final
 from pinfold.node.ports import CgroupError
 
 CPUSET: Final = "cpuset"
+_OCTAL: Final = re.compile(r"\\([0-3][0-7]{2})")
 V1_CONTROLLERS: Final = frozenset(
     {"cpuset", "cpu", "cpuacct", "memory", "hugetlb", "pids", "freezer", "devices", "blkio"}
 )
@@ -97,23 +99,41 @@ def _controllers(unified: Mount | None) -> frozenset[str]:
 
 
 def parse_mounts(text: str) -> tuple[Mount | None, dict[str, Mount]]:
-    """The cgroup mounts of a ``mountinfo`` text; of several the last one, which covers others."""
-    unified = None
-    v1: dict[str, Mount] = {}
+    """The cgroup mounts of a ``mountinfo`` text.
+
+    On one mount point the last mount covers the others.  Of several mount points the one counts
+    that shows most of the hierarchy, can be written, and came first: containers' runtimes leave
+    mounts of small parts behind.
+    """
+    mounted: dict[Path, tuple[Mount, str, list[str]]] = {}
     for line in text.splitlines():
         left, dash, right = line.partition(" - ")
-        before, after = left.split(), right.split()
+        # The source may be empty, so that there are two blanks.
+        before, after = left.split(), right.split(" ")
         if not dash or len(before) < 6 or len(after) < 3:
             continue
-        root, point, options = before[3], before[4], before[5].split(",")
-        mount = Mount(Path(_unescaped(point)), _unescaped(root), "ro" not in options)
-        if after[0] == "cgroup2":
-            unified = mount
-        elif after[0] == "cgroup":
-            for controller in after[-1].split(","):
-                if controller in V1_CONTROLLERS:
-                    v1[controller] = mount
-    return unified, v1
+        options, super_options = before[5].split(","), after[2].split(",")
+        point = Path(_unescaped(before[4]))
+        writable = "ro" not in options and "ro" not in super_options
+        mount = Mount(point, _unescaped(before[3]), writable)
+        mounted.pop(point, None)
+        mounted[point] = mount, after[0], super_options
+    unified: list[Mount] = []
+    v1: dict[str, list[Mount]] = {}
+    for mount, kind, options in mounted.values():
+        if kind == "cgroup2":
+            unified.append(mount)
+        elif kind == "cgroup":
+            for controller in V1_CONTROLLERS.intersection(options):
+                v1.setdefault(controller, []).append(mount)
+    return (
+        _best(unified) if unified else None,
+        {controller: _best(mounts) for controller, mounts in v1.items()},
+    )
+
+
+def _best(mounts: list[Mount]) -> Mount:
+    return min(mounts, key=lambda mount: (mount.root.rstrip("/").count("/"), not mount.writable))
 
 
 def parse_own(text: str) -> dict[str, str]:
@@ -130,13 +150,18 @@ def parse_own(text: str) -> dict[str, str]:
 
 
 def _unescaped(text: str) -> str:
-    for code, char in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
-        text = text.replace(code, char)
-    return text
+    return _OCTAL.sub(lambda match: chr(int(match[1], 8)), text)
 
 
-def is_delegated(folder: Path) -> bool:
-    """Whether systemd has handed this cgroup to the service in it (``Delegate=yes``)."""
+def delegated_folder(folder: Path) -> Path | None:
+    """The cgroup that systemd has handed to the service in ``folder`` (``Delegate=yes``).
+
+    It is that cgroup, or the one above when the service has stepped aside into a leaf of it.
+    """
+    return next((one for one in (folder, folder.parent) if _is_delegated(one)), None)
+
+
+def _is_delegated(folder: Path) -> bool:
     for name in ("trusted.delegate", "user.delegate"):
         try:
             if os.getxattr(folder, name) == b"1":

@@ -2,53 +2,105 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
 
+from pinfold.adapters.cgroup.files import put, read
 from pinfold.core.cgroup_values import shares_to_weight
 from pinfold.core.node_allocatable import hugepages_name
 from pinfold.core.pod import HUGEPAGES_PREFIX
-from pinfold.node.ports import Limits
+from pinfold.node.ports import CgroupError, Limits
 
 _PERIOD: Final = 100_000
+_WEIGHT: Final = "100"
+_SHARES: Final = "1024"
+_V1_QUOTA: Final = "cpu.cfs_quota_us"
 
-Setting = tuple[str, str, str]
-"""Controller, file, value."""
+
+class Setting(NamedTuple):
+    """One file; ``wished`` is False for the kernel's default, which takes a former value away."""
+
+    controller: str
+    file: str
+    value: str
+    wished: bool
 
 
 def v2_settings(limits: Limits) -> Iterator[Setting]:
-    """What is written for cgroup v2, also where there is no limit: a former one is taken away."""
-    if limits.cpu_shares is not None:
-        yield "cpu", "cpu.weight", str(shares_to_weight(limits.cpu_shares))
-    period = limits.cpu_period or _PERIOD
-    quota = limits.cpu_quota
-    yield "cpu", "cpu.max", f"{quota if quota and quota > 0 else 'max'} {period}"
-    yield "memory", "memory.max", str(limits.memory) if limits.memory else "max"
+    """What is written for cgroup v2."""
+    shares, quota, memory = limits.cpu_shares, _quota(limits), limits.memory
+    weight = _WEIGHT if shares is None else str(shares_to_weight(shares))
+    yield Setting("cpu", "cpu.weight", weight, shares is not None)
+    capped = f"{'max' if quota is None else quota} {limits.cpu_period or _PERIOD}"
+    yield Setting("cpu", "cpu.max", capped, quota is not None)
+    yield Setting("memory", "memory.max", str(memory or "max"), bool(memory))
     for size, amount in limits.hugepages.items():
-        yield "hugetlb", f"hugetlb.{_page_size(size)}.max", str(amount)
+        yield Setting("hugetlb", f"hugetlb.{_page_size(size)}.max", str(amount), wished=True)
 
 
 def v1_settings(limits: Limits) -> Iterator[Setting]:
-    """The same for cgroup v1."""
-    if limits.cpu_shares is not None:
-        yield "cpu", "cpu.shares", str(limits.cpu_shares)
-    quota = limits.cpu_quota
-    yield "cpu", "cpu.cfs_period_us", str(limits.cpu_period or _PERIOD)
-    yield "cpu", "cpu.cfs_quota_us", str(quota if quota and quota > 0 else -1)
-    yield "memory", "memory.limit_in_bytes", str(limits.memory or -1)
+    """What is written for cgroup v1."""
+    shares, quota, memory = limits.cpu_shares, _quota(limits), limits.memory
+    yield Setting("cpu", "cpu.shares", str(shares or _SHARES), shares is not None)
+    yield Setting("cpu", "cpu.cfs_period_us", str(limits.cpu_period or _PERIOD), wished=False)
+    yield Setting("cpu", _V1_QUOTA, str(quota or -1), quota is not None)
+    yield Setting("memory", "memory.limit_in_bytes", str(memory or -1), bool(memory))
     for size, amount in limits.hugepages.items():
-        yield "hugetlb", f"hugetlb.{_page_size(size)}.limit_in_bytes", str(amount)
+        file = f"hugetlb.{_page_size(size)}.limit_in_bytes"
+        yield Setting("hugetlb", file, str(amount), wished=True)
 
 
-def is_wish(setting: Setting) -> bool:
-    """Whether it matters when the controller is not there: not for "no limit"."""
-    return (
-        setting[2] not in ("-1", "max")
-        and not setting[2].startswith("max ")
-        and (setting[1] != "cpu.cfs_period_us")
-    )
+def _quota(limits: Limits) -> int | None:
+    quota = limits.cpu_quota
+    return quota if quota is not None and quota > 0 else None
 
 
 def _page_size(size: int) -> str:
     """As the kernel names page sizes: ``2MB``, ``1GB``, ``64KB``."""
     return hugepages_name(size).removeprefix(HUGEPAGES_PREFIX).replace("i", "B")
+
+
+Folder = Callable[[str], Path | None]
+"""Where the settings of a controller go, None where there is no such controller."""
+
+
+def apply(settings: Iterable[Setting], folder: Folder) -> list[str]:
+    """Write settings; what cannot be in force here, as texts.
+
+    Raises:
+        CgroupError: the kernel does not take one.
+    """
+    missing = []
+    for controller, file, value, wished in settings:
+        place = folder(controller)
+        if place is not None and (place / file).exists():
+            _put(place, file, value)
+        elif wished:
+            missing.append(f"{file} {value} is not in force: no {controller} controller here")
+    return missing
+
+
+def apply_nested(
+    whole: Sequence[Setting], outer: Folder, own: Sequence[Setting], inner: Folder
+) -> list[str]:
+    """Write a pod's settings and those of a container in it.
+
+    On cgroup v1 a part may not have more than its whole, so larger ones begin with the whole, and
+    smaller ones with the part.
+
+    Raises:
+        CgroupError: the kernel does not take one, either way round.
+    """
+    try:
+        return apply(whole, outer) + apply(own, inner)
+    except CgroupError:
+        parts = apply(own, inner)
+        return apply(whole, outer) + parts
+
+
+def _put(place: Path, file: str, value: str) -> None:
+    if file == "cpu.cfs_period_us" and read(place / file) != value:
+        # The old quota in the new period could be more than the whole has.
+        put(place / _V1_QUOTA, "-1")
+    put(place / file, value)

@@ -11,13 +11,15 @@ POD_PREFIX: Final = "pod-"
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]")
 _ESCAPE: Final = re.compile(r"=([0-9a-f]{2})")
 _LONGEST: Final = 200
+_TAKEN: Final = frozenset({"tasks", "notify_on_release", "release_agent"})
+"""Files of cgroup v1 without a dot; all others have one, and dots are escaped."""
 
 
 def pod_folder(uid: str) -> str:
     """The folder of a pod.
 
     Raises:
-        CgroupError: the uid is too long for a folder.
+        CgroupError: the uid is no name for a folder.
     """
     return POD_PREFIX + _escaped(uid)
 
@@ -26,7 +28,7 @@ def container_folder(key: ContainerKey) -> str:
     """The folder of a container in its pod's.
 
     Raises:
-        CgroupError: the name is too long for a folder.
+        CgroupError: the name is no name for a folder.
     """
     return _escaped(key.name)
 
@@ -41,14 +43,26 @@ def key_of(pod: str, container: str) -> ContainerKey | None:
 
 def _escaped(text: str) -> str:
     """Every byte that is not plain becomes ``=xx``, the dots of the kernel's own files too."""
-    parts = [
-        char if _PLAIN.fullmatch(char) else "".join(f"={byte:02x}" for byte in char.encode())
-        for char in text
-    ]
+    if not text:
+        raise CgroupError("an empty uid or name cannot be a cgroup's name")
+    try:
+        parts = [
+            char if _PLAIN.fullmatch(char) else "".join(map(_code, char.encode())) for char in text
+        ]
+    except UnicodeEncodeError:
+        raise CgroupError(f"{text[:80]!r}: no text that a cgroup can be named after") from None
+    if text in _TAKEN:
+        parts[0] = _code(ord(text[0]))
     escaped = "".join(parts)
     if len(escaped) > _LONGEST:
-        raise CgroupError(f"{text[:80]!r}...: too long for a cgroup's name")
+        raise CgroupError(
+            f"{text[:80]!r}...: too long for a cgroup's name", f"{_LONGEST} bytes at most"
+        )
     return escaped
+
+
+def _code(byte: int) -> str:
+    return f"={byte:02x}"
 
 
 def _plain(text: str) -> str | None:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from pinfold.adapters.cgroup.hierarchy import Hierarchies, Mount, find_hierarchies, is_delegated
+from pinfold.adapters.cgroup.hierarchy import (
+    CPUSET,
+    Hierarchies,
+    Mount,
+    delegated_folder,
+    find_hierarchies,
+)
 from pinfold.adapters.cgroup.v1 import CgroupsV1
 from pinfold.adapters.cgroup.v2 import CgroupsV2
 from pinfold.node.ports import CgroupError
@@ -18,34 +24,49 @@ def open_cgroups(
 
     Args:
         parent: the cgroup (from the hierarchy's root, such as ``/system.slice/pinfold.service``)
-            below which the tree is made; None: the cgroup that systemd delegated to this service,
-            else the root.
+            below which the tree is made; None: the cgroup that systemd delegated to this service
+            (cgroup v2), else the root of what is mounted, which in a container is its own part.
         name: the tree's own folder.
-        found: what is mounted, for tests.
+        found: what is mounted; None: looked for.
 
     Raises:
         CgroupError: there is no cpuset controller, or no place that can be written.
     """
+    if not name or "/" in name or name in {".", ".."}:
+        raise CgroupError(f"{name!r} cannot be a cgroup's name")
     found = found or find_hierarchies()
     if found.version == 1:
-        folders = {
-            controller: _place(mount, parent, None) for controller, mount in found.v1.items()
-        }
-        _check_writable(found.v1["cpuset"], folders["cpuset"])
-        return CgroupsV1(folders, name)
+        return CgroupsV1(_v1_parents(found, parent), name)
     mount = found.unified
     if mount is None:
-        raise CgroupError("no cgroup v2 hierarchy is mounted")
-    own = found.own_folder()
-    folder = _place(mount, parent, own if is_delegated(own) else None)
+        raise CgroupError("no cgroup v2 hierarchy is mounted", "mount cgroup2 at /sys/fs/cgroup")
+    folder = _below(mount, parent)
+    if parent is None:
+        folder = delegated_folder(found.own_folder()) or folder
     _check_writable(mount, folder)
     return CgroupsV2(folder, name, mount.point)
 
 
-def _place(mount: Mount, parent: str | None, delegated: Path | None) -> Path:
-    if parent is not None:
-        return mount.point / parent.lstrip("/")
-    return mount.point if delegated is None else delegated
+def _v1_parents(found: Hierarchies, parent: str | None) -> dict[str, Path]:
+    """The parent in each hierarchy; the root where there is no such cgroup beside cpuset's."""
+    cpuset = found.v1[CPUSET]
+    folders = {CPUSET: _below(cpuset, parent)}
+    _check_writable(cpuset, folders[CPUSET])
+    for controller, mount in found.v1.items():
+        folder = _below(mount, parent)
+        place = folder if folder.is_dir() else mount.point
+        if mount.writable and controller != CPUSET and os.access(place, os.W_OK):
+            folders[controller] = place
+    return folders
+
+
+def _below(mount: Mount, parent: str | None) -> Path:
+    if parent is None:
+        return mount.point
+    parts = Path(parent.lstrip("/"))
+    if ".." in parts.parts:
+        raise CgroupError(f"{parent}: a cgroup's path has no '..'", "give it from the root")
+    return mount.point / parts
 
 
 def _check_writable(mount: Mount, folder: Path) -> None:

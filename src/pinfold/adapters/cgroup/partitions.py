@@ -9,55 +9,67 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from pinfold.adapters.cgroup.files import children, read, read_cpus, write
+from pinfold.adapters.cgroup.files import children, put, read, read_cpus
+from pinfold.adapters.cgroup.watch import PARTITION, Written
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.ports import CgroupError, Partition
 
 _EXCLUSIVE: Final = "cpuset.cpus.exclusive"
-_STATE: Final = "cpuset.cpus.partition"
 
 
 class Partitions:
     """The partitions below ``exclusive``; ``base`` and it pass the CPUs on."""
 
-    def __init__(self, base: Path, exclusive: Path) -> None:
+    def __init__(self, base: Path, exclusive: Path, written: Written) -> None:
         self._base = base
         self._exclusive = exclusive
+        self._written = written
+
+    def is_so(self, folder: Path, cpus: CPUSet, partition: Partition) -> bool:
+        """Whether a cgroup is such a partition of these CPUs already."""
+        state = folder / PARTITION
+        if not state.exists():
+            return partition is Partition.MEMBER
+        wanted = CPUSet() if partition is Partition.MEMBER else cpus
+        if read(state) != partition.value or _exclusive_cpus(folder) != wanted:
+            return False
+        self._written.put(state, partition.value)
+        return True
 
     def wish(self, folder: Path, cpus: CPUSet, partition: Partition) -> str:
-        """Make a container's cpuset a partition; what was not granted, "" when it was."""
-        state = folder / _STATE
+        """Make a plain cpuset a partition; what was not granted, "" when it was."""
         if partition is Partition.MEMBER:
-            if state.exists() and read(state) != Partition.MEMBER.value:
-                write(state, Partition.MEMBER.value)
             return ""
+        state = folder / PARTITION
         if not (folder / _EXCLUSIVE).exists():
             return f"partition {partition.value} is not in force: the kernel is older than 6.7"
         try:
-            self._pass_on(folder, cpus)
-            write(state, partition.value)
+            for above in (self._base, self._exclusive, folder.parent):
+                put(above / _EXCLUSIVE, str(_exclusive_cpus(above) | cpus))
+            put(folder / _EXCLUSIVE, str(cpus))
+            self._written.write(state, partition.value)
             found = read(state)
         except CgroupError as error:
-            return self.give_up(folder, error.problem)
-        return "" if found == partition.value else self.give_up(folder, found)
+            found = error.problem
+        if found == partition.value:
+            return ""
+        self.dissolve(folder)
+        return f"partition {partition.value} is not in force, a plain cpuset is: {found}"
 
-    def give_up(self, folder: Path, why: str) -> str:
-        """Go back to a plain cpuset; the text for the record."""
-        write(folder / _STATE, Partition.MEMBER.value)
-        write(folder / _EXCLUSIVE, "")
-        self.removed()
-        return f"no partition, a plain cpuset instead: {why}"
+    def dissolve(self, folder: Path) -> None:
+        """Make a partition a plain cpuset again.
 
-    def _pass_on(self, folder: Path, cpus: CPUSet) -> None:
-        """Let everything above have the CPUs, from the top down."""
-        for above in (self._base, self._exclusive, folder.parent):
-            file = above / _EXCLUSIVE
-            had = read_cpus(file)
-            if cpus - had:
-                write(file, str(had | cpus))
-        write(folder / _EXCLUSIVE, str(cpus))
+        Raises:
+            CgroupError: the kernel does not let go.
+        """
+        state = folder / PARTITION
+        if state.exists():
+            self._written.put(state, Partition.MEMBER.value)
+        if (folder / _EXCLUSIVE).exists():
+            put(folder / _EXCLUSIVE, "")
+            self.shrink()
 
-    def removed(self) -> None:
+    def shrink(self) -> None:
         """Take back what no partition below needs any more, from the bottom up."""
         if not (self._exclusive / _EXCLUSIVE).exists():
             return
@@ -66,10 +78,11 @@ class Partitions:
             used = CPUSet()
             for container in children(pod):
                 used |= _exclusive_cpus(container)
-            _shrink(pod, used)
+            if _exclusive_cpus(pod) != used:
+                put(pod / _EXCLUSIVE, str(used))
             whole |= used
-        _shrink(self._exclusive, whole)
-        _shrink(self._base, whole)
+        put(self._exclusive / _EXCLUSIVE, str(whole))
+        put(self._base / _EXCLUSIVE, str(whole))
 
 
 def _exclusive_cpus(folder: Path) -> CPUSet:
@@ -77,8 +90,3 @@ def _exclusive_cpus(folder: Path) -> CPUSet:
         return read_cpus(folder / _EXCLUSIVE)
     except CgroupError:
         return CPUSet()
-
-
-def _shrink(folder: Path, needed: CPUSet) -> None:
-    if _exclusive_cpus(folder) != needed:
-        write(folder / _EXCLUSIVE, str(needed))

@@ -1,22 +1,17 @@
-"""Processes and threads: finding all of a tree, widening their affinity, ending them."""
+"""Processes and threads: finding all of a tree, and where they may run."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
-import signal
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
-from pinfold.adapters.cgroup.files import write
 from pinfold.core.cpuset import CPUSet
-from pinfold.node.ports import CgroupError
 
-PROC: Final = Path("/proc")
 _EVERY_CPU: Final = range(8192)
-_KILL_PAUSE: Final = 0.005
 _LOOKS: Final = 30
 _LOOK_PAUSE: Final = 0.001
 
@@ -39,14 +34,7 @@ async def catch_strays(tids: Callable[[], list[int]], cpus: CPUSet) -> dict[int,
             return {}
         known.update(now)
         await asyncio.sleep(_LOOK_PAUSE if attempt else 0)
-    return {tid: mask for tid, mask in outside(strays, cpus).items() if _lives(tid)}
-
-
-class Freeze(Protocol):
-    """Stops and lets go all processes of a cgroup at once."""
-
-    def __call__(self, *, frozen: bool) -> None:
-        """Stop them, or let them go."""
+    return {tid: mask for tid, mask in outside(strays, cpus).items() if lives(tid)}
 
 
 def threads(pid: int) -> list[int]:
@@ -58,16 +46,20 @@ def threads(pid: int) -> list[int]:
 
 
 def tree(pid: int) -> list[int]:
-    """A process and all its descendants, with those of its session whose parent has ended."""
+    """A process and all its descendants, with those of its session whose parent has ended.
+
+    Zombies are left out: they run nowhere, and cannot be moved.
+    """
     found: list[int] = []
     front = [pid, *_session(pid)]
     seen = set(front)
     while front:
         current = front.pop()
-        found.append(current)
+        if lives(current):
+            found.append(current)
         for tid in threads(current):
             try:
-                text = (PROC / f"{current}/task/{tid}/children").read_text(encoding="ascii")
+                text = Path(f"/proc/{current}/task/{tid}/children").read_text(encoding="ascii")
             except OSError:
                 continue
             born = {int(word) for word in text.split()} - seen
@@ -95,31 +87,18 @@ def _session_of(pid: int) -> int:
         return 0  # it has ended
 
 
-def move(folder: Path, pid: int) -> bool:
-    """Move a process with all its threads into a cgroup; False when it is gone, or a zombie.
+def lives(pid: int) -> bool:
+    """Whether a process or thread is there and no zombie.
 
-    (The kernel takes a zombie without a word, and does not move it.)
-
-    Raises:
-        CgroupError: the kernel does not move it.
+    A process whose first thread has ended is a zombie only when its others have, too.
     """
-    if not _lives(pid):
-        return False
-    try:
-        write(folder / "cgroup.procs", str(pid))
-    except CgroupError as error:
-        if _lives(pid):
-            raise CgroupError(f"process {pid}: {error.problem}", error.remedy) from None
-        return False
-    return True
-
-
-def _lives(pid: int) -> bool:
     try:
         status = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return False
-    return status.rpartition(b")")[2].split()[0] not in b"ZX"
+    if status.rpartition(b")")[2].split()[0] not in b"ZX":
+        return True
+    return any(tid != pid for tid in threads(pid))
 
 
 def widen_thread(tid: int) -> None:
@@ -154,24 +133,3 @@ def outside(tids: Iterable[int], cpus: CPUSet) -> dict[int, CPUSet]:
         if mask is not None and mask - cpus:
             found[tid] = mask
     return found
-
-
-async def end_all(pids: Callable[[], list[int]], *, wait: float, freeze: Freeze) -> list[int]:
-    """SIGKILL every process until none is left; return those that are after ``wait`` seconds.
-
-    Frozen first, so that none can fork away while they are ended one after the other.
-    """
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + wait
-    while left := pids():
-        freeze(frozen=True)
-        for pid in pids():
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except OSError:
-                continue
-        freeze(frozen=False)
-        if loop.time() > deadline:
-            return left
-        await asyncio.sleep(_KILL_PAUSE)
-    return []

@@ -1,0 +1,88 @@
+"""Making the controllers of cgroup v2 available where the tree is made.
+
+A cgroup gives controllers to its children by its ``cgroup.subtree_control``, and only while it
+holds no processes itself (the root may).  Where this process sits in the very cgroup that was
+delegated to it, it steps aside into a leaf.  Source: the kernel's
+``Documentation/admin-guide/cgroup-v2.rst``, "No Internal Process Constraint".
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from pinfold.adapters.cgroup.files import children, make, numbers, read, remove_tree, write
+from pinfold.adapters.cgroup.moving import move
+from pinfold.node.ports import CgroupError
+
+LEAF: Final = "agent"
+_CONTROL: Final = "cgroup.subtree_control"
+_ROUNDS: Final = 100
+
+
+def available(folder: Path) -> frozenset[str]:
+    """The controllers that a cgroup could give to its children."""
+    return frozenset(read(folder / "cgroup.controllers").split())
+
+
+def enable(folder: Path, wanted: Iterable[str]) -> frozenset[str]:
+    """Give controllers to the children, one by one, for some may be refused; those given."""
+    control = folder / _CONTROL
+    enabled = read(control).split()
+    if missing := available(folder).intersection(wanted).difference(enabled):
+        for name in missing:
+            try:
+                write(control, f"+{name}")
+            except CgroupError:
+                continue
+        enabled = read(control).split()
+    return frozenset(enabled).intersection(wanted)
+
+
+def enable_down_to(root: Path, parent: Path, wanted: Iterable[str]) -> None:
+    """Let controllers come from the root of the hierarchy to the children of ``parent``.
+
+    Raises:
+        CgroupError: this process cannot step aside.
+    """
+    wanted = list(wanted)
+    inside = parent.relative_to(root)
+    for part in reversed([inside, *inside.parents]):
+        enable(root / part, wanted)
+    if available(parent).intersection(wanted) - enable(parent, wanted) and _step_aside(parent):
+        enable(parent, wanted)
+
+
+def _step_aside(parent: Path) -> bool:
+    """Move the processes of a cgroup to a leaf, if this one is among them, for then it is ours."""
+    is_root = not (parent / "cgroup.events").exists()
+    if is_root or os.getpid() not in numbers(parent / "cgroup.procs"):
+        return False
+    leaf = parent / LEAF
+    make(leaf)
+    _move_all(parent, leaf)
+    return True
+
+
+def _move_all(source: Path, target: Path) -> None:
+    for _ in range(_ROUNDS):
+        moved = [move(target, pid) for pid in numbers(source / "cgroup.procs")]
+        if not any(moved):
+            return
+
+
+async def step_back(parent: Path) -> None:
+    """Undo the stepping aside, unless others use the cgroup by now.
+
+    Raises:
+        CgroupError: the processes cannot be moved back.
+    """
+    leaf = parent / LEAF
+    if children(parent) != [leaf]:
+        return
+    for name in read(parent / _CONTROL).split():
+        write(parent / _CONTROL, f"-{name}")
+    _move_all(leaf, parent)
+    await remove_tree(leaf)

@@ -1,0 +1,134 @@
+"""Moving processes into a cgroup and ending those in one, however fast they fork."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+from pinfold.adapters.cgroup.files import members, write
+from pinfold.adapters.cgroup.tasks import lives
+from pinfold.node.ports import CgroupError
+
+_PATIENCE: Final = 3
+"""Looks that may find new processes before all are stopped while they are moved."""
+
+_LONGEST: Final = 10.0
+_PAUSE: Final = 0.001
+_KILL_PAUSE: Final = 0.005
+
+
+class Freeze(Protocol):
+    """Stops and lets go all processes of a cgroup at once."""
+
+    def __call__(self, *, frozen: bool) -> None:
+        """Stop them, or let them go."""
+
+
+async def gather(wanted: Callable[[], list[int]], folders: Sequence[Path], freeze: Freeze) -> bool:
+    """Move processes with all their threads into cgroups, until none is left outside.
+
+    A single look is enough for a single process; where there are more, children may have been
+    born behind a look's back, and two looks in a row have to find nothing.  What keeps forking is
+    stopped in the first of the folders, and let go when all are there.
+
+    Args:
+        wanted: looks for the processes.
+        folders: where each of them has to be; the first is the one that ``freeze`` stops.
+        freeze: the stop.
+
+    Returns:
+        Whether anything was moved.
+
+    Raises:
+        CgroupError: the kernel does not move one, or they come faster than they can be moved.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + _LONGEST
+    looks = quiet = 0
+    moved_any = frozen = False
+    try:
+        while True:
+            pids = wanted()
+            moved = _move_all(pids, folders)
+            moved_any |= moved
+            looks += 1
+            quiet = 0 if moved else quiet + 1
+            if quiet == 2 or (quiet and len(pids) < 2):
+                return moved_any
+            if loop.time() > deadline:
+                raise CgroupError(
+                    f"{folders[0]}: processes such as {pids[0]} fork faster than they can be moved"
+                )
+            if moved and looks >= _PATIENCE and not frozen:
+                freeze(frozen=True)
+                frozen = True
+            await asyncio.sleep(_PAUSE if looks > 1 else 0)
+    finally:
+        if frozen:
+            freeze(frozen=False)
+
+
+def _move_all(pids: list[int], folders: Sequence[Path]) -> bool:
+    moved = False
+    if not pids:
+        return moved
+    for folder in folders:
+        inside = set(members(folder))
+        for pid in pids:
+            if pid not in inside:
+                moved |= move(folder, pid)
+    return moved
+
+
+def move(folder: Path, pid: int) -> bool:
+    """Move a process with all its threads into a cgroup; False when it is gone, or a zombie.
+
+    (The kernel takes a zombie without a word, and does not move it.)
+
+    Raises:
+        CgroupError: the kernel does not move it.
+    """
+    if not lives(pid):
+        return False
+    try:
+        write(folder / "cgroup.procs", str(pid))
+    except CgroupError as error:
+        if lives(pid):
+            raise CgroupError(f"process {pid}: {error.problem}", error.remedy) from None
+        return False
+    return True
+
+
+async def end_all(pids: Callable[[], list[int]], *, wait: float, freeze: Freeze) -> None:
+    """SIGKILL every process until none is left.
+
+    Frozen first, so that none can fork away while they are ended one after the other.
+
+    Raises:
+        CgroupError: processes are left after ``wait`` seconds.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + wait
+    while left := pids():
+        freeze(frozen=True)
+        for pid in pids():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError:
+                continue
+        freeze(frozen=False)
+        if loop.time() > deadline:
+            raise unending(left)
+        await asyncio.sleep(_KILL_PAUSE)
+
+
+def unending(pids: list[int]) -> CgroupError:
+    """What is said of processes that SIGKILL does not end."""
+    return CgroupError(
+        f"processes {', '.join(map(str, pids[:10]))} do not end after SIGKILL",
+        "they wait in the kernel for a device or a file server",
+    )

@@ -1,0 +1,202 @@
+"""The cpuset hierarchy of cgroup v1: the shared pool, and a cpuset for each owner.
+
+::
+
+    NAME/shared                        all shared containers' processes together
+    NAME/exclusive/pod-UID/CONTAINER   one owner
+
+A cpuset's CPUs have to be among those of its parent, so sets grow from the top down and shrink from
+the bottom up; the parents of owners always have all CPUs.  Where another controller is mounted
+together with cpuset, or no other tells who belongs to whom, a shared container has a cpuset of its
+own, ``NAME/shared/pod-UID/CONTAINER``, a copy of the pool's.  Source: the kernel's
+``Documentation/admin-guide/cgroup-v1/cpusets.rst``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pinfold.adapters.cgroup.files import (
+    children,
+    descendants,
+    make,
+    members,
+    numbers,
+    read,
+    read_cpus,
+    remove_if_empty,
+    remove_tree,
+)
+from pinfold.adapters.cgroup.names import container_folder, key_of, pod_folder
+from pinfold.adapters.cgroup.watch import CPUS, MEMS, Written
+from pinfold.core.cpuset import CPUSet
+from pinfold.node.ports import CgroupError, ContainerKey
+
+EFFECTIVE = "cpuset.effective_cpus"
+
+
+class CpusetTree:
+    """The cpusets below ``parent``.
+
+    Args:
+        parent: the cgroup below which the tree is made.
+        name: the tree's own folder.
+        nested: whether shared containers have cpusets of their own.
+    """
+
+    def __init__(self, parent: Path, name: str, *, nested: bool) -> None:
+        self.base = parent / name
+        self.shared = self.base / "shared"
+        self._exclusive = self.base / "exclusive"
+        self._nested = nested
+        self.written = Written()
+
+    def open(self) -> None:
+        """Make or adopt the tree.
+
+        Raises:
+            CgroupError: it cannot be made.
+        """
+        for folder in (self.base, self.shared, self._exclusive):
+            make(folder)
+            self._inherit(folder, MEMS)
+            if folder != self.shared:
+                self._inherit(folder, CPUS)
+
+    def _inherit(self, folder: Path, file: str) -> None:
+        """Give a cpuset what its parent has: a new one has nothing, and nobody can enter it."""
+        self.written.put(folder / file, read(folder.parent / file))
+
+    def _widen_parents(self) -> None:
+        """After CPUs came back: the kernel has taken them out of every cpuset for good."""
+        for folder in (self.base, self._exclusive, *children(self._exclusive)):
+            self._inherit(folder, CPUS)
+
+    def set_shared(self, cpus: CPUSet) -> None:
+        """Set the pool's CPUs.
+
+        Raises:
+            CgroupError: they are not in force.
+        """
+        if cpus - read_cpus(self.base / CPUS):
+            self._widen_parents()
+        self._set(self.shared, cpus)
+        self._confirm(self.shared, cpus)
+
+    def _set(self, folder: Path, cpus: CPUSet) -> None:
+        """Set a cpuset and those below it, which always have to be within.
+
+        Those below the pool are copies of it; what others made is cut.
+        """
+        below = {
+            child: cpus if self._is_copy(child) else (had & cpus or cpus)
+            for child in children(folder)
+            if (had := read_cpus(child / CPUS))
+        }
+        if below:
+            self.written.put(folder / CPUS, str(read_cpus(folder / CPUS) | cpus))
+            for child, wanted in below.items():
+                self._set(child, wanted)
+        self.written.put(folder / CPUS, str(cpus))
+
+    def _is_copy(self, folder: Path) -> bool:
+        return self._nested and self.shared in folder.parents
+
+    def _confirm(self, folder: Path, cpus: CPUSet) -> None:
+        effective = read_cpus(folder / EFFECTIVE)
+        if effective != cpus:
+            raise CgroupError(
+                f"{folder}: {CPUS} is {cpus}, but in force is {effective}",
+                "a parent cgroup has not these CPUs, or they are offline",
+            )
+
+    def sharing_threads(self) -> list[int]:
+        """The threads of the pool."""
+        return [tid for folder in descendants(self.shared) for tid in numbers(f"{folder}/tasks")]
+
+    def share(self, key: ContainerKey) -> Path:
+        """The cpuset for a container in the pool, made where it has its own.
+
+        Raises:
+            CgroupError: it cannot be made.
+        """
+        if not self._nested:
+            return self.shared
+        folder = self._folder(self.shared, key)
+        for one in (folder.parent, folder):
+            make(one)
+            self._inherit(one, MEMS)
+            self._inherit(one, CPUS)
+        return folder
+
+    def pin(self, key: ContainerKey, cpus: CPUSet, mems: CPUSet | None) -> tuple[Path, str]:
+        """Make or change an owner's cpuset; where it is, and which CPUs are missing as a text.
+
+        Raises:
+            CgroupError: none of the CPUs is there.
+        """
+        folder = self._folder(self._exclusive, key)
+        make(folder.parent)
+        self._inherit(folder.parent, MEMS)
+        self._inherit(folder.parent, CPUS)
+        make(folder)
+        if cpus - read_cpus(folder.parent / CPUS):
+            self._widen_parents()
+        there = cpus & read_cpus(folder.parent / CPUS)
+        if not there:
+            raise CgroupError(f"{folder}: no CPU of {cpus} is there", "bring one of them online")
+        self._set(folder, there)
+        self._confirm(folder, there)
+        if mems is None:
+            self._inherit(folder, MEMS)
+        else:
+            self.written.put(folder / MEMS, str(mems))
+        missing = cpus - there
+        return folder, f"CPUs {missing} are not in force: offline" if missing else ""
+
+    def current(self, key: ContainerKey) -> Path | None:
+        """The cpuset that is a container's own."""
+        return next((one for one in self._folders(key) if one.exists()), None)
+
+    def processes(self, key: ContainerKey) -> set[int]:
+        """Who is in the cpusets that are a container's own."""
+        return {pid for folder in self._folders(key) for pid in members(folder)}
+
+    def owners(self) -> Iterator[tuple[ContainerKey, Path]]:
+        """The containers with CPUs of their own."""
+        return containers(self._exclusive)
+
+    def sharers(self) -> Iterator[tuple[ContainerKey, Path]]:
+        """The containers in the pool that have a copy of its cpuset."""
+        return containers(self.shared)
+
+    async def drop(self, key: ContainerKey, *, but: Path | None = None) -> None:
+        """Remove a container's own cpusets, ``but`` one.
+
+        Raises:
+            CgroupError: there are processes in it.
+        """
+        for folder in self._folders(key):
+            if folder != but and folder.exists():
+                self.written.forget(folder)
+                await remove_tree(folder)
+                remove_if_empty(folder.parent)
+                if not folder.parent.exists():
+                    self.written.forget(folder.parent)
+
+    def _folders(self, key: ContainerKey) -> list[Path]:
+        sides = [self._exclusive, *([self.shared] if self._nested else [])]
+        return [self._folder(side, key) for side in sides]
+
+    def _folder(self, side: Path, key: ContainerKey) -> Path:
+        return side / pod_folder(key.pod_uid) / container_folder(key)
+
+
+def containers(side: Path) -> Iterator[tuple[ContainerKey, Path]]:
+    """The containers in a folder of pods."""
+    for pod in children(side):
+        for container in children(pod):
+            key = key_of(pod.name, container.name)
+            if key is not None:
+                yield key, container

@@ -1,0 +1,86 @@
+"""Answers of the API: documents, and refusals that say what is wrong and what helps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from pinfold.core.pod_api import PodError
+from pinfold.node.pod_table import NameTakenError, UnknownPodError
+from pinfold.node.ports import PortError
+
+CODES: Final[Mapping[int, str]] = {
+    400: "BadRequest",
+    404: "NotFound",
+    405: "MethodNotAllowed",
+    408: "RequestTimeout",
+    409: "AlreadyExists",
+    413: "RequestEntityTooLarge",
+    500: "InternalError",
+    503: "ServiceUnavailable",
+}
+"""The ``code`` of an error document: the reasons of the Kubernetes API's statuses."""
+
+
+class Refusal(Exception):  # noqa: N818 - an answer, of which some are nobody's error
+    """A request that is answered with an error document.
+
+    Args:
+        status: the HTTP status, one of :data:`CODES`.
+        message: what is wrong, with the name or value that is.
+        remedy: what to do about it, "" where nothing helps.
+    """
+
+    def __init__(self, status: int, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.remedy = remedy
+
+
+class Document(Response):
+    """JSON; msgspec encodes some ten times faster than the standard library."""
+
+    media_type = "application/json"
+
+    def render(self, content: object) -> bytes:
+        """The bytes."""
+        return msgspec.json.encode(content, enc_hook=_plain)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise NotImplementedError(f"{type(value).__name__} has no JSON form")
+
+
+def error_document(status: int, message: str, remedy: str = "") -> dict[str, Any]:
+    """The body of every answer from 400 on."""
+    return {"error": {"code": CODES[status], "message": message, "remedy": remedy}}
+
+
+def error_answer(error: Exception) -> Document:
+    """The answer to a request that failed; what is not foreseen is a fault of the agent."""
+    refusal = _refusal(error)
+    content = error_document(refusal.status, refusal.message, refusal.remedy)
+    return Document(content, refusal.status)
+
+
+def _refusal(error: Exception) -> Refusal:
+    if isinstance(error, Refusal):
+        return error
+    if isinstance(error, PodError):
+        return Refusal(400, str(error), "correct this field of the manifest")
+    if isinstance(error, UnknownPodError):
+        return Refusal(404, str(error), "GET /v1/pods lists the pods")
+    if isinstance(error, NameTakenError):
+        return Refusal(409, str(error), "delete it first, or choose another name")
+    if isinstance(error, PortError):
+        return Refusal(503, error.problem, error.remedy)
+    if isinstance(error, HTTPException) and error.status_code in CODES:
+        return Refusal(error.status_code, error.detail)
+    return Refusal(500, "the agent failed to answer this request", "its log says why")

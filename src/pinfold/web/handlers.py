@@ -1,0 +1,215 @@
+"""What the operations of the API do."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from pinfold.node.active_pod import ActivePod
+from pinfold.node.ports import ContainerState
+from pinfold.node.records import HistoryEntry, PodPhase
+from pinfold.web.answers import Document, Refusal
+from pinfold.web.changes import Changes
+from pinfold.web.desk import Desk
+from pinfold.web.documents import (
+    VERSION,
+    Documents,
+    drifts_document,
+    embedded,
+    history_document,
+)
+from pinfold.web.requests import field, json_object, limit, only_fields, seconds
+
+DECISIONS: Final = ("admitted", "rejected")
+"""The kinds of history entries that hold a decision about a pod."""
+
+START_PATIENCE: Final = 30.0
+"""Seconds in which a process that is taken over has to be placed."""
+
+
+class Handlers:
+    """One coroutine for each operation, named as in :mod:`pinfold.web.operations`."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._documents = Documents(desk.manager)
+        self._changes = Changes()
+        self._metrics: Any = None
+
+    # ------------------------------------------------------------------------------- the node
+
+    async def status(self, _request: Request) -> Response:
+        """The agent, its CPUs, its pods."""
+        return Document(self._documents.status(self._desk.about()))
+
+    async def machine(self, _request: Request) -> Response:
+        """The hardware."""
+        return Document(self._desk.machine())
+
+    async def reconcile(self, _request: Request) -> Response:
+        """Look at the kernel now."""
+        return Document(drifts_document(await self._changes.run(self._desk.reconcile())))
+
+    async def history(self, request: Request) -> Response:
+        """What was decided and repaired, newest first."""
+        count = limit(request)
+        name = request.query_params.get("pod")
+        store = self._desk.manager.store
+        if name is None or "/" in name:
+            entries = await store.history(pod=name, limit=count)
+        else:
+            entries = await store.history(pod=f"default/{name}", limit=count)
+            entries = entries or await store.history(pod=name, limit=count)
+        return Document(history_document(entries))
+
+    # ----------------------------------------------------------------------------------- pods
+
+    async def pods(self, _request: Request) -> Response:
+        """All pods."""
+        return Document({"version": VERSION, "pods": self._documents.pods()})
+
+    async def pod(self, request: Request) -> Response:
+        """One pod."""
+        return Document(self._documents.pod(_named(request)))
+
+    async def create_pod(self, request: Request) -> Response:
+        """Admit a pod."""
+        manifest = await json_object(request)
+        record = await self._changes.run(self._desk.apply(manifest, source="api"))
+        status = 200 if record.phase is PodPhase.FAILED else 201
+        return Document(self._documents.decided(record), status)
+
+    async def delete_pod(self, request: Request) -> Response:
+        """End a pod."""
+        grace = seconds(request, "grace")
+        await self._changes.run(self._desk.delete(_named(request), grace=grace))
+        return Response(status_code=204)
+
+    async def explain(self, request: Request) -> Response:
+        """Why a pod was decided about as it was."""
+        name = _named(request)
+        entry = await self._newest_decision(name)
+        document = None if entry is None else embedded(entry.document)
+        if document is None:
+            raise Refusal(
+                404, f"no decision about a pod {name} is recorded", "GET /v1/history lists what is"
+            )
+        return Document(document)
+
+    async def _newest_decision(self, name: str) -> HistoryEntry | None:
+        # A pod that drifts has many entries after the one that is looked for.
+        count = 50
+        while True:
+            entries = await self._desk.manager.store.history(pod=name, limit=count)
+            for entry in entries:
+                if entry.kind in DECISIONS:
+                    return entry
+            if len(entries) < count:
+                return None
+            count *= 10
+
+    # ------------------------------------------------------- processes that somebody else starts
+
+    async def run(self, request: Request) -> Response:
+        """Admit a pod around a process that is held back, and answer when it may go."""
+        body = await json_object(request)
+        only_fields(body, "manifest", "pid")
+        manifest: Mapping[str, Any] = field(body, "manifest", dict)
+        pid: int = field(body, "pid", int)
+        if not 1 < pid < 1 << 31 or pid == os.getpid():
+            raise Refusal(400, f"pid: {pid} is no process to run", "send the pid of a child")
+        _check_one_process(manifest)
+        record = await self._changes.run(self._desk.apply(manifest, source="run", pid=pid))
+        pod = self._desk.manager.pods.active.get(record.uid)
+        if pod is not None:
+            await self._placed(pod, pid)
+        return Document(self._documents.decided(record if pod is None else pod.record))
+
+    async def _placed(self, pod: ActivePod, pid: int) -> None:
+        """Return when the process is on its CPUs, or the pod has ended.
+
+        Raises:
+            Refusal: the process was not taken over.
+        """
+        started = asyncio.create_task(pod.started.wait())
+        gone = asyncio.create_task(pod.gone.wait())
+        try:
+            await asyncio.wait({started, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if any(s.state is ContainerState.RUNNING for s in pod.statuses.values()):
+                return
+            # The worker goes on past a container that could not be started; its pod then ends.
+            await asyncio.wait({gone}, timeout=START_PATIENCE)
+        finally:
+            started.cancel()
+            gone.cancel()
+        raise Refusal(
+            503,
+            f"process {pid} was not taken over by pod {pod.name}",
+            "see that it still waits; the agent's log says what failed",
+        )
+
+    async def report_exit(self, request: Request) -> Response:
+        """Take the exit code of such a process from its parent."""
+        body = await json_object(request)
+        only_fields(body, "code")
+        code: int = field(body, "code", int)
+        if not 0 <= code <= 255:
+            raise Refusal(
+                400, f"code: {code} is no exit code", "128 + the signal where one ended it"
+            )
+        self._desk.manager.host.report_exit(request.path_params["uid"], code)
+        return Response(status_code=204)
+
+    # -------------------------------------------------------------------------------- watching
+
+    async def healthz(self, _request: Request) -> Response:
+        """The loop runs."""
+        return PlainTextResponse("ok")
+
+    async def readyz(self, _request: Request) -> Response:
+        """Pods can be admitted."""
+        problems = self._desk.problems()
+        if problems:
+            raise Refusal(503, "; ".join(problems), "wait, or see the agent's log")
+        return PlainTextResponse("ok")
+
+    async def metrics(self, _request: Request) -> Response:
+        """Counters for Prometheus."""
+        if self._metrics is None:
+            from pinfold.web.metrics import Metrics  # noqa: PLC0415 - memory, until one scrapes
+
+            self._metrics = Metrics(self._desk.manager)
+        return Response(self._metrics.text(), media_type=self._metrics.media_type)
+
+    async def openapi(self, _request: Request) -> Response:
+        """This API."""
+        from pinfold.web.openapi import openapi_document  # noqa: PLC0415 - seldom asked for
+
+        return Document(openapi_document())
+
+
+def _named(request: Request) -> str:
+    return f"{request.path_params['namespace']}/{request.path_params['name']}"
+
+
+def _check_one_process(manifest: Mapping[str, Any]) -> None:
+    """One process is one container, which is not started again.
+
+    Whatever else is wrong with the manifest is found by the one who reads it.
+    """
+    spec = manifest.get("spec")
+    if not isinstance(spec, dict):
+        return
+    if spec.get("restartPolicy") != "Never":
+        raise Refusal(
+            400, "spec.restartPolicy: a process of somebody else is not restarted", "write Never"
+        )
+    lists = [spec.get("initContainers"), spec.get("containers")]
+    count = sum(len(containers) for containers in lists if isinstance(containers, list))
+    if count != 1:
+        raise Refusal(400, f"spec: one process is one container, not {count}")

@@ -1,0 +1,170 @@
+"""The table of the API's operations; routes and the OpenAPI document are made of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+JSON: Final = "application/json"
+TEXT: Final = "text/plain"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A successful answer; ``schema`` names one of the OpenAPI document, None has no body."""
+
+    status: int
+    meaning: str
+    schema: str | None = None
+    media_type: str = JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One method on one path.
+
+    Attributes:
+        handler: the coroutine in :class:`pinfold.web.handlers.Handlers`.
+        summary: what it does, one line.
+        answers: those that are no errors.
+        errors: the statuses of the errors beside 400 and 500, which any operation may answer.
+        query: parameters of the query, keys of :data:`PARAMETERS`.
+        body: the schema of the request's body.
+    """
+
+    method: str
+    path: str
+    handler: str
+    summary: str
+    answers: tuple[Answer, ...]
+    errors: tuple[int, ...] = ()
+    query: tuple[str, ...] = ()
+    body: str | None = None
+
+
+POD: Final = "/v1/pods/{namespace}/{name}"
+
+OPERATIONS: Final = (
+    Operation(
+        "GET",
+        "/v1/status",
+        "status",
+        "The agent, its CPUs and its pods, the ended ones too",
+        (Answer(200, "the status", "Status"),),
+    ),
+    Operation(
+        "GET",
+        "/v1/machine",
+        "machine",
+        "The hardware, as pinfold topology -o json prints it",
+        (Answer(200, "the machine", "Machine"),),
+    ),
+    Operation(
+        "GET",
+        "/v1/pods",
+        "pods",
+        "All pods in the order of their admission",
+        (Answer(200, "the pods", "PodList"),),
+    ),
+    Operation(
+        "POST",
+        "/v1/pods",
+        "create_pod",
+        "Admit a pod, and start it when it is admitted",
+        (
+            Answer(201, "it is admitted, and its containers are being started", "PodDocument"),
+            Answer(200, "it is rejected: phase Failed, with the reason", "PodDocument"),
+        ),
+        errors=(409, 413, 503),
+        body="Manifest",
+    ),
+    Operation(
+        "GET",
+        POD,
+        "pod",
+        "One pod",
+        (Answer(200, "the pod", "PodDocument"),),
+        errors=(404,),
+    ),
+    Operation(
+        "DELETE",
+        POD,
+        "delete_pod",
+        "End a pod; answers when it is gone and its CPUs are in the shared pool",
+        (Answer(204, "it is gone"),),
+        errors=(404, 503),
+        query=("grace",),
+    ),
+    Operation(
+        "POST",
+        "/v1/run",
+        "run",
+        "Admit a pod around a process that waits; answers when the process is on its CPUs",
+        (Answer(200, "the process may go, or the pod is rejected (phase Failed)", "PodDocument"),),
+        errors=(409, 413, 503),
+        body="Run",
+    ),
+    Operation(
+        "POST",
+        "/v1/run/{uid}/exit",
+        "report_exit",
+        "Tell the exit code of such a process, which only its parent learns",
+        (Answer(204, "taken note of"),),
+        errors=(404, 413),
+        body="Exit",
+    ),
+    Operation(
+        "GET",
+        "/v1/history",
+        "history",
+        "What was decided and repaired, newest first",
+        (Answer(200, "the entries", "History"),),
+        errors=(503,),
+        query=("pod", "limit"),
+    ),
+    Operation(
+        "GET",
+        "/v1/explain/{namespace}/{name}",
+        "explain",
+        "The newest decision about a pod, also about one that is gone",
+        (Answer(200, "as pinfold explain -o json prints it", "Explanation"),),
+        errors=(404, 503),
+    ),
+    Operation(
+        "POST",
+        "/v1/reconcile",
+        "reconcile",
+        "Compare the kernel with the record now, and repair what drifted",
+        (Answer(200, "what was found", "Drifts"),),
+        errors=(503,),
+    ),
+    Operation(
+        "GET",
+        "/healthz",
+        "healthz",
+        "Whether the agent's loop runs",
+        (Answer(200, "ok", "Text", TEXT),),
+    ),
+    Operation(
+        "GET",
+        "/readyz",
+        "readyz",
+        "Whether pods can be admitted",
+        (Answer(200, "ok", "Text", TEXT),),
+        errors=(503,),
+    ),
+    Operation(
+        "GET",
+        "/metrics",
+        "metrics",
+        "Metrics in Prometheus's text format",
+        (Answer(200, "the metrics", "Text", TEXT),),
+    ),
+    Operation(
+        "GET",
+        "/openapi.json",
+        "openapi",
+        "This document",
+        (Answer(200, "OpenAPI 3.1", "OpenAPI"),),
+    ),
+)
