@@ -18,6 +18,7 @@ _COMMANDS = {
     "apply": "pinfold.cli.apply",
     "delete": "pinfold.cli.apply",
     "status": "pinfold.cli.status",
+    "shield": "pinfold.cli.shield",
 }
 
 

@@ -137,6 +137,11 @@ def write(path: Path, text: str) -> None:
         raise failure(path, error, f"writing {text!r}: ") from None
 
 
+def exists(path: Path | str) -> bool:
+    """Whether the kernel still has a file; cgroups and interrupts come and go."""
+    return Path(path).exists()
+
+
 def numbers(path: Path) -> list[int]:
     """The pids or tids in a file; none when the cgroup is gone."""
     try:

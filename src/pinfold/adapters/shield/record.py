@@ -64,7 +64,7 @@ class Shield:
     ``root`` is the folder of the root cgroup, ``name`` that of our cgroup in it, ``boot`` the
     kernel's boot id.  ``complete`` is false while it is raised, and after a crash.  ``enabled``:
     the cpuset controller was switched on for the root's children.  ``keep``: cgroups (paths from
-    the root) that are left as they are.
+    the root) that are left as they are.  ``past``: what ``others`` has been before.
     """
 
     cpus: CPUSet
@@ -77,6 +77,7 @@ class Shield:
     irqs: bool = False
     enabled: bool = False
     keep: tuple[str, ...] = ()
+    past: tuple[CPUSet, ...] = ()
     values: tuple[SavedValue, ...] = ()
     affinities: tuple[SavedAffinity, ...] = ()
     version: int = 1

@@ -6,12 +6,11 @@ Source: ``cpuset(7)``, the kernel's ``core-api/irq/irq-affinity``, ``systemd.res
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from pinfold.adapters.shield.kernel import ShieldError, read, read_cpus, write
+from pinfold.adapters.shield.kernel import ShieldError, exists, read, read_cpus, write
 from pinfold.adapters.shield.record import Journal, Kind, SavedValue
 from pinfold.core.cpuset import CPUSet, CPUSetError
 
@@ -80,7 +79,7 @@ async def restore(values: Iterable[SavedValue]) -> tuple[str, ...]:
     """
     notes = []
     for value in values:
-        if value.kind is not Kind.UNIT and not Path(value.place).exists():
+        if value.kind is not Kind.UNIT and not exists(value.place):
             continue
         now = await get(value.kind, value.place)
         if now == value.before:
@@ -91,8 +90,14 @@ async def restore(values: Iterable[SavedValue]) -> tuple[str, ...]:
                 f"written; it was {str(value.before)!r} before the shield"
             )
             continue
-        with contextlib.suppress(FileNotFoundError):
+        try:
             await put(value.kind, value.place, value.before)
+        except ShieldError as error:
+            # One interrupt that a driver now holds on to must not keep the shield up.
+            if value.kind is Kind.IRQ:
+                notes.append(str(error))
+            elif value.kind is Kind.UNIT or exists(value.place):
+                raise
     return tuple(notes)
 
 
@@ -126,7 +131,7 @@ async def move_irqs(journal: Journal) -> tuple[int, list[str]]:
         try:
             await put(value.kind, value.place, value.written[0])
         except ShieldError:
-            if Path(value.place).exists():
+            if exists(value.place):
                 fixed.append(Path(value.place).parent.name)
         else:
             moved += value.kind is Kind.IRQ

@@ -1,0 +1,44 @@
+"""Who may run on shielded CPUs now."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pinfold.adapters.shield.kernel import Method
+from pinfold.adapters.shield.record import Shield
+from pinfold.adapters.shield.threads import Thread, allowed, everybody, thread
+
+
+def strangers(shield: Shield) -> list[Thread]:
+    """The threads that may run on shielded CPUs, without those that may by right.
+
+    These are the kept cgroups' and those that the kernel binds to their CPU.  Not told apart from
+    strangers: who was put there on purpose, into the root cgroup or another of his own.
+    """
+    controller = "cpuset" if shield.method is Method.CGROUP1 else ""
+    kept = [Path("/", name.lstrip("/")) for name in shield.keep]
+    found = []
+    for tid in everybody():
+        mask = allowed(tid)
+        if mask is None or mask.isdisjoint(shield.cpus):
+            continue
+        one = thread(tid)
+        if one is None or one.is_bound:
+            continue
+        cgroup = _cgroup(tid, controller)
+        if not any(cgroup.is_relative_to(folder) for folder in kept):
+            found.append(one)
+    return found
+
+
+def _cgroup(tid: int, controller: str) -> Path:
+    try:
+        text = Path(f"/proc/{tid}/cgroup").read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return Path("/")
+    for line in text.splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if controller in controllers.split(","):
+            return Path(path)
+    return Path("/")

@@ -1,0 +1,177 @@
+"""``pinfold shield``: everything else on the machine off some CPUs, and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pinfold.cli.client import RefusedError
+from pinfold.cli.output import input_errors, output_option, print_json
+
+if TYPE_CHECKING:
+    from pinfold.adapters.shield import Shield, ShieldReport
+    from pinfold.core.cpuset import CPUSet
+
+
+@click.command()
+@click.option("--cpus", metavar="LIST", help="The CPUs to be shielded, such as 2-7.")
+@click.option("--off", is_flag=True, help="Undo it: everything goes back to where it was.")
+@click.option("--irqs", is_flag=True, help="With --cpus: move interrupts off these CPUs as well.")
+@click.option(
+    "--keep",
+    multiple=True,
+    metavar="CGROUP",
+    help="With --cpus: a cgroup, from the hierarchy's root, that keeps its CPUs beside the agent's "
+    "own, /pinfold.",
+)
+@click.option(
+    "--record",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Where it is noted what is to be undone.  [default: /run/pinfold/shield.json]",
+)
+@output_option("text", "json")
+def shield(  # noqa: PLR0913 - the options, one each
+    *,
+    cpus: str | None,
+    off: bool,
+    irqs: bool,
+    keep: tuple[str, ...],
+    record: Path | None,
+    output: str,
+) -> None:
+    """Move everything else on this machine off some CPUs, until --off or the next reboot.
+
+    Processes, and those kernel threads that can be moved, keep to the other CPUs; what stays is
+    said. Without options: what is shielded, and who may run there. Needs root, and no agent.
+
+    Exit status: 0 done, 1 refused by the kernel or for want of root, 2 the input is at fault.
+    """
+    from pinfold.adapters import shield as adapter  # noqa: PLC0415 - after --help
+
+    if off and (cpus is not None or irqs or keep):
+        raise click.UsageError("--off takes no --cpus, --irqs or --keep")
+    if cpus is None and (irqs or keep):
+        raise click.UsageError("--irqs and --keep go with --cpus")
+    file = record or adapter.RECORD
+    with input_errors(adapter.ShieldRequestError):
+        try:
+            if cpus is not None:
+                document = _raised(_parse(cpus), file, keep, irqs=irqs)
+            elif off:
+                document = _lowered(file)
+            else:
+                document = _status(file)
+        except adapter.ShieldRequestError:
+            raise
+        except adapter.ShieldError as error:
+            raise RefusedError(0, str(error)) from None
+    if output == "json":
+        print_json(document)
+    else:
+        click.echo("\n".join(_lines(document)))
+
+
+def _parse(text: str) -> CPUSet:
+    from pinfold.core.cpuset import CPUSet, CPUSetError  # noqa: PLC0415 - after --help
+
+    try:
+        return CPUSet.parse(text)
+    except CPUSetError as error:
+        raise click.UsageError(f"--cpus {text!r}: {error}") from None
+
+
+def _raised(cpus: CPUSet, record: Path, keep: tuple[str, ...], *, irqs: bool) -> dict[str, Any]:
+    import asyncio  # noqa: PLC0415 - after --help
+
+    from pinfold.adapters.shield import AGENT_TREE, raise_shield  # noqa: PLC0415
+
+    kept = tuple(dict.fromkeys((AGENT_TREE, *keep)))
+    report = asyncio.run(raise_shield(cpus, irqs=irqs, keep=kept, record=record))
+    return _document("raised", report.shield, report)
+
+
+def _lowered(record: Path) -> dict[str, Any]:
+    import asyncio  # noqa: PLC0415 - after --help
+
+    from pinfold.adapters.shield import lower_shield  # noqa: PLC0415
+
+    report = asyncio.run(lower_shield(record=record))
+    return _document("none" if report.shield is None else "lowered", report.shield, report)
+
+
+def _status(record: Path) -> dict[str, Any]:
+    from pinfold.adapters.shield import read_shield, strangers  # noqa: PLC0415 - after --help
+
+    found = read_shield(record)
+    if found is None:
+        return _document("none", None, None)
+    document = _document("up" if found.complete else "unfinished", found, None)
+    return document | {"strangers": [str(one) for one in strangers(found)]}
+
+
+def _document(state: str, shield: Shield | None, report: ShieldReport | None) -> dict[str, Any]:
+    document: dict[str, Any] = {"version": 1, "kind": "Shield", "state": state}
+    if shield is not None:
+        document |= {
+            "cpus": str(shield.cpus),
+            "others": str(shield.others),
+            "method": shield.method.value,
+            "keep": list(shield.keep),
+            "irqs": shield.irqs,
+        }
+    if report is not None:
+        document |= {
+            "moved": report.moved,
+            "bound": report.bound,
+            "left": list(report.left),
+            "irqs_moved": report.irqs_moved,
+            "irqs_fixed": list(report.irqs_fixed),
+            "notes": list(report.notes),
+        }
+    return document
+
+
+def _lines(document: dict[str, Any]) -> list[str]:
+    lines = _headline(document)
+    if document.get("irqs_fixed"):
+        lines.append(f"left: interrupts {', '.join(document['irqs_fixed'])} cannot be moved")
+    lines += [f"left: {left}" for left in document.get("left", ())]
+    lines += [f"note: {note}" for note in document.get("notes", ())]
+    found = document.get("strangers")
+    if found is not None:
+        lines.append(f"{len(found)} thread(s) of others may run there")
+        lines += [f"  {one}" for one in found[:10]]
+        if len(found) > 10:
+            lines.append(f"  and {len(found) - 10} more")
+    return lines
+
+
+def _headline(document: dict[str, Any]) -> list[str]:
+    state = document["state"]
+    if state == "none":
+        return ["no CPUs are shielded"]
+    by = {
+        "systemd": "by systemd's slices",
+        "cgroup2": "by cgroup v2",
+        "cgroup1": "by cgroup v1",
+    }[document["method"]]
+    cpus, others = document["cpus"], document["others"]
+    if state == "lowered":
+        return [f"CPUs {cpus} are no longer shielded; {document['moved']} task(s) moved back"]
+    if state == "unfinished":
+        return [
+            f"CPUs {cpus} are half shielded ({by}): raising it was interrupted",
+            "run it again, or pinfold shield --off",
+        ]
+    lines = [f"CPUs {cpus} are shielded ({by}); everything else runs on {others}"]
+    if state == "raised":
+        lines.append(
+            f"moved {document['moved']} task(s); {document['bound']} kernel thread(s) are bound "
+            "to their CPU and stay"
+        )
+        if document["irqs"]:
+            lines.append(f"moved {document['irqs_moved']} interrupt(s)")
+    return lines
