@@ -112,7 +112,7 @@ def test_an_exit_in_the_agents_absence_is_not_lost(node: AgentProcess) -> None:
     time.sleep(1.5)
     node.start()
     until(lambda: node.pod("job")["phase"] == "Failed")
-    assert node.pod("job")["exit_codes"] == {"main": 7}
+    assert [c["exit_code"] for c in node.pod("job")["containers"]] == [7]
     assert node.client.get("/v1/status")["shared"] == str(CPUS)
 
 
@@ -172,12 +172,13 @@ def test_foreign_writes_are_repaired_and_reported(node: AgentProcess) -> None:
     assert node.client.post("/v1/reconcile")["drifts"] == []
     (file,) = Path("/sys/fs/cgroup").rglob(f"{node.name}/exclusive/pod-*/main/cpuset.cpus")
     file.write_text(str(CPUS))
-    assert allowed(pid) == CPUS
-    (drift,) = node.client.post("/v1/reconcile")["drifts"]
-    assert drift["repaired"]
-    assert drift["found"] == f"effective {CPUS}"
-    assert allowed(pid) == own
-    assert node.client.get("/v1/history", limit=1)["history"][0]["kind"] == "repaired"
+    # Noticed when it happens: the period of this agent is an hour.
+    until(lambda: allowed(pid) == own)
+    until(lambda: node.client.get("/v1/history", limit=1)["entries"][0]["kind"] == "repaired")
+    document = node.client.get("/v1/history", limit=1)["entries"][0]["document"]
+    assert document["found"] == f"effective {CPUS}"
+    assert document["repaired"]
+    assert node.client.post("/v1/reconcile")["drifts"] == []
 
 
 def test_limits_are_those_of_the_pod(node: AgentProcess) -> None:

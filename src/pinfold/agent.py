@@ -36,7 +36,7 @@ from pinfold.node.announcements import Announcements
 from pinfold.node.containers import Containers
 from pinfold.node.manager import Manager, Observers
 from pinfold.node.pod_table import NameTakenError, UnknownPodError
-from pinfold.node.ports import Cgroups, Partition, PortError
+from pinfold.node.ports import Cgroups, Partition, PortError, Watchful
 from pinfold.node.reconciler import Drift, reconcile
 from pinfold.node.records import PodRecord
 from pinfold.node.recovery import OnMismatch, restore, take_over
@@ -158,6 +158,7 @@ class Agent:
             asyncio.create_task(self.manager.exits.follow(ports.runtime.exits()), name="exits"),
             asyncio.create_task(self._reconcile_for_ever(), name="reconcile"),
             asyncio.create_task(self._look_for_ever(), name="look"),
+            asyncio.create_task(self._watch_for_ever(ports.cgroups), name="watch"),
             asyncio.create_task(self._sign_of_life(notifier), name="watchdog"),
             asyncio.create_task(
                 serve(make_app(self), Path(self.config.own.socket), stop=self._stop), name="api"
@@ -172,7 +173,8 @@ class Agent:
             pods=len(self.manager.pods.active),
         )
         stopped = asyncio.create_task(self._stop.wait(), name="stop")
-        done, _ = await asyncio.wait({stopped, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+        lasting = {task for task in tasks if task.get_name() != "watch"}
+        done, _ = await asyncio.wait({stopped, *lasting}, return_when=asyncio.FIRST_COMPLETED)
         self._stop.set()
         notifier.stopping()
         failures = [t.exception() for t in done if not t.cancelled() and t.exception()]
@@ -187,13 +189,28 @@ class Agent:
                 raise failure
 
     async def _reconcile_for_ever(self) -> None:
-        period = self.config.node.cpu_manager_reconcile_period or 10.0
         while True:
-            await asyncio.sleep(period)
+            await asyncio.sleep(self._period)
             await self._guarded(self._reconcile_once)
 
     async def _reconcile_once(self) -> None:
         await reconcile(self.manager)
+
+    async def _watch_for_ever(self, cgroups: Cgroups) -> None:
+        """Repair at once what somebody else changes; the period does what is not noticed."""
+        if not isinstance(cgroups, Watchful):
+            return
+        try:
+            async for _ in cgroups.changes():
+                await self._guarded(self._reconcile_once)
+                # Somebody who writes all the time is answered ten times a second.
+                await asyncio.sleep(0.1)
+        except PortError as error:
+            log.warning("unwatched", problem=str(error), period=self._period)
+
+    @property
+    def _period(self) -> float:
+        return self.config.node.cpu_manager_reconcile_period or 10.0
 
     async def _look_for_ever(self) -> None:
         online = CPUSet()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.workload import Process
@@ -175,6 +175,18 @@ class Cgroups(Protocol):
 
     async def close(self, *, remove: bool) -> None:
         """Let go; with ``remove``, leave nothing behind (there is no container left)."""
+
+
+@runtime_checkable
+class Watchful(Protocol):
+    """Cgroups that notice when somebody else changes them."""
+
+    def changes(self) -> AsyncIterator[ContainerKey | None]:
+        """Whose cpuset others changed (None: the shared pool's), as it happens, for ever.
+
+        Raises:
+            CgroupError: it cannot be watched.
+        """
 
 
 # ---------------------------------------------------------------------------------------- runtime
