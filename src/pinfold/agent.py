@@ -19,6 +19,7 @@ import structlog
 from pinfold.adapters.kubernetes.manifest_folder import ManifestFolder, StaticPod
 from pinfold.adapters.podfiles import PodFileFolder
 from pinfold.adapters.process import ProcessRuntime
+from pinfold.adapters.shield import lower_shield, raise_shield
 from pinfold.adapters.statefile.files import StateFileError, write_state_file
 from pinfold.adapters.store import SQLiteStore
 from pinfold.adapters.sysfs.online import online_cpus
@@ -55,6 +56,7 @@ DATABASE: Final = "pinfold.db"
 MIRROR: Final = "cpu_manager_state"
 CONTAINERS: Final = "containers"
 POD_FILES: Final = "pods"
+SHIELD: Final = "shield.json"
 
 log = structlog.get_logger("pinfold")
 
@@ -294,9 +296,13 @@ async def start_agent(config: AgentConfig) -> None:
     )
     empty = False
     try:
+        if config.own.confine_system:
+            await _confine_system(config, planner)
         agent = await build_agent(config, planner, ports)
         await agent.run(ports, describe_cgroups=description)
         empty = not agent.manager.pods.active
+        if config.own.confine_system and empty:
+            await lower_shield(record=state_dir / SHIELD)
     finally:
         await ports.runtime.close()
         await ports.cgroups.close(remove=empty)
@@ -364,6 +370,25 @@ def choose_cgroups(config: AgentConfig) -> tuple[Cgroups, Mapping[str, Any]]:
         log.warning("weaker", problem=str(error), limitations=affinity.limitations())
         return affinity, {"kind": "affinity", "limitations": list(affinity.limitations())}
     return cgroups, cgroups.describe()
+
+
+async def _confine_system(config: AgentConfig, planner: Planner) -> None:
+    """Move everything else on this machine to the reserved CPUs.
+
+    Raises:
+        ShieldError: it cannot be done; as far as it was, ``pinfold shield --off`` undoes it.
+    """
+    policy = planner.node.cpu_policy
+    reserved = config.node.reserved_system_cpus if policy is None else policy.reserved
+    cpus = online_cpus() & planner.view.topology.cpus - reserved
+    if not reserved or not cpus:
+        log.warning("unconfined", problem="no CPUs are reserved for the system, or all are")
+        return
+    parent = config.own.cgroup_parent or "/"
+    keep = (f"{parent.rstrip('/')}/{config.own.cgroup_name}",)
+    record = Path(config.own.state_dir) / SHIELD
+    report = await raise_shield(cpus, keep=keep, record=record)
+    log.info("confined", system=str(reserved), moved=report.moved, left=list(report.left))
 
 
 def _stay_off_exclusive_cpus(planner: Planner) -> None:

@@ -1,0 +1,49 @@
+"""The agent confines the rest of the machine; apart from the other tests, which it would confine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from pinfold.adapters.cgroup import CgroupError, open_cgroups
+from pinfold.core.cpuset import CPUSet
+from tests.agent_process import IDLE, AgentProcess, allowed, manifest
+
+CPUS = CPUSet(os.sched_getaffinity(0))
+
+
+@pytest.fixture
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentProcess]:
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    if len(CPUS) < 2 or min(CPUS) != 0:
+        pytest.skip("needs CPU 0 and another one")
+    try:
+        open_cgroups()
+    except CgroupError as error:
+        pytest.skip(f"no cgroup tree that can be written: {error}")
+    agent = AgentProcess(tmp_path_factory.mktemp("agent"))
+    try:
+        yield agent
+    finally:
+        agent.clean_up()
+
+
+def test_the_system_is_confined_and_let_go(node: AgentProcess) -> None:
+    node.config["pinfold"] |= {"confineSystem": True}
+    with subprocess.Popen(["sleep", "1000"]) as stranger:
+        try:
+            node.start()
+            assert allowed(stranger.pid) == CPUSet([0])
+            node.apply(manifest("db", ("main", IDLE, "1")))
+            assert allowed(node.pids("db")["main"]).isdisjoint(CPUSet([0]))
+            node.run("delete", "--all", "--grace", "0")
+            node.stop()
+            assert allowed(stranger.pid) == CPUS
+        finally:
+            record = node.state / "shield.json"
+            node.run("shield", "--off", "--record", str(record))
+            stranger.kill()
