@@ -161,7 +161,7 @@ def test_a_tree_has_a_plain_name(name: str) -> None:
         open_cgroups(name=name)
 
 
-@given(st.text(min_size=1, max_size=30), st.text(min_size=1, max_size=30))
+@given(st.text(min_size=1, max_size=16), st.text(min_size=1, max_size=16))
 def test_names_come_back_and_are_safe(uid: str, name: str) -> None:
     key = ContainerKey(uid, name)
     pod, container = pod_folder(uid), container_folder(key)

@@ -102,8 +102,7 @@ class Connection(H11Protocol):
 
     def _too_slow(self) -> None:
         self._request_timer = None
-        answered = self.cycle is not None and self.cycle.response_started
-        if answered or self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.abort()
             return
         self._refuse(

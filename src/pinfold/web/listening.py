@@ -8,7 +8,7 @@ import fcntl
 import os
 import socket
 import stat
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +20,7 @@ LONGEST_PATH: Final = 107
 BACKLOG: Final = 256
 
 _ELSEWHERE: Final = "give another path with --socket"
-_LOCK_PATIENCE: Final = 2.0
+_LOCK_PATIENCE: Final = 1.0
 
 
 @contextlib.asynccontextmanager
@@ -57,8 +57,11 @@ def _prepared(path: Path) -> Path:
             f"{path}: the path of a socket has {LONGEST_PATH} bytes at most",
             "give a shorter one with --socket",
         )
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _check_folders(path)
+    folder = path.parent.resolve()
+    missing = [f for f in (folder, *folder.parents) if not f.exists()]
+    _check_folders(folder.parents[len(missing) - 1] if missing else folder)
+    for new in reversed(missing):
+        new.mkdir(mode=0o700, exist_ok=True)
     return path
 
 
@@ -123,27 +126,21 @@ async def _locked(folder: Path) -> AsyncIterator[None]:
         os.close(descriptor)
 
 
-def _check_folders(path: Path) -> None:
+def _check_folders(folder: Path) -> None:
     """See that nobody else can put a socket of his own in place of the agent's."""
     # Inside a user namespace the owner of / may be a number that stands for nobody.
     trusted = {0, os.geteuid(), Path("/").stat().st_uid}
-    for folder in _folders(path):
-        status = folder.stat()
+    for parent in (folder, *folder.parents):
+        status = parent.stat()
         owner = status.st_uid
         if owner not in trusted:
             raise PortError(
-                f"{folder}: belongs to user {owner}, who could replace the socket", _ELSEWHERE
+                f"{parent}: belongs to user {owner}, who could replace the socket", _ELSEWHERE
             )
         by_group = status.st_mode & stat.S_IWGRP and status.st_gid not in {0, os.getegid()}
         by_all = status.st_mode & stat.S_IWOTH
         if (by_group or by_all) and not status.st_mode & stat.S_ISVTX:
             raise PortError(
-                f"{folder}: others may write there and could replace the socket",
-                f"chmod go-w {folder}, or {_ELSEWHERE}",
+                f"{parent}: others may write there and could replace the socket",
+                f"chmod go-w {parent}, or {_ELSEWHERE}",
             )
-
-
-def _folders(path: Path) -> Iterator[Path]:
-    """The folders on the way to a file, as the kernel goes it."""
-    yield from path.parent.resolve().parents
-    yield path.parent.resolve()

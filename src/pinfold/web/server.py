@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import socket
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, cast
@@ -19,6 +20,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pinfold.web.answers import Document, error_document
 from pinfold.web.connection import Connection, Limits
 from pinfold.web.listening import listening
+
+ACCEPT_PATIENCE: Final = 0.01
+"""Seconds in which asyncio hands over what it has accepted."""
 
 FINISH_PATIENCE: Final = 0.7
 """Seconds for requests under way, once the agent stops; then they are answered with 503."""
@@ -85,6 +89,8 @@ class _Server(uvicorn.Server):
         """Finish what is nearly done, refuse the rest, hang up."""
         for server in self.servers:
             server.close()
+        # A connection that was accepted a moment ago is known some turns of the loop later.
+        await asyncio.sleep(ACCEPT_PATIENCE)
         state = self.server_state
         for connection in list(state.connections):
             connection.shutdown()
@@ -125,8 +131,11 @@ def _answered(app: ASGIApp) -> ASGIApp:
                     "ask again when it is back",
                 )
                 await Document(content, 503)(scope, receive, send)
-        except Exception:
+        except Exception:  # noqa: BLE001 - whatever it is, the agent goes on
             # Starlette has answered with 500 before it raises again.
-            log.exception("request failed", method=scope["method"], path=scope["path"])
+            # Not as an exception: some renderers print the local variables too, and a manifest's
+            # environment is nobody's business.
+            where = traceback.format_exc()
+            log.error("request failed", method=scope["method"], path=scope["path"], where=where)
 
     return answered

@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from pinfold.adapters.cgroup.files import children, make, numbers, read, remove_tree, write
+from pinfold.adapters.cgroup.files import numbers, read, write
+from pinfold.adapters.cgroup.folders import children, make, remove_tree
 from pinfold.adapters.cgroup.moving import move
 from pinfold.node.ports import CgroupError
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +11,7 @@ from pinfold.core.cpuset import CPUSet, CPUSetError
 from pinfold.node.ports import CgroupError
 
 _DELEGATE: Final = "run as root, or have the cgroup delegated (systemd: Delegate=yes)"
+_CHUNK: Final = 16384
 _GONE: Final = "somebody has removed the cgroup"
 _REMEDIES: Final = {
     errno.EACCES: _DELEGATE,
@@ -32,8 +31,6 @@ _REMEDIES_OF_FILES: Final = {
     ("cpuset", errno.ENOSPC): "processes are in it, and it would be left without CPUs",
     ("cpu", errno.EINVAL): "the cgroup above, or one below, has another limit in its way",
 }
-_REMOVAL_TRIES: Final = 100
-_REMOVAL_PAUSE: Final = 0.01
 
 
 def failure(path: Path | str, error: OSError, doing: str = "") -> CgroupError:
@@ -84,7 +81,7 @@ def read(path: Path | str) -> str:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             chunks = []
-            while chunk := os.read(descriptor, 65536):
+            while chunk := os.read(descriptor, _CHUNK):
                 chunks.append(chunk)
         finally:
             os.close(descriptor)
@@ -112,71 +109,3 @@ def numbers(path: Path | str) -> list[int]:
         return [int(word) for word in read(path).split() if word != "0"]
     except CgroupError:
         return []
-
-
-def members(path: Path) -> list[int]:
-    """The processes in a cgroup and all below it; none when it is gone."""
-    return [pid for folder in descendants(path) for pid in numbers(f"{folder}/cgroup.procs")]
-
-
-def make(path: Path) -> None:
-    """Make a cgroup; one that is there is no error.
-
-    Raises:
-        CgroupError: it cannot be made.
-    """
-    try:
-        path.mkdir()
-    except FileExistsError:
-        return
-    except OSError as error:
-        raise failure(path, error, "making the cgroup") from None
-
-
-def children(path: Path) -> list[Path]:
-    """The child cgroups; none when it is gone."""
-    try:
-        with os.scandir(path) as entries:
-            return [Path(entry.path) for entry in entries if entry.is_dir()]
-    except OSError:
-        return []
-
-
-def descendants(path: Path) -> Iterator[Path]:
-    """A cgroup and all below it, the innermost first."""
-    for child in children(path):
-        yield from descendants(child)
-    yield path
-
-
-async def remove_tree(path: Path) -> None:
-    """Remove a cgroup and what others made in it; none there is no error.
-
-    Raises:
-        CgroupError: there are processes in it, or the kernel holds on to it.
-    """
-    folders = list(descendants(path))
-    # Looked at before anything goes, so that a refusal leaves all as it was.
-    if pids := members(path):
-        raise CgroupError(f"{path}: process {pids[0]} is still in it", "end it first")
-    for folder in folders:
-        for attempt in range(_REMOVAL_TRIES):
-            try:
-                folder.rmdir()
-            except FileNotFoundError:
-                break
-            except OSError as error:
-                # A process that has just died may hold it for a moment.
-                if error.errno != errno.EBUSY or attempt == _REMOVAL_TRIES - 1:
-                    raise failure(folder, error, "removing the cgroup") from None
-                await asyncio.sleep(_REMOVAL_PAUSE)
-            else:
-                break
-
-
-def remove_if_empty(path: Path) -> None:
-    """Remove a cgroup that holds nothing any more."""
-    try:
-        path.rmdir()
-    except OSError:
-        return

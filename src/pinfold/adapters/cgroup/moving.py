@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-from pinfold.adapters.cgroup.files import members, write
+from pinfold.adapters.cgroup.files import write
+from pinfold.adapters.cgroup.folders import members
 from pinfold.adapters.cgroup.tasks import lives
 from pinfold.node.ports import CgroupError
 

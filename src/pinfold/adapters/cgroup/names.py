@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from pinfold.node.ports import CgroupError, ContainerKey
@@ -33,6 +34,7 @@ def container_folder(key: ContainerKey) -> str:
     return _escaped(key.name)
 
 
+@lru_cache(maxsize=4096)
 def key_of(pod: str, container: str) -> ContainerKey | None:
     """The container whose folders these are; None for folders of others."""
     if not pod.startswith(POD_PREFIX):

@@ -9,7 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from pinfold.adapters.cgroup.files import children, put, read, read_cpus
+from pinfold.adapters.cgroup.files import put, read, read_cpus
+from pinfold.adapters.cgroup.folders import children
 from pinfold.adapters.cgroup.watch import PARTITION, Written
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.ports import CgroupError, Partition

@@ -15,21 +15,13 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from pinfold.adapters.cgroup.files import (
-    make,
-    members,
-    numbers,
-    read,
-    read_cpus,
-    remove_if_empty,
-    remove_tree,
-    write,
-)
+from pinfold.adapters.cgroup.files import numbers, read, read_cpus, write
+from pinfold.adapters.cgroup.folders import containers, make, members, remove_if_empty, remove_tree
 from pinfold.adapters.cgroup.limits import apply_nested, v1_settings
 from pinfold.adapters.cgroup.moving import end_all, gather
 from pinfold.adapters.cgroup.names import container_folder, pod_folder
 from pinfold.adapters.cgroup.tasks import allowed, catch_strays, lives, outside, tree, widen
-from pinfold.adapters.cgroup.v1_cpusets import EFFECTIVE, CpusetTree, containers
+from pinfold.adapters.cgroup.v1_cpusets import EFFECTIVE, CpusetTree
 from pinfold.adapters.cgroup.watch import CPUS, watch_cpusets
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.ports import (
@@ -223,7 +215,7 @@ def _folder(base: Path, key: ContainerKey) -> Path:
     return base / pod_folder(key.pod_uid) / container_folder(key)
 
 
-def _owner(key: ContainerKey, folder: Path, pids: list[int]) -> ObservedContainer:
+def _owner(key: ContainerKey, folder: str, pids: list[int]) -> ObservedContainer:
     """A container with CPUs of its own; somebody may have moved its processes elsewhere."""
     effective = read_cpus(f"{folder}/{EFFECTIVE}")
     inside = members(folder)

@@ -17,18 +17,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from pinfold.adapters.cgroup.files import (
+from pinfold.adapters.cgroup.files import numbers, read, read_cpus
+from pinfold.adapters.cgroup.folders import (
     children,
+    containers,
     descendants,
     make,
     members,
-    numbers,
-    read,
-    read_cpus,
     remove_if_empty,
     remove_tree,
 )
-from pinfold.adapters.cgroup.names import container_folder, key_of, pod_folder
+from pinfold.adapters.cgroup.names import container_folder, pod_folder
 from pinfold.adapters.cgroup.watch import CPUS, MEMS, Written
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.ports import CgroupError, ContainerKey
@@ -145,7 +144,10 @@ class CpusetTree:
             self._widen_parents()
         there = cpus & read_cpus(folder.parent / CPUS)
         if not there:
-            raise CgroupError(f"{folder}: no CPU of {cpus} is there", "bring one of them online")
+            raise CgroupError(
+                f"{folder}: every CPU of {cpus} is offline, or taken from the parent cgroup",
+                "bring one of them online",
+            )
         self._set(folder, there)
         self._confirm(folder, there)
         if mems is None:
@@ -163,11 +165,11 @@ class CpusetTree:
         """Who is in the cpusets that are a container's own."""
         return {pid for folder in self._folders(key) for pid in members(folder)}
 
-    def owners(self) -> Iterator[tuple[ContainerKey, Path]]:
+    def owners(self) -> Iterator[tuple[ContainerKey, str]]:
         """The containers with CPUs of their own."""
         return containers(self._exclusive)
 
-    def sharers(self) -> Iterator[tuple[ContainerKey, Path]]:
+    def sharers(self) -> Iterator[tuple[ContainerKey, str]]:
         """The containers in the pool that have a copy of its cpuset."""
         return containers(self.shared)
 
@@ -191,12 +193,3 @@ class CpusetTree:
 
     def _folder(self, side: Path, key: ContainerKey) -> Path:
         return side / pod_folder(key.pod_uid) / container_folder(key)
-
-
-def containers(side: Path) -> Iterator[tuple[ContainerKey, Path]]:
-    """The containers in a folder of pods."""
-    for pod in children(side):
-        for container in children(pod):
-            key = key_of(pod.name, container.name)
-            if key is not None:
-                yield key, container

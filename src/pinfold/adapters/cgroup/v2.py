@@ -13,7 +13,7 @@ kernel's ``Documentation/admin-guide/cgroup-v2.rst``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,22 +24,18 @@ from pinfold.adapters.cgroup.delegation import (
     enable_down_to,
     step_back,
 )
-from pinfold.adapters.cgroup.files import (
-    children,
+from pinfold.adapters.cgroup.files import numbers, put, read, read_cpus, write
+from pinfold.adapters.cgroup.folders import (
+    containers,
     descendants,
     make,
     members,
-    numbers,
-    put,
-    read,
-    read_cpus,
     remove_if_empty,
     remove_tree,
-    write,
 )
 from pinfold.adapters.cgroup.limits import apply_nested, v2_settings
 from pinfold.adapters.cgroup.moving import end_all, gather, unending
-from pinfold.adapters.cgroup.names import container_folder, key_of, pod_folder
+from pinfold.adapters.cgroup.names import container_folder, pod_folder
 from pinfold.adapters.cgroup.partitions import Partitions
 from pinfold.adapters.cgroup.tasks import catch_strays, lives, outside, tree, widen
 from pinfold.adapters.cgroup.watch import CPUS, MEMS, PARTITION, Written, watch_cpusets
@@ -228,7 +224,7 @@ class CgroupsV2:
         """See :class:`pinfold.node.ports.Cgroups`."""
         shared = read_cpus(self._shared / f"{CPUS}.effective")
         found = {}
-        for key, folder in _containers(self._shared):
+        for key, folder in containers(self._shared):
             found[key] = ObservedContainer(
                 key,
                 exclusive=False,
@@ -236,7 +232,7 @@ class CgroupsV2:
                 effective=shared,
                 populated=_is_populated(folder),
             )
-        for key, folder in _containers(self._exclusive):
+        for key, folder in containers(self._exclusive):
             try:
                 seen = _owner(key, folder)
             except CgroupError:
@@ -279,15 +275,7 @@ class _Freezer:
             put(self._file, "1" if frozen else "0")
 
 
-def _containers(side: Path) -> Iterator[tuple[ContainerKey, Path]]:
-    for pod in children(side):
-        for container in children(pod):
-            key = key_of(pod.name, container.name)
-            if key is not None:
-                yield key, container
-
-
-def _owner(key: ContainerKey, folder: Path) -> ObservedContainer:
+def _owner(key: ContainerKey, folder: str) -> ObservedContainer:
     return ObservedContainer(
         key,
         exclusive=True,
@@ -298,7 +286,7 @@ def _owner(key: ContainerKey, folder: Path) -> ObservedContainer:
     )
 
 
-def _is_populated(folder: Path) -> bool:
+def _is_populated(folder: Path | str) -> bool:
     try:
         return "populated 1" in read(f"{folder}/cgroup.events")
     except CgroupError:

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
-from pinfold.adapters.cgroup.files import children, put, read, write
+from pinfold.adapters.cgroup.files import put, read, write
+from pinfold.adapters.cgroup.folders import children
 from pinfold.adapters.cgroup.inotify import Event, Inotify
 from pinfold.adapters.cgroup.names import key_of
 from pinfold.node.ports import CgroupError, ContainerKey

@@ -1,0 +1,103 @@
+"""Cgroups as folders: making, finding and removing them."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from pinfold.adapters.cgroup.files import failure, numbers
+from pinfold.adapters.cgroup.names import key_of
+from pinfold.node.ports import CgroupError, ContainerKey
+
+_LEAF_LINKS: Final = 2
+_REMOVAL_TRIES: Final = 100
+_REMOVAL_PAUSE: Final = 0.01
+
+
+def make(path: Path) -> None:
+    """Make a cgroup; one that is there is no error.
+
+    Raises:
+        CgroupError: it cannot be made.
+    """
+    try:
+        path.mkdir()
+    except FileExistsError:
+        return
+    except OSError as error:
+        raise failure(path, error, "making the cgroup") from None
+
+
+def _names(folder: Path | str) -> list[str]:
+    """The names of the child cgroups; none when it is gone."""
+    try:
+        # The kernel counts a folder's folders as links, which spares most of the listings.
+        if os.stat(folder).st_nlink == _LEAF_LINKS:  # noqa: PTH116 - hundreds of them, in strings
+            return []
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in entries if entry.is_dir()]
+    except OSError:
+        return []
+
+
+def children(path: Path) -> list[Path]:
+    """The child cgroups; none when it is gone."""
+    return [path / name for name in _names(path)]
+
+
+def descendants(path: Path | str) -> Iterator[str]:
+    """A cgroup and all below it, the innermost first."""
+    for name in _names(path):
+        yield from descendants(f"{path}/{name}")
+    yield str(path)
+
+
+def members(path: Path | str) -> list[int]:
+    """The processes in a cgroup and all below it; none when it is gone."""
+    return [pid for folder in descendants(path) for pid in numbers(f"{folder}/cgroup.procs")]
+
+
+def containers(side: Path) -> Iterator[tuple[ContainerKey, str]]:
+    """The containers with their folders, in a folder of pods."""
+    for pod in _names(side):
+        for container in _names(f"{side}/{pod}"):
+            key = key_of(pod, container)
+            if key is not None:
+                yield key, f"{side}/{pod}/{container}"
+
+
+async def remove_tree(path: Path) -> None:
+    """Remove a cgroup and what others made in it; none there is no error.
+
+    Raises:
+        CgroupError: there are processes in it, or the kernel holds on to it.
+    """
+    folders = list(descendants(path))
+    # Looked at before anything goes, so that a refusal leaves all as it was.
+    if pids := members(path):
+        raise CgroupError(f"{path}: process {pids[0]} is still in it", "end it first")
+    for folder in folders:
+        for attempt in range(_REMOVAL_TRIES):
+            try:
+                os.rmdir(folder)  # noqa: PTH106 - the walk is in strings
+            except FileNotFoundError:
+                break
+            except OSError as error:
+                # A process that has just died may hold it for a moment.
+                if error.errno != errno.EBUSY or attempt == _REMOVAL_TRIES - 1:
+                    raise failure(folder, error, "removing the cgroup") from None
+                await asyncio.sleep(_REMOVAL_PAUSE)
+            else:
+                break
+
+
+def remove_if_empty(path: Path) -> None:
+    """Remove a cgroup that holds nothing any more."""
+    try:
+        path.rmdir()
+    except OSError:
+        return

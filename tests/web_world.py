@@ -1,0 +1,266 @@
+"""The local API of a manager on fakes, served on a real socket; answers checked by its OpenAPI."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pinfold.node.manager import Manager
+from pinfold.node.ports import ContainerSpec, ContainerState, ContainerStatus
+from pinfold.node.reconciler import Drift, reconcile
+from pinfold.node.records import PodRecord
+from pinfold.planning.fakes import FakeCgroups, FakeRuntime
+from pinfold.web.app import make_app
+from pinfold.web.connection import Limits
+from pinfold.web.openapi import openapi_document
+from pinfold.web.server import serve
+from tests.manager_harness import Harness, parse
+
+_T = TypeVar("_T")
+
+OPENAPI = openapi_document()
+
+_PATHS = {
+    re.compile(re.sub(r"{\w+}", "[^/]+", template)): operations
+    for template, operations in OPENAPI["paths"].items()
+}
+
+
+class TestDesk:
+    """An agent without an agent: its manager is on fakes."""
+
+    __test__ = False
+
+    def __init__(self, manager: Manager) -> None:
+        self.manager = manager
+        self.told_problems: list[str] = []
+        self.applied: list[tuple[str, int | None]] = []
+        self.fault: Exception | None = None
+
+    async def apply(
+        self, manifest: Mapping[str, Any], *, source: str, pid: int | None = None
+    ) -> PodRecord:
+        if self.fault is not None:
+            raise self.fault
+        text = json.dumps(manifest)
+        self.applied.append((source, pid))
+        return await self.manager.admit(parse(text), manifest=text, source=source, pid=pid)
+
+    async def delete(self, name: str, *, grace: float | None) -> None:
+        await self.manager.release(name, grace=grace)
+
+    async def reconcile(self) -> list[Drift]:
+        return await reconcile(self.manager)
+
+    def problems(self) -> Sequence[str]:
+        return self.told_problems
+
+    def machine(self) -> Mapping[str, Any]:
+        return {"version": 1, "name": "fake"}
+
+    def about(self) -> Mapping[str, Any]:
+        return {"agent": {"version": "0"}, "config": {}}
+
+
+class Adopter:
+    """Takes over processes that are rows of the fake cgroups."""
+
+    def __init__(self, runtime: FakeRuntime, cgroups: FakeCgroups) -> None:
+        self.runtime, self.cgroups = runtime, cgroups
+
+    async def attach(self, spec: ContainerSpec, pid: int) -> ContainerStatus:
+        self.cgroups.processes[pid] = None
+        status = ContainerStatus(f"p{pid}", spec.key, spec.attempt, ContainerState.CREATED, pid)
+        self.runtime._known[status.id] = status
+        return status
+
+    async def report_exit(self, container_id: str, exit_code: int) -> None:
+        raise NotImplementedError
+
+
+class UnixConnection(http.client.HTTPConnection):
+    """HTTP over a unix socket."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("pinfold", timeout=20)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = plain(self._path)
+
+
+def plain(path: Path) -> socket.socket:
+    """A connection on which anything can be sent."""
+    sock = socket.socket(socket.AF_UNIX)
+    sock.settimeout(20)
+    try:
+        sock.connect(str(path))
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: Mapping[str, str]
+    text: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+    @property
+    def error(self) -> dict[str, str]:
+        found: dict[str, str] = self.json["error"]
+        return found
+
+
+class Served:
+    """A server that runs in a thread."""
+
+    def __init__(self, path: Path, node: Harness, limits: Limits) -> None:
+        self.path, self.node, self._limits = path, node, limits
+        self.stop = asyncio.Event()
+        self.thread = threading.Thread(target=lambda: asyncio.run(self._run()))
+
+    async def _run(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.desk = TestDesk(await self.node.start())
+        await serve(make_app(self.desk), self.path, stop=self.stop, limits=self._limits)
+        await self.node.kill()
+
+    def start(self) -> None:
+        """Return when it answers."""
+        self.thread.start()
+        deadline = time.monotonic() + 20
+        while True:
+            assert self.thread.is_alive()
+            assert time.monotonic() < deadline
+            try:
+                plain(self.path).close()
+            except OSError:
+                time.sleep(0.002)
+            else:
+                return
+
+    def call(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Run in the server's loop."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(20)
+
+    def do(self, work: Callable[[], _T]) -> _T:
+        """The same, for what does not wait."""
+
+        async def wrapped() -> _T:
+            return work()
+
+        return self.call(wrapped())
+
+    def ask(self, method: str, target: str, document: object = None, *, body: Any = None) -> Answer:
+        """One request on a connection of its own; the answer is what the OpenAPI document says."""
+        if document is not None:
+            body = json.dumps(document).encode()
+        connection = UnixConnection(self.path)
+        try:
+            connection.request(method, target, body)
+            response = connection.getresponse()
+            answer = Answer(response.status, dict(response.headers), response.read().decode())
+        finally:
+            connection.close()
+        if method != "HEAD":
+            check_answer(method, target, answer)
+        return answer
+
+    def end(self) -> None:
+        """Stop, as the agent would."""
+        if self.thread.is_alive():
+            self.loop.call_soon_threadsafe(self.stop.set)
+        self.thread.join(20)
+        assert not self.thread.is_alive()
+
+
+@contextmanager
+def served(
+    path: Path, *, limits: Limits | None = None, adopts: bool = False, **harness: Any
+) -> Iterator[Served]:
+    """A server on a fresh node."""
+    server = Served(path, Harness(**harness), limits or Limits())
+    server.start()
+    if adopts:
+        node = server.node
+        node.manager.containers.adopter = Adopter(node.runtime, node.cgroups)
+    try:
+        yield server
+    finally:
+        server.end()
+
+
+def check_answer(method: str, target: str, answer: Answer) -> None:
+    """See that an answer is one that the OpenAPI document knows."""
+    path = target.partition("?")[0]
+    error = OPENAPI["components"]["schemas"]["Error"]
+    operations = next((o for t, o in _PATHS.items() if t.fullmatch(path)), None)
+    if operations is None or method.lower() not in operations:
+        assert answer.status == (404 if operations is None else 405)
+        check_schema(answer.json, error)
+        return
+    response = operations[method.lower()]["responses"].get(str(answer.status))
+    assert response is not None, f"{method} {target} must not answer {answer.status}: {answer.text}"
+    if "content" not in response:
+        assert answer.text == ""
+        return
+    ((media_type, content),) = response["content"].items()
+    assert answer.headers["content-type"].split(";")[0] == media_type
+    value = answer.json if media_type == "application/json" else answer.text
+    check_schema(value, content["schema"])
+
+
+_TYPES: dict[str, tuple[type[Any], ...]] = {
+    "object": (dict,),
+    "array": (list,),
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "null": (type(None),),
+}
+
+
+def check_schema(value: Any, schema: Mapping[str, Any], where: str = "$") -> None:
+    """Check a value by the part of JSON Schema that the document uses; unknown words fail."""
+    known = {"$ref", "type", "const", "enum", "required", "properties", "items", "pattern"}
+    known |= {"minimum", "maximum", "default", "description"}
+    assert schema.keys() <= known, f"{where}: the checker does not know {schema.keys() - known}"
+    if "$ref" in schema:
+        name = schema["$ref"].removeprefix("#/components/schemas/")
+        check_schema(value, OPENAPI["components"]["schemas"][name], where)
+        return
+    if "type" in schema:
+        wanted = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+        types = tuple(t for word in wanted for t in _TYPES[word])
+        assert isinstance(value, types), f"{where}: {value!r} is not {wanted}"
+        assert not isinstance(value, bool) or bool in types, f"{where}: {value!r} is not {wanted}"
+    assert "const" not in schema or value == schema["const"], where
+    assert "enum" not in schema or value in schema["enum"], f"{where}: {value!r}"
+    assert "pattern" not in schema or re.search(schema["pattern"], value), f"{where}: {value!r}"
+    assert "minimum" not in schema or value >= schema["minimum"], where
+    assert "maximum" not in schema or value <= schema["maximum"], where
+    for name in schema.get("required", ()):
+        assert name in value, f"{where}: {name} is missing"
+    for name, inner in schema.get("properties", {}).items():
+        if name in value:
+            check_schema(value[name], inner, f"{where}.{name}")
+    if "items" in schema:
+        for index, item in enumerate(value):
+            check_schema(item, schema["items"], f"{where}[{index}]")
