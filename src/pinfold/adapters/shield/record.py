@@ -209,12 +209,15 @@ async def lock(record: Path) -> AsyncIterator[None]:
 
 
 def _cpus(kind: type, value: object) -> object:
-    if kind is CPUSet and isinstance(value, str):
-        try:
-            return CPUSet.parse(value)
-        except CPUSetError as error:
-            raise ValueError(str(error)) from None
-    raise NotImplementedError
+    if kind is not CPUSet:
+        raise NotImplementedError(str(kind))
+    if not isinstance(value, str):
+        # msgspec makes a message of it that names the field.
+        raise ValueError("expected a list of CPUs")  # noqa: TRY004 - what msgspec asks of hooks
+    try:
+        return CPUSet.parse(value)
+    except CPUSetError as error:
+        raise ValueError(str(error)) from None
 
 
 def _save(file: Path, data: bytes) -> None:
