@@ -40,7 +40,7 @@ THREADS = (
     "for _ in range(5): threading.Thread(target=time.sleep, args=(1000,)).start()\n"
     "print(1, flush=True)\ntime.sleep(1000)"
 )
-FORKER = "while :; do (sleep 0.02) & (:) ; done"
+FORKER = "while :; do for n in 1 2 3; do (sleep 0.01; :) & done; wait; done"
 CRASHER = """
 import asyncio, os, signal, sys
 from pathlib import Path
