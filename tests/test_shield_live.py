@@ -358,18 +358,21 @@ def test_two_at_once_take_turns(scene: Scene) -> None:
 
 
 def test_a_refusing_kernel_leaves_nothing_changed(scene: Scene) -> None:
-    """Another cpuset owns all CPUs that the others were to run on."""
-    others = scene.cpus - scene.last
-    owner = scene.group("owner", others)
     if scene.version == 1:
-        (scene.place.root / "cpuset.cpu_exclusive").write_text("1")
-        (owner / "cpuset.cpu_exclusive").write_text("1")
+        # A child that uses all CPUs: the kernel does not take any from its parent.
+        mems = (scene.place.root / "cpuset.mems").read_text()
+        for folder in (scene.cgroup, scene.cgroup / "inner"):
+            folder.mkdir()
+            (folder / "cpuset.mems").write_text(mems)
+            (folder / "cpuset.cpus").write_text(str(scene.cpus))
     else:
+        # A partition that owns all CPUs the others were to run on.
+        owner = scene.group("owner", scene.cpus - scene.last)
         (owner / "cpuset.cpus.partition").write_text("root")
         assert (owner / "cpuset.cpus.partition").read_text() == "root\n"
     pid = scene.start("sleep", "1000")
     now = allowed(pid)
-    with pytest.raises(ShieldError, match=f"{scene.name}.*may own") as caught:
+    with pytest.raises(ShieldError, match=f"{scene.name}.*(still use|may own)") as caught:
         scene.up(scene.last)
     assert "half done" not in str(caught.value)
     assert allowed(pid) == now
