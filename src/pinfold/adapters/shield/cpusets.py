@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from pinfold.adapters.shield.kernel import (
+    PRESENT,
     Method,
     ShieldError,
     exists,
@@ -170,8 +171,12 @@ def disable(shield: Shield) -> tuple[str, ...]:
     root = Path(shield.root)
     if not shield.enabled or "cpuset" not in read(root / _SUBTREE).split():
         return ()
+    ours = {value.place for value in shield.values if not value.before}
     for folder in folders(root):
         for name in ("cpuset.cpus", "cpuset.mems"):
+            # The others' CPUs, which are put back as a list of all of them, go with the controller.
+            if str(folder / name) in ours and read_cpus(folder / name) == read_cpus(PRESENT):
+                continue
             if (folder / name).exists() and read_cpus(folder / name):
                 return (f"the cpuset controller stays on: {folder} uses it",)
     try:

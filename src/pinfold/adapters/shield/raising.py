@@ -25,7 +25,15 @@ from pinfold.adapters.shield.kernel import (
     find_place,
     read_cpus,
 )
-from pinfold.adapters.shield.moving import Tally, catch_strays, gather, release, settle, unsettle
+from pinfold.adapters.shield.moving import (
+    Tally,
+    catch_strays,
+    effective,
+    gather,
+    release,
+    settle,
+    unsettle,
+)
 from pinfold.adapters.shield.record import (
     CGROUP,
     RECORD,
@@ -36,7 +44,7 @@ from pinfold.adapters.shield.record import (
     lock,
     read_shield,
 )
-from pinfold.adapters.shield.values import move_irqs, restore, return_irqs
+from pinfold.adapters.shield.values import move_irqs, restore, return_irqs, return_units
 from pinfold.core.cpuset import CPUSet
 
 AGENT_TREE = "/pinfold"
@@ -94,6 +102,12 @@ async def raise_shield(  # noqa: PLR0913 - the options, one each
     _check_root()
     online = _check(cpus)
     place = place or find_place()
+    others = (online - cpus) & effective(place.root, place.method)
+    if not others:
+        raise ShieldRequestError(
+            f"no CPUs are left for the others: partitions own {online - cpus}",
+            "make them members (cpuset.cpus.partition), or shield fewer CPUs",
+        )
     async with lock(record):
         old = read_shield(record)
         if old is not None and (old.method, Path(old.root), old.name) != (
@@ -103,12 +117,12 @@ async def raise_shield(  # noqa: PLR0913 - the options, one each
         ):
             await _lower(old, record)
             old = None
-        base = old or Shield(cpus, online - cpus, place.method, str(place.root), name, boot_id())
+        base = old or Shield(cpus, others, place.method, str(place.root), name, boot_id())
         past = base.past if old is None else tuple(dict.fromkeys((*base.past, base.others)))
         journal = Journal(record, base)
         journal.change(
             cpus=cpus,
-            others=online - cpus,
+            others=others,
             past=past,
             keep=tuple(keep),
             irqs=irqs,
@@ -193,7 +207,9 @@ async def _lower(shield: Shield, record: Path) -> ShieldReport:
     journal = Journal(record, shield)
     irqs = [v for v in shield.values if v.kind in (Kind.IRQ, Kind.IRQ_DEFAULT)]
     notes = await restore(irqs)
-    notes += await restore([value for value in shield.values if value not in irqs])
+    notes += await restore([v for v in shield.values if v.kind is Kind.CPUSET])
+    units = [v for v in shield.values if v.kind is Kind.UNIT]
+    notes += await return_units(units, Path(shield.root))
     moved = 0
     if shield.method is not Method.SYSTEMD:
         moved = await release(shield)

@@ -6,17 +6,27 @@ Source: ``cpuset(7)``, the kernel's ``core-api/irq/irq-affinity``, ``systemd.res
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from pinfold.adapters.shield.kernel import ShieldError, exists, read, read_cpus, write
+from pinfold.adapters.shield.kernel import (
+    ONLINE,
+    PRESENT,
+    ShieldError,
+    exists,
+    read,
+    read_cpus,
+    write,
+)
 from pinfold.adapters.shield.record import Journal, Kind, SavedValue
 from pinfold.core.cpuset import CPUSet, CPUSetError
 
 _PROC_IRQ: Final = Path("/proc/irq")
 _DEFAULT_IRQ: Final = _PROC_IRQ / "default_smp_affinity"
 _SYSTEMCTL_WAIT: Final = 60.0
+_LOOKS: Final = 25
+_LOOK_PAUSE: Final = 0.02
 
 
 async def get(kind: Kind, place: str) -> CPUSet:
@@ -70,9 +80,11 @@ def before(journal: Journal, kind: Kind, place: str) -> CPUSet | None:
 
 
 async def restore(values: Iterable[SavedValue]) -> tuple[str, ...]:
-    """Give values back what they were; sentences about those that somebody else has changed.
+    """Give values back what they were; sentences about those where that is not so.
 
-    What is gone is passed over.
+    What is gone is passed over, and so is what somebody else has changed.  A cgroup that had no
+    CPUs of its own gets all of the machine's while it has tasks: the kernel takes the empty list
+    only without (ENOSPC), and both mean the same.
 
     Raises:
         ShieldError: one is not taken back.
@@ -82,7 +94,7 @@ async def restore(values: Iterable[SavedValue]) -> tuple[str, ...]:
         if value.kind is not Kind.UNIT and not exists(value.place):
             continue
         now = await get(value.kind, value.place)
-        if now == value.before:
+        if now == value.before or is_all(value, now):
             continue
         if now not in value.written:
             notes.append(
@@ -96,9 +108,38 @@ async def restore(values: Iterable[SavedValue]) -> tuple[str, ...]:
             # One interrupt that a driver now holds on to must not keep the shield up.
             if value.kind is Kind.IRQ:
                 notes.append(str(error))
+            elif value.kind is Kind.CPUSET and not value.before and exists(value.place):
+                await put(value.kind, value.place, read_cpus(PRESENT))
             elif value.kind is Kind.UNIT or exists(value.place):
                 raise
     return tuple(notes)
+
+
+def is_all(value: SavedValue, now: CPUSet) -> bool:
+    """Whether a value is what stands for the empty list that it was."""
+    return not value.before and now == read_cpus(PRESENT)
+
+
+async def return_units(units: Sequence[SavedValue], root: Path) -> tuple[str, ...]:
+    """Restore systemd's units, and see that the kernel gives them more again.
+
+    Raises:
+        ShieldError: systemd does not do it.
+    """
+    notes = await restore(units)
+    for unit in units:
+        lost = read_cpus(ONLINE) - unit.written[-1]
+        file = root / unit.place / "cpuset.cpus.effective"
+        if unit.before or not exists(file) or await get(Kind.UNIT, unit.place):
+            continue
+        for _ in range(_LOOKS):
+            if not exists(file) or read_cpus(file) & lost:
+                break
+            await asyncio.sleep(_LOOK_PAUSE)
+        else:
+            # The kernel has refused systemd the empty list; all CPUs mean the same.
+            await put(Kind.UNIT, unit.place, read_cpus(PRESENT))
+    return notes
 
 
 async def move_irqs(journal: Journal) -> tuple[int, list[str]]:
