@@ -172,7 +172,7 @@ def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
 
 FORKING = """
 import os, time
-end = time.monotonic() + 30
+end = time.monotonic() + 120
 while time.monotonic() < end:
     if os.fork() == 0:
         time.sleep(0.02)

@@ -173,7 +173,7 @@ def test_children_born_during_a_move_are_caught(kernel: Kernel) -> None:
         await cgroups.open(kernel.cpus)
         forkers = [kernel.start(*FORKER) for _ in range(2)]
         for pid in forkers:
-            wait_until(lambda one=pid: len(_family(kernel, [one])) > 5)  # type: ignore[misc]
+            wait_until(lambda one=pid: len(_family(kernel, [one])) > 1, 60)  # type: ignore[misc]
         await cgroups.place(SHARED, Placement())
         for pid in forkers:
             await cgroups.enter(SHARED, pid)
@@ -375,6 +375,61 @@ def test_a_partition_is_granted_or_explained(kernel: Kernel) -> None:
     note, state = asyncio.run(scenario())
     assert state == "isolated" or "partition" in note
     assert (state == "isolated") == (note == "")
+
+
+def test_partitions_come_and_change_and_go(unified: Kernel) -> None:
+    """Two partitions and a plain set; each time all the others stay as they are."""
+    cpus = sorted(unified.cpus)
+    if len(cpus) < 4 or not (unified.tree.parent / "cpuset.cpus.isolated").exists():
+        pytest.skip("needs four CPUs and Linux 6.7")
+    cgroups, pool = unified.cgroups, CPUSet(cpus[:-3])
+    first, second, third = (CPUSet([cpu]) for cpu in cpus[-3:])
+    other = ContainerKey(OWNER.pod_uid, "other")
+
+    async def check(wanted: dict[ContainerKey, tuple[CPUSet, str]], pid: int) -> None:
+        seen = await cgroups.observe()
+        assert seen.shared == unified.allowed(pid)
+        found = {
+            key: (container.effective, container.partition)
+            for key, container in seen.containers.items()
+            if container.exclusive
+        }
+        assert found == wanted
+
+    async def scenario() -> None:
+        await cgroups.open(pool)
+        pid = unified.start()
+        await cgroups.place(SHARED, Placement())
+        await cgroups.enter(SHARED, pid)
+        isolated, root = Partition.ISOLATED, Partition.ROOT
+        assert await cgroups.place(OWNER, Placement(cpus=first, partition=isolated)) == ""
+        assert await cgroups.place(other, Placement(cpus=second, partition=root)) == ""
+        await check({OWNER: (first, "isolated"), other: (second, "root")}, pid)
+        owner = unified.start()
+        await cgroups.enter(OWNER, owner)
+        assert unified.allowed(owner) == first
+        # Other CPUs, another wish, and none.
+        wider = first | third
+        assert await cgroups.place(OWNER, Placement(cpus=wider, partition=isolated)) == ""
+        await check({OWNER: (wider, "isolated"), other: (second, "root")}, pid)
+        assert unified.allowed(owner) == wider
+        assert await cgroups.place(OWNER, Placement(cpus=third, partition=root)) == ""
+        assert await cgroups.place(other, Placement(cpus=first)) == ""
+        await check({OWNER: (third, "root"), other: (first, "member")}, pid)
+        assert unified.allowed(owner) == third
+        # What another partition has is not granted, and taken from nobody.
+        with pytest.raises(CgroupError):
+            await cgroups.place(other, Placement(cpus=third, partition=isolated))
+        await check({OWNER: (third, "root"), other: (first, "member")}, pid)
+        await cgroups.kill(OWNER)
+        await cgroups.remove(OWNER)
+        await cgroups.remove(other)
+        await cgroups.set_shared(unified.cpus)
+        await check({}, pid)
+        for folder in (unified.tree, unified.tree / "exclusive"):
+            assert (folder / "cpuset.cpus.exclusive").read_text().strip() == ""
+
+    asyncio.run(scenario())
 
 
 def test_foreign_writes_and_foreign_groups_are_seen_and_survived(kernel: Kernel) -> None:

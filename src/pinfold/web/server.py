@@ -85,12 +85,15 @@ class _Server(uvicorn.Server):
         """Nothing is due ten times a second."""
         await self._stop.wait()
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002 - closed by their owner
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Finish what is nearly done, refuse the rest, hang up."""
+        for sock in sockets or ():
+            asyncio.get_running_loop().remove_reader(sock)
+        # A connection that was accepted a moment ago is known some turns of the loop later, and is
+        # lost without being closed if its server is closed in between.
+        await asyncio.sleep(ACCEPT_PATIENCE)
         for server in self.servers:
             server.close()
-        # A connection that was accepted a moment ago is known some turns of the loop later.
-        await asyncio.sleep(ACCEPT_PATIENCE)
         state = self.server_state
         for connection in list(state.connections):
             connection.shutdown()

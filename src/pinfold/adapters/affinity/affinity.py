@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from pinfold.adapters.affinity.family import Family, reunite
 from pinfold.adapters.affinity.killing import kill_all
@@ -32,6 +33,9 @@ from pinfold.node.ports import (
     ObservedContainer,
     Placement,
 )
+
+_LEAST_ROUNDS: Final = 8
+"""A machine with too much to do gives no reason for blame, however long its rounds take."""
 
 
 @dataclass(slots=True)
@@ -232,7 +236,7 @@ class Affinity:
                 move.sweep(members, before[container.key], target)
             if move.end_round():
                 break
-            if time.monotonic() >= deadline:
+            if move.restless and move.rounds >= _LEAST_ROUNDS and time.monotonic() >= deadline:
                 raise CgroupError(
                     f"{_names(containers)}: {move.restless} thread(s) were again on other CPUs, "
                     f"or gone, after {self._patience:g} s",

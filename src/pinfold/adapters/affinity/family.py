@@ -56,12 +56,11 @@ class Family:
         return self._is_main(process) and process.session != process.pid
 
     def groups(self) -> set[int]:
-        """Process groups that hold members and nobody else."""
-        return {
-            process.group
-            for process in self.members.values()
-            if process.session in self._sessions or process.group in self._groups
-        } - {0}  # a group of another PID namespace; for a signal, 0 means our own
+        """Process groups that are ours alone, also where nobody was seen in them just now."""
+        seen = {p.group for p in self.members.values() if p.session in self._sessions}
+        # The first group of a session has its number.  A member without a group we can name is in
+        # one of another PID namespace, shown as 0, which would be our own.
+        return (seen | self._sessions.keys() | self._groups.keys()) - {0}
 
     def renew(self, now: Snapshot, reuse: int) -> None:
         """Drop what is gone; before ``reuse`` tasks are born, no pid comes again."""
@@ -104,10 +103,15 @@ class _Strangers:
         for process in self.left.values():
             self._children[process.parent].append(process)
 
-    def join(self, family: Family, now: Snapshot) -> bool:
-        """Let the children of members join, and who is in their sessions; whether any did."""
-        waiting = [child for pid in family.members for child in self._children.pop(pid, ())]
-        waiting += [process for process in self.left.values() if family.claims(process)]
+    def join_parents(self, family: Family, now: Snapshot) -> None:
+        """Let the descendants of members join."""
+        self._join(family, [c for pid in family.members for c in self._children.pop(pid, ())], now)
+
+    def join_sessions(self, family: Family, now: Snapshot) -> bool:
+        """Let those join who are in a session or group of the family; whether any did."""
+        return self._join(family, [p for p in self.left.values() if family.claims(p)], now)
+
+    def _join(self, family: Family, waiting: list[Process], now: Snapshot) -> bool:
         has_joined = False
         while waiting:
             process = waiting.pop()
@@ -134,6 +138,8 @@ def reunite(families: Iterable[Family], now: Snapshot, reuse: int) -> None:
         family.renew(now, reuse)
         owned |= family.members.keys()
     strangers = _Strangers(p for pid, p in now.processes.items() if pid not in owned)
+    for family in families:
+        strangers.join_parents(family, now)
     # An orphan may lead to a session, and that one to further orphans.
-    while any([strangers.join(family, now) for family in families]):  # noqa: C419 - all have to
+    while any([strangers.join_sessions(family, now) for family in families]):  # noqa: C419 - all have to
         pass

@@ -76,13 +76,15 @@ async def _stop(
 ) -> None:
     """Stop processes until all that are found are stopped; collects them in ``found``."""
     unstoppable: set[int] = set()
+    fresh: Sequence[Process] | None = None
     while True:
+        if fresh is None or fresh:
+            # Before the look: a process may be too short-lived to be seen while it runs.
+            for group in family.groups():
+                send_group(group, signal.SIGSTOP)
         alive = find()
         fresh = [process for process in alive if not process.is_same(found.get(process.pid))]
         found.update((process.pid, process) for process in fresh)
-        if fresh:
-            for group in family.groups():
-                send_group(group, signal.SIGSTOP)
         for process in fresh:
             if family.is_guest(process):
                 forbid_children(process)

@@ -19,6 +19,10 @@ def limitations() -> tuple[str, ...]:
         "memory is not bound to NUMA nodes",
         "CPUs cannot be made a partition: the kernel goes on balancing load over them",
         (
+            "while programs fork without pause, a child may keep the CPUs that are taken away "
+            "until the next reconciliation"
+        ),
+        (
             "a process that leaves its parent and its session between two looks is lost: it is "
             "neither moved nor ended with its container"
         ),

@@ -53,12 +53,13 @@ class Move:
     already.  So there are rounds until each has been seen to sleep or has run on for a while.
 
     ``refused`` is who could not be moved in this round, ``restless`` how many threads were moved,
-    or processes not met.
+    or processes not met; ``rounds`` counts.
     """
 
     def __init__(self) -> None:
         self.refused: list[Refusal] = []
         self.restless = 0
+        self.rounds = 0
         self._needed = 1
         self._patience_ends = 0.0
         self._forking: dict[int, int] = {}
@@ -73,6 +74,7 @@ class Move:
             for tid, ran in self._forking.items()
             if is_awake(tid) and time_on_cpu(tid) - ran < _LONGEST_FORK
         }
+        self.rounds += 1
         self.refused = []
         self.restless = 0
 

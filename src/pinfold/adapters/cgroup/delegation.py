@@ -29,10 +29,14 @@ def available(folder: Path) -> frozenset[str]:
 
 
 def enable(folder: Path, wanted: Iterable[str]) -> frozenset[str]:
-    """Give controllers to the children, one by one, for some may be refused; those given."""
+    """Give controllers to the children, one by one, for some may be refused; those given.
+
+    A cgroup with processes gives none: cpu and cpuset it could, but then it is threaded.
+    """
     control = folder / _CONTROL
     enabled = read(control).split()
-    if missing := available(folder).intersection(wanted).difference(enabled):
+    missing = available(folder).intersection(wanted).difference(enabled)
+    if missing and not (_is_inner(folder) and numbers(folder / "cgroup.procs")):
         for name in missing:
             try:
                 write(control, f"+{name}")
@@ -52,19 +56,21 @@ def enable_down_to(root: Path, parent: Path, wanted: Iterable[str]) -> None:
     inside = parent.relative_to(root)
     for part in reversed([inside, *inside.parents]):
         enable(root / part, wanted)
-    if available(parent).intersection(wanted) - enable(parent, wanted) and _step_aside(parent):
+    if _is_inner(parent) and os.getpid() in numbers(parent / "cgroup.procs"):
+        _step_aside(parent)
         enable(parent, wanted)
 
 
-def _step_aside(parent: Path) -> bool:
-    """Move the processes of a cgroup to a leaf, if this one is among them, for then it is ours."""
-    is_root = not (parent / "cgroup.events").exists()
-    if is_root or os.getpid() not in numbers(parent / "cgroup.procs"):
-        return False
+def _is_inner(folder: Path) -> bool:
+    """Whether it is not the root of the hierarchy."""
+    return (folder / "cgroup.events").exists()
+
+
+def _step_aside(parent: Path) -> None:
+    """Move the processes of the cgroup that this one is in, which is ours then, to a leaf."""
     leaf = parent / LEAF
     make(leaf)
     _move_all(parent, leaf)
-    return True
 
 
 def _move_all(source: Path, target: Path) -> None:

@@ -26,6 +26,21 @@ class Partitions:
         self._exclusive = exclusive
         self._written = written
 
+    def check_free(self, folder: Path, cpus: CPUSet) -> None:
+        """See that no other partition has these CPUs: it would become invalid without a word.
+
+        Raises:
+            CgroupError: one has some of them.
+        """
+        for _ in range(2):
+            taken = cpus & _exclusive_cpus(self._base) - _exclusive_cpus(folder)
+            if not taken:
+                return
+            self.shrink()  # an agent that was killed may not have come to that
+        raise CgroupError(
+            f"{folder}: another partition has CPUs {taken}", "remove its container first"
+        )
+
     def is_so(self, folder: Path, cpus: CPUSet, partition: Partition) -> bool:
         """Whether a cgroup is such a partition of these CPUs already."""
         state = folder / PARTITION

@@ -157,7 +157,9 @@ class CgroupsV2:
     def _pin(self, folder: Path, cpus: CPUSet, placement: Placement) -> list[str]:
         wish = placement.partition
         self._unrestrict(self._base, self._exclusive, folder.parent)
-        if read_cpus(folder / CPUS) != cpus or not self._partitions.is_so(folder, cpus, wish):
+        self._partitions.check_free(folder, cpus)
+        before = read_cpus(folder / CPUS)
+        if before != cpus or not self._partitions.is_so(folder, cpus, wish):
             self._partitions.dissolve(folder)
         self._written.put(folder / CPUS, str(cpus))
         self._written.put(folder / MEMS, str(placement.mems or ""))
@@ -167,6 +169,8 @@ class CgroupsV2:
         effective = read_cpus(folder / f"{CPUS}.effective")
         # Without any of its own the kernel would let it use those of its parent.
         if not effective or effective - cpus:
+            self._partitions.dissolve(folder)
+            self._written.put(folder / CPUS, str(before))
             raise CgroupError(
                 f"{folder}: {CPUS} is {cpus}, but in force is {effective}",
                 "a parent cgroup or a partition has these CPUs, or they are offline",
@@ -214,11 +218,12 @@ class CgroupsV2:
     async def _remove(self, folder: Path) -> None:
         if pids := members(folder):
             raise CgroupError(f"{folder}: process {pids[0]} is still in it", "end it first")
+        if self._exclusive in folder.parents:
+            # The kernel takes a removed partition apart later, and keeps its CPUs until then.
+            self._partitions.dissolve(folder)
         self._written.forget(folder)
         await remove_tree(folder)
         remove_if_empty(folder.parent)
-        if self._exclusive in folder.parents:
-            self._partitions.shrink()
 
     async def observe(self) -> ObservedCgroups:
         """See :class:`pinfold.node.ports.Cgroups`."""
