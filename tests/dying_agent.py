@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pinfold.agent
-from pinfold.agent import Agent, Ports
+from pinfold.agent import wiring
+from pinfold.agent.service import Agent, Ports
 from pinfold.config.agent import AgentConfig, load_agent_config
 from pinfold.planning.planner import Planner
 
@@ -58,7 +58,7 @@ class Mortal:
 def main() -> None:
     """Run it."""
     file, at, when = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-    build = pinfold.agent.build_agent
+    build = wiring.build_agent
 
     async def build_mortal(config: AgentConfig, planner: Planner, ports: Ports) -> Agent:
         count = file.with_suffix(".calls")
@@ -66,10 +66,10 @@ def main() -> None:
             Mortal(port, at, after=when == "after", count=count)
             for port in (ports.cgroups, ports.runtime, ports.store, ports.files)
         )
-        return await build(config, planner, Ports(*wrapped))  # type: ignore[arg-type]
+        return await build(config, planner, Ports(*wrapped))  # type: ignore[arg-type] # each answers as its port does
 
-    pinfold.agent.build_agent = build_mortal
-    asyncio.run(pinfold.agent.start_agent(load_agent_config(file)))
+    wiring.build_agent = build_mortal
+    asyncio.run(wiring.start_agent(load_agent_config(file)))
 
 
 if __name__ == "__main__":

@@ -372,7 +372,7 @@ def test_reading_while_processes_come_and_go(scene: Scene) -> None:
     scene.start(own, "sh", "-c", storm)
     scene.start(own, "sh", "-c", storm)
     owner = scene.owner(own)
-    seen = set()
+    seen: set[int] = set()
     end = time.monotonic() + 30.0
     while len(seen) <= 10 and time.monotonic() < end:
         snapshot = read_snapshot()

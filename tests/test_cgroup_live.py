@@ -173,7 +173,7 @@ def test_children_born_during_a_move_are_caught(kernel: Kernel) -> None:
         await cgroups.open(kernel.cpus)
         forkers = [kernel.start(*FORKER) for _ in range(2)]
         for pid in forkers:
-            wait_until(lambda one=pid: len(_family(kernel, [one])) > 1, 60)  # type: ignore[misc]
+            wait_until(lambda one=pid: len(_family(kernel, [one])) > 1, 60)  # type: ignore[misc] # bound now
         await cgroups.place(SHARED, Placement())
         for pid in forkers:
             await cgroups.enter(SHARED, pid)

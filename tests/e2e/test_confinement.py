@@ -1,4 +1,4 @@
-"""The agent confines the rest of the machine; apart from the other tests, which it would confine."""
+"""The agent confines the rest of the machine: apart from other tests, which it would confine."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def agent(  # noqa: PLR0913 - the options, one each
     try:
         import asyncio  # noqa: PLC0415 - after the configuration is known to be good
 
-        from pinfold.agent import start_agent  # noqa: PLC0415 - heavy
+        from pinfold.agent.wiring import start_agent  # noqa: PLC0415 - heavy
     except ModuleNotFoundError as error:
         raise InputError(
             f"the agent needs {error.name}; install pinfold with its extra: pip install "

@@ -83,7 +83,7 @@ class Client:
         given = "&".join(f"{k}={quote(str(v), safe='')}" for k, v in query.items() if v is not None)
         return self._ask("GET", f"{path}?{given}" if given else path)
 
-    def post(self, path: str, document: Mapping[str, Any] | None = None) -> Any:  # noqa: ANN401
+    def post(self, path: str, document: Mapping[str, Any] | None = None) -> Any:  # noqa: ANN401 - any document
         """Send a document, get one."""
         return self._ask("POST", path, document)
 
@@ -92,7 +92,7 @@ class Client:
         given = "&".join(f"{k}={v}" for k, v in query.items() if v is not None)
         self._ask("DELETE", f"{path}?{given}" if given else path)
 
-    def _ask(self, method: str, path: str, document: object = None) -> Any:  # noqa: ANN401
+    def _ask(self, method: str, path: str, document: object = None) -> Any:  # noqa: ANN401 - any document
         connection = _UnixConnection(self._path, self._timeout)
         body = None if document is None else json.dumps(document).encode()
         headers = {} if body is None else {"Content-Type": "application/json"}

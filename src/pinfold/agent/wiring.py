@@ -1,0 +1,189 @@
+"""Puts a machine, a configuration, the ports and the manager together."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from pinfold.adapters.podfiles import PodFileFolder
+from pinfold.adapters.process import ProcessRuntime
+from pinfold.adapters.shield import lower_shield, raise_shield
+from pinfold.adapters.statefile.files import StateFileError, write_state_file
+from pinfold.adapters.store import SQLiteStore
+from pinfold.adapters.sysfs.online import online_cpus
+from pinfold.adapters.sysfs.source import open_machine
+from pinfold.agent.service import Agent, Ports
+from pinfold.config.agent import AgentConfig
+from pinfold.core.cpuset import CPUSet
+from pinfold.core.kubelet_faults import SOUND
+from pinfold.core.workload import Workload
+from pinfold.core.workload_api import workload_from_api
+from pinfold.node.admission import Decision, NodeState
+from pinfold.node.announcements import Announcements
+from pinfold.node.containers import Containers
+from pinfold.node.manager import Manager, Observers
+from pinfold.node.ports import Cgroups, Partition, PortError
+from pinfold.node.recovery import OnMismatch, restore, take_over
+from pinfold.node.settings import ManagerSettings
+from pinfold.planning.explain import explain_decision, explain_document
+from pinfold.planning.planner import Planner
+from pinfold.state.ledger import Ledger
+from pinfold.state.restore import to_checkpoint
+
+DATABASE: Final = "pinfold.db"
+MIRROR: Final = "cpu_manager_state"
+CONTAINERS: Final = "containers"
+POD_FILES: Final = "pods"
+SHIELD: Final = "shield.json"
+
+log = structlog.get_logger("pinfold")
+
+
+async def start_agent(config: AgentConfig) -> None:
+    """Put an agent together, take over what runs, and serve.
+
+    Raises:
+        NodeError: a configuration that does not fit the machine.
+        MachineError: the machine cannot be read.
+        MismatchError: the record does not fit.
+        PortError: the state directory, the cgroups or the socket cannot be used.
+    """
+    machine = open_machine(None)
+    planner = Planner(machine, config.node, rules=SOUND)
+    _stay_off_exclusive_cpus(planner)
+    state_dir = Path(config.own.state_dir)
+    store = SQLiteStore.open(state_dir / DATABASE, history_limit=config.own.history_limit)
+    cgroups, description = choose_cgroups(config)
+    ports = Ports(
+        cgroups=cgroups,
+        runtime=ProcessRuntime(state_dir / CONTAINERS),
+        store=store,
+        files=PodFileFolder(state_dir / POD_FILES),
+    )
+    empty = False
+    try:
+        if config.own.confine_system:
+            await _confine_system(config, planner)
+        agent = await build_agent(config, planner, ports)
+        await agent.run(ports, describe_cgroups=description)
+        empty = not agent.manager.pods.active
+        if config.own.confine_system and empty:
+            await lower_shield(record=state_dir / SHIELD)
+    finally:
+        await ports.runtime.close()
+        await ports.cgroups.close(remove=empty)
+        await store.close()
+
+
+async def build_agent(config: AgentConfig, planner: Planner, ports: Ports) -> Agent:
+    """An agent on these ports that has taken over what its record says.
+
+    Raises:
+        MismatchError: the record does not fit.
+        PortError: the record or the cgroups cannot be used.
+    """
+    offline = planner.view.topology.cpus - online_cpus()
+    empty = planner.empty_with(offline)
+    restored = restore(
+        await ports.store.load(),
+        planner.node,
+        empty,
+        parse=_parse,
+        on_mismatch=OnMismatch(config.own.on_mismatch),
+    )
+    settings = ManagerSettings(
+        reserved_system_cpus=config.node.reserved_system_cpus,
+        machine_memory=planner.view.memory_bytes or 0,
+        cpu_cfs_quota=config.node.cpu_cfs_quota,
+        cpu_cfs_period=round(config.node.cpu_cfs_quota_period * 1_000_000),
+        partition=Partition(config.own.partition),
+        kept_pods=config.own.max_pods_remembered,
+    )
+    mirror = Path(config.own.state_dir) / MIRROR
+
+    def describe(decision: Decision, state: NodeState) -> str:
+        explanation = explain_decision(planner, state, decision)
+        return json.dumps(explain_document(planner, explanation))
+
+    manager = Manager(
+        planner.node,
+        restored.state,
+        containers=Containers(ports.cgroups, ports.runtime, settings, ports.runtime),
+        store=ports.store,
+        announcements=Announcements(ports.files, lambda ledger: _mirror(mirror, ledger), _report),
+        settings=settings,
+        observers=Observers(time.time, describe, _report),
+    )
+    await take_over(manager, restored)
+    ports.files.retain(manager.pods.active)
+    return Agent(config, planner, manager)
+
+
+def choose_cgroups(config: AgentConfig) -> tuple[Cgroups, Mapping[str, Any]]:
+    """The cgroups of this machine; where none can be written, affinities of our own processes.
+
+    Raises:
+        CgroupError: a cgroup parent was asked for and cannot be used.
+    """
+    from pinfold.adapters.affinity import Affinity  # noqa: PLC0415 - one of the two
+    from pinfold.adapters.cgroup import CgroupError, open_cgroups  # noqa: PLC0415
+
+    try:
+        cgroups = open_cgroups(config.own.cgroup_parent, config.own.cgroup_name)
+    except CgroupError as error:
+        if config.own.cgroup_parent is not None:
+            raise
+        affinity = Affinity()
+        log.warning("weaker", problem=str(error), limitations=affinity.limitations())
+        return affinity, {"kind": "affinity", "limitations": list(affinity.limitations())}
+    return cgroups, cgroups.describe()
+
+
+async def _confine_system(config: AgentConfig, planner: Planner) -> None:
+    """Move everything else on this machine to the reserved CPUs.
+
+    Raises:
+        ShieldError: it cannot be done; as far as it was, ``pinfold shield --off`` undoes it.
+    """
+    policy = planner.node.cpu_policy
+    reserved = config.node.reserved_system_cpus if policy is None else policy.reserved
+    cpus = online_cpus() & planner.view.topology.cpus - reserved
+    if not reserved or not cpus:
+        log.warning("unconfined", problem="no CPUs are reserved for the system, or all are")
+        return
+    parent = config.own.cgroup_parent or "/"
+    keep = (f"{parent.rstrip('/')}/{config.own.cgroup_name}",)
+    record = Path(config.own.state_dir) / SHIELD
+    report = await raise_shield(cpus, keep=keep, record=record)
+    log.info("confined", system=str(reserved), moved=report.moved, left=list(report.left))
+
+
+def _stay_off_exclusive_cpus(planner: Planner) -> None:
+    """Pin this process, and so every supervisor that it starts, to CPUs that nobody will own."""
+    policy = planner.node.cpu_policy
+    if policy is None:
+        return
+    allowed = CPUSet(os.sched_getaffinity(0))
+    if mine := policy.reserved & allowed:
+        os.sched_setaffinity(0, mine)
+
+
+def _parse(manifest: str) -> Workload:
+    return workload_from_api(json.loads(manifest))
+
+
+def _mirror(path: Path, ledger: Ledger) -> None:
+    try:
+        write_state_file(path, to_checkpoint(ledger).encode())
+    except StateFileError as error:
+        raise PortError(str(error)) from None
+
+
+def _report(pod: str | None, problem: str) -> None:
+    log.warning("problem", pod=pod, problem=problem)
