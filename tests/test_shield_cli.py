@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,6 +34,7 @@ from pinfold.adapters.shield.record import (
 )
 from pinfold.cli import main
 from pinfold.core.cpuset import CPUSet
+from tests.shield_scene import own_machine
 
 ONLINE = CPUSet.parse(Path("/sys/devices/system/cpu/online").read_text())
 LAST = CPUSet([max(ONLINE)])
@@ -62,21 +61,12 @@ def root() -> None:
 
 
 @pytest.fixture
-def machine(root: None, tmp_path: Path) -> Iterator[Path]:  # noqa: ARG001 - asks for root
+def machine(tmp_path: Path) -> Iterator[Path]:
     """A record; the machine is this test's alone, and is left without a shield."""
-    if len(ONLINE) < 2:
-        pytest.skip("needs two CPUs")
-    try:
-        place = find_place()
-    except ShieldError as error:
-        pytest.skip(str(error))
-    if place.method is Method.SYSTEMD:
-        pytest.skip("systemd runs here, and its slices are not a test's to change")
-    if (place.root / CGROUP).exists():
-        pytest.skip("CPUs of this machine are shielded already")
     record = tmp_path / "shield.json"
-    with (Path(tempfile.gettempdir()) / "pinfold-shield-tests.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with own_machine() as place:
+        if (place.root / CGROUP).exists():
+            pytest.skip("CPUs of this machine are shielded already")
         try:
             yield record
         finally:
