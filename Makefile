@@ -24,7 +24,7 @@ MAKE_VENV = "$(PYTHON)" -m venv --clear $(VENV)
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 endif
 
-.PHONY: help run test check bench e2e fuzz docs wheel venv lock clean
+.PHONY: help run test check bench e2e guest fuzz docs wheel venv lock clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
@@ -46,8 +46,11 @@ bench: $(VENV)/.dev  ## Measure; table here, JSON and SVG in build/ (ARGS="merge
 	@mkdir -p build
 	$(BIN)/python -m benchmarks --json build/benchmarks.json --svg build/benchmarks.svg $(ARGS)
 
-e2e: $(VENV)/.dev  ## Build the wheel, install it in a fresh place, run what the documents say
+e2e: $(VENV)/.dev  ## Wheel in a fresh place; as root: kill the agent at its effects, confine, shield
 	$(BIN)/python -m pytest tests/e2e $(ARGS)
+
+guest: $(VENV)/.dev  ## Run the live tests in a guest: 2 sockets, SMT, 2 NUMA nodes, cgroup v2 (root)
+	$(BIN)/python -m pytest tests/guest $(ARGS)
 
 fuzz: $(VENV)/.dev  ## Fuzz every parser (SECONDS=60 each, ARGS="quantity cpulist" to choose)
 	$(BIN)/python -m fuzz --seconds $(SECONDS) --corpus build/fuzz $(ARGS)

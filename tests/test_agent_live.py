@@ -70,7 +70,7 @@ def test_an_exclusive_pod_beside_noisy_neighbours(node: AgentProcess) -> None:
     before = [mask for at, _, mask in samples if at < began]
     after = [(cpu, mask) for at, cpu, mask in samples if at >= began]
     assert any(own & mask for mask in before), "the neighbours could never be on the owner's CPU"
-    assert len(after) > 100
+    assert len(after) > 20
     assert not [cpu for cpu, mask in after if cpu in own or not mask.isdisjoint(own)]
     assert allowed(node.pids("owner")["main"]) == own
 
@@ -151,17 +151,17 @@ def test_the_manifest_folder_is_followed(node: AgentProcess) -> None:
     until(lambda: len(node.client.get("/v1/pods")["pods"]) == 1)
     first = node.pids("web")["main"]
     file.write_text(json.dumps(manifest("web", ("main", ("sleep", "999"), ""))))
-    until(
-        lambda: any(
-            p["name"] == "web" and node.pids("web")["main"] != first
-            for p in node.client.get("/v1/pods")["pods"]
-        )
-    )
+    until(lambda: _main_pids(node) not in ([], [None], [first]))
     assert allowed(node.pids("web")["main"]) == CPUS - CPUSet([0])
     (node.manifests / "bad.yaml").write_text("kind: Deployment\n")
     until(lambda: "only pods run here" in node.log())
     file.unlink()
     until(lambda: node.client.get("/v1/pods")["pods"] == [])
+
+
+def _main_pids(node: AgentProcess) -> list[int | None]:
+    pods = node.client.get("/v1/pods")["pods"]
+    return [pod["containers"][0]["pid"] for pod in pods if pod["phase"] == "Running"]
 
 
 def test_foreign_writes_are_repaired_and_reported(node: AgentProcess) -> None:

@@ -22,7 +22,7 @@ from pinfold.core.cpuset import CPUSet
 from tests.agent_process import IDLE, ROOT, AgentProcess, allowed, manifest, until
 
 CPUS = CPUSet(os.sched_getaffinity(0))
-POINTS = os.environ.get("PINFOLD_CRASH_POINTS", "24")
+POINTS = os.environ.get("PINFOLD_CRASH_POINTS", "16")
 """How many moments to die at, chosen by chance; ``all`` tries every one."""
 
 PODS = (
