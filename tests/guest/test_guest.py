@@ -1,6 +1,6 @@
 """The same live tests in a guest with two sockets, SMT, two NUMA nodes and cgroup v2.
 
-``make guest``.  The guest is started by the test bed that lies beside the repository; without it, or
+``make guest``.  The guest is started by the test bed beside the repository; without it, or
 without root, these tests are skipped.  An emulated machine takes some ten minutes for them.
 """
 
