@@ -63,11 +63,19 @@ def members(path: Path | str) -> list[int]:
 
 def containers(side: Path) -> Iterator[tuple[ContainerKey, str]]:
     """The containers with their folders, in a folder of pods."""
-    for pod in _names(side):
-        for container in _names(f"{side}/{pod}"):
+    for pod in _undotted(side):
+        for container in _undotted(f"{side}/{pod}"):
             key = key_of(pod, container)
             if key is not None:
                 yield key, f"{side}/{pod}/{container}"
+
+
+def _undotted(folder: Path | str) -> list[str]:
+    """Names among which are the own folders; the kernel's files have a dot, all but a few."""
+    try:
+        return [name for name in os.listdir(folder) if "." not in name]  # noqa: PTH208 - strings
+    except OSError:
+        return []
 
 
 async def remove_tree(path: Path) -> None:

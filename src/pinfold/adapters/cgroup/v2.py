@@ -13,7 +13,7 @@ kernel's ``Documentation/admin-guide/cgroup-v2.rst``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -113,7 +113,8 @@ class CgroupsV2:
             )
         if before < cpus:
             return  # nobody has to leave a CPU
-        strays = await catch_strays(self._sharing_threads, cpus)
+        folders = self._sharing()
+        strays = await catch_strays(lambda: _threads(folders), cpus)
         for tid, mask in strays.items():
             raise CgroupError(f"{self._shared}: thread {tid} may still run on {mask - cpus}")
 
@@ -123,12 +124,9 @@ class CgroupsV2:
             for file in (CPUS, MEMS):
                 put(folder / file, "")
 
-    def _sharing_threads(self) -> list[int]:
-        return [
-            tid
-            for folder in descendants(self._shared)
-            for tid in numbers(f"{folder}/cgroup.threads")
-        ]
+    def _sharing(self) -> list[str]:
+        """Every cgroup that may hold processes of the pool."""
+        return [one for _, folder in containers(self._shared) for one in descendants(folder)]
 
     async def place(self, key: ContainerKey, placement: Placement) -> str:
         """See :class:`pinfold.node.ports.Cgroups`."""
@@ -244,7 +242,7 @@ class CgroupsV2:
                 continue  # removed while it was looked at
             if key not in found or seen.populated:
                 found[key] = seen
-        for mask in outside(self._sharing_threads(), shared).values():
+        for mask in outside(_threads(self._sharing()), shared).values():
             shared |= mask
         return ObservedCgroups(shared, read_cpus(self._shared / CPUS), found)
 
@@ -278,6 +276,10 @@ class _Freezer:
     def __call__(self, *, frozen: bool) -> None:
         if self._file.exists():
             put(self._file, "1" if frozen else "0")
+
+
+def _threads(folders: Iterable[str]) -> list[int]:
+    return [tid for folder in folders for tid in numbers(f"{folder}/cgroup.threads")]
 
 
 def _owner(key: ContainerKey, folder: str) -> ObservedContainer:
