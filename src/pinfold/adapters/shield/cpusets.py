@@ -23,7 +23,7 @@ from pinfold.adapters.shield.kernel import (
     write,
 )
 from pinfold.adapters.shield.moving import Tally, effective, narrow
-from pinfold.adapters.shield.record import Journal, Kind, Shield
+from pinfold.adapters.shield.record import Journal, Kind, SavedAffinity, Shield
 from pinfold.adapters.shield.values import before, change, get
 from pinfold.core.cpuset import CPUSet
 
@@ -152,18 +152,28 @@ async def _until_cut(folder: Path, cpus: CPUSet) -> None:
 
 def confined_threads(shield: Shield) -> list[int]:
     """Every thread in our cgroup, or in one whose CPUs were cut."""
+    return [tid for _, tids in _confined(shield) for tid in tids]
+
+
+def confined_affinities(shield: Shield) -> list[SavedAffinity]:
+    """The affinities of those of them that may not use all that their cgroup may."""
+    return [
+        saved
+        for folder, tids in _confined(shield)
+        for saved in narrow(tids, effective(folder, shield.method))
+    ]
+
+
+def _confined(shield: Shield) -> Iterator[tuple[Path, list[int]]]:
     cut = {
         Path(value.place).parent
         for value in shield.values
         if value.kind is Kind.CPUSET and not value.written[-1] & shield.cpus
     }
-    return [tid for folder in (shield.cgroup, *cut) for tid in _threads_in(folder, shield.method)]
-
-
-def _threads_in(folder: Path, method: Method) -> Iterator[int]:
-    name = "tasks" if method is Method.CGROUP1 else "cgroup.threads"
-    for inner in innermost_first(folder):
-        yield from numbers(inner / name)
+    name = "tasks" if shield.method is Method.CGROUP1 else "cgroup.threads"
+    for folder in (shield.cgroup, *cut):
+        for inner in innermost_first(folder):
+            yield inner, numbers(inner / name)
 
 
 def disable(shield: Shield) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from pinfold.adapters.shield.kernel import (
     ONLINE,
     Method,
     ShieldError,
+    exists,
     failure,
     innermost_first,
     numbers,
@@ -54,14 +55,14 @@ def tasks_file(method: Method) -> str:
 
 
 def effective(folder: Path, method: Method) -> CPUSet:
-    """The CPUs that the kernel lets a cgroup use; of one without a cpuset, those online.
+    """The CPUs that the kernel lets a cgroup use; without a cpuset of its own, those of its parent.
 
     Raises:
-        ShieldError: neither can be read.
+        ShieldError: they cannot be read.
     """
     name = "cpuset.effective_cpus" if method is Method.CGROUP1 else "cpuset.cpus.effective"
-    file = folder / name
-    return read_cpus(file if file.exists() else ONLINE)
+    files = (above / name for above in (folder, *folder.parents))
+    return read_cpus(next((file for file in files if exists(file)), ONLINE))
 
 
 async def gather(journal: Journal, tally: Tally) -> None:
@@ -170,15 +171,35 @@ def settle(shield: Shield) -> None:
             set_affinity(saved.tid, target)
 
 
+def heed(journal: Journal, held: Iterable[SavedAffinity]) -> None:
+    """Before tasks are moved back, note the affinities that were set while the shield was up.
+
+    They replace what the record has; older kernels (6.1) drop them as well.
+    """
+    held = tuple(held)
+    now = {(one.tid, one.start_time): one for one in held}
+    known = []
+    for saved in journal.shield.affinities:
+        other = now.get((saved.tid, saved.start_time))
+        ours = other is None or other.before in _given(journal.shield, saved)
+        known.append(saved if ours or other is None else other)
+    if tuple(known) != journal.shield.affinities:
+        journal.change(affinities=tuple(known))
+    journal.about_to_move(held)
+
+
 def unsettle(shield: Shield) -> None:
     """Give threads back the affinity they had, unless somebody has set another meanwhile."""
-    online = read_cpus(ONLINE)
+    wide = {read_cpus(ONLINE), effective(Path(shield.root), shield.method)}
     for saved, now in _living(shield):
-        ours = {online, effective(Path(shield.root), shield.method)}
-        for others in (shield.others, *shield.past):
-            ours |= {others, saved.before & others}
-        if now != saved.before and now in ours:
+        if now != saved.before and now in wide | _given(shield, saved):
             set_affinity(saved.tid, saved.before)
+
+
+def _given(shield: Shield, saved: SavedAffinity) -> set[CPUSet]:
+    """What a thread with an affinity of its own has had from the shield."""
+    every = (shield.others, *shield.past)
+    return {*every, *(saved.before & others for others in every)}
 
 
 async def catch_strays(tids: Callable[[], list[int]], others: CPUSet) -> list[Thread]:

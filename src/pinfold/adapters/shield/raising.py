@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pinfold.adapters.shield.cpusets import (
+    confined_affinities,
     confined_threads,
     cut_others,
     cut_units,
@@ -30,6 +31,7 @@ from pinfold.adapters.shield.moving import (
     catch_strays,
     effective,
     gather,
+    heed,
     release,
     settle,
     unsettle,
@@ -162,7 +164,7 @@ async def lower_shield(
             return await _lower(shield, record)
         place = place or find_place()
         online = read_cpus(ONLINE)
-        lost = Shield(CPUSet(), online, place.method, str(place.root), name)
+        lost = Shield(CPUSet(), online, place.method, str(place.root), name, boot_id())
         if not lost.cgroup.is_dir():
             return ShieldReport(None)
         others = read_cpus(lost.cgroup / "cpuset.cpus")
@@ -205,6 +207,7 @@ async def _raise(journal: Journal) -> ShieldReport:
 
 async def _lower(shield: Shield, record: Path) -> ShieldReport:
     journal = Journal(record, shield)
+    heed(journal, confined_affinities(shield))
     irqs = [v for v in shield.values if v.kind in (Kind.IRQ, Kind.IRQ_DEFAULT)]
     notes = await restore(irqs)
     notes += await restore([v for v in shield.values if v.kind is Kind.CPUSET])
@@ -214,7 +217,7 @@ async def _lower(shield: Shield, record: Path) -> ShieldReport:
     if shield.method is not Method.SYSTEMD:
         moved = await release(shield)
         notes += disable(shield)
-    unsettle(shield)
+    unsettle(journal.shield)
     journal.forget()
     return ShieldReport(shield=shield, moved=moved, irqs_moved=len(irqs), notes=notes)
 
