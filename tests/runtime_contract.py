@@ -25,7 +25,7 @@ from pinfold.node.ports import (
     RuntimeFailedError,
 )
 
-PATIENCE = 20.0
+PATIENCE = 120.0
 """Seconds after which a test has failed; no test is meant to take so long."""
 
 
