@@ -25,7 +25,6 @@ LONG_FOR_A_REASON = {
     "src/pinfold/node/manager.py": "one writer: each change of ledger, record and pool, in order",
     "src/pinfold/node/ports.py": "one list: what the manager needs of the outside world",
     "src/pinfold/planning/fakes.py": "one family: the ports in memory, each short",
-    "tests/test_cgroup_live.py": "one kernel, all cases of one port",
     "src/pinfold/state/doctor.py": "one examination of three kinds of file",
     "src/pinfold/state/go_json.py": "one grammar: scanner, texts and their errors",
     "src/pinfold/state/go_value.py": "one family of small types, as Go's decoder has them",
