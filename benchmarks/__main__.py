@@ -1,7 +1,8 @@
 """The command: ``python -m benchmarks [--json FILE] [--svg FILE] [NAME...]``.
 
 A name may be a pattern (``allocate.*``).  Nothing is asserted; a workload that cannot run is
-reported and left out, and the exit status is then 1.
+reported and left out, and the exit status is then 1.  One that this machine or user is not for
+(an agent needs root) is left out without that.
 """
 
 from __future__ import annotations
@@ -14,7 +15,17 @@ from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 
-from benchmarks import allocation, kubelet_merge, merge, process
+from benchmarks import (
+    agent_fakes,
+    agent_kernel,
+    agent_live,
+    allocation,
+    kubelet_merge,
+    merge,
+    process,
+)
+from benchmarks.agent_measuring import remarks
+from benchmarks.agent_scene import GivenUpError, NotHereError
 from benchmarks.measure import Result, measure, measure_own_clock
 from benchmarks.plot import as_svg
 from benchmarks.report import HEADER, as_json, growth, row
@@ -44,6 +55,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in chosen:
         try:
             results[name] = registry[name]()
+        except NotHereError as error:
+            chosen = [other for other in chosen if other != name]
+            print(f"{name:<26} left out: {error}", flush=True)
+        except GivenUpError as error:
+            print(f"{name:<26} did not run: {error}", flush=True)
         except subprocess.CalledProcessError as error:
             print(f"{name:<26} did not run: {_last_line(error)}", flush=True)
         else:
@@ -64,6 +80,8 @@ def workloads() -> dict[str, Callable[[], Result]]:
             found[name] = partial(_measure, setup)
     for name, own_clock in process.OWN_CLOCK.items():
         found[name] = partial(_measure_own_clock, own_clock)
+    for agent in (agent_fakes, agent_kernel, agent_live):
+        found |= agent.MEASURED
     return found
 
 
@@ -85,6 +103,8 @@ def _print_summary(results: dict[str, Result]) -> None:
     if lines:
         print("growth, exponent of the number of CPUs (1 is linear):")
         print("\n".join(lines))
+    for line in (*remarks(results), *agent_kernel.growth(results)):
+        print(line)
 
 
 def _last_line(error: subprocess.CalledProcessError) -> str:

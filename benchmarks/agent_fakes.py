@@ -1,0 +1,127 @@
+"""Workloads of the manager on fakes: its own work, without a kernel, on a node of 256 CPUs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from benchmarks.agent_measuring import cpu_time, detailed
+from benchmarks.agent_scene import GivenUpError, pod
+from benchmarks.measure import Result
+from pinfold.core.cpuset import CPUSet
+from pinfold.core.kubelet_faults import SOUND
+from pinfold.core.kubelet_view import kubelet_view
+from pinfold.core.node_config import NodeConfig
+from pinfold.core.short_form import parse_short_form
+from pinfold.core.workload_api import workload_from_api
+from pinfold.node.announcements import Announcements
+from pinfold.node.containers import Containers
+from pinfold.node.manager import Manager, Observers
+from pinfold.node.model import build_node, empty_state
+from pinfold.node.reconciler import reconcile
+from pinfold.node.records import PodPhase
+from pinfold.node.settings import ManagerSettings
+from pinfold.planning.fakes import FakeCgroups, FakeRuntime, MemoryPodFiles, MemoryStore
+
+MACHINE: Final = "2s64c2t@half"
+PODS: Final = 1000
+RECONCILED: Final = 500
+SHAPES: Final = ("", "", "2", "500m", "1", "4")
+"""The CPUs of the pods, drawn at random: a third BestEffort, half exclusive."""
+TIMES: Final = 5
+
+
+def make_manager() -> Manager:
+    """A manager of an empty node, on fakes."""
+    machine = parse_short_form(MACHINE)
+    view = kubelet_view(machine)
+    config = NodeConfig(
+        cpu_manager_policy="static", reserved_system_cpus=CPUSet([0, 128]), max_pods=PODS
+    )
+    node = build_node(machine, config, view=view, rules=SOUND)
+    settings = ManagerSettings(reserved_system_cpus=config.reserved_system_cpus)
+    cgroups = FakeCgroups(view.topology.cpus)
+    report = lambda _pod, text: _give_up(text)  # noqa: E731 - one use
+    return Manager(
+        node,
+        empty_state(node, view.topology.cpus),
+        containers=Containers(cgroups, FakeRuntime(cgroups), settings),
+        store=MemoryStore(),
+        announcements=Announcements(MemoryPodFiles(), lambda _ledger: None, report),
+        settings=settings,
+        observers=Observers(time.time, lambda _decision, _state: "{}", report),
+    )
+
+
+def _give_up(text: str) -> None:
+    raise GivenUpError(text)
+
+
+async def _admit(manager: Manager, name: str, cpus: str) -> PodPhase:
+    manifest = pod(name, ("run",), cpus)
+    manifest["metadata"]["uid"] = name
+    record = await manager.admit(workload_from_api(manifest), manifest=json.dumps(manifest))
+    return record.phase
+
+
+async def _in_and_out(pods: int) -> tuple[int, int]:
+    """Every third admission one random pod goes, at the end all; CPU time and admitted ones."""
+    manager = make_manager()
+    await manager.apply_pool()
+    chance = random.Random(3)  # noqa: S311 - pods, not secrets
+    admitted = 0
+    began = time.process_time_ns()
+    for number in range(pods):
+        phase = await _admit(manager, f"p{number}", chance.choice(SHAPES))
+        admitted += phase is not PodPhase.FAILED
+        if number % 3 == 2 and manager.pods.active:
+            await manager.release(chance.choice(list(manager.pods.active)), grace=0)
+    for uid in list(manager.pods.active):
+        await manager.release(uid, grace=0)
+    took = time.process_time_ns() - began
+    if manager.state.ledger.exclusive:
+        raise GivenUpError("CPUs were lost")
+    await manager.close()
+    return took, admitted
+
+
+def _churn(pods: int) -> Result:
+    """Admit so many pods and release them; the CPU time of all."""
+    runs = [asyncio.run(_in_and_out(pods)) for _ in range(TIMES)]
+    times = [took for took, _ in runs]
+    return detailed(times, pods_per_cpu_second=pods / (min(times) / 1e9), admitted=runs[0][1])
+
+
+def _reconcile(count: int) -> Result:
+    """CPU time of one reconciliation when nothing changed; a fifth of the containers are owners."""
+    with asyncio.Runner() as runner:
+        manager = make_manager()
+
+        async def fill() -> None:
+            await manager.apply_pool()
+            for number in range(count):
+                await _admit(manager, f"p{number}", "" if number % 5 else "1")
+            for active in manager.pods.active.values():
+                await active.started.wait()
+
+        def call() -> None:
+            if drifts := runner.run(reconcile(manager)):
+                raise GivenUpError(f"something has changed: {drifts[0]}")
+
+        runner.run(fill())
+        if len(manager.pods.active) != count:
+            raise GivenUpError(f"{len(manager.pods.active)} of {count} pods run")
+        result = cpu_time(call)
+        runner.run(manager.close())
+    return result
+
+
+MEASURED: Final[dict[str, Callable[[], Result]]] = {
+    f"agent.admit.fakes.{PODS}": partial(_churn, PODS),
+    f"agent.reconcile.fakes.{RECONCILED}": partial(_reconcile, RECONCILED),
+}

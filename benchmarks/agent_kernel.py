@@ -1,0 +1,164 @@
+"""Workloads of the agent's parts on the running kernel: real cgroups with processes that sleep.
+
+A thousand containers with supervisors would need more memory than a small machine has; the
+processes are handed to the agent instead, as those of ``pinfold run`` are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import pairwise
+from math import log
+from pathlib import Path
+from typing import Final
+
+from benchmarks.agent_measuring import cpu_time, detailed
+from benchmarks.agent_scene import GivenUpError, pod, require_node
+from benchmarks.measure import Result
+from benchmarks.report import series
+from pinfold.adapters.cgroup import open_cgroups
+from pinfold.adapters.podfiles import PodFileFolder
+from pinfold.adapters.process import ProcessRuntime
+from pinfold.adapters.store import SQLiteStore
+from pinfold.adapters.sysfs.source import open_machine
+from pinfold.agent.service import Agent, Ports
+from pinfold.agent.wiring import build_agent
+from pinfold.config.agent import AgentConfig, AgentSection
+from pinfold.core.cpuset import CPUSet
+from pinfold.core.kubelet_faults import SOUND
+from pinfold.core.node_config import NodeConfig
+from pinfold.node.ports import Cgroups, ContainerKey, Placement
+from pinfold.planning.planner import Planner
+
+POOL_SIZES: Final = (10, 100, 300, 1000)
+RECONCILED: Final = 500
+MOVES: Final = 21
+
+
+@contextmanager
+def _sleepers(count: int) -> Iterator[Sequence[int]]:
+    """Processes that sleep, gone at the end."""
+    pids: list[int] = []
+    try:
+        while len(pids) < count:
+            pids.append(os.posix_spawnp("sleep", ["sleep", "infinity"], os.environ))
+        yield pids
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        for pid in pids:
+            os.waitpid(pid, 0)
+
+
+async def _remove_all(cgroups: Cgroups) -> None:
+    for key in (await cgroups.observe()).containers:
+        await cgroups.kill(key)
+        await cgroups.remove(key)
+    await cgroups.close(remove=True)
+
+
+def _pool(count: int) -> Result:
+    """Shrink the shared pool by one CPU while it holds so many containers, until confirmed."""
+    cpus = require_node()
+    fewer = cpus - CPUSet([max(cpus)])
+    cgroups = open_cgroups(name=f"pinfold-bench-{secrets.token_hex(4)}")
+    moves: list[float] = []
+    used: list[float] = []
+
+    async def work(pids: Sequence[int]) -> None:
+        await cgroups.open(cpus)
+        for number, pid in enumerate(pids):
+            key = ContainerKey(f"pod-{number}", "main")
+            await cgroups.place(key, Placement())
+            await cgroups.enter(key, pid)
+        for _ in range(MOVES):
+            began, cpu = time.perf_counter_ns(), time.process_time_ns()
+            await cgroups.set_shared(fewer)
+            used.append(time.process_time_ns() - cpu)
+            moves.append(time.perf_counter_ns() - began)
+            if CPUSet(os.sched_getaffinity(pids[-1])) != fewer:
+                raise GivenUpError(f"process {pids[-1]} was not moved to {fewer}")
+            await cgroups.set_shared(cpus)
+
+    with asyncio.Runner() as runner:
+        try:
+            with _sleepers(count) as pids:
+                runner.run(work(pids))
+        finally:
+            runner.run(_remove_all(cgroups))
+    cpu_us = statistics.median(used) / 1e3
+    return detailed(moves, cpu_us=cpu_us, cpu_us_per_container=cpu_us / count)
+
+
+def _reconcile(count: int) -> Result:
+    """CPU time of one reconciliation by an agent with its real ports, when nothing changed."""
+    require_node()
+    node = NodeConfig(cpu_manager_policy="static", reserved_system_cpus=CPUSet([0]), max_pods=count)
+    planner = Planner(open_machine(None), node, rules=SOUND)
+    name = f"pinfold-bench-{secrets.token_hex(4)}"
+    with (
+        tempfile.TemporaryDirectory(prefix="pinfold-bench-") as folder,
+        asyncio.Runner() as runner,
+        _sleepers(count) as pids,
+    ):
+        state = Path(folder)
+        config = AgentConfig(node, AgentSection(state_dir=folder, cgroup_name=name))
+        ports = Ports(
+            cgroups=open_cgroups(name=name),
+            runtime=ProcessRuntime(state / "containers"),
+            store=SQLiteStore.open(state / "pinfold.db"),
+            files=PodFileFolder(state / "pods"),
+        )
+
+        async def fill() -> Agent:
+            agent = await build_agent(config, planner, ports)
+            for number, pid in enumerate(pids):
+                await agent.apply(
+                    pod(f"pod-{number}", ("sleep", "infinity"), "" if number else "1"),
+                    source="run",
+                    pid=pid,
+                )
+            for active in agent.manager.pods.active.values():
+                await active.started.wait()
+            return agent
+
+        try:
+            agent = runner.run(fill())
+
+            def call() -> None:
+                if drifts := runner.run(agent.reconcile()):
+                    raise GivenUpError(f"something has changed: {drifts[0]}")
+
+            result = cpu_time(call)
+            runner.run(agent.manager.close())
+        finally:
+            runner.run(_close(ports))
+    return result
+
+
+async def _close(ports: Ports) -> None:
+    await ports.runtime.close()
+    await _remove_all(ports.cgroups)
+    await ports.store.close()
+
+
+def growth(results: Mapping[str, Result]) -> list[str]:
+    """How the cost of moving the pool grows with the containers: exponents (1 is linear)."""
+    points = series(results, "agent.pool")
+    steps = [f"{a}-{b}: {log(y / x) / log(b / a):.2f}" for (a, x), (b, y) in pairwise(points)]
+    return [f"{'agent.pool, exponents':<26}" + "   ".join(steps)] if steps else []
+
+
+MEASURED: Final[dict[str, Callable[[], Result]]] = {
+    **{f"agent.pool.{count}": partial(_pool, count) for count in POOL_SIZES},
+    f"agent.reconcile.{RECONCILED}": partial(_reconcile, RECONCILED),
+}
