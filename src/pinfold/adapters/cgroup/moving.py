@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -20,6 +20,7 @@ _PATIENCE: Final = 3
 _LONGEST: Final = 10.0
 _PAUSE: Final = 0.001
 _KILL_PAUSE: Final = 0.005
+_LAST_BREATH: Final = 1.0
 
 
 class Freeze(Protocol):
@@ -114,7 +115,9 @@ async def end_all(pids: Callable[[], list[int]], *, wait: float, freeze: Freeze)
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + wait
+    seen: set[int] = set()
     while left := pids():
+        seen.update(left)
         freeze(frozen=True)
         for pid in pids():
             try:
@@ -125,6 +128,18 @@ async def end_all(pids: Callable[[], list[int]], *, wait: float, freeze: Freeze)
         if loop.time() > deadline:
             raise unending(left)
         await asyncio.sleep(_KILL_PAUSE)
+    await ended(seen)
+
+
+async def ended(pids: Iterable[int]) -> None:
+    """Wait a moment for processes that have left their cgroup to be through with dying.
+
+    The kernel takes a process out of its cgroup at the beginning of its end.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + _LAST_BREATH
+    while any(lives(pid) for pid in pids) and loop.time() < deadline:
+        await asyncio.sleep(_PAUSE)
 
 
 def unending(pids: list[int]) -> CgroupError:

@@ -34,7 +34,7 @@ from pinfold.adapters.cgroup.folders import (
     remove_tree,
 )
 from pinfold.adapters.cgroup.limits import apply_nested, v2_settings
-from pinfold.adapters.cgroup.moving import end_all, gather, unending
+from pinfold.adapters.cgroup.moving import end_all, ended, gather, unending
 from pinfold.adapters.cgroup.names import container_folder, pod_folder
 from pinfold.adapters.cgroup.partitions import Partitions
 from pinfold.adapters.cgroup.tasks import catch_strays, lives, outside, tree, widen
@@ -200,13 +200,14 @@ class CgroupsV2:
         if not switch.exists():  # before Linux 5.14
             seconds = deadline - loop.time()
             return await end_all(lambda: members(folder), wait=seconds, freeze=_Freezer(folder))
+        seen = members(folder)
         while _is_populated(folder):
             # Again each time: somebody may have moved another process in meanwhile.
             write(switch, "1")
             await asyncio.sleep(_KILL_PAUSE)
             if loop.time() > deadline and (left := members(folder)):
                 raise unending(left)
-        return None
+        return await ended(seen)
 
     async def remove(self, key: ContainerKey) -> None:
         """See :class:`pinfold.node.ports.Cgroups`."""

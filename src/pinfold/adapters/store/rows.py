@@ -1,4 +1,4 @@
-"""Between rows and records; whatever the rows hold, the error names the place."""
+"""Between rows and records; whatever either of them holds, the error names the place."""
 
 from __future__ import annotations
 
@@ -7,91 +7,30 @@ import sqlite3
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from pinfold.core.cpuset import CPUSet, CPUSetError
+from pinfold.adapters.store.schema import REMEDY
+from pinfold.core.cpuset import MAX_CPU, CPUSet, CPUSetError
 from pinfold.node.ports import StoreError
 from pinfold.node.records import Batch, HistoryEntry, NodeRecord, PodPhase, PodRecord, Record
 
-REMEDY: Final = (
-    "move the file away to start afresh: pods that run are then ended; the mirrored "
-    "cpu_manager_state beside it says who had which CPUs"
-)
+_REFUSALS: Final = (sqlite3.IntegrityError, ValueError, OverflowError)
+"""What a value may be met with: constraints, texts that are no UTF-8, numbers above 64 bits."""
+
 _T = TypeVar("_T")
 
 
 def read_record(database: sqlite3.Connection, file: str) -> Record:
-    """Everything but the history.
+    """Everything but the history, as of one moment.
 
     Raises:
         StoreError: a value that cannot be; the message names table and row.
         sqlite3.Error: the file cannot be read.
     """
-    node = None
-    for row in database.execute(
-        "SELECT policy_name, default_cpus, reserved_cpus, machine_cpus FROM node"
-    ):
-        place = f"{file}: table node"
-        node = NodeRecord(row[0], *(_cpus(text, place) for text in row[1:]))
-    assignments: dict[int, dict[str, CPUSet]] = {}
-    for number, container, cpus in database.execute("SELECT pod, container, cpus FROM assignments"):
-        place = f"{file}: table assignments, pod {number}, container {container}"
-        assignments.setdefault(number, {})[container] = _cpus(cpus, place)
-    restarts: dict[int, dict[str, int]] = {}
-    exit_codes: dict[int, dict[str, int]] = {}
-    for number, container, count, code in database.execute(
-        "SELECT pod, container, restarts, exit_code FROM containers"
-    ):
-        if count is not None:
-            restarts.setdefault(number, {})[container] = count
-        if code is not None:
-            exit_codes.setdefault(number, {})[container] = code
-    pods = {}
-    for row in database.execute(
-        "SELECT number, uid, namespace, name, manifest, phase, source, reason, message, "
-        "admitted_at FROM pods ORDER BY number"
-    ):
-        number, uid, namespace, name, manifest, phase, source, reason, message, at = row
-        place = f"{file}: table pods, row {number}"
-        pods[uid] = PodRecord(
-            uid=uid,
-            namespace=namespace,
-            name=name,
-            manifest=_read(json.loads, manifest, place) and manifest,
-            phase=_read(PodPhase, phase, place),
-            source=source,
-            reason=reason,
-            message=message,
-            admitted_at=at,
-            assignments=assignments.get(number, {}),
-            restarts=restarts.get(number, {}),
-            exit_codes=exit_codes.get(number, {}),
-        )
-    return Record(node, pods)
-
-
-def write_batch(database: sqlite3.Connection, batch: Batch, history_limit: int) -> None:
-    """Carry out a batch inside of a transaction.
-
-    Raises:
-        sqlite3.Error: it does not fit the tables, or cannot be written.
-    """
-    for uid in batch.drop:
-        database.execute("DELETE FROM pods WHERE uid = ?", (uid,))
-    for pod in batch.put:
-        _put(database, pod)
-    if (node := batch.node) is not None:
-        database.execute(
-            "INSERT OR REPLACE INTO node VALUES (1, ?, ?, ?, ?)",
-            (node.policy_name, str(node.default), str(node.reserved), str(node.machine)),
-        )
-    if batch.history:
-        database.executemany(
-            "INSERT INTO history (at, kind, pod_uid, pod, document) VALUES (?, ?, ?, ?, ?)",
-            [(e.at, e.kind, e.pod_uid, e.pod, e.document) for e in batch.history],
-        )
-        database.execute(
-            "DELETE FROM history WHERE number <= (SELECT max(number) FROM history) - ?",
-            (history_limit,),
-        )
+    # Beside a running agent, four statements on their own would be four moments.
+    database.execute("BEGIN")
+    try:
+        return Record(_read_node(database, file), _read_pods(database, file))
+    finally:
+        database.execute("ROLLBACK")
 
 
 def read_history(
@@ -111,6 +50,120 @@ def read_history(
     return tuple(HistoryEntry(*row) for row in rows)
 
 
+def check_history(database: sqlite3.Connection, file: str) -> None:
+    """Make sure that the history's documents are JSON.
+
+    Raises:
+        StoreError: one is not; the message names its row.
+        sqlite3.Error: the file cannot be read.
+    """
+    for (number,) in database.execute(
+        "SELECT number FROM history WHERE NOT json_valid(document) LIMIT 1"
+    ):
+        raise StoreError(f"{file}: table history, row {number}: the document is no JSON", REMEDY)
+
+
+def write_batch(database: sqlite3.Connection, file: str, batch: Batch, history_limit: int) -> None:
+    """Carry out a batch inside of a transaction, which the caller begins and ends.
+
+    Raises:
+        StoreError: a value that the record does not take; the message names its owner.
+        sqlite3.Error: it cannot be written.
+    """
+    for uid in batch.drop:
+        _fit(f"{file}: pod {uid!r}", _drop, database, uid)
+    if len(batch.put) > 1:
+        # Within a batch a name may go from one pod to another, in whichever order they come.
+        for pod in batch.put:
+            _fit(f"{file}: pod {pod.uid!r}", _retire, database, pod.uid)
+    for pod in batch.put:
+        place = f"{file}: pod {pod.namespace + '/' + pod.name!r} ({pod.uid!r})"
+        _fit(place, _put, database, pod)
+    if (node := batch.node) is not None:
+        _fit(f"{file}: the node", _put_node, database, node)
+    for entry in batch.history:
+        place = f"{file}: the history's entry {entry.kind!r} of {entry.pod!r}"
+        _fit(place, _add, database, entry)
+    if batch.history:
+        trim_history(database, history_limit)
+
+
+def trim_history(database: sqlite3.Connection, limit: int) -> None:
+    """Drop the oldest entries, by number: clocks jump.
+
+    Raises:
+        sqlite3.Error: it cannot be written.
+    """
+    database.execute(
+        "DELETE FROM history WHERE number <= (SELECT max(number) FROM history) - ?", (limit,)
+    )
+
+
+def _read_node(database: sqlite3.Connection, file: str) -> NodeRecord | None:
+    node = None
+    for policy, *sets in database.execute(
+        "SELECT policy_name, default_cpus, reserved_cpus, machine_cpus FROM node"
+    ):
+        node = NodeRecord(policy, *(_read(CPUSet.parse, t, f"{file}: table node") for t in sets))
+    return node
+
+
+def _read_pods(database: sqlite3.Connection, file: str) -> dict[str, PodRecord]:
+    assignments: dict[int, dict[str, CPUSet]] = {}
+    for number, container, cpus in database.execute("SELECT pod, container, cpus FROM assignments"):
+        place = f"{file}: table assignments, pod {number}, container {container!r}"
+        assignments.setdefault(number, {})[container] = _read(_owned, cpus, place)
+    restarts: dict[int, dict[str, int]] = {}
+    exit_codes: dict[int, dict[str, int]] = {}
+    for number, container, count, code in database.execute(
+        "SELECT pod, container, restarts, exit_code FROM containers"
+    ):
+        if count is not None:
+            restarts.setdefault(number, {})[container] = count
+        if code is not None:
+            exit_codes.setdefault(number, {})[container] = code
+    pods = {}
+    for (
+        number,
+        uid,
+        namespace,
+        name,
+        manifest,
+        phase,
+        source,
+        reason,
+        message,
+        at,
+    ) in database.execute(
+        "SELECT number, uid, namespace, name, manifest, phase, source, reason, message, "
+        "admitted_at FROM pods ORDER BY number"
+    ):
+        place = f"{file}: table pods, row {number}"
+        pods[uid] = PodRecord(
+            uid=uid,
+            namespace=namespace,
+            name=name,
+            manifest=_read(_manifest, manifest, place),
+            phase=_read(PodPhase, phase, place),
+            source=source,
+            reason=reason,
+            message=message,
+            admitted_at=at,
+            assignments=assignments.get(number, {}),
+            restarts=restarts.get(number, {}),
+            exit_codes=exit_codes.get(number, {}),
+        )
+    return pods
+
+
+def _drop(database: sqlite3.Connection, uid: str) -> None:
+    database.execute("DELETE FROM pods WHERE uid = ?", (uid,))
+
+
+def _retire(database: sqlite3.Connection, uid: str) -> None:
+    database.execute("UPDATE pods SET phase = 'Failed' WHERE uid = ?", (uid,))
+
+
 def _put(database: sqlite3.Connection, pod: PodRecord) -> None:
     (number,) = database.execute(
         "INSERT INTO pods (uid, namespace, name, manifest, phase, source, reason, message, "
@@ -122,7 +175,7 @@ def _put(database: sqlite3.Connection, pod: PodRecord) -> None:
             pod.uid,
             pod.namespace,
             pod.name,
-            pod.manifest,
+            _manifest(pod.manifest),
             pod.phase.value,
             pod.source,
             pod.reason,
@@ -133,7 +186,7 @@ def _put(database: sqlite3.Connection, pod: PodRecord) -> None:
     database.execute("DELETE FROM assignments WHERE pod = ?", (number,))
     database.executemany(
         "INSERT INTO assignments VALUES (?, ?, ?)",
-        [(number, container, str(cpus)) for container, cpus in pod.assignments.items()],
+        [(number, container, _text(cpus)) for container, cpus in pod.assignments.items()],
     )
     database.execute("DELETE FROM containers WHERE pod = ?", (number,))
     database.executemany(
@@ -145,8 +198,43 @@ def _put(database: sqlite3.Connection, pod: PodRecord) -> None:
     )
 
 
-def _cpus(text: str, place: str) -> CPUSet:
-    return _read(CPUSet.parse, text, place)
+def _put_node(database: sqlite3.Connection, node: NodeRecord) -> None:
+    database.execute(
+        "INSERT OR REPLACE INTO node VALUES (1, ?, ?, ?, ?)",
+        (node.policy_name, _text(node.default), _text(node.reserved), _text(node.machine)),
+    )
+
+
+def _add(database: sqlite3.Connection, entry: HistoryEntry) -> None:
+    database.execute(
+        "INSERT INTO history (at, kind, pod_uid, pod, document) VALUES (?, ?, ?, ?, ?)",
+        (entry.at, entry.kind, entry.pod_uid, entry.pod, entry.document),
+    )
+
+
+def _manifest(text: str) -> str:
+    """The same text; ``ValueError`` where it is no JSON object."""
+    try:
+        document = json.loads(text)
+    except RecursionError:
+        raise ValueError("the manifest is nested too deeply") from None
+    except ValueError as error:
+        raise ValueError(f"the manifest is no JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise ValueError("the manifest is no JSON object")  # noqa: TRY004 - a wrong value, no bug
+    return text
+
+
+def _text(cpus: CPUSet) -> str:
+    if cpus.mask.bit_length() > MAX_CPU + 1:
+        raise ValueError(f"CPU ids above {MAX_CPU} would not be read back")
+    return str(cpus)
+
+
+def _owned(text: str) -> CPUSet:
+    if not (cpus := CPUSet.parse(text)):
+        raise ValueError("a container that owns no CPUs")
+    return cpus
 
 
 def _read(parse: Callable[[str], _T], text: str, place: str) -> _T:
@@ -154,3 +242,23 @@ def _read(parse: Callable[[str], _T], text: str, place: str) -> _T:
         return parse(text)
     except (CPUSetError, ValueError) as error:
         raise StoreError(f"{place}: {error}", REMEDY) from None
+
+
+def _fit(
+    place: str,
+    write: Callable[[sqlite3.Connection, _T], None],
+    database: sqlite3.Connection,
+    value: _T,
+) -> None:
+    try:
+        write(database, value)
+    except _REFUSALS as error:
+        raise StoreError(f"{place}: {_explain(error)}") from None
+
+
+def _explain(error: Exception) -> str:
+    if isinstance(error, UnicodeError):
+        return "a text that is no UTF-8"
+    if "pods.namespace, pods.name" in str(error):
+        return "another active pod has that name (UNIQUE constraint failed)"
+    return str(error)

@@ -1,13 +1,25 @@
-"""The tables of the record, and how older ones become them.
+"""The tables of the record, how older ones become them, and whether a file has them.
 
 ``application_id`` tells that a database is the agent's, ``user_version`` which form it has.
 """
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Sequence
 from typing import Final
 
+from pinfold.node.ports import StoreError
+
 APPLICATION_ID: Final = 0x70696E66  # "pinf"
+
+REMEDY: Final = (
+    "move it and the files beside it (-wal, -shm) away to start afresh: pods that run are then "
+    "ended; `pinfold state show cpu_manager_state` says who had which CPUs"
+)
+"""What to do about a record that cannot be read."""
+
+_ELSEWHERE: Final = "name another --state-dir"
 
 _FIRST: Final = """
 CREATE TABLE node (
@@ -58,4 +70,88 @@ CREATE INDEX history_of_uid ON history (pod_uid);
 """
 
 MIGRATIONS: Final = (_FIRST,)
-"""What leads from each form to the next; the first makes an empty database."""
+"""What leads from each form to the next; the first makes an empty database.
+
+A script that was released is never edited, not even its spaces: a file is known by the texts.
+"""
+
+
+def migrate(database: sqlite3.Connection, migrations: Sequence[str] = MIGRATIONS) -> None:
+    """Bring a database to the newest form, in one transaction.
+
+    Raises:
+        sqlite3.Error: it could not be written; it has the form that it had.
+    """
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    if version == len(migrations):
+        return
+    # While foreign keys are enforced, a script that builds a table anew would empty those that
+    # refer to it; and inside of a transaction the switch does nothing.
+    database.execute("PRAGMA foreign_keys = OFF")
+    try:
+        database.executescript(
+            f"BEGIN IMMEDIATE; {'; '.join(migrations[version:])}; "
+            f"PRAGMA application_id = {APPLICATION_ID}; "
+            f"PRAGMA user_version = {len(migrations)}; COMMIT"
+        )
+    except BaseException:
+        if database.in_transaction:
+            database.execute("ROLLBACK")
+        raise
+    database.execute("PRAGMA foreign_keys = ON")
+
+
+def check_form(
+    database: sqlite3.Connection, file: str, migrations: Sequence[str] = MIGRATIONS
+) -> int:
+    """The version of the tables, which are the agent's.
+
+    Raises:
+        StoreError: they are somebody else's, newer than this program, or not as they were made.
+        sqlite3.Error: the file cannot be read.
+    """
+    (application,) = database.execute("PRAGMA application_id").fetchone()
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    if application != APPLICATION_ID:
+        raise StoreError(f"{file}: a database, but not the agent's", _ELSEWHERE)
+    if version > len(migrations):
+        raise StoreError(
+            f"{file}: written by a newer pinfold (form {version}, this one knows up to "
+            f"{len(migrations)})",
+            "run that one, or " + REMEDY,
+        )
+    if version < 1:
+        raise StoreError(f"{file}: its form has the number {version}, which there is not", REMEDY)
+    # A row can be trusted no further than the types of its table, which have to be ours.
+    with_all = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        migrate(with_all, migrations[:version])
+        strange = _definitions(database) ^ _definitions(with_all)
+    finally:
+        with_all.close()
+    if strange:
+        names = ", ".join(sorted({repr(name) for name, _ in strange}))
+        raise StoreError(f"{file}: not as form {version} was made: {names}", REMEDY)
+    return int(version)
+
+
+def check_pages(database: sqlite3.Connection, file: str) -> None:
+    """Read everything, and compare it with the types and the keys.
+
+    A connection that may only read passes over the CHECKs (SQLite does not even parse them there),
+    so whoever reads rows has to look at their values.
+
+    Raises:
+        StoreError: something is corrupt.
+        sqlite3.Error: the file cannot be read.
+    """
+    (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
+    if verdict != "ok":
+        raise StoreError(f"{file}: corrupt: {verdict}", REMEDY)
+    for table, row, parent, _ in database.execute("PRAGMA foreign_key_check"):
+        which = "a row" if row is None else f"row {row}"
+        raise StoreError(f"{file}: table {table}, {which}: not in table {parent}", REMEDY)
+
+
+def _definitions(database: sqlite3.Connection) -> set[tuple[object, object]]:
+    return set(database.execute("SELECT name, sql FROM sqlite_schema"))

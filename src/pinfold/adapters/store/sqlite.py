@@ -8,76 +8,115 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
-import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
+from urllib.parse import quote
 
-from pinfold.adapters.store.rows import REMEDY, read_history, read_record, write_batch
-from pinfold.adapters.store.schema import APPLICATION_ID, MIGRATIONS
+from pinfold.adapters.store.place import (
+    Ownership,
+    check_private,
+    create,
+    explained,
+    is_there,
+    log_of,
+)
+from pinfold.adapters.store.rows import (
+    check_history,
+    read_history,
+    read_record,
+    trim_history,
+    write_batch,
+)
+from pinfold.adapters.store.schema import MIGRATIONS, check_form, check_pages, migrate
 from pinfold.node.ports import StoreError
 from pinfold.node.records import Batch, HistoryEntry, Record
 
 DEFAULT_HISTORY: Final = 10_000
 _BUSY_SECONDS: Final = 2.0
-_HEADER: Final = b"SQLite format 3\0"
+_OLDEST_SQLITE: Final = (3, 37, 0)
+"""The first with STRICT tables."""
+
 _T = TypeVar("_T")
 
 
 class SQLiteStore:
-    """The :class:`pinfold.node.ports.Store` in a file; make it with :meth:`open`."""
+    """The :class:`pinfold.node.ports.Store` in a file; made by :meth:`open`, :meth:`read_only`.
+
+    Every method raises ``StoreError``, and nothing else, where the file, the disk or a value
+    refuses; afterwards the record is what it was, and when the cause is gone the same store works
+    again.
+    """
 
     def __init__(
-        self, path: Path, database: sqlite3.Connection, lock: int | None, history_limit: int
+        self,
+        path: Path,
+        database: sqlite3.Connection,
+        ownership: Ownership | None,
+        history_limit: int,
     ) -> None:
         self._path = path
         self._database = database
-        self._lock = lock
+        self._ownership = ownership
         self._history_limit = history_limit
+        self._closed = False
         # One thread: commits are in order, and an fsync does not hold up the event loop.
-        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
+        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
 
     @classmethod
     def open(cls, path: Path, *, history_limit: int = DEFAULT_HISTORY) -> SQLiteStore:
-        """Open a record, or make an empty one (also of an empty file, which a crash may leave).
+        """Open a record for writing; make it, and its folder, where there is none.
+
+        Args:
+            path: the database; it is made with mode 0600, its folder with 0700.
+            history_limit: how many entries of the history are kept.
 
         Raises:
-            StoreError: it is corrupt, newer than this program, in use, or cannot be written; the
-                file is as it was.
+            StoreError: it is corrupt, empty, newer than this program, somebody else's, in use, or
+                cannot be written; the file is as it was.
         """
-        with _explained(path):
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _check_header(path)
-            lock = _own(path)
-            try:
-                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-                database = _connect(f"file:{_quoted(path)}?mode=rw")
-                try:
-                    _prepare(database, path)
-                except BaseException:
-                    database.close()
-                    raise
-            except BaseException:
-                os.close(lock)
-                raise
-        return cls(path, database, lock, history_limit)
+        with explained(path), contextlib.ExitStack() as undo:
+            _check_library()
+            ownership = Ownership(path)
+            undo.callback(ownership.release)
+            if not is_there(path):
+                create(path, _fill)
+            check_private(path)
+            # First without the right to write: the end of a writing connection would carry the
+            # log over into a file that is perhaps damaged.
+            _examine(path, f"{_uri(path)}?mode=ro").close()
+            database = _connect(f"{_uri(path)}?mode=rw")
+            undo.callback(database.close)
+            database.execute("PRAGMA journal_mode = WAL")
+            database.execute("PRAGMA synchronous = FULL")
+            migrate(database)
+            trim_history(database, history_limit)
+            ownership.remember()
+            undo.pop_all()
+        return cls(path, database, ownership, history_limit)
 
     @classmethod
     def read_only(cls, path: Path) -> SQLiteStore:
         """Open a record for reading, also beside an agent that writes it.
 
         Raises:
-            StoreError: there is none, or it cannot be read.
+            StoreError: there is none, it cannot be read, or it has an older form.
         """
-        with _explained(path):
-            if not path.exists():
+        with explained(path):
+            _check_library()
+            if not is_there(path):
                 raise StoreError(f"{path}: there is no record", "has an agent ever run here?")
-            _check_header(path)
-            database = _connect(f"file:{_quoted(path)}?mode=ro")
-            _check_form(database, path)
+            try:
+                database = _examine(path, f"{_uri(path)}?mode=ro", only_newest=True)
+            except sqlite3.OperationalError:
+                # SQLite wants to make its index beside the file.  Where it may not, and there is
+                # nothing to be indexed, nobody can be writing either.
+                log = log_of(path)
+                if log.exists() and log.stat().st_size:
+                    raise
+                database = _examine(path, f"{_uri(path)}?mode=ro&immutable=1", only_newest=True)
         return cls(path, database, None, DEFAULT_HISTORY)
 
     async def load(self) -> Record:
@@ -85,131 +124,132 @@ class SQLiteStore:
         return await self._in_thread(lambda: read_record(self._database, str(self._path)))
 
     async def commit(self, batch: Batch) -> None:
-        """See :class:`pinfold.node.ports.Store`."""
+        """See :class:`pinfold.node.ports.Store`.
 
-        def write() -> None:
-            self._database.execute("BEGIN IMMEDIATE")
-            try:
-                write_batch(self._database, batch, self._history_limit)
-                self._database.execute("COMMIT")
-            except BaseException:
-                if self._database.in_transaction:
-                    self._database.execute("ROLLBACK")
-                raise
-
-        await self._in_thread(write)
+        A caller that is cancelled leaves a commit behind that is carried out all the same.
+        """
+        await self._in_thread(lambda: self._write(batch))
 
     async def history(self, *, pod: str | None = None, limit: int = 100) -> Sequence[HistoryEntry]:
         """See :class:`pinfold.node.ports.Store`."""
         return await self._in_thread(lambda: read_history(self._database, pod, limit))
 
     async def close(self) -> None:
-        """See :class:`pinfold.node.ports.Store`."""
-        with contextlib.suppress(RuntimeError):  # closed before
-            await self._in_thread(self._database.close)
-        self._writer.shutdown(wait=True)
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        """See :class:`pinfold.node.ports.Store`; again is no error."""
+        if self._closed:
+            return
+
+        def end() -> None:
+            try:
+                self._database.close()
+            finally:
+                if self._ownership is not None:
+                    self._ownership.release()
+
+        self._closed = True
+        try:
+            await self._submit(end)
+        finally:
+            self._worker.shutdown(wait=True)
+
+    def _write(self, batch: Batch) -> None:
+        if self._ownership is not None:
+            self._ownership.check()
+        database = self._database
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            write_batch(database, str(self._path), batch, self._history_limit)
+        except BaseException:
+            self._roll_back()
+            raise
+        try:
+            database.execute("COMMIT")
+        except BaseException:
+            self._roll_back()
+            # The batch may be whole in the log, and only its fsync have failed: whoever opens the
+            # file after a crash would find it.  A transaction of no effect takes its place there.
+            with contextlib.suppress(sqlite3.Error):
+                database.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+            raise
+
+    def _roll_back(self) -> None:
+        # After some errors SQLite has done it already.
+        with contextlib.suppress(sqlite3.Error):
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")
 
     async def _in_thread(self, work: Callable[[], _T]) -> _T:
-        def explained() -> _T:
-            with _explained(self._path):
+        if self._closed:
+            raise StoreError(f"{self._path}: closed")
+        return await self._submit(work)
+
+    async def _submit(self, work: Callable[[], _T]) -> _T:
+        def run() -> _T:
+            with explained(self._path):
                 return work()
 
-        future = asyncio.get_running_loop().run_in_executor(self._writer, explained)
-        # A commit that was begun is carried out: whoever waits for it may be cancelled, not it.
+        future = asyncio.get_running_loop().run_in_executor(self._worker, run)
+        # What was begun is carried out: whoever waits for it may be cancelled, not it.
         return await asyncio.shield(future)
 
 
-def _quoted(path: Path) -> str:
-    return str(path.absolute()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+def _check_library() -> None:
+    if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
+        oldest = ".".join(map(str, _OLDEST_SQLITE))
+        raise StoreError(
+            f"this Python comes with SQLite {sqlite3.sqlite_version}; {oldest} is the oldest that "
+            "will do",
+            "use another Python",
+        )
+
+
+def _uri(path: Path) -> str:
+    return "file:" + quote(bytes(path.absolute()))
 
 
 def _connect(uri: str) -> sqlite3.Connection:
     database = sqlite3.connect(
         uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
     )
-    database.execute("PRAGMA foreign_keys = ON")
+    try:
+        for pragma in ("foreign_keys = ON", "cell_size_check = ON"):
+            database.execute(f"PRAGMA {pragma}")
+    except BaseException:
+        database.close()
+        raise
     return database
 
 
-def _prepare(database: sqlite3.Connection, path: Path) -> None:
-    version = _check_form(database, path)
-    database.execute("PRAGMA journal_mode = WAL")
-    database.execute("PRAGMA synchronous = FULL")
-    for number, script in enumerate(MIGRATIONS[version:], start=version + 1):
-        database.executescript(
-            f"BEGIN IMMEDIATE; {script}; PRAGMA application_id = {APPLICATION_ID}; "
-            f"PRAGMA user_version = {number}; COMMIT"
-        )
-
-
-def _check_form(database: sqlite3.Connection, path: Path) -> int:
-    """The version of the tables; 0 for an empty database."""
-    (application,) = database.execute("PRAGMA application_id").fetchone()
-    (version,) = database.execute("PRAGMA user_version").fetchone()
-    (tables,) = database.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    if application != APPLICATION_ID and (tables or application):
-        raise StoreError(f"{path}: a database, but not the agent's", "name another --state-dir")
-    if version > len(MIGRATIONS):
-        raise StoreError(
-            f"{path}: written by a newer pinfold (form {version}, this one knows "
-            f"{len(MIGRATIONS)})",
-            "run that one, or move the file away",
-        )
-    (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
-    if verdict != "ok":
-        raise StoreError(f"{path}: corrupt: {verdict}", REMEDY)
-    return int(version)
-
-
-def _check_header(path: Path) -> None:
+def _fill(path: Path) -> None:
+    database = _connect(f"{_uri(path)}?mode=rw")
     try:
-        with path.open("rb") as file:
-            head = file.read(len(_HEADER))
-    except FileNotFoundError:
-        return
-    if head and head != _HEADER:
-        raise StoreError(f"{path}: not a database (it begins with {head[:8]!r})", REMEDY)
+        database.execute("PRAGMA synchronous = FULL")
+        migrate(database)
+    finally:
+        database.close()
 
 
-def _own(path: Path) -> int:
-    lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def _examine(path: Path, uri: str, *, only_newest: bool = False) -> sqlite3.Connection:
+    """A connection to a record that is whole."""
+    file = str(path)
+    database = _connect(uri)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        raise StoreError(
-            f"{path}: another agent has it open", "stop that one, or name another --state-dir"
-        ) from None
+        version = check_form(database, file)
+        if only_newest:
+            _check_newest(version, file)
+        check_pages(database, file)
+        if version == len(MIGRATIONS):
+            read_record(database, file)
+            check_history(database, file)
     except BaseException:
-        os.close(lock)
+        database.close()
         raise
-    return lock
+    return database
 
 
-@contextlib.contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    """Turn what SQLite and the file system say into one error with a remedy."""
-    try:
-        yield
-    except sqlite3.DatabaseError as error:
-        raise StoreError(f"{path}: {error}", _remedy(error)) from None
-    except sqlite3.Error as error:
-        raise StoreError(f"{path}: {error}") from None
-    except OSError as error:
-        raise StoreError(f"{path}: {error.strerror or error}", "see its folder's rights") from None
-
-
-def _remedy(error: sqlite3.DatabaseError) -> str:
-    code = getattr(error, "sqlite_errorname", "")
-    if code.startswith("SQLITE_FULL"):
-        return "free some space"
-    if code.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
-        return "see the rights of the file and its folder, and that the disk is writable"
-    if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-        return REMEDY
-    if code.startswith("SQLITE_BUSY"):
-        return "some other program has it open"
-    return "see the disk"
+def _check_newest(version: int, file: str) -> None:
+    if version < len(MIGRATIONS):
+        raise StoreError(
+            f"{file}: has form {version}, and {len(MIGRATIONS)} is the newest",
+            "start the agent once, which brings it there",
+        )
