@@ -138,7 +138,9 @@ async def ended(pids: Iterable[int]) -> None:
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + _LAST_BREATH
-    while any(lives(pid) for pid in pids) and loop.time() < deadline:
+    while any(lives(pid) for pid in pids):
+        if loop.time() > deadline:
+            return
         await asyncio.sleep(_PAUSE)
 
 

@@ -17,13 +17,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from pinfold.adapters.cgroup.delegation import (
-    LEAF,
-    available,
-    enable,
-    enable_down_to,
-    step_back,
-)
+from pinfold.adapters.cgroup.delegation import LEAF, available, enable, enable_down_to, step_back
 from pinfold.adapters.cgroup.files import numbers, put, read, read_cpus, write
 from pinfold.adapters.cgroup.folders import (
     containers,
