@@ -229,8 +229,8 @@ def test_a_corrupt_database_is_refused_and_left_alone(node: AgentProcess) -> Non
     database.write_bytes(b"garbage" * 1000)
     status, said = node.refused()
     assert status == 1
-    assert f"{database}: not a database" in said
-    assert "move the file away" in said
+    assert f"{database}: file is not a database" in said
+    assert "away to start afresh" in said
     assert database.read_bytes() == b"garbage" * 1000
 
 
@@ -293,3 +293,13 @@ def _command(entry: Path) -> bytes:
         return (entry / "cmdline").read_bytes()
     except OSError:
         return b""
+
+
+def test_a_command_that_cannot_run_says_why(node: AgentProcess) -> None:
+    node.start()
+    node.apply(manifest("x", ("main", ("no-such-command",), ""), restartPolicy="Never"))
+    until(lambda: node.pod("x")["phase"] == "Failed")
+    pod = node.pod("x")
+    assert pod["reason"] == "ContainerCannotRun"
+    assert "no-such-command" in pod["message"]
+    assert "✗ default/x" in node.run("status", "--no-color").stdout

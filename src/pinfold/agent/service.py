@@ -137,24 +137,27 @@ class Agent:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
         notifier = Notifier()
+        api = asyncio.create_task(
+            serve(make_app(self), Path(self.config.own.socket), stop=self._stop), name="api"
+        )
         tasks = [
             asyncio.create_task(self.manager.exits.follow(ports.runtime.exits()), name="exits"),
             asyncio.create_task(self._reconcile_for_ever(), name="reconcile"),
             asyncio.create_task(self._look_for_ever(), name="look"),
             asyncio.create_task(self._watch_for_ever(ports.cgroups), name="watch"),
             asyncio.create_task(self._sign_of_life(notifier), name="watchdog"),
-            asyncio.create_task(
-                serve(make_app(self), Path(self.config.own.socket), stop=self._stop), name="api"
-            ),
+            api,
         ]
-        self._ready = True
-        notifier.ready(f"{len(self.manager.pods.active)} pods")
-        log.info(
-            "serving",
-            socket=self.config.own.socket,
-            pool=str(self.manager.pool),
-            pods=len(self.manager.pods.active),
-        )
+        await self._listening(api)
+        if not api.done():
+            self._ready = True
+            notifier.ready(f"{len(self.manager.pods.active)} pods")
+            log.info(
+                "serving",
+                socket=self.config.own.socket,
+                pool=str(self.manager.pool),
+                pods=len(self.manager.pods.active),
+            )
         stopped = asyncio.create_task(self._stop.wait(), name="stop")
         lasting = {task for task in tasks if task.get_name() != "watch"}
         done, _ = await asyncio.wait({stopped, *lasting}, return_when=asyncio.FIRST_COMPLETED)
@@ -170,6 +173,17 @@ class Agent:
         for failure in failures:
             if failure is not None:
                 raise failure
+
+    async def _listening(self, api: asyncio.Task[None]) -> None:
+        """Return when the socket answers, or cannot be had (which :meth:`run` raises)."""
+        while not api.done():
+            await asyncio.sleep(0.01)
+            try:
+                _, writer = await asyncio.open_unix_connection(self.config.own.socket)
+            except OSError:
+                continue
+            writer.close()
+            return
 
     async def _reconcile_for_ever(self) -> None:
         while True:

@@ -52,7 +52,7 @@ def agent(  # noqa: PLR0913 - the options, one each
 
     flags = AgentFlags(
         state_dir=state_dir or _own_folder("XDG_STATE_HOME", "~/.local/state", config),
-        socket=socket or (None if os.geteuid() == 0 else default_socket()),
+        socket=socket or (None if os.geteuid() == 0 or config is not None else default_socket()),
         cgroup_parent=cgroup_parent,
         on_mismatch=on_mismatch,
         reserved_cpus=reserved_cpus,

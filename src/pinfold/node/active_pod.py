@@ -34,6 +34,8 @@ class ActivePod:
     worker: PodWorker | None = None
     ending: bool = False
     """Somebody ends the pod; nobody else does it again."""
+    failure: str = ""
+    """Why a container could not be started, the last time that one could not."""
     attached_pid: int | None = None
     """The process of a pod that wraps one which somebody else started."""
     reported: asyncio.Event = field(default_factory=asyncio.Event)

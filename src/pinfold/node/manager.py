@@ -33,6 +33,9 @@ from pinfold.node.worker_host import ManagerHost
 FOREGROUND: Final = "run"
 """The source of pods that wrap a process of ``pinfold run``."""
 
+CANNOT_RUN: Final = "ContainerCannotRun"
+"""The reason of a pod that failed because a container of it could not be started."""
+
 POOL_EMPTY: Final = (
     "no CPU would be left for the containers that share CPUs (strict-cpu-reservation)"
 )
@@ -281,6 +284,8 @@ class Manager:
             kind = "released" if phase is None else "ended"
             entry = HistoryEntry(self.observers.clock(), kind, pod.uid, pod.name, "{}")
             last = replace(pod.record, phase=phase or PodPhase.FAILED, assignments={})
+            if phase is PodPhase.FAILED and pod.failure:
+                last = replace(last, reason=CANNOT_RUN, message=pod.failure)
             put, drop = ((), (pod.uid,)) if phase is None else ((last,), ())
             await self._commit_for_sure(Batch(node_record(after), put, drop, (entry,)))
             self.state = after

@@ -174,7 +174,8 @@ class PodWorker:
                     return await host.start_container(pod, container, attempt)
                 return await host.continue_container(pod, container, status)
             except PortError as error:
-                host.report(pod, f"container {container.name} was not started: {error}")
+                pod.failure = f"container {container.name} was not started: {error}"
+                host.report(pod, pod.failure)
                 return ContainerStatus(
                     id="",
                     key=pod.key(container),
