@@ -86,15 +86,15 @@ def attempt(target: Target, data: bytes, seconds: float = INPUT_SECONDS) -> Fail
 def _time_limit(seconds: float) -> Iterator[None]:
     def expire(signum: int, frame: FrameType | None) -> None:
         del signum, frame
-        raise InputTimeoutError(f"no answer within {seconds:g} s")
+        raise InputTimeoutError(f"no answer within {seconds:g} s of CPU time")
 
-    before = signal.signal(signal.SIGALRM, expire)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    before = signal.signal(signal.SIGPROF, expire)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def fuzz(
