@@ -24,10 +24,10 @@ MAKE_VENV = "$(PYTHON)" -m venv --clear $(VENV)
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 endif
 
-.PHONY: help run test check bench e2e guest fuzz docs wheel venv lock clean
+.PHONY: help run test check bench bench-effect e2e guest fuzz docs wheel venv lock clean
 
 help:  ## Show this list
-	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 run: $(VENV)/.run  ## Set up, plan the example node, and show a live one
 	$(BIN)/pinfold plan --machine $(MACHINE) --kubelet-config examples/kubelet.yaml $(ARGS) examples/pods
@@ -45,6 +45,10 @@ check: $(VENV)/.dev  ## Lint, check format, types and the layers
 bench: $(VENV)/.dev  ## Measure; table here, JSON and SVG in build/ (ARGS="merge.8x4 import" to choose)
 	@mkdir -p build
 	$(BIN)/python -m benchmarks --json build/benchmarks.json --svg build/benchmarks.svg $(ARGS)
+
+bench-effect: $(VENV)/.dev  ## As root: a pod beside noisy neighbours, none against static; also an SVG
+	@mkdir -p build
+	$(BIN)/python -m benchmarks.effect --json build/effect.json --svg build/effect.svg $(ARGS)
 
 e2e: $(VENV)/.dev  ## Wheel in a fresh place; as root: kill the agent at its effects, confine, shield
 	$(BIN)/python -m pytest tests/e2e $(ARGS)

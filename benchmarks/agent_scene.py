@@ -68,6 +68,14 @@ class Scene:
         """End a pod at once, and return when it is gone."""
         self.agent.client.delete(f"/v1/pods/default/{name}", grace=0)
 
+    def wait_ended(self, name: str) -> None:
+        """Wait for a pod that ends by itself to be remembered as ended."""
+        deadline = time.monotonic() + LONGEST
+        while self.agent.pod(name)["phase"] not in ("Succeeded", "Failed"):
+            if time.monotonic() > deadline:
+                raise GivenUpError(f"pod {name} does not end")
+            time.sleep(0.01)
+
     def new_file(self) -> Path:
         """A file that is not there yet, for a pod's answer."""
         self._number += 1
@@ -86,7 +94,10 @@ class Scene:
 
 
 @contextmanager
-def scene(**config: Any) -> Iterator[Scene]:  # noqa: ANN401 - any key of the configuration
+def scene(
+    partition: str = "member",
+    **config: Any,  # noqa: ANN401 - any key
+) -> Iterator[Scene]:
     """Start an agent, with these keys of the configuration beside the usual ones.
 
     Raises:
@@ -95,6 +106,7 @@ def scene(**config: Any) -> Iterator[Scene]:  # noqa: ANN401 - any key of the co
     require_node()
     with tempfile.TemporaryDirectory(prefix="pinfold-bench-") as name:
         agent = AgentProcess(Path(name), **config)
+        agent.config["pinfold"]["partition"] = partition
         try:
             agent.start()
             yield Scene(Path(name), agent)

@@ -24,6 +24,12 @@ static long long now(void) {
   return at.tv_sec * SECOND + at.tv_nsec;
 }
 
+static double used(void) { /* seconds of CPU time of this process */
+  struct timespec at;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &at);
+  return (double)at.tv_sec + at.tv_nsec / 1e9;
+}
+
 static int ascending(const void *left, const void *right) {
   long long a = *(const long long *)left, b = *(const long long *)right;
   return (a > b) - (a < b);
@@ -53,9 +59,9 @@ static int wake(long long duration, const char *file) {
   char text[256];
   snprintf(text, sizeof text,
            "{\"samples\": %lld, \"p50_us\": %.1f, \"p99_us\": %.1f, \"p999_us\": %.1f, "
-           "\"max_us\": %.1f}\n",
+           "\"max_us\": %.1f, \"cpu_s\": %.4f}\n",
            count, late[count / 2] / 1e3, late[count * 99 / 100] / 1e3,
-           late[count * 999 / 1000] / 1e3, late[count - 1] / 1e3);
+           late[count * 999 / 1000] / 1e3, late[count - 1] / 1e3, used());
   return answer(file, text);
 }
 
@@ -69,8 +75,8 @@ static int spin(long long duration, const char *file) {
     last = at;
   }
   char text[128];
-  snprintf(text, sizeof text, "{\"share_percent\": %.3f, \"longest_gap_us\": %.1f}\n",
-           100.0 * (double)(at - start - lost) / (double)(at - start), longest / 1e3);
+  snprintf(text, sizeof text, "{\"share_percent\": %.3f, \"longest_gap_us\": %.1f, \"cpu_s\": %.4f}\n",
+           100.0 * (double)(at - start - lost) / (double)(at - start), longest / 1e3, used());
   return answer(file, text);
 }
 

@@ -62,7 +62,7 @@ def _wake(seconds: float, file: str) -> None:
         file,
         {"samples": count}
         | {name: late[count * share // 1000] for name, share in names.items()}
-        | {"max_us": late[-1]},
+        | {"max_us": late[-1], "cpu_s": time.process_time()},
     )
 
 
@@ -75,7 +75,8 @@ def _spin(seconds: float, file: str) -> None:
         longest = max(longest, at - last)
         last = at
     share = 100 * (time.process_time() - used) / (last - start)
-    _answer(file, {"share_percent": share, "longest_gap_us": longest * 1e6})
+    gap = longest * 1e6
+    _answer(file, {"share_percent": share, "longest_gap_us": gap, "cpu_s": time.process_time()})
 
 
 def _main(words: list[str]) -> int:
