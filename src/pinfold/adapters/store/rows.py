@@ -42,9 +42,11 @@ def read_history(
         sqlite3.Error: the file cannot be read.
     """
     which, values = ("", ()) if pod is None else ("WHERE pod = ?1 OR pod_uid = ?1", (pod,))
+    # The numbers first: documents are long, and those of older entries need not be read.
     rows = database.execute(
         "SELECT at, kind, pod_uid, pod, document, number FROM history "  # noqa: S608 - two texts of ours
-        f"{which} ORDER BY number DESC LIMIT {max(limit, 0):d}",
+        f"WHERE number IN (SELECT number FROM history {which} "
+        f"ORDER BY number DESC LIMIT {max(limit, 0):d}) ORDER BY number DESC",
         values,
     )
     return tuple(HistoryEntry(*row) for row in rows)

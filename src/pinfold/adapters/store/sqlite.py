@@ -239,7 +239,7 @@ def _examine(path: Path, uri: str, *, only_newest: bool = False) -> sqlite3.Conn
             _check_newest(version, file)
         check_pages(database, file)
         if version == len(MIGRATIONS):
-            read_record(database, file)
+            # The other tables are small, and looked at whenever they are loaded.
             check_history(database, file)
     except BaseException:
         database.close()
