@@ -5,8 +5,9 @@
 Real agents run real pods: a probe and, except when it is alone, four pods that are busy for ever.
 The modes take turns, so that a disturbance does not fall on one of them alone; the ratios are
 those of one turn, and the median of all turns is told.  `others` is the CPU time (in CPUs) that
-programs outside of the experiment used meanwhile: where it is not near 0, trust the order of the
-modes and not the figures.
+programs outside of the experiment used meanwhile.  They run where a mode leaves a CPU idle, which
+is beside the probe when it is alone or has its own CPU: where `others` is not near 0, latencies of
+different modes cannot be compared.
 """
 
 from __future__ import annotations

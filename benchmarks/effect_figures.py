@@ -19,7 +19,7 @@ Runs = Mapping[str, Mapping[str, Sequence[Mapping[str, float]]]]
 
 
 def medians(runs: Runs) -> dict[str, dict[str, float]]:
-    """Mode -> figure -> its median; ``others`` is the most of both tasks."""
+    """Mode -> figure -> its median; ``others`` is that of all runs of both tasks."""
     found: dict[str, dict[str, float]] = {}
     for mode, tasks in runs.items():
         figures = {
@@ -80,7 +80,9 @@ def table(document: Mapping[str, Any]) -> str:
     if "partition" not in document["medians"]:
         lines.append("static with a partition was not run: it needs cgroup v2")
     if max(figures["others"] for figures in document["medians"].values()) > QUIET:
-        lines.append("other programs were busy: trust the order of the modes, not the figures")
+        lines.append(
+            "other programs were busy: they take CPUs that a mode leaves idle; compare no latencies"
+        )
     return "\n".join(lines)
 
 
