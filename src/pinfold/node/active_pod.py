@@ -10,7 +10,7 @@ from pinfold.core.cpuset import CPUSet
 from pinfold.core.pod import Container, guaranteed_cpus
 from pinfold.core.workload import Workload
 from pinfold.node.ports import ContainerKey, ContainerStatus
-from pinfold.node.records import PodRecord
+from pinfold.node.records import PodPhase, PodRecord
 from pinfold.state.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ class ActivePod:
     worker: PodWorker | None = None
     ending: bool = False
     """Somebody ends the pod; nobody else does it again."""
+    ended_as: PodPhase | None = None
+    """How the pod ended by itself, once it has."""
     failure: str = ""
     """Why a container could not be started, the last time that one could not."""
     attached_pid: int | None = None

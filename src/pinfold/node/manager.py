@@ -243,9 +243,7 @@ class Manager:
             async with self.lock:
                 first = not pod.ending
                 if first:
-                    record = replace(pod.record, phase=PodPhase.TERMINATING)
-                    await self.store.commit(Batch(put=(record,)))
-                    pod.record, pod.ending = record, True
+                    await self._mark(pod)
             if first:
                 await self.finish(pod, pod.workload.grace_period if grace is None else grace)
             else:
@@ -255,11 +253,25 @@ class Manager:
                 await self.store.commit(Batch(drop=(uid,)))
                 self.pods.ended.pop(uid, None)
 
+    async def _mark(self, pod: ActivePod) -> None:
+        """Write down that a pod is to go; from now on nobody else ends it."""
+        pod.ending = True
+        record = replace(pod.record, phase=PodPhase.TERMINATING)
+        try:
+            await self.store.commit(Batch(put=(record,)))
+        except BaseException:
+            pod.ending = False
+            if pod.ended_as is not None:
+                self.ended_by_itself(pod, pod.ended_as)
+            raise
+        pod.record = record
+
     def ended_by_itself(self, pod: ActivePod, phase: PodPhase) -> None:
         """Clean up after a pod whose containers have ended; it is remembered with ``phase``.
 
         One that somebody waited for in the foreground is remembered in the history only.
         """
+        pod.ended_as = phase
         if not pod.ending:
             pod.ending = True
             self.end_in_background(pod, None if pod.record.source == FOREGROUND else phase)
