@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from pinfold.adapters.cgroup import CgroupError, open_cgroups
@@ -24,6 +25,19 @@ from pinfold.core.cpuset import CPUSet
 ROOT = Path(__file__).parent.parent
 PATIENCE = float(os.environ.get("PINFOLD_TEST_PATIENCE", "1"))
 """How much slower than a usual machine this one may be (an emulated one is)."""
+
+
+def skip_unless_an_agent_can_run() -> None:
+    """Skip the test, with the reason, where there is no root, no cgroup tree or one CPU only."""
+    cpus = CPUSet(os.sched_getaffinity(0))
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    if len(cpus) < 2 or min(cpus) != 0:
+        pytest.skip("needs CPU 0 and another one")
+    try:
+        open_cgroups()
+    except CgroupError as error:
+        pytest.skip(f"no cgroup tree that can be written: {error}")
 
 
 class AgentProcess:

@@ -17,9 +17,16 @@ import click
 import pytest
 import yaml
 
-from pinfold.adapters.cgroup import CgroupError, open_cgroups
 from pinfold.core.cpuset import CPUSet
-from tests.agent_process import IDLE, ROOT, AgentProcess, allowed, manifest, until
+from tests.agent_process import (
+    IDLE,
+    ROOT,
+    AgentProcess,
+    allowed,
+    manifest,
+    skip_unless_an_agent_can_run,
+    until,
+)
 
 CPUS = CPUSet(os.sched_getaffinity(0))
 POINTS = os.environ.get("PINFOLD_CRASH_POINTS", "16")
@@ -34,14 +41,7 @@ PODS = (
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    if os.geteuid() != 0:
-        pytest.skip("needs root")
-    if len(CPUS) < 2:
-        pytest.skip("needs two CPUs")
-    try:
-        open_cgroups()
-    except CgroupError as error:
-        pytest.skip(f"no cgroup tree that can be written: {error}")
+    skip_unless_an_agent_can_run()
     return tmp_path_factory.mktemp("crash")  # type: ignore[return-value] # a plain value
 
 

@@ -8,23 +8,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from pinfold.adapters.cgroup import CgroupError, open_cgroups
 from pinfold.core.cpuset import CPUSet
-from tests.agent_process import IDLE, AgentProcess, allowed, manifest
+from tests.agent_process import IDLE, AgentProcess, allowed, manifest, skip_unless_an_agent_can_run
 
 CPUS = CPUSet(os.sched_getaffinity(0))
 
 
 @pytest.fixture
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentProcess]:
-    if os.geteuid() != 0:
-        pytest.skip("needs root")
-    if len(CPUS) < 2 or min(CPUS) != 0:
-        pytest.skip("needs CPU 0 and another one")
-    try:
-        open_cgroups()
-    except CgroupError as error:
-        pytest.skip(f"no cgroup tree that can be written: {error}")
+    skip_unless_an_agent_can_run()
     agent = AgentProcess(tmp_path_factory.mktemp("agent"))
     try:
         yield agent
