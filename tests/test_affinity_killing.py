@@ -114,10 +114,14 @@ async def test_a_daemon_that_was_seen_is_not_forgotten(world: World) -> None:
 
 HOPPER = """
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-while True:
+end = time.monotonic() + 60
+while time.monotonic() < end:
     if os.fork(): os._exit(0)
 """
-"""One process at any time, each for a fraction of a millisecond."""
+"""One process at any time, each for a fraction of a millisecond.
+
+It ends by itself: nobody else could end it when the test itself is killed.
+"""
 
 
 @pytest.mark.parametrize("number", [1, 3])
