@@ -12,6 +12,8 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 	if $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; \
 	then command -v $$p; break; fi; done)
 
+PROTOS := $(wildcard src/pinfold/adapters/*/*.proto)
+
 MACHINE ?= 2s8c2t
 ARGS ?=
 SECONDS ?= 60
@@ -50,7 +52,8 @@ bench-effect: $(VENV)/.dev  ## As root: a pod beside noisy neighbours, none agai
 	@mkdir -p build
 	$(BIN)/python -m benchmarks.effect --json build/effect.json --svg build/effect.svg $(ARGS)
 
-e2e: $(VENV)/.dev  ## Wheel in a fresh place; as root: kill the agent at its effects, confine, shield
+e2e: $(VENV)/.dev  ## Wheel in a fresh place; as root: crashes, confinement, shield, a real containerd
+	@sh tests/e2e/install.sh
 	$(BIN)/python -m pytest tests/e2e $(ARGS)
 
 guest: $(VENV)/.dev  ## Run the live tests in a guest: 2 sockets, SMT, 2 NUMA nodes, cgroup v2 (root)
@@ -92,7 +95,7 @@ $(BIN)/python:
 	$(MAKE_VENV)
 
 # A stamp is older than the requirements when these changed: then the environment is synced again.
-$(VENV)/.run: requirements.txt requirements-build.txt pyproject.toml | $(BIN)/python
+$(VENV)/.run: requirements.txt requirements-build.txt pyproject.toml hatch_build.py $(PROTOS) | $(BIN)/python
 	@if [ -z "$(UV)" ] && ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
 		$(BIN)/python -m ensurepip >/dev/null; \
 	fi
