@@ -1,0 +1,197 @@
+"""Which resources the containers of a node have: what the kubelet's podresources API tells.
+
+Plain values, free of that API's wire types.  Source: upstream ``apis/podresources/server_v1.go``
+and the container manager's ``GetCPUs`` and ``GetAllocatableCPUs`` (1.34 to 1.36).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from pinfold.core.cpuset import CPUSet
+from pinfold.core.pod import Container, Pod
+from pinfold.core.pod_api import PodError
+from pinfold.core.workload_api import workload_from_api
+from pinfold.node.admission import Node, NodeState
+from pinfold.node.manager import Manager
+from pinfold.node.pod_table import PodTable
+from pinfold.node.records import PodRecord
+from pinfold.state.ledger import Ledger
+
+NO_CPUS: Final = CPUSet()
+_NOTHING_ASSIGNED: Final = Ledger("none", NO_CPUS)
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerDevices:
+    """Devices of one resource; the kubelet makes an entry for each device and NUMA node.
+
+    ``numa_nodes`` is None where the device plugin told no topology.
+    """
+
+    resource_name: str
+    device_ids: tuple[str, ...]
+    numa_nodes: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerMemory:
+    """A block of the memory manager: ``size`` bytes, ``memory`` or ``hugepages-*``."""
+
+    memory_type: str
+    size: int
+    numa_nodes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimResource:
+    """One device of a resource claim, and the CDI devices that stand for it."""
+
+    driver_name: str
+    pool_name: str
+    device_name: str
+    cdi_devices: tuple[str, ...] = ()
+    share_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicResource:
+    """A resource claim of a container."""
+
+    claim_name: str
+    claim_namespace: str
+    claim_resources: tuple[ClaimResource, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerResources:
+    """What one container has; ``cpus`` are its exclusive CPUs, none for the shared pool.
+
+    ``restartable_init`` marks a sidecar, of which v1alpha1 does not tell.
+    """
+
+    name: str
+    cpus: CPUSet = NO_CPUS
+    devices: tuple[ContainerDevices, ...] = ()
+    memory: tuple[ContainerMemory, ...] = ()
+    dynamic_resources: tuple[DynamicResource, ...] = ()
+    restartable_init: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PodResources:
+    """A pod's sidecars, then its containers, in the manifest's order."""
+
+    namespace: str
+    name: str
+    containers: tuple[ContainerResources, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatableResources:
+    """What containers may be given at all, whether or not some have it now."""
+
+    cpus: CPUSet = NO_CPUS
+    devices: tuple[ContainerDevices, ...] = ()
+    memory: tuple[ContainerMemory, ...] = ()
+
+
+class PodResourcesSource(Protocol):
+    """Who knows; all methods answer from memory, at once."""
+
+    def pods(self) -> Sequence[PodResources]:
+        """All active pods."""
+
+    def pod(self, namespace: str, name: str) -> PodResources | None:
+        """One pod, also one that has ended and is remembered; None: there is no such pod."""
+
+    def allocatable(self) -> AllocatableResources:
+        """What containers may be given."""
+
+
+def pod_resources(ledger: Ledger, pods: PodTable) -> tuple[PodResources, ...]:
+    """All active pods, in the order of their admission, those that are being ended too."""
+    return tuple(_resources(active.workload.pod, ledger) for active in pods.active.values())
+
+
+def resources_of_pod(
+    ledger: Ledger, pods: PodTable, namespace: str, name: str
+) -> PodResources | None:
+    """The pod of that name: an active one before one that has ended, the newest of these.
+
+    The kubelet, too, still tells of a pod that has ended, until the API server forgets it; its
+    containers then have nothing.
+    """
+    for active in pods.active.values():
+        if (active.record.namespace, active.record.name) == (namespace, name):
+            return _resources(active.workload.pod, ledger)
+    for record in reversed(pods.ended.values()):
+        if (record.namespace, record.name) == (namespace, name):
+            return _ended(record)
+    return None
+
+
+def allocatable_resources(node: Node, state: NodeState) -> AllocatableResources:
+    """The CPUs that containers may own: the machine's less the reserved ones.
+
+    Under policy none there are none, as with the kubelet: nothing can be exclusive.  CPUs that
+    are offline are left out; a kubelet that starts then does not see them.
+    """
+    policy = node.cpu_policy
+    return AllocatableResources(NO_CPUS if policy is None else policy.assignable - state.offline)
+
+
+class ManagedPodResources:
+    """What a manager knows now; fulfils :class:`PodResourcesSource`."""
+
+    def __init__(self, manager: Manager) -> None:
+        self._manager = manager
+
+    def pods(self) -> Sequence[PodResources]:
+        """All active pods."""
+        return pod_resources(self._manager.state.ledger, self._manager.pods)
+
+    def pod(self, namespace: str, name: str) -> PodResources | None:
+        """One pod, also one that has ended and is remembered."""
+        manager = self._manager
+        return resources_of_pod(manager.state.ledger, manager.pods, namespace, name)
+
+    def allocatable(self) -> AllocatableResources:
+        """What containers may be given."""
+        return allocatable_resources(self._manager.node, self._manager.state)
+
+
+def _resources(pod: Pod, ledger: Ledger) -> PodResources:
+    # Init containers that come to an end are not told of, though they may have CPUs for now.
+    sidecars = [container for container in pod.init_containers if container.is_sidecar]
+    return PodResources(
+        pod.namespace,
+        pod.name,
+        (
+            *(_container(pod, container, ledger, restartable_init=True) for container in sidecars),
+            *(_container(pod, container, ledger) for container in pod.containers),
+        ),
+    )
+
+
+def _container(
+    pod: Pod, container: Container, ledger: Ledger, *, restartable_init: bool = False
+) -> ContainerResources:
+    cpus = ledger.cpus_of(pod.uid, container.name) or NO_CPUS
+    return ContainerResources(container.name, cpus, restartable_init=restartable_init)
+
+
+def _ended(record: PodRecord) -> PodResources:
+    # A record of another version may hold what is no pod today; it has ended anyway.
+    unreadable = PodResources(record.namespace, record.name)
+    try:
+        manifest = json.loads(record.manifest)
+        if not isinstance(manifest, dict):
+            return unreadable
+        pod = workload_from_api(manifest).pod
+    except (PodError, ValueError):
+        return unreadable
+    return _resources(pod, _NOTHING_ASSIGNED)
