@@ -1,0 +1,228 @@
+"""What a node has, may give and has left: in total, and for each NUMA node.
+
+Capacity and allocatable are those of the kubelet's node status
+(:mod:`pinfold.core.node_allocatable`); the figures of a NUMA node are those that node agents
+derive from the podresources API.  Source of the object's and labels' forms: the published
+``NodeResourceTopology`` (``topology.node.k8s.io/v1alpha2``) and the Kubernetes API's labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pinfold.core.cpuset import CPUSet
+from pinfold.core.hint_policy import Policy, Scope
+from pinfold.core.kubelet_view import KubeletView
+from pinfold.core.machine import Distances, Machine
+from pinfold.core.node_allocatable import node_allocatable, node_capacity
+from pinfold.core.node_config import NodeConfig
+from pinfold.core.pod import CPU, HUGEPAGES_PREFIX, MEMORY, Resources
+from pinfold.core.quantity import Format, Quantity
+from pinfold.node.admission import PODS, Node, NodeState
+from pinfold.node.model import capacity_of
+from pinfold.node.pod_resources import allocatable_resources
+
+VERSION: Final = 1
+
+LABEL_PREFIX: Final = "pinfold.dev/"
+
+_POLICY_NAMES: Final = {
+    Policy.BEST_EFFORT.value: "BestEffort",
+    Policy.RESTRICTED.value: "Restricted",
+    Policy.SINGLE_NUMA_NODE.value: "SingleNUMANode",
+}
+_SCOPE_NAMES: Final = {Scope.CONTAINER.value: "ContainerLevel", Scope.POD.value: "PodLevel"}
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneResource:
+    """One resource of a NUMA node: all of it, what containers may own, what nobody owns yet."""
+
+    capacity: Quantity
+    allocatable: Quantity
+    available: Quantity
+
+
+@dataclass(frozen=True, slots=True)
+class Zone:
+    """A NUMA node.
+
+    ``resources`` names only what a manager gives out by NUMA node; ``distances`` are the
+    firmware's, by node id, empty where they are not known; ``memory_bytes`` is what cAdvisor reads.
+    """
+
+    id: int
+    cpus: CPUSet
+    memory_bytes: int
+    distances: Mapping[int, int]
+    resources: Mapping[str, ZoneResource]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """A node's resources; ``requested`` is the sum of the active pods' requests."""
+
+    config: NodeConfig
+    capacity: Resources
+    allocatable: Resources
+    requested: Resources
+    zones: tuple[Zone, ...]
+    num_sockets: int
+    exclusive: CPUSet
+    """The CPUs that containers may own."""
+
+
+def node_status(
+    machine: Machine, view: KubeletView, config: NodeConfig, node: Node, state: NodeState
+) -> NodeStatus:
+    """The status of a node that :func:`pinfold.node.model.build_node` accepted."""
+    machine_capacity = capacity_of(machine, view)
+    requested = {name: _amount(name, amount) for name, amount in sorted(state.requested.items())}
+    return NodeStatus(
+        config=config,
+        capacity=node_capacity(machine_capacity, config),
+        allocatable=node_allocatable(machine_capacity, config),
+        requested={**requested, PODS: Quantity(state.pods)},
+        zones=_zones(machine, view, node, state),
+        num_sockets=view.topology.num_sockets,
+        exclusive=allocatable_resources(node, state).cpus,
+    )
+
+
+def node_status_document(status: NodeStatus) -> dict[str, Any]:
+    """The JSON document: amounts are quantities as the Kubernetes API writes them."""
+    config = status.config
+    return {
+        "version": VERSION,
+        "capacity": _texts(status.capacity),
+        "allocatable": _texts(status.allocatable),
+        "requested": _texts(status.requested),
+        "cpuManagerPolicy": config.cpu_manager_policy,
+        "topologyManagerPolicy": config.topology_manager_policy,
+        "topologyManagerScope": config.topology_manager_scope,
+        "zones": [
+            {
+                "id": zone.id,
+                "cpus": str(zone.cpus),
+                "memory_bytes": zone.memory_bytes,
+                "distances": {str(node): distance for node, distance in zone.distances.items()},
+                "resources": {
+                    name: {
+                        "capacity": resource.capacity.canonical(),
+                        "allocatable": resource.allocatable.canonical(),
+                        "available": resource.available.canonical(),
+                    }
+                    for name, resource in zone.resources.items()
+                },
+            }
+            for zone in status.zones
+        ],
+    }
+
+
+def node_resource_topology(status: NodeStatus, node_name: str) -> dict[str, Any]:
+    """The ``NodeResourceTopology`` object for schedulers that look at NUMA nodes.
+
+    ``topologyPolicies`` is deprecated and still what older schedulers read; newer ones read the
+    attributes.  Under policy none no NUMA node has CPUs to give, and so names none.
+    """
+    config = status.config
+    return {
+        "apiVersion": "topology.node.k8s.io/v1alpha2",
+        "kind": "NodeResourceTopology",
+        "metadata": {"name": node_name},
+        "topologyPolicies": [_topology_policy(config)],
+        "attributes": [
+            {"name": "topologyManagerPolicy", "value": config.topology_manager_policy},
+            {"name": "topologyManagerScope", "value": config.topology_manager_scope},
+        ],
+        "zones": [_zone_object(zone) for zone in status.zones],
+    }
+
+
+def node_labels(status: NodeStatus) -> dict[str, str]:
+    """Labels by which pods can choose nodes with a ``nodeSelector``; they hold for long."""
+    config = status.config
+    values = {
+        "cpu-manager-policy": config.cpu_manager_policy,
+        "topology-manager-policy": config.topology_manager_policy,
+        "topology-manager-scope": config.topology_manager_scope,
+        "numa-nodes": str(len(status.zones)),
+        "sockets": str(status.num_sockets),
+        "exclusive-cpus": str(len(status.exclusive)),
+    }
+    return {f"{LABEL_PREFIX}{name}": value for name, value in values.items()}
+
+
+def _zones(machine: Machine, view: KubeletView, node: Node, state: NodeState) -> tuple[Zone, ...]:
+    may_be_owned = allocatable_resources(node, state).cpus
+    zones = []
+    for number in sorted(view.numa_nodes):
+        cpus = CPUSet(cpu for cpu, info in view.topology.by_cpu.items() if info.numa_node == number)
+        resources = {}
+        if node.cpu_policy is not None and cpus:
+            allocatable = cpus & may_be_owned
+            resources[CPU] = ZoneResource(
+                Quantity(len(cpus)),
+                Quantity(len(allocatable)),
+                Quantity(len(allocatable - state.ledger.exclusive)),
+            )
+        zones.append(
+            Zone(
+                number,
+                cpus,
+                view.memory.get(number, 0),
+                _distances(machine.distances, number),
+                resources,
+            )
+        )
+    return tuple(zones)
+
+
+def _distances(distances: Distances | None, node: int) -> dict[int, int]:
+    row = () if distances is None else distances.rows.get(node, ())
+    # A row is the kernel's: one value for each node that is there, in the order of their ids.
+    nodes = () if distances is None else distances.nodes
+    return dict(zip(nodes, row, strict=True)) if len(nodes) == len(row) else {}
+
+
+def _zone_object(zone: Zone) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": _zone_name(zone.id), "type": "Node"}
+    if zone.distances:
+        found["costs"] = [
+            {"name": _zone_name(node), "value": distance}
+            for node, distance in zone.distances.items()
+        ]
+    if zone.resources:
+        found["resources"] = [
+            {
+                "name": name,
+                "capacity": resource.capacity.canonical(),
+                "allocatable": resource.allocatable.canonical(),
+                "available": resource.available.canonical(),
+            }
+            for name, resource in zone.resources.items()
+        ]
+    return found
+
+
+def _zone_name(node: int) -> str:
+    return f"node-{node}"
+
+
+def _topology_policy(config: NodeConfig) -> str:
+    policy = _POLICY_NAMES.get(config.topology_manager_policy)
+    return "None" if policy is None else policy + _SCOPE_NAMES[config.topology_manager_scope]
+
+
+def _amount(name: str, amount: int) -> Quantity:
+    if name == CPU:
+        return Quantity(amount, -3)
+    binary = name == MEMORY or name.startswith(HUGEPAGES_PREFIX)
+    return Quantity(amount, 0, Format.BINARY_SI) if binary else Quantity(amount)
+
+
+def _texts(resources: Resources) -> dict[str, str]:
+    return {name: quantity.canonical() for name, quantity in resources.items()}
