@@ -15,7 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pinfold.core.kubelet_view import kubelet_view
+from pinfold.core.short_form import parse_short_form
 from pinfold.node.manager import Manager
+from pinfold.node.node_status import node_status, node_status_document
 from pinfold.node.ports import ContainerSpec, ContainerState, ContainerStatus
 from pinfold.node.reconciler import Drift, reconcile
 from pinfold.node.records import PodRecord
@@ -41,8 +44,9 @@ class TestDesk:
 
     __test__ = False
 
-    def __init__(self, manager: Manager) -> None:
+    def __init__(self, manager: Manager, node: Harness) -> None:
         self.manager = manager
+        self.node_machine, self.config = node.machine, node.config
         self.told_problems: list[str] = []
         self.applied: list[tuple[str, int | None]] = []
         self.fault: Exception | None = None
@@ -67,6 +71,13 @@ class TestDesk:
 
     def machine(self) -> Mapping[str, Any]:
         return {"version": 1, "name": "fake"}
+
+    def node(self) -> Mapping[str, Any]:
+        machine = parse_short_form(self.node_machine)
+        status = node_status(
+            machine, kubelet_view(machine), self.config, self.manager.node, self.manager.state
+        )
+        return node_status_document(status)
 
     def about(self) -> Mapping[str, Any]:
         return {"agent": {"version": "0"}, "config": {}}
@@ -137,7 +148,7 @@ class Served:
 
     async def _run(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self.desk = TestDesk(await self.node.start())
+        self.desk = TestDesk(await self.node.start(), self.node)
         await serve(make_app(self.desk), self.path, stop=self.stop, limits=self._limits)
         await self.node.kill()
 
@@ -240,7 +251,7 @@ _TYPES: dict[str, tuple[type[Any], ...]] = {
 def check_schema(value: Any, schema: Mapping[str, Any], where: str = "$") -> None:
     """Check a value by the part of JSON Schema that the document uses; unknown words fail."""
     known = {"$ref", "type", "const", "enum", "required", "properties", "items", "pattern"}
-    known |= {"minimum", "maximum", "default", "description"}
+    known |= {"minimum", "maximum", "default", "description", "additionalProperties"}
     assert schema.keys() <= known, f"{where}: the checker does not know {schema.keys() - known}"
     if "$ref" in schema:
         name = schema["$ref"].removeprefix("#/components/schemas/")
@@ -261,6 +272,9 @@ def check_schema(value: Any, schema: Mapping[str, Any], where: str = "$") -> Non
     for name, inner in schema.get("properties", {}).items():
         if name in value:
             check_schema(value[name], inner, f"{where}.{name}")
+    if "additionalProperties" in schema:
+        for name in value.keys() - schema.get("properties", {}).keys():
+            check_schema(value[name], schema["additionalProperties"], f"{where}.{name}")
     if "items" in schema:
         for index, item in enumerate(value):
             check_schema(item, schema["items"], f"{where}[{index}]")

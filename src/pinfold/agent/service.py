@@ -28,6 +28,7 @@ from pinfold.core.machine_document import machine_document
 from pinfold.core.pod_api import PodError
 from pinfold.core.workload_api import workload_from_api
 from pinfold.node.manager import Manager
+from pinfold.node.node_status import node_status, node_status_document
 from pinfold.node.pod_table import NameTakenError, UnknownPodError
 from pinfold.node.ports import Cgroups, PortError, Watchful
 from pinfold.node.reconciler import Drift, reconcile
@@ -101,6 +102,13 @@ class Agent:
     def machine(self) -> Mapping[str, Any]:
         """The machine, as ``pinfold topology -o json`` prints it."""
         return machine_document(self.planner.machine, self.planner.view)
+
+    def node(self) -> Mapping[str, Any]:
+        """Capacity, allocatable and what is requested, as the kubelet's arithmetic has it."""
+        planner, manager = self.planner, self.manager
+        return node_status_document(
+            node_status(planner.machine, planner.view, planner.config, manager.node, manager.state)
+        )
 
     def about(self) -> Mapping[str, Any]:
         """What this agent is."""

@@ -56,5 +56,8 @@ class Desk(Protocol):
     def machine(self) -> Mapping[str, Any]:
         """The machine, as ``pinfold topology -o json`` prints it."""
 
+    def node(self) -> Mapping[str, Any]:
+        """The node status; see :func:`pinfold.node.node_status.node_status_document`."""
+
     def about(self) -> Mapping[str, Any]:
         """What this agent is; goes into the status as it is."""

@@ -51,6 +51,10 @@ class Handlers:
         """The hardware."""
         return Document(self._desk.machine())
 
+    async def node(self, _request: Request) -> Response:
+        """Capacity and allocatable."""
+        return Document(self._desk.node())
+
     async def reconcile(self, _request: Request) -> Response:
         """Look at the kernel now."""
         return Document(drifts_document(await self._changes.run(self._desk.reconcile())))

@@ -21,6 +21,8 @@ _CPUS: Final = {
     "description": "a set of CPUs in the kernel's list format, empty when there is none",
 }
 _VERSION: Final = {"type": "integer", "const": VERSION}
+_QUANTITY: Final = {"type": "string", "description": "as the Kubernetes API writes it: 14500m, 2Gi"}
+_AMOUNTS: Final = {"type": "object", "additionalProperties": _QUANTITY}
 _ANYTHING: Final[dict[str, Any]] = {"type": "object"}
 
 
@@ -65,6 +67,31 @@ SCHEMAS: Final[dict[str, dict[str, Any]]] = {
         counters=_described(_ANYTHING, "totals since the agent started; times are seconds"),
     ),
     "Machine": _object(version=_VERSION),
+    "Node": _object(
+        version=_VERSION,
+        capacity=_described(_AMOUNTS, "what there is"),
+        allocatable=_described(_AMOUNTS, "what pods may request, less reservations and thresholds"),
+        requested=_described(_AMOUNTS, "the sum of the active pods' requests"),
+        cpuManagerPolicy=_TEXT,
+        topologyManagerPolicy=_TEXT,
+        topologyManagerScope=_TEXT,
+        zones=_list("Zone"),
+    ),
+    "Zone": _object(
+        id=_described(_INTEGER, "the NUMA node"),
+        cpus=_CPUS,
+        memory_bytes=_INTEGER,
+        distances=_described(_ANYTHING, "by NUMA node, as the firmware has them"),
+        resources=_described(
+            {"type": "object", "additionalProperties": _schema("ZoneResource")},
+            "what containers may own here; no CPUs under policy none",
+        ),
+    ),
+    "ZoneResource": _object(
+        capacity=_QUANTITY,
+        allocatable=_described(_QUANTITY, "without what is reserved or offline"),
+        available=_described(_QUANTITY, "what no container owns yet"),
+    ),
     "PodList": _object(version=_VERSION, pods=_list("Pod")),
     "Pod": _object(**_POD),
     "PodDocument": _object(version=_VERSION, **_POD),

@@ -61,6 +61,13 @@ OPERATIONS: Final = (
     ),
     Operation(
         "GET",
+        "/v1/node",
+        "node",
+        "What the node has, may give and has left, in total and for each NUMA node",
+        (Answer(200, "the node", "Node"),),
+    ),
+    Operation(
+        "GET",
         "/v1/pods",
         "pods",
         "All pods in the order of their admission",
