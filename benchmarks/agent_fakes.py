@@ -20,8 +20,9 @@ from pinfold.core.node_config import NodeConfig
 from pinfold.core.short_form import parse_short_form
 from pinfold.core.workload_api import workload_from_api
 from pinfold.node.announcements import Announcements
+from pinfold.node.bookkeeper import Observers
 from pinfold.node.containers import Containers
-from pinfold.node.manager import Manager, Observers
+from pinfold.node.manager import Manager
 from pinfold.node.model import build_node, empty_state
 from pinfold.node.reconciler import reconcile
 from pinfold.node.records import PodPhase

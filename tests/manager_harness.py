@@ -17,8 +17,9 @@ from pinfold.core.short_form import parse_short_form
 from pinfold.core.workload import Workload
 from pinfold.core.workload_api import workload_from_api
 from pinfold.node.announcements import Announcements
+from pinfold.node.bookkeeper import Observers
 from pinfold.node.containers import Containers
-from pinfold.node.manager import Manager, Observers
+from pinfold.node.manager import Manager
 from pinfold.node.model import build_node, empty_state
 from pinfold.node.ports import ContainerState
 from pinfold.node.recovery import OnMismatch, restore, take_over

@@ -26,8 +26,9 @@ from pinfold.core.workload import Workload
 from pinfold.core.workload_api import workload_from_api
 from pinfold.node.admission import Decision, NodeState
 from pinfold.node.announcements import Announcements
+from pinfold.node.bookkeeper import Observers
 from pinfold.node.containers import Containers
-from pinfold.node.manager import Manager, Observers
+from pinfold.node.manager import Manager
 from pinfold.node.ports import Cgroups, Partition, PortError
 from pinfold.node.recovery import OnMismatch, restore, take_over
 from pinfold.node.settings import ManagerSettings

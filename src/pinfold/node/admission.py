@@ -27,6 +27,10 @@ from pinfold.state.ledger import Assign, Change, Ledger
 PODS: Final = "pods"
 EPHEMERAL_STORAGE: Final = "ephemeral-storage"
 
+POOL_EMPTY: Final = (
+    "no CPU would be left for the containers that share CPUs (strict-cpu-reservation)"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Node:

@@ -8,26 +8,20 @@ the next start goes on, and never a CPU with two owners.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
+from typing import Final
 
-from pinfold.core.cpuset import CPUSet
 from pinfold.core.pod import Container
 from pinfold.core.topology_manager import UNEXPECTED_ADMISSION_ERROR
 from pinfold.core.workload import Workload
 from pinfold.node.active_pod import ActivePod
-from pinfold.node.admission import Decision, Node, NodeState, decide, release, settle
-from pinfold.node.announcements import Announcements
-from pinfold.node.containers import Containers
-from pinfold.node.counters import Counters
-from pinfold.node.exits import Exits
-from pinfold.node.pod_table import PodTable
+from pinfold.node.admission import POOL_EMPTY, Decision, NodeState, decide, release, settle
+from pinfold.node.bookkeeper import Bookkeeper, node_record
 from pinfold.node.pod_worker import PodWorker
-from pinfold.node.ports import CgroupError, PortError, Store
-from pinfold.node.records import Batch, HistoryEntry, NodeRecord, PodPhase, PodRecord
-from pinfold.node.settings import ManagerSettings
+from pinfold.node.ports import CgroupError
+from pinfold.node.records import Batch, HistoryEntry, PodPhase, PodRecord
 from pinfold.node.worker_host import ManagerHost
 
 FOREGROUND: Final = "run"
@@ -36,82 +30,14 @@ FOREGROUND: Final = "run"
 CANNOT_RUN: Final = "ContainerCannotRun"
 """The reason of a pod that failed because a container of it could not be started."""
 
-POOL_EMPTY: Final = (
-    "no CPU would be left for the containers that share CPUs (strict-cpu-reservation)"
-)
 
+class Manager(Bookkeeper):
+    """Admits and releases the pods that a runtime runs for it; see :class:`Bookkeeper`."""
 
-@dataclass(frozen=True, slots=True)
-class Observers:
-    """What the manager calls and does not depend on.
-
-    ``clock`` gives seconds since the epoch; ``describe`` makes the JSON document of a decision for
-    the history; ``report`` takes a problem for the operator (pod as ``namespace/name`` or None).
-    """
-
-    clock: Callable[[], float]
-    describe: Callable[[Decision, NodeState], str]
-    report: Callable[[str | None, str], None]
-
-
-class Manager:
-    """Admits and releases pods; all methods run in one event loop.
-
-    ``lock`` is held while the ledger, the record and the kernel's shared pool change together.
-
-    Args:
-        node: the policies in force.
-        state: what the ledger says at the start; see :mod:`pinfold.node.recovery`.
-        containers: runtime and cgroups.
-        store: the durable record.
-        announcements: who is told.
-        settings: see the class.
-        observers: see the class.
-    """
-
-    def __init__(  # noqa: PLR0913 - the ports, one each
-        self,
-        node: Node,
-        state: NodeState,
-        *,
-        containers: Containers,
-        store: Store,
-        announcements: Announcements,
-        settings: ManagerSettings,
-        observers: Observers,
-    ) -> None:
-        self.node = node
-        self.state = state
-        self.containers = containers
-        self.store = store
-        self.announcements = announcements
-        self.settings = settings
-        self.observers = observers
-        self.counters = Counters()
-        self.pods = PodTable()
-        self.lock = asyncio.Lock()
-        self.exits = Exits()
-        self.host = ManagerHost(self)
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    @property
-    def pool(self) -> CPUSet:
-        """The CPUs on which the shared containers really run.
-
-        The ledger's shared pool, without offline CPUs, and without ``reservedSystemCPUs`` while
-        there is any other CPU.
-        """
-        online = self.state.ledger.default - self.state.offline
-        return online - self.settings.reserved_system_cpus or online
-
-    async def apply_pool(self) -> None:
-        """Make the kernel's shared pool that of the ledger.
-
-        Raises:
-            CgroupError: some task may still run elsewhere.
-        """
-        if self.pool:
-            await self.containers.cgroups.set_shared(self.pool)
+    @cached_property
+    def host(self) -> ManagerHost:
+        """What the workers of pods ask for."""
+        return ManagerHost(self)
 
     # ----------------------------------------------------------------------------- admission
 
@@ -153,7 +79,7 @@ class Manager:
             for uid in namesakes:
                 del self.pods.ended[uid]
             if not decision.admitted:
-                await self._remember(record)
+                await self.remember(record)
                 return record
             self.state = after
             active = self.pods.active[pod.uid] = ActivePod(workload, record, attached_pid=pid)
@@ -169,7 +95,7 @@ class Manager:
             return decision
         after = settle(self.state, decision)
         shares = len(decision.allocations) < len(workload.pod.all_containers)
-        if after.ledger.default - after.offline or not (shares or self._anybody_shares()):
+        if after.ledger.default - after.offline or not (shares or self.anybody_shares()):
             return decision
         return replace(
             decision,
@@ -177,12 +103,6 @@ class Manager:
             reason=UNEXPECTED_ADMISSION_ERROR,
             message=POOL_EMPTY,
             allocations={},
-        )
-
-    def _anybody_shares(self) -> bool:
-        return any(
-            pod.exclusive_cpus(self.state.ledger, container) is None
-            for pod, container in self.pods.containers().values()
         )
 
     def _record(self, decision: Decision, manifest: str, source: str) -> PodRecord:
@@ -212,17 +132,17 @@ class Manager:
                 message=f"the CPUs could not be taken from the shared pool: {error}",
                 assignments={},
             )
-            await self._commit_for_sure(Batch(node_record(before), (failed,)))
+            await self.commit_for_sure(Batch(node_record(before), (failed,)))
             self.state = before
             del self.pods.active[pod.uid]
-            await self._remember(failed)
-            await self._grow_pool()
+            await self.remember(failed)
+            await self.grow_pool()
             raise
 
     def begin(self, pod: ActivePod) -> None:
         """Let a pod's containers run, from where its record says that they are."""
         pod.worker = PodWorker(self.host, pod)
-        pod.worker.start(self._spawn)
+        pod.worker.start(self.spawn)
 
     # ------------------------------------------------------------------------------- release
 
@@ -278,7 +198,7 @@ class Manager:
 
     def end_in_background(self, pod: ActivePod, phase: PodPhase | None = None) -> None:
         """Finish a pod (see :meth:`finish`) without waiting for it."""
-        self._spawn(self.finish(pod, pod.workload.grace_period, phase), name=f"end {pod.uid}")
+        self.spawn(self.finish(pod, pod.workload.grace_period, phase), name=f"end {pod.uid}")
 
     async def finish(self, pod: ActivePod, grace: float, phase: PodPhase | None = None) -> None:
         """End all containers of a pod, then give its CPUs back.
@@ -299,12 +219,12 @@ class Manager:
             if phase is PodPhase.FAILED and pod.failure:
                 last = replace(last, reason=CANNOT_RUN, message=pod.failure)
             put, drop = ((), (pod.uid,)) if phase is None else ((last,), ())
-            await self._commit_for_sure(Batch(node_record(after), put, drop, (entry,)))
+            await self.commit_for_sure(Batch(node_record(after), put, drop, (entry,)))
             self.state = after
             del self.pods.active[pod.uid]
             if phase is not None:
-                await self._remember(last)
-            await self._grow_pool()
+                await self.remember(last)
+            await self.grow_pool()
         await self.announce()
         await self.announcements.retract(pod)
         pod.gone.set()
@@ -318,11 +238,11 @@ class Manager:
             record = replace(change(pod.record), assignments=left)
             ledger = self.state.ledger.without(pod.uid, container.name)
             after = replace(self.state, ledger=ledger)
-            await self._commit_for_sure(Batch(node_record(after), (record,)))
+            await self.commit_for_sure(Batch(node_record(after), (record,)))
             grown = ledger.default != self.state.ledger.default
             self.state, pod.record = after, record
             if grown:
-                await self._grow_pool()
+                await self.grow_pool()
         await self.announce()
 
     async def update(self, pod: ActivePod, change: Callable[[PodRecord], PodRecord]) -> None:
@@ -330,76 +250,5 @@ class Manager:
         async with self.lock:
             record = change(pod.record)
             if record != pod.record and pod.uid in self.pods.active:
-                await self._commit_for_sure(Batch(put=(record,)))
+                await self.commit_for_sure(Batch(put=(record,)))
                 pod.record = record
-
-    async def set_offline(self, cpus: CPUSet) -> None:
-        """Take note of the CPUs that are offline: nothing new is placed there."""
-        async with self.lock:
-            if cpus == self.state.offline:
-                return
-            self.state = replace(self.state, offline=cpus)
-            await self._grow_pool()
-        await self.announce()
-
-    async def _grow_pool(self) -> None:
-        try:
-            await self.apply_pool()
-        except CgroupError as error:
-            # The pool is smaller than it could be; the next reconciliation makes it right.
-            self.observers.report(None, f"the shared pool did not grow: {error}")
-
-    async def _commit_for_sure(self, batch: Batch) -> None:
-        """Write down what has happened already: there is no way back, so it is tried for ever."""
-        pause = 0.1
-        while True:
-            try:
-                await self.store.commit(batch)
-            except PortError as error:
-                self.observers.report(None, f"{error}; trying again in {pause:g} s")
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, 10.0)
-            else:
-                return
-
-    async def _remember(self, record: PodRecord) -> None:
-        ended = self.pods.ended
-        ended[record.uid] = record
-        while len(ended) > self.settings.kept_pods:
-            oldest = next(iter(ended))
-            del ended[oldest]
-            await self._commit_for_sure(Batch(drop=(oldest,)))
-
-    async def announce(self) -> None:
-        """Tell the mirror and the applications what holds now."""
-        self.announcements.mirror(self.state.ledger)
-        await self.announcements.publish(self.pods.active.values(), self.state.ledger, self.pool)
-
-    def _spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-        return task
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self.observers.report(None, f"{task.get_name()}: {error!r}")
-
-    async def close(self) -> None:
-        """Let go; all containers run on."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def node_record(state: NodeState) -> NodeRecord:
-    """What is written down of the node."""
-    ledger, bounds = state.ledger, state.ledger.bounds
-    return NodeRecord(
-        policy_name=ledger.policy_name,
-        default=ledger.default,
-        reserved=CPUSet() if bounds is None else bounds.reserved,
-        machine=ledger.known if bounds is None else bounds.machine,
-    )

@@ -15,7 +15,8 @@ from enum import Enum
 from pinfold.core.workload import Workload
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.admission import Node, NodeState, decide, resume, settle
-from pinfold.node.manager import Manager, node_record
+from pinfold.node.bookkeeper import node_record
+from pinfold.node.manager import Manager
 from pinfold.node.ports import ContainerKey, ContainerState, ContainerStatus, PortError
 from pinfold.node.records import Batch, HistoryEntry, PodPhase, PodRecord, Record
 from pinfold.state.ledger import Bounds, InvariantError, Ledger

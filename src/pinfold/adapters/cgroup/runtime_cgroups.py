@@ -1,0 +1,267 @@
+"""The cgroups of containers that a container runtime has made, wherever it made them.
+
+Each container has a cpuset of its own there, exclusive or a copy of the shared pool.  It is written
+straight into the kernel, all shared ones one after the other (a runtime starts a process for each),
+and confirmed; the runtime's record of it is its own affair (:class:`RuntimeRecord`'s user brings
+the two together).  Folders are the runtime's: they are never made, and never removed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from pinfold.adapters.cgroup.files import put, read_cpus
+from pinfold.adapters.cgroup.folders import children, descendants, members
+from pinfold.adapters.cgroup.hierarchy import (
+    CPUSET,
+    Hierarchies,
+    Mount,
+    below,
+    find_hierarchies,
+    parse_own,
+)
+from pinfold.adapters.cgroup.moving import end_all
+from pinfold.adapters.cgroup.tasks import catch_strays, lives
+from pinfold.adapters.cgroup.watch import CPUS, MEMS
+from pinfold.core.cpuset import CPUSet
+from pinfold.node.ports import (
+    CgroupError,
+    ContainerKey,
+    ObservedCgroups,
+    ObservedContainer,
+    Placement,
+)
+
+EFFECTIVE: Final = {1: "cpuset.effective_cpus", 2: "cpuset.cpus.effective"}
+THREADS: Final = {1: "tasks", 2: "cgroup.threads"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A container that was placed; ``folder`` is None until one of its processes was seen."""
+
+    placement: Placement
+    folder: Path | None = None
+
+
+class RuntimeCgroups:
+    """The :class:`pinfold.node.ports.Cgroups` of containers that somebody else makes.
+
+    Limits are left to the runtime, which got them with the container; only CPUs and memory nodes
+    are written.
+
+    Args:
+        container_id: the runtime's id of a container, to find its cgroup when its first process
+            has gone into one below; None where it is not known.
+        found: what is mounted; None: looked for.
+        proc: where proc is mounted, as the host's processes are seen there.
+
+    Raises:
+        CgroupError: no cgroup hierarchy has the cpuset controller.
+    """
+
+    def __init__(
+        self,
+        container_id: Callable[[ContainerKey], str | None],
+        *,
+        found: Hierarchies | None = None,
+        proc: Path = Path("/proc"),
+    ) -> None:
+        found = found or find_hierarchies()
+        self._version = found.version
+        mount = found.unified if self._version == 2 else found.v1[CPUSET]
+        assert mount is not None  # noqa: S101 - the version was taken from it
+        self._mount: Mount = mount
+        self._id = container_id
+        self._proc = proc
+        self._pool = CPUSet()
+        self._known: dict[ContainerKey, _Known] = {}
+
+    def describe(self) -> Mapping[str, Any]:
+        """The version, and where the hierarchy is mounted."""
+        return {"version": self._version, "path": str(self._mount.point), "kind": "runtime"}
+
+    async def open(self, shared: CPUSet) -> None:
+        """See :class:`pinfold.node.ports.Cgroups`.
+
+        Raises:
+            CgroupError: the hierarchy cannot be written.
+        """
+        if not self._mount.writable or not os.access(self._mount.point, os.W_OK):
+            raise CgroupError(
+                f"{self._mount.point}: cannot be written",
+                "run as root, and mount the host's cgroup hierarchy read-write",
+            )
+        self._pool = shared
+
+    async def set_shared(self, cpus: CPUSet) -> None:
+        """See :class:`pinfold.node.ports.Cgroups`."""
+        if not cpus:
+            raise CgroupError(
+                "the shared pool would have no CPUs",
+                "leave the shared pool as it is until there is a CPU for it",
+            )
+        self._pool = cpus
+        failed: CgroupError | None = None
+        for known in list(self._known.values()):
+            if known.placement.cpus is None:
+                try:
+                    await self._pin(known)
+                except CgroupError as error:
+                    failed = failed or error
+        if failed is not None:
+            raise failed
+
+    async def place(self, key: ContainerKey, placement: Placement) -> str:
+        """See :class:`pinfold.node.ports.Cgroups`; one that has no cgroup yet is only noted."""
+        known = replace(self._known.get(key) or _Known(placement), placement=placement)
+        self._known[key] = known
+        return await self._pin(known)
+
+    async def enter(self, key: ContainerKey, pid: int) -> None:
+        """Find the cgroup that the runtime has put a process into, and place it.
+
+        Raises:
+            CgroupError: there is no such process, it is in no cgroup of its own, or its CPUs are
+                not in force.
+        """
+        known = self._known.get(key)
+        if known is None:
+            raise CgroupError(f"container {key} was not placed", "place it")
+        folder = self._folder_of(key, pid)
+        if known.folder != folder:
+            self._known[key] = known = replace(known, folder=folder)
+        await self._pin(known)
+
+    async def kill(self, key: ContainerKey, *, wait: float = 5.0) -> None:
+        """See :class:`pinfold.node.ports.Cgroups`."""
+        known = self._known.get(key)
+        if known is not None and (folder := known.folder) is not None and folder.exists():
+            await end_all(lambda: members(folder), wait=wait, freeze=_not_frozen)
+
+    async def remove(self, key: ContainerKey) -> None:
+        """Forget a container; its cgroup is the runtime's to remove."""
+        self._known.pop(key, None)
+
+    async def observe(self) -> ObservedCgroups:
+        """See :class:`pinfold.node.ports.Cgroups`."""
+        found = {}
+        for key, known in self._known.items():
+            if (folder := known.folder) is None:
+                continue
+            try:
+                effective = read_cpus(folder / EFFECTIVE[self._version])
+                configured = read_cpus(folder / CPUS)
+            except CgroupError:
+                continue  # the runtime has removed it
+            found[key] = ObservedContainer(
+                key,
+                exclusive=known.placement.cpus is not None,
+                configured=configured,
+                effective=effective,
+                populated=bool(members(folder)),
+            )
+        return ObservedCgroups(self._pool, self._pool, found)
+
+    async def close(self, *, remove: bool) -> None:
+        """Let go; nothing here is ours to remove."""
+
+    def _folder_of(self, key: ContainerKey, pid: int) -> Path:
+        try:
+            text = (self._proc / str(pid) / "cgroup").read_text(errors="surrogateescape")
+        except OSError:
+            raise CgroupError(f"container {key}: there is no process {pid}") from None
+        path = parse_own(text).get("" if self._version == 2 else CPUSET, "/")
+        name = self._id(key)
+        if name:
+            # An init system in the container, or a nested runtime, has gone further down.
+            parts = path.split("/")
+            inside = [index for index, part in enumerate(parts) if name in part]
+            path = "/".join(parts[: inside[0] + 1]) if inside else path
+        folder = below(self._mount, path)
+        if folder == self._mount.point or not folder.is_dir():
+            raise CgroupError(
+                f"container {key}: process {pid} is in cgroup {path}, which is no container's",
+                "the runtime has to make a cgroup for each container, in a hierarchy that is "
+                f"mounted at {self._mount.point} here",
+            )
+        return folder
+
+    async def _pin(self, known: _Known) -> str:
+        folder, placement = known.folder, known.placement
+        if folder is None:
+            return ""
+        wanted = self._pool if placement.cpus is None else placement.cpus
+        if not wanted:
+            return ""
+        try:
+            before = read_cpus(folder / EFFECTIVE[self._version])
+            self._write(folder, wanted)
+            if placement.mems is not None:
+                put(folder / MEMS, str(placement.mems))
+            effective = read_cpus(folder / EFFECTIVE[self._version])
+        except CgroupError:
+            if not folder.exists():
+                return ""  # it has ended, and its runtime has removed it
+            raise
+        if not effective or effective - wanted:
+            raise CgroupError(
+                f"{folder}: {CPUS} is {wanted}, but in force is {effective}",
+                "a cgroup above it or a partition has these CPUs, or they are offline",
+            )
+        if before - wanted:
+            strays = await catch_strays(lambda: self._threads(folder), wanted)
+            for tid, mask in strays.items():
+                raise CgroupError(f"{folder}: thread {tid} may still run on {mask - wanted}")
+        else:
+            # A hundred of them must not hold up the loop.
+            await asyncio.sleep(0)
+        missing = wanted - effective
+        return f"CPUs {missing} are not in force: offline" if missing else ""
+
+    def _write(self, folder: Path, cpus: CPUSet) -> None:
+        if self._version == 2:
+            put(folder / CPUS, str(cpus))
+            return
+        # On v1 the CPUs have to be among the parent's and contain the children's.
+        had = read_cpus(folder / CPUS)
+        if cpus == had:
+            return
+        if missing := cpus - read_cpus(folder.parent / CPUS):
+            self._widen(folder.parent, missing)
+        cpus = cpus & read_cpus(folder.parent / CPUS) or cpus
+        below_it = {child: read_cpus(child / CPUS) for child in children(folder)}
+        if below_it:
+            put(folder / CPUS, str(had | cpus))
+        for child, its in below_it.items():
+            # What was as wide as its parent follows it; what was narrower is cut.
+            self._write(child, cpus if its == had else its & cpus or cpus)
+        put(folder / CPUS, str(cpus))
+
+    def _widen(self, folder: Path, missing: CPUSet) -> None:
+        """After CPUs came back: the kernel has taken them out of every cpuset for good."""
+        if folder == self._mount.point:
+            return
+        self._widen(folder.parent, missing)
+        there = read_cpus(folder.parent / CPUS)
+        put(folder / CPUS, str(read_cpus(folder / CPUS) | missing & there))
+
+    def _threads(self, folder: Path) -> list[int]:
+        found = []
+        for one in descendants(folder):
+            try:
+                text = Path(one, THREADS[self._version]).read_text(encoding="ascii")
+            except OSError:
+                continue
+            found += [tid for word in text.split() if lives(tid := int(word))]
+        return found
+
+
+def _not_frozen(*, frozen: bool) -> None:
+    """The freezer is the runtime's (a paused container)."""
+    del frozen

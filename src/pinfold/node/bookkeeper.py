@@ -1,0 +1,172 @@
+"""What everybody who gives out a node's CPUs shares: the state, its record, the shared pool."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pinfold.core.cpuset import CPUSet
+from pinfold.node.admission import Decision, Node, NodeState
+from pinfold.node.announcements import Announcements
+from pinfold.node.containers import Containers
+from pinfold.node.counters import Counters
+from pinfold.node.exits import Exits
+from pinfold.node.pod_table import PodTable
+from pinfold.node.ports import CgroupError, PortError, Store
+from pinfold.node.records import Batch, NodeRecord, PodRecord
+from pinfold.node.settings import ManagerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Observers:
+    """What the manager calls and does not depend on.
+
+    ``clock`` gives seconds since the epoch; ``describe`` makes the JSON document of a decision for
+    the history; ``report`` takes a problem for the operator (pod as ``namespace/name`` or None).
+    """
+
+    clock: Callable[[], float]
+    describe: Callable[[Decision, NodeState], str]
+    report: Callable[[str | None, str], None]
+
+
+class Bookkeeper:
+    """Keeps ledger, record and the kernel's shared pool the same; all in one event loop.
+
+    ``lock`` is held while the three change together.
+
+    Args:
+        node: the policies in force.
+        state: what the ledger says at the start; see :mod:`pinfold.node.recovery`.
+        containers: runtime and cgroups.
+        store: the durable record.
+        announcements: who is told.
+        settings: see the class.
+        observers: see the class.
+    """
+
+    def __init__(  # noqa: PLR0913 - the ports, one each
+        self,
+        node: Node,
+        state: NodeState,
+        *,
+        containers: Containers,
+        store: Store,
+        announcements: Announcements,
+        settings: ManagerSettings,
+        observers: Observers,
+    ) -> None:
+        self.node = node
+        self.state = state
+        self.containers = containers
+        self.store = store
+        self.announcements = announcements
+        self.settings = settings
+        self.observers = observers
+        self.counters = Counters()
+        self.pods = PodTable()
+        self.lock = asyncio.Lock()
+        self.exits = Exits()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def pool(self) -> CPUSet:
+        """The CPUs on which the shared containers really run.
+
+        The ledger's shared pool, without offline CPUs, and without ``reservedSystemCPUs`` while
+        there is any other CPU.
+        """
+        online = self.state.ledger.default - self.state.offline
+        return online - self.settings.reserved_system_cpus or online
+
+    async def apply_pool(self) -> None:
+        """Make the kernel's shared pool that of the ledger.
+
+        Raises:
+            CgroupError: some task may still run elsewhere.
+        """
+        if self.pool:
+            await self.containers.cgroups.set_shared(self.pool)
+
+    async def grow_pool(self) -> None:
+        """Let the shared containers have CPUs that came back."""
+        try:
+            await self.apply_pool()
+        except CgroupError as error:
+            # The pool is smaller than it could be; the next reconciliation makes it right.
+            self.observers.report(None, f"the shared pool did not grow: {error}")
+
+    async def set_offline(self, cpus: CPUSet) -> None:
+        """Take note of the CPUs that are offline: nothing new is placed there."""
+        async with self.lock:
+            if cpus == self.state.offline:
+                return
+            self.state = replace(self.state, offline=cpus)
+            await self.grow_pool()
+        await self.announce()
+
+    def anybody_shares(self) -> bool:
+        """Whether a container of an active pod runs on the shared pool."""
+        return any(
+            pod.exclusive_cpus(self.state.ledger, container) is None
+            for pod, container in self.pods.containers().values()
+        )
+
+    async def commit_for_sure(self, batch: Batch) -> None:
+        """Write down what has happened already: there is no way back, so it is tried for ever."""
+        pause = 0.1
+        while True:
+            try:
+                await self.store.commit(batch)
+            except PortError as error:
+                self.observers.report(None, f"{error}; trying again in {pause:g} s")
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 10.0)
+            else:
+                return
+
+    async def remember(self, record: PodRecord) -> None:
+        """Keep an ended pod for ``status`` and ``explain``; too many push the oldest out."""
+        ended = self.pods.ended
+        ended[record.uid] = record
+        while len(ended) > self.settings.kept_pods:
+            oldest = next(iter(ended))
+            del ended[oldest]
+            await self.commit_for_sure(Batch(drop=(oldest,)))
+
+    async def announce(self) -> None:
+        """Tell the mirror and the applications what holds now."""
+        self.announcements.mirror(self.state.ledger)
+        await self.announcements.publish(self.pods.active.values(), self.state.ledger, self.pool)
+
+    def spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
+        """Let something go on beside; its failure is reported, :meth:`close` cancels it."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.observers.report(None, f"{task.get_name()}: {error!r}")
+
+    async def close(self) -> None:
+        """Let go; all containers run on."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def node_record(state: NodeState) -> NodeRecord:
+    """What is written down of the node."""
+    ledger, bounds = state.ledger, state.ledger.bounds
+    return NodeRecord(
+        policy_name=ledger.policy_name,
+        default=ledger.default,
+        reserved=CPUSet() if bounds is None else bounds.reserved,
+        machine=ledger.known if bounds is None else bounds.machine,
+    )

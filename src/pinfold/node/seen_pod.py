@@ -1,0 +1,96 @@
+"""What pod is behind what a container runtime shows: its QoS class, requests and limits.
+
+A runtime knows cgroup values only.  The kubelet's way from a pod to these (upstream
+``ResourceConfigForPod``, ``MilliCPUToShares``, ``MilliCPUToQuota``) is one to one for CPUs, so it
+is gone backwards here; the QoS class is in the name of the pod's cgroup.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from pinfold.core.cgroup_values import quota_to_milli_cpu, shares_to_milli_cpu
+from pinfold.core.pod import QOSClass
+from pinfold.node.runtime_view import Sandbox, SeenContainer
+
+_KUBEPODS: Final = re.compile(r"kubepods(?:[-/](?:kubepods-)?(burstable|besteffort)(?![a-z]))?")
+_QOS: Final = {
+    None: QOSClass.GUARANTEED,
+    "burstable": QOSClass.BURSTABLE,
+    "besteffort": QOSClass.BEST_EFFORT,
+}
+
+
+def qos_of(pod: Sandbox) -> QOSClass | None:
+    """The QoS class that a kubelet has put a pod's cgroup under; None where none did.
+
+    ``/kubepods/burstable/pod...`` (cgroupfs) and ``.../kubepods-burstable-pod....slice`` (systemd);
+    a Guaranteed pod sits directly below ``kubepods``.
+    """
+    matches = list(_KUBEPODS.finditer(pod.cgroup_parent))
+    if not matches:
+        return None
+    return _QOS[next((m[1] for m in reversed(matches) if m[1]), None)]
+
+
+def container_resources(container: SeenContainer, qos: QOSClass | None) -> dict[str, Any]:
+    """The ``resources`` of a container, as far as the runtime's values tell them.
+
+    Where no kubelet has named the class, a container whose quota is its shares, and whose memory
+    is limited, is one that a Guaranteed pod may have.
+    """
+    seen = container.resources
+    requested = shares_to_milli_cpu(seen.cpu_shares or 0)
+    limited = quota_to_milli_cpu(seen.cpu_quota or 0, seen.cpu_period or 0)
+    if qos is QOSClass.BEST_EFFORT:
+        return {}
+    if qos is QOSClass.GUARANTEED:
+        # Without quotas (cpuCFSQuota off) the request tells the limit; it is the same.
+        limited = limited or requested
+        requested = limited
+    requests, limits = _list(requested), _list(limited)
+    memory = seen.memory if seen.memory and seen.memory > 0 else None
+    if qos is QOSClass.GUARANTEED or (qos is None and memory and requests == limits != {}):
+        # A Guaranteed container without a memory limit cannot be; one byte keeps the class.
+        requests["memory"] = limits["memory"] = str(memory or 1)
+    else:
+        # The request is not told; a zero keeps the limit from being taken for it.
+        requests["memory"] = "0"
+        if memory:
+            limits["memory"] = str(memory)
+    for size, amount in seen.hugepages.items():
+        if amount:
+            name = f"hugepages-{_page_size(size)}"
+            requests[name] = limits[name] = str(amount)
+    return {"requests": requests, "limits": limits}
+
+
+def _list(milli: int) -> dict[str, str]:
+    return {"cpu": f"{milli}m"} if milli else {}
+
+
+def _page_size(name: str) -> str:
+    """A page size as the kubelet names it (``2Mi``), of a runtime's (``2MB``)."""
+    return name.replace("KB", "Ki").replace("MB", "Mi").replace("GB", "Gi")
+
+
+def pod_manifest(pod: Sandbox, containers: Iterable[SeenContainer]) -> Mapping[str, Any]:
+    """A Pod object of what the runtime shows; enough to decide by, and to go on from later."""
+    qos = qos_of(pod)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": pod.name,
+            "namespace": pod.namespace,
+            "uid": pod.uid,
+            "annotations": dict(pod.annotations),
+        },
+        "spec": {
+            "containers": [
+                {"name": one.name, "resources": container_resources(one, qos)} for one in containers
+            ]
+        },
+    }
