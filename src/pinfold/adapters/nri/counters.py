@@ -1,0 +1,53 @@
+"""What the plugin counts, for metrics."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class MethodCount:
+    """How often a runtime called one method, and how long its answers took, in seconds."""
+
+    requests: int = 0
+    refused: int = 0
+    """Answered with a refusal, as decided."""
+    failed: int = 0
+    """Answered with an error because something went wrong here."""
+    late: int = 0
+    """Answered when the runtime had stopped waiting: it went on without the answer."""
+    seconds: float = 0.0
+    longest: float = 0.0
+
+    def add(self, seconds: float, *, refused: bool, failed: bool, late: bool) -> None:
+        """Count one answered call."""
+        self.requests += 1
+        self.refused += refused
+        self.failed += failed
+        self.late += late
+        self.seconds += seconds
+        self.longest = max(self.longest, seconds)
+
+
+@dataclass(slots=True)
+class PluginCounters:
+    """Counted since the plugin was made."""
+
+    methods: defaultdict[str, MethodCount] = field(default_factory=lambda: defaultdict(MethodCount))
+    """By the names of NRI's methods; events that come as ``StateChange`` under their own."""
+    registrations: int = 0
+    """How often a runtime has taken the plugin; the first is no reconnect."""
+    disconnects: int = 0
+    """Connections lost after they were registered."""
+    failed_connects: int = 0
+    updates: int = 0
+    """Containers in unsolicited updates that the runtime took."""
+    failed_updates: int = 0
+    repeated_updates: int = 0
+    """Containers that were told again because an older change could have overtaken the newer."""
+
+    @property
+    def reconnects(self) -> int:
+        """Registrations after the first."""
+        return max(0, self.registrations - 1)
