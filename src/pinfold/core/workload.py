@@ -25,18 +25,84 @@ class RestartPolicy(Enum):
     NEVER = "Never"
 
 
+class PullPolicy(Enum):
+    """The API's ``PullPolicy`` of an image."""
+
+    ALWAYS = "Always"
+    IF_NOT_PRESENT = "IfNotPresent"
+    NEVER = "Never"
+
+
+@dataclass(frozen=True, slots=True)
+class HostPath:
+    """The API's ``HostPathVolumeSource``; ``type`` "" checks and makes nothing."""
+
+    path: str
+    type: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeMount:
+    """A volume in a container; ``host_path`` None is an ``emptyDir`` that lives with the pod."""
+
+    volume: str
+    mount_path: str
+    host_path: HostPath | None = None
+    read_only: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Process:
     """What one container executes.
 
     ``argv`` is the API's ``command`` followed by ``args`` (empty: the image's own, which only a
-    container runtime knows); ``working_dir`` None is the runtime's default.
+    container runtime knows); ``command`` and ``args`` are the same words apart, because either
+    alone replaces only the image's own.  ``working_dir`` None is the runtime's default.
+
+    ``image_pull_policy`` and what stands below it matter to container runtimes only;
+    ``run_as_user`` and ``run_as_group`` None are the image's.
     """
 
     argv: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     working_dir: str | None = None
     image: str | None = None
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    image_pull_policy: PullPolicy | None = None
+    volume_mounts: tuple[VolumeMount, ...] = ()
+    privileged: bool = False
+    run_as_user: int | None = None
+    run_as_group: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxOptions:
+    """What the containers of a pod share with each other, and with the host.
+
+    ``privileged`` tells that one of them is; ``runtime_class`` is the runtime's handler, None its
+    default one.
+    """
+
+    host_network: bool = False
+    host_pid: bool = False
+    host_ipc: bool = False
+    runtime_class: str | None = None
+    privileged: bool = False
+
+
+def pull_policy(process: Process) -> PullPolicy:
+    """The policy that holds: unless the manifest says one, ``Always`` for the tag ``latest``.
+
+    Source: the API's defaulting of ``imagePullPolicy``.
+    """
+    if process.image_pull_policy is not None:
+        return process.image_pull_policy
+    image, _, digest = (process.image or "").partition("@")
+    tag = image.rpartition("/")[2].partition(":")[2]
+    if not digest and tag in ("", "latest"):
+        return PullPolicy.ALWAYS
+    return PullPolicy.IF_NOT_PRESENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +113,7 @@ class Workload:
     processes: Mapping[str, Process]
     restart_policy: RestartPolicy = RestartPolicy.ALWAYS
     grace_period: int = DEFAULT_GRACE_PERIOD
+    sandbox: SandboxOptions = field(default_factory=SandboxOptions)
 
     def restarts(self, container: Container, exit_code: int) -> bool:
         """Whether a container that ended with this status is started again.

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Protocol, runtime_checkable
 
 from pinfold.core.cpuset import CPUSet
-from pinfold.core.workload import Process
+from pinfold.core.workload import DEFAULT_GRACE_PERIOD, Process, SandboxOptions
 from pinfold.node.records import Batch, HistoryEntry, Record
 
 
@@ -177,6 +177,25 @@ class Cgroups(Protocol):
         """Let go; with ``remove``, leave nothing behind (there is no container left)."""
 
 
+class FoundCgroups(Cgroups, Protocol):
+    """Cgroups that a runtime makes, and names by a path."""
+
+    async def find(self, key: ContainerKey, cgroups_path: str) -> bool:
+        """Look for the cgroup of a container that was placed, and place it there.
+
+        Args:
+            key: the container.
+            cgroups_path: OCI's ``cgroupsPath``: a path from the hierarchy's root, or systemd's
+                ``SLICE:PREFIX:NAME``.
+
+        Returns:
+            Whether it is there.
+
+        Raises:
+            CgroupError: it is there, and its CPUs are not in force.
+        """
+
+
 @runtime_checkable
 class Watchful(Protocol):
     """Cgroups that notice when somebody else changes them."""
@@ -205,6 +224,10 @@ class ContainerSpec:
     """What the runtime is asked to create; ``attempt`` counts the restarts from 0.
 
     ``env`` is added to the process's own environment and tells the application its CPUs.
+
+    What follows ``oom_score_adj`` matters to a runtime that makes the cgroups itself: ``placement``
+    is what the container is created with, ``cgroup_parent`` the pod's cgroup as the CRI names it
+    ("": the runtime's setting), ``grace_period`` the seconds from SIGTERM to SIGKILL.
     """
 
     key: ContainerKey
@@ -214,6 +237,10 @@ class ContainerSpec:
     attempt: int = 0
     env: Mapping[str, str] = field(default_factory=dict)
     oom_score_adj: int | None = None
+    placement: Placement | None = None
+    sandbox: SandboxOptions = field(default_factory=SandboxOptions)
+    cgroup_parent: str = ""
+    grace_period: int = DEFAULT_GRACE_PERIOD
 
 
 @dataclass(frozen=True, slots=True)

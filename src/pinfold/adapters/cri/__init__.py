@@ -1,0 +1,27 @@
+"""Containers through the Container Runtime Interface (``runtime.v1``): containerd, CRI-O."""
+
+from pinfold.adapters.cri.cgroups import CgroupDriver, container_cgroup_path, pod_cgroup_parent
+from pinfold.adapters.cri.client import CriClient, CriError
+from pinfold.adapters.cri.endpoint import Endpoint, find_endpoint, read_endpoint
+from pinfold.adapters.cri.resources import CriRecord
+from pinfold.adapters.cri.runtime import CriRuntime
+from pinfold.adapters.cri.sandboxes import CriSettings
+from pinfold.adapters.cri.seen import list_cri_containers
+from pinfold.adapters.cri.status import RuntimeInfo, runtime_info
+
+__all__ = [
+    "CgroupDriver",
+    "CriClient",
+    "CriError",
+    "CriRecord",
+    "CriRuntime",
+    "CriSettings",
+    "Endpoint",
+    "RuntimeInfo",
+    "container_cgroup_path",
+    "find_endpoint",
+    "list_cri_containers",
+    "pod_cgroup_parent",
+    "read_endpoint",
+    "runtime_info",
+]

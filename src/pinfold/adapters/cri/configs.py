@@ -1,0 +1,128 @@
+"""What the runtime is told to make of a container."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from pinfold.adapters.cri import cri_pb2 as pb
+from pinfold.adapters.cri.labels import ATTEMPT, CREATION, GRACE_PERIOD, container_labels
+from pinfold.adapters.cri.resources import resources_of, to_wire
+from pinfold.adapters.cri.sandboxes import PodSandbox
+from pinfold.core.workload import HostPath
+from pinfold.node.ports import ContainerSpec, RuntimeFailedError
+
+# What an unprivileged container may not see or write; the kubelet names the same to runtimes.
+_MASKED_PATHS: Final = (
+    *("/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys"),
+    *("/proc/latency_stats", "/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug"),
+    *("/proc/scsi", "/sys/firmware", "/sys/devices/virtual/powercap"),
+)
+_READONLY_PATHS: Final = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
+
+_CHECKS: Final[Mapping[str, Callable[[int], bool]]] = {
+    "Directory": stat.S_ISDIR,
+    "DirectoryOrCreate": stat.S_ISDIR,
+    "File": stat.S_ISREG,
+    "FileOrCreate": stat.S_ISREG,
+    "Socket": stat.S_ISSOCK,
+    "CharDevice": stat.S_ISCHR,
+    "BlockDevice": stat.S_ISBLK,
+}
+
+
+def container_config(  # noqa: PLR0913 - what it is, and what was found out for it
+    spec: ContainerSpec,
+    sandbox: PodSandbox,
+    image: pb.ImageSpec,
+    *,
+    attempt: int,
+    creation: str,
+    volumes: Path,
+    oom_score_floor: int,
+) -> pb.ContainerConfig:
+    """Put together the configuration of a container.
+
+    Args:
+        spec: what is asked for.
+        sandbox: its pod's sandbox.
+        image: its image, which is present.
+        attempt: the number that tells it from others of its name in the sandbox.
+        creation: a token that tells it from every other container.
+        volumes: the folder of its pod's emptyDir volumes.
+        oom_score_floor: the lowest OOM score adjustment that can be set.
+
+    Raises:
+        RuntimeFailedError: a volume cannot be mounted.
+    """
+    process = spec.process
+    resources = to_wire(resources_of(spec))
+    if spec.oom_score_adj is not None:
+        resources.oom_score_adj = max(spec.oom_score_adj, oom_score_floor)
+    words = (process.command, process.args) if process.command or process.args else None
+    command, args = words or (process.argv, ())
+    security = pb.LinuxContainerSecurityContext(
+        privileged=process.privileged,
+        namespace_options=sandbox.config.linux.security_context.namespace_options,
+        masked_paths=() if process.privileged else _MASKED_PATHS,
+        readonly_paths=() if process.privileged else _READONLY_PATHS,
+    )
+    if process.run_as_user is not None:
+        security.run_as_user.value = process.run_as_user
+    if process.run_as_group is not None:
+        if process.run_as_user is None:
+            raise RuntimeFailedError(
+                f"container {spec.key}: runAsGroup without runAsUser", "give both"
+            )
+        security.run_as_group.value = process.run_as_group
+    env = {**process.env, **spec.env}
+    return pb.ContainerConfig(
+        metadata=pb.ContainerMetadata(name=spec.key.name, attempt=attempt),
+        image=image,
+        command=command,
+        args=args,
+        working_dir=process.working_dir or "",
+        envs=[pb.KeyValue(key=key, value=value) for key, value in env.items()],
+        mounts=[
+            pb.Mount(
+                container_path=mount.mount_path,
+                host_path=_host_path(spec, mount.host_path, volumes / mount.volume),
+                readonly=mount.read_only,
+            )
+            for mount in process.volume_mounts
+        ],
+        labels=container_labels(spec),
+        annotations={
+            ATTEMPT: str(spec.attempt),
+            GRACE_PERIOD: str(spec.grace_period),
+            CREATION: creation,
+        },
+        log_path=f"{spec.key.name}/{attempt}.log",
+        linux=pb.LinuxContainerConfig(resources=resources, security_context=security),
+    )
+
+
+def _host_path(spec: ContainerSpec, source: HostPath | None, empty: Path) -> str:
+    """Where a volume lies on the host; it is made where the manifest says so."""
+    path = empty if source is None else Path(source.path)
+    try:
+        if source is None:
+            if not empty.exists():
+                empty.mkdir(parents=True)
+                empty.chmod(0o777)  # any user of the pod writes there, as under a kubelet
+        elif source.type:
+            if source.type == "DirectoryOrCreate":
+                path.mkdir(parents=True, exist_ok=True, mode=0o755)
+            elif source.type == "FileOrCreate":
+                path.touch(mode=0o644)
+            if not _CHECKS[source.type](path.stat().st_mode):
+                raise RuntimeFailedError(
+                    f"container {spec.key}: {path} is no {source.type}", "correct the volume"
+                )
+    except OSError as error:
+        raise RuntimeFailedError(
+            f"container {spec.key}: volume at {path}: {error.strerror}", "correct the volume"
+        ) from None
+    return str(path)

@@ -1,0 +1,99 @@
+"""Everything that a runtime runs, whoever asked for it: for audit and explain."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from pinfold.adapters.cri import cri_pb2 as pb
+from pinfold.adapters.cri.client import CriClient, CriError
+from pinfold.adapters.cri.resources import from_wire
+from pinfold.adapters.cri.status import info_document
+from pinfold.adapters.cri.table import pid_of
+from pinfold.node.runtime_view import Sandbox, SeenContainer, SeenState
+
+_AT_ONCE: Final = 8
+_STATES: Final = {
+    pb.ContainerState.CONTAINER_CREATED: SeenState.CREATED,
+    pb.ContainerState.CONTAINER_RUNNING: SeenState.RUNNING,
+    pb.ContainerState.CONTAINER_EXITED: SeenState.STOPPED,
+    pb.ContainerState.CONTAINER_UNKNOWN: SeenState.UNKNOWN,
+}
+
+
+async def list_cri_containers(
+    client: CriClient,
+) -> tuple[Sequence[Sandbox], Sequence[SeenContainer]]:
+    """List every pod and every container, with their processes and recorded resources.
+
+    What is removed while this asks is left out.
+
+    Raises:
+        CriError: the runtime does not answer.
+    """
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def sandbox(item: pb.PodSandbox) -> Sandbox | None:
+        request = pb.PodSandboxStatusRequest(pod_sandbox_id=item.id, verbose=True)
+        try:
+            async with gate:
+                answer = await client.call("PodSandboxStatus", request, pb.PodSandboxStatusResponse)
+        except CriError as error:
+            if error.code != "NOT_FOUND":
+                raise
+            return None
+        info = answer.info
+        return Sandbox(
+            id=item.id,
+            uid=item.metadata.uid,
+            name=item.metadata.name,
+            namespace=item.metadata.namespace,
+            labels=dict(item.labels),
+            annotations=dict(item.annotations),
+            cgroup_parent=_text(info_document(info), "config", "linux", "cgroup_parent"),
+            runtime_handler=item.runtime_handler,
+            pid=pid_of(info),
+        )
+
+    async def container(item: pb.Container) -> SeenContainer | None:
+        request = pb.ContainerStatusRequest(container_id=item.id, verbose=True)
+        try:
+            async with gate:
+                answer = await client.call("ContainerStatus", request, pb.ContainerStatusResponse)
+        except CriError as error:
+            if error.code != "NOT_FOUND":
+                raise
+            return None
+        status = answer.status
+        state = _STATES.get(status.state, SeenState.UNKNOWN)
+        return SeenContainer(
+            id=item.id,
+            sandbox_id=item.pod_sandbox_id,
+            name=item.metadata.name,
+            state=state,
+            labels=dict(item.labels),
+            annotations=dict(item.annotations),
+            resources=from_wire(status.resources.linux),
+            cgroups_path=_text(info_document(answer.info), "runtimeSpec", "linux", "cgroupsPath"),
+            oom_score_adj=status.resources.linux.oom_score_adj or None,
+            pid=None if state is SeenState.STOPPED else pid_of(answer.info),
+        )
+
+    pods, containers = await asyncio.gather(
+        client.call("ListPodSandbox", pb.ListPodSandboxRequest(), pb.ListPodSandboxResponse),
+        client.call("ListContainers", pb.ListContainersRequest(), pb.ListContainersResponse),
+    )
+    found_pods = await asyncio.gather(*map(sandbox, pods.items))
+    found = await asyncio.gather(*map(container, containers.containers))
+    return [pod for pod in found_pods if pod is not None], [c for c in found if c is not None]
+
+
+def _text(document: Mapping[str, Any], *path: str) -> str:
+    """A text deep in a runtime's own words; "" where it is not."""
+    value: Any = document
+    for name in path:
+        if not isinstance(value, Mapping):
+            return ""
+        value = value.get(name)
+    return value if isinstance(value, str) else ""

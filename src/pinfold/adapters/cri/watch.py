@@ -1,0 +1,67 @@
+"""Notices that containers have exited: by the runtime's events, and by looking."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Final
+
+from pinfold.adapters.cri import cri_pb2 as pb
+from pinfold.adapters.cri.client import CriClient, CriError
+from pinfold.adapters.cri.table import Table
+
+POLL: Final = 1.0
+"""Seconds from look to look where no events come; the kubelet looks as often."""
+RELIST: Final = 5.0
+"""The same where they do.  containerd 1.7 gives each event to one listener only, and may drop some:
+events make it quick, looking makes it sure."""
+_RESUBSCRIBE: Final = 0.2
+_LONGEST_PAUSE: Final = 5.0
+_NOT_OFFERED_PAUSE: Final = 60.0
+_TOLD: Final = frozenset(
+    {
+        pb.ContainerEventType.CONTAINER_STOPPED_EVENT,
+        pb.ContainerEventType.CONTAINER_DELETED_EVENT,
+    }
+)
+
+
+class Watch:
+    """Keeps a table fresh, for ever; see :meth:`run`."""
+
+    def __init__(self, client: CriClient, table: Table) -> None:
+        self._client = client
+        self._table = table
+        self._nudge = asyncio.Event()
+        self._has_events = False
+
+    async def run(self) -> None:
+        """Look whenever something happened, and from time to time."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow(), name="container events")
+            while True:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(RELIST if self._has_events else POLL):
+                        await self._nudge.wait()
+                self._nudge.clear()
+                # While the runtime is away there is nothing to see; calls tell the callers so.
+                with suppress(CriError):
+                    await self._table.refresh()
+
+    async def _follow(self) -> None:
+        pause = _RESUBSCRIBE
+        while True:
+            try:
+                async for event in self._client.events():
+                    pause = _RESUBSCRIBE
+                    self._has_events = True
+                    if event.container_event_type in _TOLD:
+                        self._nudge.set()
+            except CriError as error:
+                if error.code == "UNIMPLEMENTED":
+                    pause = _NOT_OFFERED_PAUSE
+            self._has_events = False
+            # Whatever happened while nobody listened.
+            self._nudge.set()
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
