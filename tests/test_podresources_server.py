@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import shutil
 import socket
@@ -235,6 +236,41 @@ def test_a_server_that_lives_is_left_alone(path: Path) -> None:
             assert await reader.names() == ["web"]
 
     asyncio.run(scenario())
+
+
+def test_of_many_that_start_on_a_stale_file_one_serves(path: Path) -> None:
+    path.parent.mkdir()
+
+    async def scenario() -> None:
+        for _ in range(5):
+            dead_socket(path)
+            servers = [ServerTask(Rows([some_pod(str(n))]), path) for n in range(4)]
+            started = await asyncio.gather(
+                *(server.started() for server in servers), return_exceptions=True
+            )
+            assert sorted(type(result).__name__ for result in started) == [
+                "NoneType",
+                *["PortError"] * 3,
+            ]
+            winner = servers[started.index(None)]
+            async with reading(path) as reader:
+                assert await reader.names() == [str(servers.index(winner))]
+            await winner.end()
+            assert os.listdir(path.parent) == []
+
+    asyncio.run(scenario())
+
+
+def test_a_folder_that_somebody_locks(path: Path) -> None:
+    path.parent.mkdir()
+    held = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(PortError, match="its folder is locked"):
+            asyncio.run(ServerScenario(path).start())
+        assert os.listdir(path.parent) == []
+    finally:
+        os.close(held)
 
 
 def test_a_file_that_is_no_socket_is_left_alone(path: Path) -> None:

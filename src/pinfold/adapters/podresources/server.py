@@ -115,7 +115,7 @@ class _Serving:
                 except RuntimeError as error:
                     raise PortError(f"{file.path}: {error}") from None
                 await server.start()
-                return cls(server, file, file.put(made))
+                return cls(server, file, await file.put(made))
         except BaseException:
             await server.stop(None)
             raise

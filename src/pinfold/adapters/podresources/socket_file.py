@@ -6,6 +6,7 @@ of our own, and the finished socket is linked to its place, which fails where a 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import fcntl
@@ -14,7 +15,7 @@ import os
 import socket
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -26,7 +27,9 @@ LONGEST_PATH: Final = 107
 
 _FOLDER_MODE: Final = 0o750
 _ELSEWHERE: Final = "give the podresources socket another path"
-_BUSY: Final = "another start goes on in its folder"
+_BUSY: Final = "its folder is locked"
+_LOCK_TRIES: Final = 50
+_LOCK_PAUSE: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,7 @@ class SocketFile:
         try:
             for new in reversed(missing):
                 new.mkdir(mode=_FOLDER_MODE, exist_ok=True)
+                new.chmod(_FOLDER_MODE)  # whatever the umask is
                 if self.group is not None:
                     os.chown(new, -1, self.group)
             mode = folder.stat().st_mode
@@ -105,7 +109,7 @@ class SocketFile:
                 made.unlink(missing_ok=True)
                 folder.rmdir()
 
-    def put(self, made: Path) -> tuple[int, int]:
+    async def put(self, made: Path) -> tuple[int, int]:
         """Give the socket at ``made`` its mode and its place.
 
         Returns:
@@ -115,24 +119,20 @@ class SocketFile:
             PortError: somebody lives there, or a file is there that is no socket.
         """
         try:
-            if self.group is not None:
-                os.chown(made, -1, self.group)
-            made.chmod(0o600 if self.group is None else 0o660)
-            with self._locked():
+            self._admit(made)
+            async with self._locked():
                 self._remove_stale()
                 os.link(made, self.path)
-            found = made.lstat()
+            return _identity(made)
         except OSError as error:
             raise self.refused(error) from None
-        return found.st_dev, found.st_ino
 
     def identity(self) -> tuple[int, int] | None:
         """The file that is there now, None if there is none."""
         try:
-            found = self.path.lstat()
+            return _identity(self.path)
         except OSError:
             return None
-        return found.st_dev, found.st_ino
 
     def remove(self, identity: tuple[int, int]) -> None:
         """Remove the socket, if it is still that one."""
@@ -146,15 +146,23 @@ class SocketFile:
         remedy = "name a group that the agent may use" if error.errno == errno.EPERM else _ELSEWHERE
         return PortError(f"{self.path}: {problem}", remedy)
 
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _admit(self, made: Path) -> None:
+        if self.group is not None:
+            os.chown(made, -1, self.group)
+        made.chmod(0o600 if self.group is None else 0o660)
+
+    @contextlib.asynccontextmanager
+    async def _locked(self) -> AsyncIterator[None]:
         """Keep two servers from both finding the same file stale; it is held for an instant."""
         descriptor = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise PortError(f"{self.path}: {_BUSY}", "try again") from None
+            for _ in range(_LOCK_TRIES):
+                with contextlib.suppress(BlockingIOError):
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                await asyncio.sleep(_LOCK_PAUSE)
+            else:
+                raise PortError(f"{self.path}: {_BUSY}", "see who holds a lock on that folder")
             yield
         finally:
             os.close(descriptor)
@@ -178,3 +186,8 @@ class SocketFile:
             except BlockingIOError:
                 pass  # so many wait that no more can
         raise PortError(f"{self.path}: another process listens there", f"stop it, or {_ELSEWHERE}")
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    found = path.lstat()
+    return found.st_dev, found.st_ino
