@@ -16,7 +16,7 @@ from pinfold.core.pod import Container, Pod
 from pinfold.core.pod_api import PodError
 from pinfold.core.workload_api import workload_from_api
 from pinfold.node.admission import Node, NodeState
-from pinfold.node.manager import Manager
+from pinfold.node.bookkeeper import Bookkeeper
 from pinfold.node.pod_table import PodTable
 from pinfold.node.records import PodRecord
 from pinfold.state.ledger import Ledger
@@ -145,23 +145,22 @@ def allocatable_resources(node: Node, state: NodeState) -> AllocatableResources:
 
 
 class ManagedPodResources:
-    """What a manager knows now; fulfils :class:`PodResourcesSource`."""
+    """What is in the books now; fulfils :class:`PodResourcesSource`."""
 
-    def __init__(self, manager: Manager) -> None:
-        self._manager = manager
+    def __init__(self, books: Bookkeeper) -> None:
+        self._books = books
 
     def pods(self) -> Sequence[PodResources]:
         """All active pods."""
-        return pod_resources(self._manager.state.ledger, self._manager.pods)
+        return pod_resources(self._books.state.ledger, self._books.pods)
 
     def pod(self, namespace: str, name: str) -> PodResources | None:
         """One pod, also one that has ended and is remembered."""
-        manager = self._manager
-        return resources_of_pod(manager.state.ledger, manager.pods, namespace, name)
+        return resources_of_pod(self._books.state.ledger, self._books.pods, namespace, name)
 
     def allocatable(self) -> AllocatableResources:
         """What containers may be given."""
-        return allocatable_resources(self._manager.node, self._manager.state)
+        return allocatable_resources(self._books.node, self._books.state)
 
 
 def _resources(pod: Pod, ledger: Ledger) -> PodResources:
