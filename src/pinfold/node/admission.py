@@ -7,14 +7,14 @@ changed, so a rejected pod holds nothing (a kubelet lets go of its CPUs at the n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.hints import TopologyHint
 from pinfold.core.kubelet_faults import KubeletFault
-from pinfold.core.pod import CPU, MEMORY, Pod, pod_guaranteed_cpus, pod_requests
+from pinfold.core.pod import CPU, MEMORY, Pod, guaranteed_cpus, pod_guaranteed_cpus, pod_requests
 from pinfold.core.static_policy import CPUAllocation, PodTransaction, StaticPolicy
 from pinfold.core.topology_manager import (
     UNEXPECTED_ADMISSION_ERROR,
@@ -113,6 +113,58 @@ def decide(node: Node, state: NodeState, pod: Pod) -> Decision:
     return replace(decision, admitted=False, reason=reason, message=message, allocations={})
 
 
+def decide_container(
+    node: Node, state: NodeState, pod: Pod, name: str, idle: Mapping[str, CPUSet]
+) -> Decision:
+    """Decide about one container of a pod whose others are decided, or not known yet.
+
+    Only the CPUs: whether the pod fits the node at all was somebody else's question.
+
+    Args:
+        node: the policies.
+        state: what runs on the node.
+        pod: the pod, as far as its containers are known.
+        name: the container.
+        idle: CPUs of the pod's containers that have ended: this one may take them over, as those
+            of an init container.
+    """
+    policy = node.cpu_policy
+    container = next(one for one in pod.all_containers if one.name == name)
+    requested = guaranteed_cpus(pod, container)
+    if policy is None or pod.has_pod_level_resources or requested == 0:
+        return Decision(pod, admitted=True)
+    held = {
+        other: cpus.mask
+        for other, cpus in state.ledger.assignments.get(pod.uid, {}).items()
+        if other not in idle and (other != name or len(cpus) == requested)
+    }
+    # What it had in another number it gives back first (a resize).
+    own = state.ledger.cpus_of(pod.uid, name) or CPUSet()
+    returned = 0 if name in held else own.mask
+    taken = 0
+    for mask in held.values():
+        taken |= mask
+    draft = PodTransaction(
+        pod.uid,
+        state.ledger.default.mask & ~state.offline.mask,
+        held,
+        (_union(idle.values()) | returned) & ~taken & ~state.offline.mask,
+    )
+    manager = CPUManager(policy, draft)
+    admission = node.topology_manager.admit(pod, (container,), [manager])
+    return Decision(
+        pod=pod,
+        admitted=admission.admitted,
+        reason=admission.reason,
+        message=admission.message,
+        allocations=manager.allocations if admission.admitted else {},
+        affinities=admission.decisions,
+        affinity=admission.affinity,
+        failed_container=admission.failed_container,
+        fault=manager.fault,
+    )
+
+
 def settle(state: NodeState, decision: Decision) -> NodeState:
     """The state of the node after a decision; a rejected pod changes nothing.
 
@@ -133,23 +185,12 @@ def settle(state: NodeState, decision: Decision) -> NodeState:
 
 def release(state: NodeState, pod: Pod) -> NodeState:
     """The state of the node once an admitted pod is gone."""
-    requested = dict(state.requested)
-    for name, amount in amounts(pod).items():
-        requested[name] = requested.get(name, 0) - amount
-    return replace(
-        state,
-        ledger=state.ledger.without(pod.uid),
-        requested=requested,
-        pods=state.pods - 1,
-    )
+    return replace(recount(state, pod, None), ledger=state.ledger.without(pod.uid))
 
 
 def resume(state: NodeState, pod: Pod) -> NodeState:
     """Count a pod that was admitted before, whose CPUs are in the ledger already."""
-    requested = dict(state.requested)
-    for name, amount in amounts(pod).items():
-        requested[name] = requested.get(name, 0) + amount
-    return replace(state, requested=requested, pods=state.pods + 1)
+    return recount(state, None, pod)
 
 
 def _allocate(node: Node, state: NodeState, pod: Pod) -> Decision:
@@ -176,6 +217,26 @@ def _allocate(node: Node, state: NodeState, pod: Pod) -> Decision:
         failed_container=admission.failed_container,
         fault=manager.fault,
     )
+
+
+def recount(state: NodeState, before: Pod | None, pod: Pod | None) -> NodeState:
+    """Count a pod's requests as they are now, in place of those before; None is "not there"."""
+    requested = dict(state.requested)
+    for one, sign in ((before, -1), (pod, 1)):
+        for name, amount in ({} if one is None else amounts(one)).items():
+            requested[name] = requested.get(name, 0) + sign * amount
+    return replace(
+        state,
+        requested=requested,
+        pods=state.pods + (pod is not None) - (before is not None),
+    )
+
+
+def _union(sets: Iterable[CPUSet]) -> int:
+    mask = 0
+    for cpus in sets:
+        mask |= cpus.mask
+    return mask
 
 
 def amounts(pod: Pod) -> dict[str, int]:

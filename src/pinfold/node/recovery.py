@@ -169,11 +169,11 @@ def _failed(pod: PodRecord, message: str) -> PodRecord:
     )
 
 
-async def take_over(manager: Manager, restored: Restored) -> None:
-    """Make record and kernel agree, adopt what runs, end what nobody knows, let pods go on.
+async def load(manager: Manager, restored: Restored) -> None:
+    """Begin with the restored state, written down.
 
     Raises:
-        PortError: no cgroup can be written, or the record cannot.
+        PortError: the record cannot be written.
     """
     now = manager.observers.clock()
     notes = tuple(
@@ -190,6 +190,15 @@ async def take_over(manager: Manager, restored: Restored) -> None:
     manager.pods.ended = {**restored.ended, **restored.failed}
     for uid, (record, workload) in restored.active.items():
         manager.pods.active[uid] = ActivePod(workload, record)
+
+
+async def take_over(manager: Manager, restored: Restored) -> None:
+    """Make record and kernel agree, adopt what runs, end what nobody knows, let pods go on.
+
+    Raises:
+        PortError: no cgroup can be written, or the record cannot.
+    """
+    await load(manager, restored)
     await manager.containers.cgroups.open(manager.pool)
     await _adopt(manager, _attempts(await manager.containers.runtime.containers()))
     await manager.announce()

@@ -138,6 +138,16 @@ class RuntimeCgroups:
             self._known[key] = known = replace(known, folder=folder)
         await self._pin(known)
 
+    async def find(self, key: ContainerKey, cgroups_path: str) -> bool:
+        """See :class:`pinfold.node.ports.FoundCgroups`."""
+        known = self._known.get(key)
+        folder = below(self._mount, cgroup_of(cgroups_path))
+        if known is None or folder == self._mount.point or not folder.is_dir():
+            return False
+        self._known[key] = known = replace(known, folder=folder)
+        await self._pin(known)
+        return True
+
     async def kill(self, key: ContainerKey, *, wait: float = 5.0) -> None:
         """See :class:`pinfold.node.ports.Cgroups`."""
         known = self._known.get(key)
@@ -260,6 +270,26 @@ class RuntimeCgroups:
                 continue
             found += [tid for word in text.split() if lives(tid := int(word))]
         return found
+
+
+def cgroup_of(cgroups_path: str) -> str:
+    """The cgroup that OCI's ``cgroupsPath`` means, from the hierarchy's root.
+
+    ``kubepods-pod1.slice:cri-containerd:ID`` is a scope in systemd's slice, which is below the
+    slices that its name begins with (``systemd.slice(5)``).
+    """
+    slice_name, colon, rest = cgroups_path.partition(":")
+    prefix, colon_2, name = rest.partition(":")
+    if not (colon and colon_2) or "/" in slice_name:
+        return "/" + cgroups_path.strip("/")
+    parts = slice_name.removesuffix(".slice").split("-")
+    slices = ["-".join(parts[: depth + 1]) + ".slice" for depth in range(len(parts))]
+    if slice_name in ("", "-.slice"):
+        slices = []
+    leaf = (
+        name if name.endswith(".slice") else f"{prefix}-{name}.scope" if prefix else f"{name}.scope"
+    )
+    return "/" + "/".join([*slices, leaf])
 
 
 def _not_frozen(*, frozen: bool) -> None:

@@ -1,0 +1,355 @@
+"""The CPU manager's side of containers that a runtime starts for somebody else (a kubelet).
+
+The order is that of :mod:`pinfold.node.manager`: decide, write down, take the CPUs away from
+everybody else and see it confirmed in the kernel; only then the runtime gets its answer and goes on
+to create the owner.  Before the owner's first instruction it is looked once more.  What the runtime
+has on record for the others follows (:mod:`pinfold.node.runtime_ledger`).
+
+A runtime shows no more of a pod than its containers one by one, so each is decided about when it is
+created (the topology manager's scope ``pod`` sees those that are there so far).  A container that
+has ended keeps its CPUs for its next attempt, unless another container of its pod, which it then
+must have been an init container of, takes some of them over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from pinfold.core.topology_manager import UNEXPECTED_ADMISSION_ERROR
+from pinfold.core.workload import application_environment
+from pinfold.node.active_pod import ActivePod
+from pinfold.node.bookkeeper import Bookkeeper
+from pinfold.node.ports import (
+    CgroupError,
+    ContainerKey,
+    ContainerState,
+    FoundCgroups,
+    Placement,
+    StoreError,
+)
+from pinfold.node.runtime_ledger import RuntimeLedger
+from pinfold.node.runtime_view import (
+    Adjustment,
+    RefusedError,
+    Resources,
+    Sandbox,
+    SeenContainer,
+    SeenState,
+    Update,
+)
+from pinfold.node.seen_pods import SeenPod, SeenPods
+from pinfold.node.seen_runtime import SeenRuntime
+
+NO_CAP: Final = -1
+
+
+class ContainerLifecycle:
+    """The :class:`pinfold.node.runtime_view.RuntimeEvents` of a node whose pods a kubelet runs.
+
+    Args:
+        books: the node's state; its runtime is ``runtime``.
+        pods: the pods' part of the books.
+        cgroups: the cgroups that the runtime makes.
+        runtime: what the runtime has told.
+        ledger: what the runtime has on record.
+    """
+
+    def __init__(
+        self,
+        books: Bookkeeper,
+        pods: SeenPods,
+        cgroups: FoundCgroups,
+        runtime: SeenRuntime,
+        ledger: RuntimeLedger,
+    ) -> None:
+        self._books = books
+        self._pods = pods
+        self._cgroups = cgroups
+        self._runtime = runtime
+        self._ledger = ledger
+
+    # ------------------------------------------------------------------------------ everything
+
+    async def synchronize(
+        self, pods: Sequence[Sandbox], containers: Sequence[SeenContainer]
+    ) -> Sequence[Update]:
+        """See :class:`pinfold.node.runtime_view.RuntimeEvents`."""
+        books = self._books
+        by_sandbox = {pod.id: pod for pod in pods}
+        self._runtime.clear()
+        self._ledger.clear()
+        async with books.lock:
+            self._pods.by_uid = {pod.uid: SeenPod(pod) for pod in pods}
+            shown = [
+                (self._pods.by_uid[sandbox.uid], one)
+                for one in containers
+                if (sandbox := by_sandbox.get(one.sandbox_id)) is not None
+                and one.state is not SeenState.STOPPED
+            ]
+            there = {seen.sandbox.uid for seen, _ in shown}
+            for uid in books.pods.active.keys() - there:
+                await self._forget(books.pods.active[uid])
+            # Those who have their CPUs already come first.
+            owners = books.state.ledger.assignments
+            for seen, one in sorted(shown, key=lambda item: item[0].sandbox.uid not in owners):
+                await self._adopt(seen, one)
+            await books.grow_pool()
+            # The others leave the owners' CPUs before these come.
+            owners = books.state.ledger.assignments
+            for seen, one in sorted(
+                shown, key=lambda item: item[1].name in owners.get(item[0].sandbox.uid, ())
+            ):
+                await self._locate(seen, one)
+        await self._announce()
+        return ()
+
+    async def _adopt(self, seen: SeenPod, one: SeenContainer) -> None:
+        """Take over a container that runs; one that cannot have its CPUs is among the others."""
+        decision = self._pods.decide(seen, one)
+        if not decision.admitted:
+            self._books.observers.report(
+                seen.name,
+                f"container {one.name} was created while nobody answered, and shares its CPUs: "
+                f"{decision.reason}: {decision.message}",
+            )
+            decision = replace(decision, admitted=True, allocations={})
+        known = self._books.state.ledger.cpus_of(seen.sandbox.uid, one.name)
+        step = self._pods.step(seen, one, decision)
+        given = step.state.ledger.cpus_of(seen.sandbox.uid, one.name)
+        news = decision if given != known else None
+        await self._pods.take(seen, step, "adopted", news)
+        self._note(seen, one, one.resources.cpus)
+
+    async def _locate(self, seen: SeenPod, one: SeenContainer) -> None:
+        key = ContainerKey(seen.sandbox.uid, one.name)
+        try:
+            await self._place(self._books.pods.active[key.pod_uid], key.name)
+            await self._find(key, one)
+        except CgroupError as error:
+            # It may have ended a moment ago; the reconciliation looks again.
+            self._books.observers.report(seen.name, str(error))
+
+    # ------------------------------------------------------------------------------------ pods
+
+    async def run_pod_sandbox(self, pod: Sandbox) -> None:
+        """See :class:`pinfold.node.runtime_view.RuntimeEvents`."""
+        self._pods.put(pod)
+
+    async def stop_pod_sandbox(self, pod: Sandbox) -> None:
+        """See :class:`pinfold.node.runtime_view.RuntimeEvents`."""
+        books = self._books
+        seen = self._pods.by_uid.get(pod.uid)
+        if seen is None or seen.sandbox.id != pod.id:
+            return  # a sandbox that another has replaced
+        async with books.lock:
+            active = books.pods.active.get(pod.uid)
+            if active is not None:
+                await self._forget(active)
+                seen.containers.clear()
+                await books.grow_pool()
+        await self._announce()
+
+    async def remove_pod_sandbox(self, pod: Sandbox) -> None:
+        """See :class:`pinfold.node.runtime_view.RuntimeEvents`."""
+        await self.stop_pod_sandbox(pod)
+        seen = self._pods.by_uid.get(pod.uid)
+        if seen is not None and seen.sandbox.id == pod.id:
+            del self._pods.by_uid[pod.uid]
+
+    async def _forget(self, active: ActivePod) -> None:
+        for container in active.workload.pod.all_containers:
+            await self._drop(active.key(container))
+        await self._pods.forget(active)
+
+    async def _drop(self, key: ContainerKey) -> None:
+        self._runtime.drop(key)
+        self._ledger.forget(key)
+        await self._cgroups.remove(key)
+
+    # ------------------------------------------------------------------------------ containers
+
+    async def create_container(
+        self, pod: Sandbox, container: SeenContainer
+    ) -> tuple[Adjustment, Sequence[Update]]:
+        """See :class:`pinfold.node.runtime_view.RuntimeEvents`."""
+        books, pods = self._books, self._pods
+        async with books.lock:
+            seen = pods.put(pod)
+            decision = pods.decide(seen, container)
+            books.counters.count_admission(decision)
+            if not decision.admitted:
+                await pods.refuse(seen, decision)
+            state, before = books.state, pods.now(seen)
+            step = pods.step(seen, container, decision)
+            try:
+                await pods.take(seen, step, "admitted", decision)
+                if state.ledger.default != books.state.ledger.default:
+                    await books.apply_pool()
+            except StoreError as error:
+                raise RefusedError(f"{UNEXPECTED_ADMISSION_ERROR}: {error}") from error
+            except CgroupError as error:
+                books.counters.cgroup_failures += 1
+                await pods.take_for_sure(seen, before, state)
+                await books.grow_pool()
+                raise RefusedError(
+                    f"{UNEXPECTED_ADMISSION_ERROR}: the CPUs could not be taken from the shared "
+                    f"pool: {error}"
+                ) from error
+            active = books.pods.active[pod.uid]
+            cpus = books.state.ledger.cpus_of(pod.uid, container.name)
+            given = books.pool if cpus is None else cpus
+            self._note(seen, container, str(given))
+            await self._place(active, container.name)
+        await self._announce()
+        resources = Resources(cpus=str(given), cpu_quota=None if cpus is None else NO_CAP)
+        env = application_environment(active.name, pod.uid, container.name, cpus)
+        return Adjustment(resources, env), ()
+
+    async def post_create_container(self, pod: Sandbox, container: SeenContainer) -> None:
+        """See :class:`pinfold.node.runtime_view.RuntimeEvents`."""
+
+    async def start_container(self, pod: Sandbox, container: SeenContainer) -> None:
+        """See :class:`pinfold.node.runtime_view.RuntimeEvents`.
+
+        Its cgroup is there now.  Whatever came in between since the answer to its creation, nobody
+        else is on its CPUs when it executes its first instruction.
+        """
+        await self._confirm(pod, container)
+
+    async def post_start_container(self, pod: Sandbox, container: SeenContainer) -> None:
+        """See :class:`pinfold.node.runtime_view.RuntimeEvents`."""
+        key = ContainerKey(pod.uid, container.name)
+        status = self._runtime.change(key, container.id, ContainerState.RUNNING, container.pid)
+        active = self._books.pods.active.get(pod.uid)
+        if status is None or active is None:
+            return
+        active.statuses[container.name] = status
+        self._books.counters.container_starts += 1
+        self._set_state(key, SeenState.RUNNING)
+        await self._confirm(pod, container)
+
+    async def _confirm(self, pod: Sandbox, container: SeenContainer) -> None:
+        books = self._books
+        key = ContainerKey(pod.uid, container.name)
+        async with books.lock:
+            if pod.uid not in books.pods.active or self._runtime.id_of(key) != container.id:
+                return
+            try:
+                await self._find(key, container)
+                if books.state.ledger.cpus_of(pod.uid, container.name) is not None:
+                    await books.apply_pool()
+            except CgroupError as error:
+                books.counters.cgroup_failures += 1
+                books.observers.report(f"{pod.namespace}/{pod.name}", str(error))
+
+    async def update_container(
+        self, pod: Sandbox, container: SeenContainer, wanted: Resources
+    ) -> Sequence[Update]:
+        """See :class:`pinfold.node.runtime_view.RuntimeEvents`."""
+        books, pods = self._books, self._pods
+        changed = replace(container, resources=_merged(container.resources, wanted))
+        key = ContainerKey(pod.uid, container.name)
+        async with books.lock:
+            seen = pods.by_uid.get(pod.uid)
+            active = books.pods.active.get(pod.uid)
+            if seen is None or active is None or self._runtime.id_of(key) != container.id:
+                return ()
+            decision = pods.decide(seen, changed)
+            if not decision.admitted:
+                await pods.refuse(seen, decision)
+            pool = books.pool
+            try:
+                await pods.take(seen, pods.step(seen, changed, decision), "resized", decision)
+            except StoreError as error:
+                raise RefusedError(f"{UNEXPECTED_ADMISSION_ERROR}: {error}") from error
+            cpus = books.state.ledger.cpus_of(pod.uid, container.name)
+            given = books.pool if cpus is None else cpus
+            self._note(seen, changed, str(given))
+            try:
+                # The others leave its new CPUs before it comes, and get its old ones after that.
+                await self._cgroups.set_shared(pool & books.pool or books.pool)
+                await self._place(active, container.name)
+                await books.apply_pool()
+            except CgroupError as error:
+                # The record says what is to be; the reconciliation makes it so.
+                books.observers.report(active.name, str(error))
+        await self._announce()
+        quota = None if cpus is None else NO_CAP
+        return (Update(container.id, Resources(cpus=str(given), cpu_quota=quota)),)
+
+    async def stop_container(self, pod: Sandbox, container: SeenContainer) -> Sequence[Update]:
+        """See :class:`pinfold.node.runtime_view.RuntimeEvents`.
+
+        Its CPUs wait for its next attempt.
+        """
+        key = ContainerKey(pod.uid, container.name)
+        status = self._runtime.change(key, container.id, ContainerState.EXITED)
+        active = self._books.pods.active.get(pod.uid)
+        if status is not None and active is not None:
+            active.statuses[container.name] = status
+            self._books.counters.container_exits += 1
+            self._ledger.forget(key)
+            self._set_state(key, SeenState.STOPPED)
+        return ()
+
+    async def remove_container(self, pod: Sandbox, container: SeenContainer) -> None:
+        """See :class:`pinfold.node.runtime_view.RuntimeEvents`.
+
+        One that goes without a next attempt gives its CPUs back.
+        """
+        books, pods = self._books, self._pods
+        key = ContainerKey(pod.uid, container.name)
+        async with books.lock:
+            active = books.pods.active.get(pod.uid)
+            seen = pods.by_uid.get(pod.uid)
+            if active is None or seen is None or self._runtime.id_of(key) != container.id:
+                return
+            if seen.containers.keys() <= {container.name}:
+                await self._forget(active)
+                seen.containers.clear()
+            else:
+                await self._drop(key)
+                active.statuses.pop(container.name, None)
+                step = pods.step_without(seen, container.name)
+                await pods.take_for_sure(seen, step, step.state)
+            await books.grow_pool()
+        await self._announce()
+
+    # --------------------------------------------------------------------------------- helpers
+
+    def _note(self, seen: SeenPod, container: SeenContainer, recorded: str) -> None:
+        """Take note of a container, and of what the runtime has on record for it."""
+        uid, name = seen.sandbox.uid, container.name
+        key = ContainerKey(uid, name)
+        self._books.pods.active[uid].statuses[name] = self._runtime.put(key, container)
+        own = self._books.state.ledger.cpus_of(uid, name)
+        self._ledger.put(key, container.id, own, recorded)
+
+    def _set_state(self, key: ContainerKey, state: SeenState) -> None:
+        containers = self._pods.by_uid[key.pod_uid].containers
+        if key.name in containers:
+            containers[key.name] = replace(containers[key.name], state=state)
+
+    async def _place(self, active: ActivePod, name: str) -> None:
+        cpus = self._books.state.ledger.cpus_of(active.uid, name)
+        await self._cgroups.place(ContainerKey(active.uid, name), Placement(cpus=cpus))
+
+    async def _find(self, key: ContainerKey, container: SeenContainer) -> None:
+        if not await self._cgroups.find(key, container.cgroups_path) and container.pid:
+            await self._cgroups.enter(key, container.pid)
+
+    async def _announce(self) -> None:
+        await self._books.announce()
+        self._ledger.follow(self._books.pool)
+
+
+def _merged(before: Resources, wanted: Resources) -> Resources:
+    """A container's resources after an update, which leaves out what stays."""
+    given = {
+        name: value
+        for name in ("cpu_shares", "cpu_quota", "cpu_period", "memory")
+        if (value := getattr(wanted, name)) is not None
+    }
+    return replace(before, **given)

@@ -1,0 +1,112 @@
+"""What a runtime has on record for its containers' CPUs, and how that follows the kernel.
+
+A cpuset that is only written into the kernel is lost when the runtime writes what it has on record,
+at the next change of the container's resources by anybody.  So the record follows, one container
+after the other: a runtime takes some 20 ms for each.  It is told what holds at that moment; when
+that has changed while the runtime wrote, the kernel is made right at once, and the record again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pinfold.core.cpuset import CPUSet, CPUSetError
+from pinfold.node.ports import Cgroups, ContainerKey, Placement, PortError
+from pinfold.node.runtime_view import Resources, RuntimeRecord, Update
+
+PATIENCE: Final = 1.0
+"""Seconds before a runtime that did not answer is asked again."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A container's id, its own CPUs (None: the shared pool), and what is on record for it."""
+
+    container_id: str
+    own: CPUSet | None
+    recorded: CPUSet | None
+
+
+class RuntimeLedger:
+    """The containers' CPUs as a runtime has them on record.
+
+    Args:
+        cgroups: makes the kernel right after the runtime has written.
+        report: takes a problem for the operator (pod as ``namespace/name`` or None).
+    """
+
+    def __init__(self, cgroups: Cgroups, report: Callable[[str | None, str], None]) -> None:
+        self._cgroups = cgroups
+        self._report = report
+        self._entries: dict[ContainerKey, _Entry] = {}
+        self._pool = CPUSet()
+        self._changed = asyncio.Event()
+
+    def put(self, key: ContainerKey, container_id: str, own: CPUSet | None, recorded: str) -> None:
+        """Take note of a container, and of the list of CPUs that the runtime has for it."""
+        try:
+            known = CPUSet.parse(recorded)
+        except CPUSetError:
+            known = None
+        self._entries[key] = _Entry(container_id, own, known)
+        self._changed.set()
+
+    def forget(self, key: ContainerKey) -> None:
+        """A container has ended."""
+        self._entries.pop(key, None)
+
+    def clear(self) -> None:
+        """Nothing is known any more."""
+        self._entries.clear()
+
+    def follow(self, pool: CPUSet) -> None:
+        """The shared pool has changed."""
+        if pool != self._pool:
+            self._pool = pool
+            self._changed.set()
+
+    @property
+    def behind(self) -> int:
+        """The containers for which something else is on record than what holds."""
+        return sum(self._is_stale(entry) for entry in self._entries.values())
+
+    def _is_stale(self, entry: _Entry) -> bool:
+        wanted = self._wanted(entry)
+        return bool(wanted) and entry.recorded != wanted
+
+    def _wanted(self, entry: _Entry) -> CPUSet:
+        return self._pool if entry.own is None else entry.own
+
+    async def run(self, record: RuntimeRecord) -> None:
+        """Let the record follow, for ever."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            while (key := self._next_stale()) is not None:
+                try:
+                    await self._tell(record, key)
+                except PortError as error:
+                    self._report(None, f"the runtime's record of CPUs is behind: {error}")
+                    await asyncio.sleep(PATIENCE)
+                    self._changed.set()
+                    break
+
+    def _next_stale(self) -> ContainerKey | None:
+        return next((key for key, one in self._entries.items() if self._is_stale(one)), None)
+
+    async def _tell(self, record: RuntimeRecord, key: ContainerKey) -> None:
+        entry = self._entries[key]
+        told = self._wanted(entry)
+        update = Update(entry.container_id, Resources(cpus=str(told)), ignore_failure=True)
+        try:
+            await record.update([update])
+        finally:
+            now = self._entries.get(key)
+            if now is not None and now.container_id == entry.container_id:
+                # Also after a failure: the runtime may have written before it failed.
+                await self._cgroups.place(key, Placement(cpus=now.own))
+        if self._entries.get(key) is entry:
+            self._entries[key] = replace(entry, recorded=told)

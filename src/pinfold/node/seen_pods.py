@@ -1,0 +1,269 @@
+"""The pods that a runtime shows: deciding about their containers one by one, and keeping the books.
+
+A decision leads to a :class:`Step`, complete before anything is changed; taking it writes it down
+first.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from pinfold.core.cpuset import CPUSet
+from pinfold.core.static_policy import CPUAllocation
+from pinfold.core.topology_manager import UNEXPECTED_ADMISSION_ERROR
+from pinfold.core.workload import Workload
+from pinfold.node.active_pod import ActivePod
+from pinfold.node.admission import (
+    POOL_EMPTY,
+    Decision,
+    NodeState,
+    decide_container,
+    recount,
+    release,
+)
+from pinfold.node.bookkeeper import Bookkeeper, node_record
+from pinfold.node.ports import PortError
+from pinfold.node.records import Batch, HistoryEntry, PodPhase, PodRecord
+from pinfold.node.runtime_view import RefusedError, Sandbox, SeenContainer, SeenState
+from pinfold.node.seen_pod import pod_manifest
+from pinfold.state.ledger import Ledger
+
+SOURCE: Final = "nri"
+"""The source of pods that a runtime runs for a kubelet."""
+
+EXCLUSIVE: Final = "exclusive-cpus.pinfold.dev"
+"""The annotation, with ``/pod`` or ``/container.NAME``, that says ``"false"``: no own CPUs."""
+
+
+@dataclass(slots=True)
+class SeenPod:
+    """A pod as the runtime shows it: its newest sandbox, its newest containers by name."""
+
+    sandbox: Sandbox
+    containers: dict[str, SeenContainer] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """``namespace/name``."""
+        return f"{self.sandbox.namespace}/{self.sandbox.name}"
+
+    def has_ended(self, container: str) -> bool:
+        """Whether the newest container of this name runs no more."""
+        seen = self.containers.get(container)
+        return seen is None or seen.state is SeenState.STOPPED
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What the books say of a pod, and of the node with it."""
+
+    state: NodeState
+    workload: Workload
+    record: PodRecord
+    containers: Mapping[str, SeenContainer]
+
+
+class SeenPods:
+    """The pods of a runtime, by uid, and their part of the books.
+
+    Args:
+        books: the node's state.
+        parse: reads a manifest; raises ValueError.
+    """
+
+    def __init__(self, books: Bookkeeper, parse: Callable[[str], Workload]) -> None:
+        self._books = books
+        self._parse = parse
+        self.by_uid: dict[str, SeenPod] = {}
+
+    def put(self, sandbox: Sandbox) -> SeenPod:
+        """Take note of a pod's newest sandbox."""
+        seen = self.by_uid.setdefault(sandbox.uid, SeenPod(sandbox))
+        seen.sandbox = sandbox
+        return seen
+
+    def decide(self, seen: SeenPod, container: SeenContainer) -> Decision:
+        """Decide about a container; nothing is changed."""
+        books, name = self._books, container.name
+        pod = self._workload(seen.sandbox, {**seen.containers, name: container}).pod
+        if _declines(seen.sandbox, name):
+            return Decision(pod, admitted=True)
+        assigned = books.state.ledger.assignments.get(pod.uid, {})
+        idle = {
+            other: cpus
+            for other, cpus in assigned.items()
+            if other != name and seen.has_ended(other)
+        }
+        decision = decide_container(books.node, books.state, pod, name, idle)
+        if not decision.admitted:
+            return decision
+        left = self._ledger(seen, decision, name).default - books.state.offline
+        if left or (decision.allocations and not books.anybody_shares()):
+            return decision
+        return replace(
+            decision,
+            admitted=False,
+            reason=UNEXPECTED_ADMISSION_ERROR,
+            message=POOL_EMPTY,
+            allocations={},
+        )
+
+    def _ledger(self, seen: SeenPod, decision: Decision, name: str) -> Ledger:
+        """The ledger after a decision; who has ended and lost some CPUs to ``name`` loses all."""
+        ledger, uid = self._books.state.ledger, seen.sandbox.uid
+        assigned = dict(ledger.assignments.get(uid, {}))
+        assigned.pop(name, None)
+        given = decision.allocations.get(name)
+        if given is not None:
+            assigned = {
+                other: cpus
+                for other, cpus in assigned.items()
+                if cpus.isdisjoint(given.cpus) or not seen.has_ended(other)
+            }
+            assigned[name] = given.cpus
+        return ledger.with_pod(uid, assigned)
+
+    def now(self, seen: SeenPod) -> Step | None:
+        """What the books say now; None when the pod is not in them."""
+        active = self._books.pods.active.get(seen.sandbox.uid)
+        if active is None:
+            return None
+        return Step(self._books.state, active.workload, active.record, dict(seen.containers))
+
+    def step(self, seen: SeenPod, container: SeenContainer, decision: Decision) -> Step:
+        """What the books will say once a decision is taken."""
+        ledger = self._ledger(seen, decision, container.name)
+        return self._step(seen, {**seen.containers, container.name: container}, ledger)
+
+    def step_without(self, seen: SeenPod, name: str) -> Step:
+        """What the books will say once a container is forgotten."""
+        containers = {other: one for other, one in seen.containers.items() if other != name}
+        return self._step(
+            seen, containers, self._books.state.ledger.without(seen.sandbox.uid, name)
+        )
+
+    def _step(self, seen: SeenPod, containers: Mapping[str, SeenContainer], ledger: Ledger) -> Step:
+        books, uid = self._books, seen.sandbox.uid
+        active = books.pods.active.get(uid)
+        workload = self._workload(seen.sandbox, containers)
+        before = None if active is None else active.workload.pod
+        state = replace(recount(books.state, before, workload.pod), ledger=ledger)
+        record = self._new_record(seen, containers) if active is None else active.record
+        record = replace(
+            record,
+            manifest=_manifest(seen.sandbox, containers),
+            assignments=dict(ledger.assignments.get(uid, {})),
+        )
+        return Step(state, workload, record, containers)
+
+    async def take(self, seen: SeenPod, step: Step, kind: str, decision: Decision | None) -> None:
+        """Write a step down, then make it what holds.
+
+        Raises:
+            StoreError: it could not be written down; nothing was changed.
+        """
+        books = self._books
+        namesakes = books.pods.ended_namesakes(step.workload.pod)
+        entries = () if decision is None else (self._entry(seen, kind, decision),)
+        await books.store.commit(Batch(node_record(step.state), (step.record,), namesakes, entries))
+        for uid in namesakes:
+            del books.pods.ended[uid]
+        self._set(seen, step)
+
+    async def take_for_sure(self, seen: SeenPod, step: Step | None, state: NodeState) -> None:
+        """Make hold what is so already, or was so before; None: the pod is not in the books."""
+        books, uid = self._books, seen.sandbox.uid
+        if step is not None:
+            await books.commit_for_sure(Batch(node_record(state), (step.record,)))
+            self._set(seen, step)
+        else:
+            await books.commit_for_sure(Batch(node_record(state), drop=(uid,)))
+            books.state = state
+            books.pods.active.pop(uid, None)
+            seen.containers.clear()
+
+    def _set(self, seen: SeenPod, step: Step) -> None:
+        books = self._books
+        books.state = step.state
+        seen.containers = dict(step.containers)
+        active = books.pods.active.get(step.record.uid)
+        if active is None:
+            books.pods.active[step.record.uid] = ActivePod(step.workload, step.record)
+        else:
+            active.workload, active.record = step.workload, step.record
+
+    async def refuse(self, seen: SeenPod, decision: Decision) -> None:
+        """Write a refusal down, and tell whoever asked.
+
+        Raises:
+            RefusedError: always.
+        """
+        books, uid = self._books, seen.sandbox.uid
+        text = f"{decision.reason}: {decision.message}"
+        failed = replace(
+            self._new_record(seen, {}),
+            manifest=_manifest(seen.sandbox, seen.containers),
+            phase=PodPhase.FAILED,
+            reason=decision.reason,
+            message=decision.message,
+        )
+        put = () if uid in books.pods.active else (failed,)
+        try:
+            await books.store.commit(
+                Batch(put=put, history=(self._entry(seen, "rejected", decision),))
+            )
+        except PortError as error:
+            books.observers.report(seen.name, str(error))
+        else:
+            for record in put:
+                await books.remember(record)
+        books.observers.report(seen.name, text)
+        raise RefusedError(text)
+
+    async def forget(self, active: ActivePod) -> None:
+        """A pod is over: its CPUs go back to the ledger's shared pool."""
+        books = self._books
+        after = release(books.state, active.workload.pod)
+        entry = HistoryEntry(books.observers.clock(), "released", active.uid, active.name, "{}")
+        await books.commit_for_sure(Batch(node_record(after), (), (active.uid,), (entry,)))
+        books.state = after
+        del books.pods.active[active.uid]
+        await books.announcements.retract(active)
+        active.gone.set()
+
+    def _entry(self, seen: SeenPod, kind: str, decision: Decision) -> HistoryEntry:
+        """A decision for the history, with what the pod's other containers have."""
+        books, uid = self._books, seen.sandbox.uid
+        given = {
+            name: CPUAllocation(cpus, CPUSet(), ())
+            for name, cpus in books.state.ledger.assignments.get(uid, {}).items()
+        }
+        whole = replace(decision, allocations={**given, **decision.allocations})
+        document = books.observers.describe(whole, books.state)
+        return HistoryEntry(books.observers.clock(), kind, uid, seen.name, document)
+
+    def _new_record(self, seen: SeenPod, containers: Mapping[str, SeenContainer]) -> PodRecord:
+        return PodRecord(
+            uid=seen.sandbox.uid,
+            namespace=seen.sandbox.namespace,
+            name=seen.sandbox.name,
+            manifest=_manifest(seen.sandbox, containers),
+            phase=PodPhase.RUNNING,
+            source=SOURCE,
+            admitted_at=self._books.observers.clock(),
+        )
+
+    def _workload(self, sandbox: Sandbox, containers: Mapping[str, SeenContainer]) -> Workload:
+        return self._parse(_manifest(sandbox, containers))
+
+
+def _manifest(sandbox: Sandbox, containers: Mapping[str, SeenContainer]) -> str:
+    return json.dumps(pod_manifest(sandbox, containers.values()))
+
+
+def _declines(pod: Sandbox, container: str) -> bool:
+    said = pod.annotations
+    return said.get(f"{EXCLUSIVE}/container.{container}", said.get(f"{EXCLUSIVE}/pod")) == "false"

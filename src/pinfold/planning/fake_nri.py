@@ -1,0 +1,262 @@
+"""A container runtime that a kubelet drives and that asks before each step, in memory.
+
+It does what containerd does with NRI: a container's cpuset comes from the answer to its creation;
+a change of its resources writes the whole record into the kernel again; a refusal, and only that,
+keeps a container from being created; without anybody to ask, it is created as it was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pinfold.core.cpuset import CPUSet
+from pinfold.node.ports import (
+    CgroupError,
+    ContainerKey,
+    ObservedCgroups,
+    ObservedContainer,
+    Placement,
+    RuntimeFailedError,
+)
+from pinfold.node.runtime_view import (
+    Resources,
+    RuntimeEvents,
+    Sandbox,
+    SeenContainer,
+    SeenState,
+    Update,
+)
+from pinfold.planning.fakes import Faults
+
+
+@dataclass(slots=True)
+class FakeContainer:
+    """``kernel`` is what its cpuset in the kernel is, once there is one."""
+
+    pod: Sandbox
+    seen: SeenContainer
+    kernel: CPUSet | None = None
+
+    @property
+    def key(self) -> ContainerKey:
+        """Its key."""
+        return ContainerKey(self.pod.uid, self.seen.name)
+
+    @property
+    def runs(self) -> bool:
+        """Whether it executes."""
+        return self.seen.state is SeenState.RUNNING
+
+
+class FakeNode:
+    """Runtime and kernel of a machine; ``plugin`` is who is asked, None while nobody is.
+
+    ``starts`` says where each first instruction ran.
+    """
+
+    def __init__(self, machine: CPUSet) -> None:
+        self.machine = machine
+        self.plugin: RuntimeEvents | None = None
+        self.pods: dict[str, Sandbox] = {}
+        self.containers: dict[str, FakeContainer] = {}
+        self.starts: list[tuple[ContainerKey, CPUSet]] = []
+        self.record_faults = Faults()
+        self._number = 0
+
+    async def connect(self, plugin: RuntimeEvents) -> None:
+        """A plugin registers, and is shown everything."""
+        self.plugin = plugin
+        updates = await plugin.synchronize(
+            list(self.pods.values()), [one.seen for one in self.containers.values()]
+        )
+        self._change(updates)
+
+    async def run_pod(self, uid: str, name: str, cgroup_parent: str) -> Sandbox:
+        """Start a sandbox."""
+        self._number += 1
+        pod = Sandbox(f"s{self._number}", uid, name, "default", cgroup_parent=cgroup_parent)
+        self.pods[pod.id] = pod
+        if self.plugin is not None:
+            await self.plugin.run_pod_sandbox(pod)
+        return pod
+
+    async def create(self, pod: Sandbox, name: str, resources: Resources) -> FakeContainer:
+        """Create a container.
+
+        Raises:
+            RefusedError: the plugin does not want it.
+        """
+        self._number += 1
+        number = f"c{self._number}"
+        path = f"{pod.cgroup_parent}/{number}"
+        seen = SeenContainer(
+            number, pod.id, name, SeenState.CREATED, resources=resources, cgroups_path=path
+        )
+        if self.plugin is not None:
+            asked = replace(seen, state=SeenState.UNKNOWN)
+            adjustment, updates = await self.plugin.create_container(pod, asked)
+            self._change(updates)
+            seen = replace(seen, resources=_applied(resources, adjustment.resources))
+        container = self.containers[number] = FakeContainer(pod, seen)
+        if self.plugin is not None:
+            await self.plugin.post_create_container(pod, seen)
+        return container
+
+    async def start(self, container: FakeContainer) -> None:
+        """Make its cgroup, then let it execute."""
+        container.kernel = CPUSet.parse(container.seen.resources.cpus) or self.machine
+        if self.plugin is not None:
+            await self.plugin.start_container(container.pod, container.seen)
+        self.starts.append((container.key, container.kernel))
+        container.seen = replace(container.seen, state=SeenState.RUNNING, pid=self._number)
+        if self.plugin is not None:
+            await self.plugin.post_start_container(container.pod, container.seen)
+
+    async def resize(self, container: FakeContainer, wanted: Resources) -> None:
+        """Change its resources in place.
+
+        Raises:
+            RefusedError: the plugin does not want it.
+        """
+        updates: Sequence[Update] = ()
+        if self.plugin is not None:
+            updates = await self.plugin.update_container(container.pod, container.seen, wanted)
+        self._change([Update(container.seen.id, wanted), *updates])
+
+    async def stop(self, container: FakeContainer) -> None:
+        """It ends."""
+        container.seen = replace(container.seen, state=SeenState.STOPPED, pid=None)
+        container.kernel = None
+        if self.plugin is not None:
+            self._change(await self.plugin.stop_container(container.pod, container.seen))
+
+    async def remove(self, container: FakeContainer) -> None:
+        """Forget a container that has ended."""
+        del self.containers[container.seen.id]
+        if self.plugin is not None:
+            await self.plugin.remove_container(container.pod, container.seen)
+
+    async def stop_pod(self, pod: Sandbox) -> None:
+        """End a pod with all its containers, and forget it."""
+        for one in [one for one in self.containers.values() if one.pod.id == pod.id]:
+            if one.seen.state is not SeenState.STOPPED:
+                await self.stop(one)
+        if self.plugin is not None:
+            await self.plugin.stop_pod_sandbox(pod)
+        for one in [one for one in self.containers.values() if one.pod.id == pod.id]:
+            await self.remove(one)
+        del self.pods[pod.id]
+        if self.plugin is not None:
+            await self.plugin.remove_pod_sandbox(pod)
+
+    async def update(self, updates: Sequence[Update]) -> Sequence[str]:
+        """See :class:`pinfold.node.runtime_view.RuntimeRecord`."""
+        if self.record_faults.due():
+            raise RuntimeFailedError("the runtime does not answer", "injected")
+        self._change(updates)
+        return ()
+
+    def _change(self, updates: Sequence[Update]) -> None:
+        for update in updates:
+            container = self.containers.get(update.container_id)
+            if container is None:
+                continue  # a runtime passes over ids that it does not know
+            resources = _applied(container.seen.resources, update.resources)
+            container.seen = replace(container.seen, resources=resources)
+            if container.kernel is not None and resources.cpus:
+                container.kernel = CPUSet.parse(resources.cpus)
+
+    def by_path(self, path: str) -> FakeContainer | None:
+        """The container whose cgroup this is, once it is there."""
+        found = (one for one in self.containers.values() if one.seen.cgroups_path == path)
+        container = next(found, None)
+        return None if container is None or container.kernel is None else container
+
+
+def _applied(before: Resources, change: Resources) -> Resources:
+    given = {
+        name: value
+        for name in ("cpu_shares", "cpu_quota", "cpu_period", "memory")
+        if (value := getattr(change, name)) is not None
+    }
+    return replace(before, cpus=change.cpus or before.cpus, **given)
+
+
+class FakeRuntimeCgroups:
+    """The :class:`pinfold.node.ports.FoundCgroups` of a :class:`FakeNode`."""
+
+    def __init__(self, node: FakeNode) -> None:
+        self._node = node
+        self._pool = CPUSet()
+        self._known: dict[ContainerKey, Placement] = {}
+        self._found: dict[ContainerKey, FakeContainer] = {}
+        self.faults = Faults()
+
+    async def open(self, shared: CPUSet) -> None:
+        """See :class:`pinfold.node.ports.Cgroups`."""
+        self._pool = shared
+
+    async def set_shared(self, cpus: CPUSet) -> None:
+        """See :class:`pinfold.node.ports.Cgroups`."""
+        self._fault("the shared pool")
+        self._pool = cpus
+        for key in self._known:
+            self._write(key)
+
+    async def place(self, key: ContainerKey, placement: Placement) -> str:
+        """See :class:`pinfold.node.ports.Cgroups`."""
+        self._fault(str(key))
+        self._known[key] = placement
+        self._write(key)
+        return ""
+
+    async def find(self, key: ContainerKey, cgroups_path: str) -> bool:
+        """See :class:`pinfold.node.ports.FoundCgroups`."""
+        self._fault(str(key))
+        container = self._node.by_path(cgroups_path)
+        if container is None or key not in self._known:
+            return False
+        self._found[key] = container
+        self._write(key)
+        return True
+
+    async def enter(self, key: ContainerKey, pid: int) -> None:
+        """See :class:`pinfold.node.ports.Cgroups`."""
+        raise CgroupError(f"{key}: there is no process {pid}")
+
+    async def kill(self, key: ContainerKey, *, wait: float = 5.0) -> None:
+        """Nobody has to be killed here."""
+        raise CgroupError(f"{key}: not to be killed ({wait})")
+
+    async def remove(self, key: ContainerKey) -> None:
+        """See :class:`pinfold.node.ports.Cgroups`."""
+        self._known.pop(key, None)
+        self._found.pop(key, None)
+
+    async def observe(self) -> ObservedCgroups:
+        """See :class:`pinfold.node.ports.Cgroups`."""
+        found = {
+            key: ObservedContainer(
+                key,
+                exclusive=self._known[key].cpus is not None,
+                configured=container.kernel,
+                effective=container.kernel,
+                populated=True,
+            )
+            for key, container in self._found.items()
+            if container.kernel is not None
+        }
+        return ObservedCgroups(self._pool, self._pool, found)
+
+    async def close(self, *, remove: bool) -> None:
+        """See :class:`pinfold.node.ports.Cgroups`."""
+
+    def _write(self, key: ContainerKey) -> None:
+        container = self._found.get(key)
+        if container is not None and container.kernel is not None:
+            container.kernel = self._known[key].cpus or self._pool
+
+    def _fault(self, where: str) -> None:
+        if self.faults.due():
+            raise CgroupError(f"{where}: the kernel refused", "injected")

@@ -1,0 +1,160 @@
+"""A node whose containers a runtime starts, on fakes: agent, runtime, kernel."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+
+from pinfold.core.kubelet_faults import SOUND
+from pinfold.core.kubelet_view import kubelet_view
+from pinfold.core.node_config import NodeConfig
+from pinfold.core.short_form import parse_short_form
+from pinfold.node.announcements import Announcements
+from pinfold.node.bookkeeper import Observers
+from pinfold.node.container_lifecycle import ContainerLifecycle
+from pinfold.node.containers import Containers
+from pinfold.node.manager import Manager
+from pinfold.node.model import build_node, empty_state
+from pinfold.node.recovery import OnMismatch, load, restore
+from pinfold.node.runtime_ledger import RuntimeLedger
+from pinfold.node.runtime_view import Resources, Sandbox
+from pinfold.node.seen_pods import SeenPods
+from pinfold.node.seen_runtime import SeenRuntime
+from pinfold.node.settings import ManagerSettings
+from pinfold.planning.fake_nri import FakeContainer, FakeNode, FakeRuntimeCgroups
+from pinfold.planning.fakes import MemoryPodFiles, MemoryStore
+from tests.manager_harness import STATIC, parse
+
+GIB = 1 << 30
+
+
+def guaranteed(cpus: float) -> Resources:
+    """What a kubelet asks for a container of a Guaranteed pod."""
+    return Resources(
+        cpu_shares=int(cpus * 1024), cpu_quota=int(cpus * 100_000), cpu_period=100_000, memory=GIB
+    )
+
+
+BEST_EFFORT = Resources(cpu_shares=2)
+PARENTS = {"guaranteed": "/kubepods", "burstable": "/kubepods/burstable"}
+
+
+@dataclass
+class LifecycleHarness:
+    """``node`` is runtime and kernel, which outlive every agent."""
+
+    machine: str = "1s4c2t"
+    config: NodeConfig = STATIC
+    problems: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.view = kubelet_view(parse_short_form(self.machine))
+        self.node = FakeNode(self.view.topology.cpus)
+        self.store = MemoryStore()
+        self.files = MemoryPodFiles()
+        self.now = 0.0
+        self._follower: asyncio.Task[None] | None = None
+
+    async def start(self) -> Manager:
+        """Start an agent, which registers with the runtime."""
+        machine = parse_short_form(self.machine)
+        node = build_node(machine, self.config, view=self.view, rules=SOUND)
+        empty = empty_state(node, self.view.topology.cpus)
+        restored = restore(
+            await self.store.load(), node, empty, parse=parse, on_mismatch=OnMismatch.REFUSE
+        )
+        settings = replace(ManagerSettings(), reserved_system_cpus=self.config.reserved_system_cpus)
+        runtime = SeenRuntime()
+        self.cgroups = FakeRuntimeCgroups(self.node)
+        self.manager = Manager(
+            node,
+            restored.state,
+            containers=Containers(self.cgroups, runtime, settings),
+            store=self.store,
+            announcements=Announcements(self.files, lambda _: None, self.report),
+            settings=settings,
+            observers=Observers(self.clock, lambda _decision, _state: "{}", self.report),
+        )
+        self.ledger = RuntimeLedger(self.cgroups, self.report)
+        await load(self.manager, restored)
+        await self.cgroups.open(self.manager.pool)
+        pods = SeenPods(self.manager, parse)
+        self._follower = asyncio.create_task(self.ledger.run(self.node))
+        await self.node.connect(
+            ContainerLifecycle(self.manager, pods, self.cgroups, runtime, self.ledger)
+        )
+        return self.manager
+
+    async def kill(self) -> None:
+        """End the agent; the runtime goes on without it."""
+        self.node.plugin = None
+        if self._follower is not None:
+            self._follower.cancel()
+            await asyncio.gather(self._follower, return_exceptions=True)
+
+    def report(self, pod: str | None, text: str) -> None:
+        self.problems.append(f"{pod}: {text}")
+
+    def clock(self) -> float:
+        self.now += 1.0
+        return self.now
+
+    async def pod(self, name: str, kind: str = "guaranteed") -> Sandbox:
+        """A sandbox, where a kubelet puts pods of this QoS class."""
+        return await self.node.run_pod(f"uid-{name}", name, f"{PARENTS[kind]}/poduid-{name}")
+
+    async def run(self, pod: Sandbox, name: str, resources: Resources) -> FakeContainer:
+        """Create and start a container."""
+        container = await self.node.create(pod, name, resources)
+        await self.node.start(container)
+        return container
+
+    async def settle(self) -> None:
+        """Let the runtime's record follow."""
+        for _ in range(100):
+            await asyncio.sleep(0.1)
+
+    def kernel(self) -> dict[str, str]:
+        """The cpusets of all containers that run, by ``pod/container``."""
+        return {
+            f"{one.pod.name}/{one.seen.name}": str(one.kernel)
+            for one in self.node.containers.values()
+            if one.runs
+        }
+
+    def recorded(self) -> dict[str, str]:
+        """The same as the runtime has it on record."""
+        return {
+            f"{one.pod.name}/{one.seen.name}": one.seen.resources.cpus
+            for one in self.node.containers.values()
+            if one.runs
+        }
+
+    def check(self) -> None:
+        """What must hold whenever no call is under way."""
+        ledger = self.manager.state.ledger
+        assert ledger.violations() == []
+        for one in self.node.containers.values():
+            if one.kernel is None or not one.runs:
+                continue
+            own = ledger.cpus_of(one.pod.uid, one.seen.name)
+            if own is None:
+                strangers = one.kernel & ledger.exclusive
+                assert not strangers, f"{one.key} shares {strangers}"
+            else:
+                assert one.kernel == own, f"{one.key} runs on {one.kernel}, owns {own}"
+        shown = {one.pod.uid for one in self.node.containers.values()}
+        assert ledger.assignments.keys() <= shown, "CPUs are leaked"
+        recorded = {
+            uid: dict(pod.assignments) for uid, pod in self.store.pods.items() if pod.assignments
+        }
+        assert recorded == {uid: dict(c) for uid, c in ledger.assignments.items()}
+        assert self.store.node is None or self.store.node.default == ledger.default
+
+    def check_first_instructions(self) -> None:
+        """Nobody ever began on CPUs of somebody else."""
+        for key, cpus in self.node.starts:
+            own = self.manager.state.ledger.cpus_of(key.pod_uid, key.name)
+            assert own is None or cpus == own, f"{key} began on {cpus}, owns {own}"
+        self.node.starts.clear()
+
