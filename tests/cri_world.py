@@ -7,7 +7,7 @@ import contextlib
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 
@@ -30,8 +30,9 @@ class CriWorld:
     def client(self) -> CriClient:
         return CriClient(f"unix://{self.node.address}")
 
-    def open(self) -> CriRuntime:
-        return CriRuntime(self.client(), self.settings())
+    def open(self, *, require_network: bool = False) -> CriRuntime:
+        settings = replace(self.settings(), require_network=require_network)
+        return CriRuntime(self.client(), settings)
 
     def settings(self) -> CriSettings:
         parent = self.cgroup_parent or f"/pinfold-cri-{self.node.folder.name}"

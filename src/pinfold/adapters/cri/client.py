@@ -35,7 +35,8 @@ _OPTIONS: Final = (
     ("grpc.max_send_message_length", _LARGEST),
     # A runtime that restarts is back within a second; the default waits up to two minutes.
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    # So long may one attempt take: a busy machine answers late.
+    ("grpc.min_reconnect_backoff_ms", 3000),
     ("grpc.max_reconnect_backoff_ms", 2000),
     # Servers refuse an authority with the slashes of a socket's path in it.
     ("grpc.default_authority", "localhost"),

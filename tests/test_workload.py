@@ -1,0 +1,176 @@
+"""What a manifest says of images, volumes, users and namespaces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pinfold.core.pod_api import PodError
+from pinfold.core.workload import HostPath, Process, PullPolicy, VolumeMount, pull_policy
+from pinfold.core.workload_api import workload_from_api
+from pinfold.core.workload_fields import unsupported_fields
+
+
+def manifest(container: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    item = {"name": "main", "image": "app:1", **(container or {})}
+    return {"metadata": {"name": "web"}, "spec": {"containers": [item], **spec}}
+
+
+def process(container: dict[str, Any] | None = None, **spec: Any) -> Process:
+    return workload_from_api(manifest(container, **spec)).processes["main"]
+
+
+def test_command_and_args_are_kept_apart() -> None:
+    both = process({"command": ["sh", "-c"], "args": ["echo $(A)"], "env": [{"name": "A"}]})
+    assert (both.command, both.args) == (("sh", "-c"), ("echo ",))
+    assert both.argv == ("sh", "-c", "echo ")
+    assert process({"args": ["-v"]}).command == ()
+
+
+@pytest.mark.parametrize(
+    ("image", "said", "holds"),
+    [
+        ("app", None, PullPolicy.ALWAYS),
+        ("app:latest", None, PullPolicy.ALWAYS),
+        ("app:1", None, PullPolicy.IF_NOT_PRESENT),
+        ("registry:5000/app", None, PullPolicy.ALWAYS),
+        ("registry:5000/app:1", None, PullPolicy.IF_NOT_PRESENT),
+        ("app@sha256:0", None, PullPolicy.IF_NOT_PRESENT),
+        ("app:latest@sha256:0", None, PullPolicy.IF_NOT_PRESENT),
+        ("app:latest", "Never", PullPolicy.NEVER),
+        ("app:1", "Always", PullPolicy.ALWAYS),
+    ],
+)
+def test_the_pull_policy_has_the_kubelets_defaults(
+    image: str, said: str | None, holds: PullPolicy
+) -> None:
+    assert pull_policy(process({"image": image, "imagePullPolicy": said})) is holds
+
+
+def test_volumes_are_mounted() -> None:
+    found = process(
+        {
+            "volumeMounts": [
+                {"name": "data", "mountPath": "/data", "readOnly": True},
+                {"name": "scratch", "mountPath": "/scratch"},
+                {"name": "settings", "mountPath": "/etc/app"},
+            ]
+        },
+        volumes=[
+            {"name": "data", "hostPath": {"path": "/srv", "type": "Directory"}},
+            {"name": "scratch", "emptyDir": {}},
+            {"name": "settings", "configMap": {"name": "app"}},
+        ],
+    )
+    assert found.volume_mounts == (
+        VolumeMount("data", "/data", HostPath("/srv", "Directory"), read_only=True),
+        VolumeMount("scratch", "/scratch"),
+    )
+
+
+def test_users_and_privileges() -> None:
+    own = process(
+        {"securityContext": {"runAsUser": 5, "privileged": True}},
+        securityContext={"runAsUser": 1, "runAsGroup": 2},
+    )
+    assert (own.run_as_user, own.run_as_group, own.privileged) == (5, 2, True)
+
+
+def test_the_sandbox() -> None:
+    workload = workload_from_api(
+        manifest(
+            {"securityContext": {"privileged": True}},
+            hostNetwork=True,
+            hostPID=True,
+            hostIPC=True,
+            runtimeClassName="kata",
+        )
+    )
+    sandbox = workload.sandbox
+    assert (sandbox.host_network, sandbox.host_pid, sandbox.host_ipc) == (True, True, True)
+    assert (sandbox.runtime_class, sandbox.privileged) == ("kata", True)
+    plain = workload_from_api(manifest()).sandbox
+    assert (plain.host_network, plain.privileged, plain.runtime_class) == (False, False, None)
+
+
+@pytest.mark.parametrize(
+    ("container", "spec", "path"),
+    [
+        ({"imagePullPolicy": "Sometimes"}, {}, "spec.containers[0].imagePullPolicy"),
+        ({"volumeMounts": {}}, {}, "spec.containers[0].volumeMounts"),
+        (
+            {"volumeMounts": [{"name": "a", "mountPath": "b"}]},
+            {},
+            "spec.containers[0].volumeMounts[0].mountPath",
+        ),
+        (
+            {"securityContext": {"runAsUser": -1}},
+            {},
+            "spec.containers[0].securityContext.runAsUser",
+        ),
+        ({"securityContext": 1}, {}, "spec.containers[0].securityContext"),
+        ({}, {"hostNetwork": "yes"}, "spec.hostNetwork"),
+        ({}, {"volumes": [{}]}, "spec.volumes[0].name"),
+        ({}, {"volumes": [{"name": "../x", "emptyDir": {}}]}, "spec.volumes[0].name"),
+        (
+            {},
+            {"volumes": [{"name": "a", "hostPath": {"path": "/a/../b"}}]},
+            "spec.volumes[0].hostPath.path",
+        ),
+        (
+            {},
+            {"volumes": [{"name": "a", "hostPath": {"path": "/a", "type": "Disk"}}]},
+            "spec.volumes[0].hostPath.type",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named(container: dict[str, Any], spec: dict[str, Any], path: str) -> None:
+    with pytest.raises(PodError) as raised:
+        workload_from_api(manifest(container, **spec))
+    assert raised.value.path == path
+
+
+def test_what_is_not_honoured_is_listed() -> None:
+    found = unsupported_fields(
+        manifest(
+            {
+                "livenessProbe": {"exec": {}},
+                "envFrom": [{"configMapRef": {"name": "a"}}],
+                "env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s"}}}],
+                "ports": [{"containerPort": 80, "hostPort": 80}],
+                "volumeMounts": [{"name": "a", "mountPath": "/a", "subPath": "b"}],
+                "securityContext": {"privileged": True, "capabilities": {"add": ["X"]}},
+            },
+            volumes=[
+                {"name": "a", "secret": {"secretName": "s"}},
+                {"name": "b", "emptyDir": {"medium": "Memory"}},
+            ],
+            dnsPolicy="None",
+            nodeSelector={"a": "b"},
+        )
+    )
+    assert found == [
+        "spec.containers[0].livenessProbe",
+        "spec.containers[0].envFrom",
+        "spec.containers[0].env[0].valueFrom.secretKeyRef",
+        "spec.containers[0].ports[0].hostPort",
+        "spec.containers[0].volumeMounts[0].subPath",
+        "spec.containers[0].securityContext.capabilities",
+        "spec.volumes[0].secret",
+        "spec.volumes[1].emptyDir.medium",
+        "spec.dnsPolicy",
+        "spec.nodeSelector",
+    ]
+
+
+def test_defaults_and_what_is_empty_are_not_listed() -> None:
+    plain = manifest(
+        {"terminationMessagePath": "/dev/termination-log", "livenessProbe": None, "env": []},
+        dnsPolicy="ClusterFirst",
+        schedulerName="default-scheduler",
+        tolerations=[],
+        securityContext={},
+    )
+    assert unsupported_fields(plain) == []
+    assert unsupported_fields({"spec": {"containers": 3, "volumes": ["x"]}}) == []
