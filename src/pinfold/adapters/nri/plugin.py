@@ -43,7 +43,7 @@ class PluginSettings:
     for the answer to RegisterPlugin; ``synchronize``: until it says that a runtime took it and went
     silent; ``write``: for a runtime that takes nothing off the socket; ``patience``: how long a
     change waits for a question of the runtime to be answered (a fraction of the runtime's time-out,
-    which is 2 s unless configured).
+    which is 2 s unless configured); ``pause``: how long it must have asked nothing before.
 
     Raises:
         ValueError: a name or an index that no runtime takes.
@@ -59,6 +59,7 @@ class PluginSettings:
     synchronize: float = 30.0
     write: float = 10.0
     patience: float = 0.5
+    pause: float = 0.01
 
     def __post_init__(self) -> None:
         if re.fullmatch(r"[0-9]{2}", self.index) is None:
@@ -89,7 +90,9 @@ class NriPlugin:
         self._settings = settings
         self._socket = settings.socket
         self.counters = PluginCounters()
-        self._updates = Updates(self.counters, report, patience=settings.patience)
+        self._updates = Updates(
+            self.counters, report, patience=settings.patience, pause=settings.pause
+        )
         self._connected = False
         self._runtime = ""
         self._problem = "not started"

@@ -52,16 +52,24 @@ class Updates:
 
     A caller outside of any handler waits ``patience`` seconds at most for a question of the runtime
     to be answered: should the handler in turn wait for something that the caller holds, it gets it
-    in time.  ``report`` is told what goes wrong with changes that nobody waits for any more.
+    in time.  A change goes out when the runtime has asked nothing for ``pause`` seconds.
+    ``report`` is told what goes wrong with changes that nobody waits for any more.
     """
 
     def __init__(
-        self, counters: PluginCounters, report: Callable[[str], None], *, patience: float
+        self,
+        counters: PluginCounters,
+        report: Callable[[str], None],
+        *,
+        patience: float,
+        pause: float,
     ) -> None:
         self._counters = counters
         self._report = report
         self._patience = patience
         self._session: Session | None = None
+        self._pause = pause
+        self._asked = 0
         self._open = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -85,6 +93,7 @@ class Updates:
     def asked(self) -> None:
         """The runtime has begun to wait for an answer."""
         self._open += 1
+        self._asked += 1
         self._idle.clear()
         self._busy.set()
 
@@ -161,9 +170,22 @@ class Updates:
             except TimeoutError:
                 return
 
+    async def _quiet(self) -> None:
+        """Return when the runtime has asked nothing for a moment.
+
+        containerd 1.7 takes two locks in one order for events and in the other for updates: an
+        update that meets several events in a row can stop its NRI for good.
+        """
+        while True:
+            await self._idle.wait()
+            before = self._asked
+            await asyncio.sleep(self._pause)
+            if self._idle.is_set() and self._asked == before:
+                return
+
     async def _carry_out(self, updates: Sequence[Update], change: _Change) -> Sequence[str]:
         async with self._sending:
-            await self._idle.wait()
+            await self._quiet()
             self._on_the_way = change
             try:
                 try:
