@@ -95,3 +95,9 @@ class CriWorld:
 
         asyncio.run(remove_all())
         shutil.rmtree(self.folder)
+        # containerd removes the containers' cgroups and leaves the pods'.
+        name = f"pinfold-cri-{self.node.folder.name}"
+        root = Path("/sys/fs/cgroup")
+        for parent in (*root.glob(f"*/{name}"), *root.glob(name)):
+            for group in (*parent.glob("*/"), parent):
+                group.rmdir()
