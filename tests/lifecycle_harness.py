@@ -66,6 +66,7 @@ class LifecycleHarness:
         settings = replace(ManagerSettings(), reserved_system_cpus=self.config.reserved_system_cpus)
         runtime = SeenRuntime()
         self.cgroups = FakeRuntimeCgroups(self.node)
+        self.ledger = RuntimeLedger(self.cgroups, self.report)
         self.manager = Manager(
             node,
             restored.state,
@@ -73,9 +74,13 @@ class LifecycleHarness:
             store=self.store,
             announcements=Announcements(self.files, lambda _: None, self.report),
             settings=settings,
-            observers=Observers(self.clock, lambda _decision, _state: "{}", self.report),
+            observers=Observers(
+                self.clock,
+                lambda _decision, _state: "{}",
+                self.report,
+                self.ledger.follow,
+            ),
         )
-        self.ledger = RuntimeLedger(self.cgroups, self.report)
         await load(self.manager, restored)
         await self.cgroups.open(self.manager.pool)
         pods = SeenPods(self.manager, parse)
@@ -157,4 +162,3 @@ class LifecycleHarness:
             own = self.manager.state.ledger.cpus_of(key.pod_uid, key.name)
             assert own is None or cpus == own, f"{key} began on {cpus}, owns {own}"
         self.node.starts.clear()
-

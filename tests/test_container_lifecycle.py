@@ -32,7 +32,7 @@ def story(test: Story) -> Callable[[], None]:
 
         run_virtually(with_node())
 
-    del runs.__wrapped__  # type: ignore[attr-defined]  # pytest would look for a fixture
+    del runs.__wrapped__  # pytest would look for a fixture
     return runs
 
 

@@ -8,7 +8,7 @@ import os
 import signal
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -18,7 +18,6 @@ import structlog
 
 from pinfold.adapters.kubernetes.manifest_folder import ManifestFolder, StaticPod
 from pinfold.adapters.podfiles import PodFileFolder
-from pinfold.adapters.process import ProcessRuntime
 from pinfold.adapters.store import SQLiteStore
 from pinfold.adapters.sysfs.online import online_cpus
 from pinfold.adapters.systemd.notify import Notifier
@@ -30,7 +29,7 @@ from pinfold.core.workload_api import workload_from_api
 from pinfold.node.manager import Manager
 from pinfold.node.node_status import node_status, node_status_document
 from pinfold.node.pod_table import NameTakenError, UnknownPodError
-from pinfold.node.ports import Cgroups, PortError, Watchful
+from pinfold.node.ports import Cgroups, PortError, Runtime, RuntimeFailedError, Watchful
 from pinfold.node.reconciler import Drift, reconcile
 from pinfold.node.records import PodRecord
 from pinfold.planning.planner import Planner
@@ -48,16 +47,37 @@ class Ports:
     """The outside world of an agent; a test may put something in front of any of them."""
 
     cgroups: Cgroups
-    runtime: ProcessRuntime
+    runtime: Runtime
     store: SQLiteStore
     files: PodFileFolder
+
+
+@dataclass(frozen=True, slots=True)
+class Companion:
+    """Something that goes on beside the agent's own loops, and ends with them.
+
+    ``run`` is called once the agent serves; ``problem`` says why it is not at work ("" while it
+    is), ``about`` what ``/v1/status`` tells of it.
+    """
+
+    name: str
+    run: Callable[[asyncio.Event], Coroutine[Any, Any, None]]
+    problem: Callable[[], str] = str
+    about: Callable[[], Mapping[str, Any]] = dict
 
 
 class Agent:
     """A node that is looked after; also what the local API serves."""
 
-    def __init__(self, config: AgentConfig, planner: Planner, manager: Manager) -> None:
+    def __init__(
+        self,
+        config: AgentConfig,
+        planner: Planner,
+        manager: Manager,
+        companions: Sequence[Companion] = (),
+    ) -> None:
         self.config = config
+        self.companions = companions
         self.planner = planner
         self.manager = manager
         self.started_at = time.time()
@@ -81,6 +101,7 @@ class Agent:
             NameTakenError: there is a pod of that name.
             PortError: it could not be written down, or no room could be made.
         """
+        self._refuse_for_kubelet()
         named = _with_uid(manifest)
         workload = workload_from_api(named)
         return await self.manager.admit(
@@ -89,7 +110,15 @@ class Agent:
 
     async def delete(self, name: str, *, grace: float | None) -> None:
         """End a pod; see :meth:`pinfold.node.manager.Manager.release`."""
+        self._refuse_for_kubelet()
         await self.manager.release(name, grace=grace)
+
+    def _refuse_for_kubelet(self) -> None:
+        if self.config.own.runtime == "nri":
+            raise RuntimeFailedError(
+                "this agent looks after the containers of a kubelet",
+                "create and delete pods through Kubernetes",
+            )
 
     async def reconcile(self) -> list[Drift]:
         """Look at the kernel now."""
@@ -97,7 +126,9 @@ class Agent:
 
     def problems(self) -> Sequence[str]:
         """Why the agent is not ready."""
-        return () if self._ready else ("the agent is starting",)
+        if not self._ready:
+            return ("the agent is starting",)
+        return [problem for one in self.companions if (problem := one.problem())]
 
     def machine(self) -> Mapping[str, Any]:
         """The machine, as ``pinfold topology -o json`` prints it."""
@@ -120,7 +151,9 @@ class Agent:
                 "started_at": self.started_at,
                 "state_dir": self.config.own.state_dir,
                 "config_file": None if self.config.file is None else str(self.config.file),
+                "runtime": self.config.own.runtime,
                 **self._about,
+                **{one.name: dict(about) for one in self.companions if (about := one.about())},
             },
             "config": {
                 "cpuManagerPolicy": config.cpu_manager_policy,
@@ -154,6 +187,7 @@ class Agent:
             asyncio.create_task(self._look_for_ever(), name="look"),
             asyncio.create_task(self._watch_for_ever(ports.cgroups), name="watch"),
             asyncio.create_task(self._sign_of_life(notifier), name="watchdog"),
+            *(asyncio.create_task(one.run(self._stop), name=one.name) for one in self.companions),
             api,
         ]
         await self._listening(api)

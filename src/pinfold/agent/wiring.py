@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
 from pinfold.adapters.podfiles import PodFileFolder
-from pinfold.adapters.process import ProcessRuntime
 from pinfold.adapters.shield import lower_shield, raise_shield
 from pinfold.adapters.statefile.files import StateFileError, write_state_file
 from pinfold.adapters.store import SQLiteStore
 from pinfold.adapters.sysfs.online import online_cpus
 from pinfold.adapters.sysfs.source import open_machine
-from pinfold.agent.service import Agent, Ports
-from pinfold.config.agent import AgentConfig
+from pinfold.agent.drivers import Driver, ProcessDriver, open_driver
+from pinfold.agent.service import Agent, Companion, Ports
+from pinfold.config.agent import AgentConfig, pod_resources_socket
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.kubelet_faults import SOUND
 from pinfold.core.workload import Workload
@@ -27,10 +27,10 @@ from pinfold.core.workload_api import workload_from_api
 from pinfold.node.admission import Decision, NodeState
 from pinfold.node.announcements import Announcements
 from pinfold.node.bookkeeper import Observers
-from pinfold.node.containers import Containers
 from pinfold.node.manager import Manager
-from pinfold.node.ports import Cgroups, Partition, PortError
-from pinfold.node.recovery import OnMismatch, restore, take_over
+from pinfold.node.pod_resources import ManagedPodResources
+from pinfold.node.ports import Partition, PortError
+from pinfold.node.recovery import OnMismatch, restore
 from pinfold.node.settings import ManagerSettings
 from pinfold.planning.explain import explain_decision, explain_document
 from pinfold.planning.planner import Planner
@@ -39,7 +39,6 @@ from pinfold.state.restore import to_checkpoint
 
 DATABASE: Final = "pinfold.db"
 MIRROR: Final = "cpu_manager_state"
-CONTAINERS: Final = "containers"
 POD_FILES: Final = "pods"
 SHIELD: Final = "shield.json"
 
@@ -60,10 +59,10 @@ async def start_agent(config: AgentConfig) -> None:
     _stay_off_exclusive_cpus(planner)
     state_dir = Path(config.own.state_dir)
     store = SQLiteStore.open(state_dir / DATABASE, history_limit=config.own.history_limit)
-    cgroups, description = choose_cgroups(config)
+    driver = await open_driver(config)
     ports = Ports(
-        cgroups=cgroups,
-        runtime=ProcessRuntime(state_dir / CONTAINERS),
+        cgroups=driver.cgroups,
+        runtime=driver.runtime,
         store=store,
         files=PodFileFolder(state_dir / POD_FILES),
     )
@@ -71,8 +70,8 @@ async def start_agent(config: AgentConfig) -> None:
     try:
         if config.own.confine_system:
             await _confine_system(config, planner)
-        agent = await build_agent(config, planner, ports)
-        await agent.run(ports, describe_cgroups=description)
+        agent = await build_agent(config, planner, ports, driver)
+        await agent.run(ports, describe_cgroups=driver.describe_cgroups)
         empty = not agent.manager.pods.active
         if config.own.confine_system and empty:
             await lower_shield(record=state_dir / SHIELD)
@@ -82,7 +81,9 @@ async def start_agent(config: AgentConfig) -> None:
         await store.close()
 
 
-async def build_agent(config: AgentConfig, planner: Planner, ports: Ports) -> Agent:
+async def build_agent(
+    config: AgentConfig, planner: Planner, ports: Ports, driver: Driver | None = None
+) -> Agent:
     """An agent on these ports that has taken over what its record says.
 
     Raises:
@@ -112,38 +113,36 @@ async def build_agent(config: AgentConfig, planner: Planner, ports: Ports) -> Ag
         explanation = explain_decision(planner, state, decision)
         return json.dumps(explain_document(planner, explanation))
 
+    driver = driver or ProcessDriver(ports.cgroups, ports.runtime, {})
     manager = Manager(
         planner.node,
         restored.state,
-        containers=Containers(ports.cgroups, ports.runtime, settings, ports.runtime),
+        containers=driver.containers(ports, settings, _report),
         store=ports.store,
         announcements=Announcements(ports.files, lambda ledger: _mirror(mirror, ledger), _report),
         settings=settings,
-        observers=Observers(time.time, describe, _report),
+        observers=Observers(time.time, describe, _report, driver.pool_changed),
     )
-    await take_over(manager, restored)
+    companions = await driver.begin(manager, restored, parse=_parse)
     ports.files.retain(manager.pods.active)
-    return Agent(config, planner, manager)
+    if (socket := pod_resources_socket(config.own)) is not None:
+        companions = (*companions, _pod_resources(config, manager, socket))
+    return Agent(config, planner, manager, companions)
 
 
-def choose_cgroups(config: AgentConfig) -> tuple[Cgroups, Mapping[str, Any]]:
-    """The cgroups of this machine; where none can be written, affinities of our own processes.
+def _pod_resources(config: AgentConfig, manager: Manager, socket: Path) -> Companion:
+    async def run(stop: asyncio.Event) -> None:
+        from pinfold.adapters.podresources import serve_pod_resources  # noqa: PLC0415 - heavy
 
-    Raises:
-        CgroupError: a cgroup parent was asked for and cannot be used.
-    """
-    from pinfold.adapters.affinity import Affinity  # noqa: PLC0415 - one of the two
-    from pinfold.adapters.cgroup import CgroupError, open_cgroups  # noqa: PLC0415
+        await serve_pod_resources(
+            ManagedPodResources(manager),
+            socket,
+            stop=stop,
+            group=config.own.pod_resources_group,
+            report=lambda problem: _report(None, problem),
+        )
 
-    try:
-        cgroups = open_cgroups(config.own.cgroup_parent, config.own.cgroup_name)
-    except CgroupError as error:
-        if config.own.cgroup_parent is not None:
-            raise
-        affinity = Affinity()
-        log.warning("weaker", problem=str(error), limitations=affinity.limitations())
-        return affinity, {"kind": "affinity", "limitations": list(affinity.limitations())}
-    return cgroups, cgroups.describe()
+    return Companion("podResources", run, about=lambda: {"socket": str(socket)})
 
 
 async def _confine_system(config: AgentConfig, planner: Planner) -> None:

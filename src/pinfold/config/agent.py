@@ -24,6 +24,9 @@ DEFAULT_NODE: Final = NodeConfig(
 """Without a file: the static policy, and one CPU for the system."""
 
 _AbsolutePath = Annotated[str, Meta(pattern="^/")]
+_Endpoint = Annotated[str, Meta(pattern="^(|(unix://)?/.*)$")]
+_TwoDigits = Annotated[str, Meta(pattern="^[0-9]{2}$")]
+_PathOrNone = Annotated[str, Meta(pattern="^(/.*)?$")] | None
 _FolderName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
 
 
@@ -39,6 +42,15 @@ class AgentSection(
         cgroup_parent: the cgroup below which the agent's own tree is made; None: found.
         cgroup_name: the name of that tree.
         partition: the cpuset partition that exclusive sets should be (cgroup v2).
+        runtime: what runs the containers: ``process``, the agent itself, as plain processes;
+            ``cri``, a container runtime that it tells to; ``nri``, a container runtime for a
+            kubelet, which the agent is asked by.
+        runtime_endpoint: the CRI socket, with ``cri``; "": found as crictl finds it.
+        nri_socket: where the runtime takes plugins, with ``nri``.
+        nri_plugin_index: two digits; of several plugins the lowest is asked first.
+        pod_resources_socket: podresources for node agents; None: ``pod-resources/pinfold.sock`` in
+            the state directory with ``cri`` and ``nri``, nowhere with ``process``; "": nowhere.
+        pod_resources_group: a group whose members may connect to it, too.
         on_mismatch: what to do when the record does not fit machine or configuration.
         history_limit: how many entries of the history are kept.
         confine_system: keep system services (systemd's slices) on the reserved CPUs.
@@ -50,6 +62,12 @@ class AgentSection(
     cgroup_parent: _AbsolutePath | None = None
     cgroup_name: _FolderName = "pinfold"
     partition: Literal["member", "root", "isolated"] = "member"
+    runtime: Literal["process", "cri", "nri"] = "process"
+    runtime_endpoint: _Endpoint = ""
+    nri_socket: _AbsolutePath = "/var/run/nri/nri.sock"
+    nri_plugin_index: _TwoDigits = "90"
+    pod_resources_socket: _PathOrNone = None
+    pod_resources_group: str | None = None
     on_mismatch: Literal["refuse", "repair"] = "refuse"
     history_limit: Annotated[int, Meta(ge=1, le=10_000_000)] = 10_000
     confine_system: bool = False
@@ -107,6 +125,15 @@ def override_section(config: AgentConfig, **changes: str | None) -> AgentConfig:
     given = {name: value for name, value in changes.items() if value is not None}
     section = msgspec.structs.replace(config.own, **given)
     return replace(config, own=_section("the command line", msgspec.to_builtins(section)))
+
+
+def pod_resources_socket(section: AgentSection) -> Path | None:
+    """Where podresources are served; None: nowhere."""
+    if section.pod_resources_socket is not None:
+        return Path(section.pod_resources_socket) if section.pod_resources_socket else None
+    if section.runtime == "process":
+        return None
+    return Path(section.state_dir, "pod-resources", "pinfold.sock")
 
 
 def _section(path: str, value: object) -> AgentSection:

@@ -30,6 +30,8 @@ class Observers:
     clock: Callable[[], float]
     describe: Callable[[Decision, NodeState], str]
     report: Callable[[str | None, str], None]
+    pool_changed: Callable[[CPUSet], None] = lambda _: None
+    """Told the shared pool whenever the kernel has been."""
 
 
 class Bookkeeper:
@@ -89,6 +91,7 @@ class Bookkeeper:
         """
         if self.pool:
             await self.containers.cgroups.set_shared(self.pool)
+            self.observers.pool_changed(self.pool)
 
     async def grow_pool(self) -> None:
         """Let the shared containers have CPUs that came back."""

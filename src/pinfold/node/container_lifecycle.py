@@ -102,7 +102,7 @@ class ContainerLifecycle:
                 shown, key=lambda item: item[1].name in owners.get(item[0].sandbox.uid, ())
             ):
                 await self._locate(seen, one)
-        await self._announce()
+        await self._books.announce()
         return ()
 
     async def _adopt(self, seen: SeenPod, one: SeenContainer) -> None:
@@ -149,7 +149,7 @@ class ContainerLifecycle:
                 await self._forget(active)
                 seen.containers.clear()
                 await books.grow_pool()
-        await self._announce()
+        await self._books.announce()
 
     async def remove_pod_sandbox(self, pod: Sandbox) -> None:
         """See :class:`pinfold.node.runtime_view.RuntimeEvents`."""
@@ -202,7 +202,7 @@ class ContainerLifecycle:
             given = books.pool if cpus is None else cpus
             self._note(seen, container, str(given))
             await self._place(active, container.name)
-        await self._announce()
+        await self._books.announce()
         resources = Resources(cpus=str(given), cpu_quota=None if cpus is None else NO_CAP)
         env = application_environment(active.name, pod.uid, container.name, cpus)
         return Adjustment(resources, env), ()
@@ -275,7 +275,7 @@ class ContainerLifecycle:
             except CgroupError as error:
                 # The record says what is to be; the reconciliation makes it so.
                 books.observers.report(active.name, str(error))
-        await self._announce()
+        await self._books.announce()
         quota = None if cpus is None else NO_CAP
         return (Update(container.id, Resources(cpus=str(given), cpu_quota=quota)),)
 
@@ -315,7 +315,7 @@ class ContainerLifecycle:
                 step = pods.step_without(seen, container.name)
                 await pods.take_for_sure(seen, step, step.state)
             await books.grow_pool()
-        await self._announce()
+        await self._books.announce()
 
     # --------------------------------------------------------------------------------- helpers
 
@@ -324,6 +324,7 @@ class ContainerLifecycle:
         uid, name = seen.sandbox.uid, container.name
         key = ContainerKey(uid, name)
         self._books.pods.active[uid].statuses[name] = self._runtime.put(key, container)
+        self._cgroups.identify(key, container.id)
         own = self._books.state.ledger.cpus_of(uid, name)
         self._ledger.put(key, container.id, own, recorded)
 
@@ -339,10 +340,6 @@ class ContainerLifecycle:
     async def _find(self, key: ContainerKey, container: SeenContainer) -> None:
         if not await self._cgroups.find(key, container.cgroups_path) and container.pid:
             await self._cgroups.enter(key, container.pid)
-
-    async def _announce(self) -> None:
-        await self._books.announce()
-        self._ledger.follow(self._books.pool)
 
 
 def _merged(before: Resources, wanted: Resources) -> Resources:

@@ -18,6 +18,7 @@ from pinfold.node.ports import (
     Limits,
     Partition,
     Placement,
+    PodRuntime,
     ProcessAdopter,
     Runtime,
     RuntimeFailedError,
@@ -70,14 +71,25 @@ class Containers:
             # What the manifest sets itself is left alone.
             env={name: value for name, value in env.items() if name not in process.env},
             oom_score_adj=self._oom_score(pod, container),
+            placement=placement,
+            sandbox=pod.workload.sandbox,
+            grace_period=pod.workload.grace_period,
         )
         if pod.attached_pid is not None:
             if self.adopter is None:
                 raise RuntimeFailedError("this runtime cannot take over a process")
             status = await self.adopter.attach(spec, pod.attached_pid)
         else:
-            status = await self.runtime.create(spec)
+            status = await self.create(spec)
         return await self.resume(status, placement)
+
+    async def create(self, spec: ContainerSpec) -> ContainerStatus:
+        """Have a container made whose main process has not executed its first instruction.
+
+        Raises:
+            RuntimeFailedError: it cannot be.
+        """
+        return await self.runtime.create(spec)
 
     async def resume(
         self, status: ContainerStatus, placement: Placement
@@ -97,6 +109,25 @@ class Containers:
             await self.runtime.remove(status.id)
             raise
         return status, granted
+
+    async def adopt(self, status: ContainerStatus, placement: Placement) -> None:
+        """Take over a container that runs: see it placed.
+
+        Raises:
+            CgroupError: it is not.
+        """
+        await self.cgroups.place(status.key, placement)
+        if status.pid is not None:
+            await self.cgroups.enter(status.key, status.pid)
+
+    async def end_pod(self, pod_uid: str) -> None:
+        """Let the runtime forget what it keeps for a pod as a whole.
+
+        Raises:
+            RuntimeFailedError: something is left; it can be tried again.
+        """
+        if isinstance(self.runtime, PodRuntime):
+            await self.runtime.remove_pod(pod_uid)
 
     async def end(self, key: ContainerKey) -> None:
         """End what is left of a container's processes, strays too, and remove its cgroup.

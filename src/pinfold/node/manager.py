@@ -20,7 +20,7 @@ from pinfold.node.active_pod import ActivePod
 from pinfold.node.admission import POOL_EMPTY, Decision, NodeState, decide, release, settle
 from pinfold.node.bookkeeper import Bookkeeper, node_record
 from pinfold.node.pod_worker import PodWorker
-from pinfold.node.ports import CgroupError
+from pinfold.node.ports import CgroupError, PortError
 from pinfold.node.records import Batch, HistoryEntry, PodPhase, PodRecord
 from pinfold.node.worker_host import ManagerHost
 
@@ -227,7 +227,15 @@ class Manager(Bookkeeper):
             await self.grow_pool()
         await self.announce()
         await self.announcements.retract(pod)
+        await self._forget_sandbox(pod)
         pod.gone.set()
+
+    async def _forget_sandbox(self, pod: ActivePod) -> None:
+        try:
+            await self.containers.end_pod(pod.uid)
+        except PortError as error:
+            # The CPUs are back, and nothing of the pod runs; the next start looks again.
+            self.observers.report(pod.name, str(error))
 
     async def give_back(
         self, pod: ActivePod, container: Container, change: Callable[[PodRecord], PodRecord]

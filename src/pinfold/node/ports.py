@@ -9,6 +9,7 @@ at a time for the same container.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol, runtime_checkable
@@ -177,7 +178,14 @@ class Cgroups(Protocol):
         """Let go; with ``remove``, leave nothing behind (there is no container left)."""
 
 
-class FoundCgroups(Cgroups, Protocol):
+class MadeCgroups(Cgroups, Protocol):
+    """Cgroups that a runtime makes, and that are found by the processes in them."""
+
+    def identify(self, key: ContainerKey, container_id: str) -> None:
+        """Take note of the runtime's id of a container, which its cgroup's name has in it."""
+
+
+class FoundCgroups(MadeCgroups, Protocol):
     """Cgroups that a runtime makes, and names by a path."""
 
     async def find(self, key: ContainerKey, cgroups_path: str) -> bool:
@@ -193,6 +201,32 @@ class FoundCgroups(Cgroups, Protocol):
 
         Raises:
             CgroupError: it is there, and its CPUs are not in force.
+        """
+
+
+class GatedCgroups(MadeCgroups, Protocol):
+    """Cgroups whose shared pool waits for containers that are just being started."""
+
+    def starting(self) -> AbstractAsyncContextManager[None]:
+        """Around what a runtime does with a container's CPUs by itself: the pool stays as it is.
+
+        A container's cgroup exists and is known only some time after the runtime has begun to
+        start it; were the pool to shrink in between, nobody would move it.
+        """
+
+    def remove_parent(self, cgroups_path: str) -> None:
+        """Remove the cgroup that a runtime made to hold those of a pod, where it is empty."""
+
+
+@runtime_checkable
+class PodRuntime(Protocol):
+    """A runtime that keeps something for a whole pod."""
+
+    async def remove_pod(self, pod_uid: str) -> None:
+        """Remove what is kept for a pod whose containers are gone; nothing there is no error.
+
+        Raises:
+            RuntimeFailedError: something is left; it can be tried again.
         """
 
 

@@ -229,9 +229,7 @@ async def _adopt(manager: Manager, known: Mapping[ContainerKey, list[ContainerSt
             cpus = pod.exclusive_cpus(manager.state.ledger, container)
             placement = manager.containers.placement(pod, container, cpus)
             try:
-                await manager.containers.cgroups.place(newest.key, placement)
-                if newest.pid is not None:
-                    await manager.containers.cgroups.enter(newest.key, newest.pid)
+                await manager.containers.adopt(newest, placement)
             except PortError as error:
                 # It may have ended a moment ago; the reconciliation looks again.
                 manager.observers.report(pod.name, str(error))

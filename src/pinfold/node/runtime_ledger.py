@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -36,10 +37,18 @@ class RuntimeLedger:
     Args:
         cgroups: makes the kernel right after the runtime has written.
         report: takes a problem for the operator (pod as ``namespace/name`` or None).
+        gate: entered while the runtime writes, where the pool can wait for that; see
+            :meth:`pinfold.node.ports.GatedCgroups.starting`.
     """
 
-    def __init__(self, cgroups: Cgroups, report: Callable[[str | None, str], None]) -> None:
+    def __init__(
+        self,
+        cgroups: Cgroups,
+        report: Callable[[str | None, str], None],
+        gate: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
+    ) -> None:
         self._cgroups = cgroups
+        self._gate = gate
         self._report = report
         self._entries: dict[ContainerKey, _Entry] = {}
         self._pool = CPUSet()
@@ -98,15 +107,18 @@ class RuntimeLedger:
         return next((key for key, one in self._entries.items() if self._is_stale(one)), None)
 
     async def _tell(self, record: RuntimeRecord, key: ContainerKey) -> None:
-        entry = self._entries[key]
-        told = self._wanted(entry)
-        update = Update(entry.container_id, Resources(cpus=str(told)), ignore_failure=True)
-        try:
-            await record.update([update])
-        finally:
-            now = self._entries.get(key)
-            if now is not None and now.container_id == entry.container_id:
-                # Also after a failure: the runtime may have written before it failed.
-                await self._cgroups.place(key, Placement(cpus=now.own))
-        if self._entries.get(key) is entry:
-            self._entries[key] = replace(entry, recorded=told)
+        async with self._gate():
+            entry = self._entries.get(key)
+            if entry is None:
+                return
+            told = self._wanted(entry)
+            update = Update(entry.container_id, Resources(cpus=str(told)), ignore_failure=True)
+            try:
+                await record.update([update])
+            finally:
+                now = self._entries.get(key)
+                if now is not None and now.container_id == entry.container_id:
+                    # Also after a failure: the runtime may have written before it failed.
+                    await self._cgroups.place(key, Placement(cpus=now.own))
+            if self._entries.get(key) is entry:
+                self._entries[key] = replace(entry, recorded=told)

@@ -197,6 +197,9 @@ class FakeRuntimeCgroups:
         """See :class:`pinfold.node.ports.Cgroups`."""
         self._pool = shared
 
+    def identify(self, key: ContainerKey, container_id: str) -> None:
+        """See :class:`pinfold.node.ports.MadeCgroups`; the path alone finds it."""
+
     async def set_shared(self, cpus: CPUSet) -> None:
         """See :class:`pinfold.node.ports.Cgroups`."""
         self._fault("the shared pool")

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from pinfold.adapters.cgroup.files import put, read_cpus
-from pinfold.adapters.cgroup.folders import children, descendants, members
+from pinfold.adapters.cgroup.folders import children, descendants, members, remove_if_empty
 from pinfold.adapters.cgroup.hierarchy import (
     CPUSET,
     Hierarchies,
@@ -38,6 +39,9 @@ from pinfold.node.ports import (
 )
 
 EFFECTIVE: Final = {1: "cpuset.effective_cpus", 2: "cpuset.cpus.effective"}
+PATIENCE: Final = 10.0
+"""Seconds that a change of the shared pool waits for containers that are being started."""
+
 THREADS: Final = {1: "tasks", 2: "cgroup.threads"}
 
 
@@ -56,8 +60,6 @@ class RuntimeCgroups:
     are written.
 
     Args:
-        container_id: the runtime's id of a container, to find its cgroup when its first process
-            has gone into one below; None where it is not known.
         found: what is mounted; None: looked for.
         proc: where proc is mounted, as the host's processes are seen there.
 
@@ -67,20 +69,46 @@ class RuntimeCgroups:
 
     def __init__(
         self,
-        container_id: Callable[[ContainerKey], str | None],
         *,
         found: Hierarchies | None = None,
         proc: Path = Path("/proc"),
     ) -> None:
         found = found or find_hierarchies()
+        self._found = found
         self._version = found.version
         mount = found.unified if self._version == 2 else found.v1[CPUSET]
         assert mount is not None  # noqa: S101 - the version was taken from it
         self._mount: Mount = mount
-        self._id = container_id
+        self._ids: dict[ContainerKey, str] = {}
         self._proc = proc
         self._pool = CPUSet()
         self._known: dict[ContainerKey, _Known] = {}
+        self._starting = 0
+        self._changing = asyncio.Lock()
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+
+    def identify(self, key: ContainerKey, container_id: str) -> None:
+        """See :class:`pinfold.node.ports.MadeCgroups`."""
+        self._ids[key] = container_id
+
+    @property
+    def pool(self) -> CPUSet:
+        """The shared pool, as it was set last."""
+        return self._pool
+
+    @asynccontextmanager
+    async def starting(self) -> AsyncIterator[None]:
+        """See :class:`pinfold.node.ports.GatedCgroups`."""
+        async with self._changing:
+            self._starting += 1
+            self._quiet.clear()
+        try:
+            yield
+        finally:
+            self._starting -= 1
+            if not self._starting:
+                self._quiet.set()
 
     def describe(self) -> Mapping[str, Any]:
         """The version, and where the hierarchy is mounted."""
@@ -106,6 +134,19 @@ class RuntimeCgroups:
                 "the shared pool would have no CPUs",
                 "leave the shared pool as it is until there is a CPU for it",
             )
+        async with self._changing:
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    await self._quiet.wait()
+            except TimeoutError:
+                raise CgroupError(
+                    f"{self._starting} containers are being started since {PATIENCE:g} s, and "
+                    "cannot be moved until they are",
+                    "see what the container runtime does",
+                ) from None
+            await self._set_shared(cpus)
+
+    async def _set_shared(self, cpus: CPUSet) -> None:
         self._pool = cpus
         failed: CgroupError | None = None
         for known in list(self._known.values()):
@@ -157,6 +198,7 @@ class RuntimeCgroups:
     async def remove(self, key: ContainerKey) -> None:
         """Forget a container; its cgroup is the runtime's to remove."""
         self._known.pop(key, None)
+        self._ids.pop(key, None)
 
     async def observe(self) -> ObservedCgroups:
         """See :class:`pinfold.node.ports.Cgroups`."""
@@ -181,13 +223,22 @@ class RuntimeCgroups:
     async def close(self, *, remove: bool) -> None:
         """Let go; nothing here is ours to remove."""
 
+    def remove_parent(self, cgroups_path: str) -> None:
+        """See :class:`pinfold.node.ports.GatedCgroups`."""
+        path = cgroup_of(cgroups_path)
+        mounts = [mount for mount in (self._found.unified, *self._found.v1.values()) if mount]
+        for mount in mounts:
+            folder = below(mount, path)
+            if folder != mount.point:
+                remove_if_empty(folder)
+
     def _folder_of(self, key: ContainerKey, pid: int) -> Path:
         try:
             text = (self._proc / str(pid) / "cgroup").read_text(errors="surrogateescape")
         except OSError:
             raise CgroupError(f"container {key}: there is no process {pid}") from None
         path = parse_own(text).get("" if self._version == 2 else CPUSET, "/")
-        name = self._id(key)
+        name = self._ids.get(key)
         if name:
             # An init system in the container, or a nested runtime, has gone further down.
             parts = path.split("/")

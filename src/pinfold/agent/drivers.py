@@ -1,0 +1,307 @@
+"""What runs containers: the agent itself, a runtime that it tells to, or one for a kubelet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+
+import structlog
+
+from pinfold.agent.service import Companion, Ports
+from pinfold.config.agent import AgentConfig
+from pinfold.core.cpuset import CPUSet
+from pinfold.core.workload import Workload
+from pinfold.node.containers import Containers
+from pinfold.node.manager import Manager
+from pinfold.node.ports import Cgroups, Runtime
+from pinfold.node.recovery import Restored, load, take_over
+from pinfold.node.settings import ManagerSettings
+
+if TYPE_CHECKING:
+    from pinfold.adapters.cgroup.runtime_cgroups import RuntimeCgroups
+    from pinfold.adapters.cri import CriClient, CriRuntime, RuntimeInfo
+    from pinfold.node.ports import ContainerSpec, FoundCgroups, ProcessAdopter
+    from pinfold.node.runtime_ledger import RuntimeLedger
+    from pinfold.node.seen_runtime import SeenRuntime
+
+CONTAINERS: Final = "containers"
+LOGS: Final = "logs"
+VOLUMES: Final = "volumes"
+
+Report = Callable[[str | None, str], None]
+Parse = Callable[[str], Workload]
+
+log = structlog.get_logger("pinfold")
+
+
+class Driver(Protocol):
+    """What runs the containers, and how the manager deals with it."""
+
+    @property
+    def cgroups(self) -> Cgroups:
+        """The port."""
+
+    @property
+    def runtime(self) -> Runtime:
+        """The port."""
+
+    @property
+    def describe_cgroups(self) -> Mapping[str, Any]:
+        """What ``/v1/status`` says of the cgroups."""
+
+    def containers(self, ports: Ports, settings: ManagerSettings, report: Report) -> Containers:
+        """How the manager starts and ends them, on ports that may stand before the own ones."""
+
+    def pool_changed(self, pool: CPUSet) -> None:
+        """The shared pool is this now."""
+
+    async def begin(
+        self, manager: Manager, restored: Restored, *, parse: Parse
+    ) -> Sequence[Companion]:
+        """Let the manager go on from its record; what has to go on beside it.
+
+        Raises:
+            PortError: the record, the cgroups or the runtime cannot be used.
+        """
+
+
+async def open_driver(config: AgentConfig) -> Driver:
+    """What the configuration asks for.
+
+    Raises:
+        PortError: it is not there, or cannot be used.
+    """
+    if config.own.runtime == "cri":
+        return await _open_cri(config)
+    if config.own.runtime == "nri":
+        from pinfold.adapters.cgroup.runtime_cgroups import RuntimeCgroups  # noqa: PLC0415
+
+        return NriDriver(config, RuntimeCgroups())
+    return open_processes(config)
+
+
+# -------------------------------------------------------------------------------------- processes
+
+
+class ProcessDriver:
+    """Containers are plain processes of the agent."""
+
+    def __init__(
+        self, cgroups: Cgroups, runtime: Runtime, describe_cgroups: Mapping[str, Any]
+    ) -> None:
+        self.cgroups = cgroups
+        self.runtime = runtime
+        self.describe_cgroups = describe_cgroups
+
+    def containers(self, ports: Ports, settings: ManagerSettings, report: Report) -> Containers:
+        """See :class:`Driver`."""
+        del report
+        adopter = cast("ProcessAdopter", ports.runtime)
+        return Containers(ports.cgroups, ports.runtime, settings, adopter)
+
+    def pool_changed(self, pool: CPUSet) -> None:
+        """The processes are in the pool's own cgroup: there is nobody to tell."""
+
+    async def begin(
+        self, manager: Manager, restored: Restored, *, parse: Parse
+    ) -> Sequence[Companion]:
+        """See :class:`Driver`."""
+        del parse
+        await take_over(manager, restored)
+        return ()
+
+
+def open_processes(config: AgentConfig) -> ProcessDriver:
+    """The cgroups of this machine; where none can be written, affinities of our own processes.
+
+    Raises:
+        CgroupError: a cgroup parent was asked for and cannot be used.
+    """
+    from pinfold.adapters.affinity import Affinity  # noqa: PLC0415 - one of the two
+    from pinfold.adapters.cgroup import CgroupError, open_cgroups  # noqa: PLC0415
+    from pinfold.adapters.process import ProcessRuntime  # noqa: PLC0415 - one of three
+
+    runtime = ProcessRuntime(Path(config.own.state_dir, CONTAINERS))
+    try:
+        cgroups = open_cgroups(config.own.cgroup_parent, config.own.cgroup_name)
+    except CgroupError as error:
+        if config.own.cgroup_parent is not None:
+            raise
+        affinity = Affinity()
+        limitations = list(affinity.limitations())
+        log.warning("weaker", problem=str(error), limitations=limitations)
+        return ProcessDriver(affinity, runtime, {"kind": "affinity", "limitations": limitations})
+    return ProcessDriver(cgroups, runtime, cgroups.describe())
+
+
+# -------------------------------------------------------------------------------------------- CRI
+
+
+class CriDriver:
+    """Containers are those of a container runtime that the agent tells what to do."""
+
+    def __init__(
+        self,
+        cgroups: RuntimeCgroups,
+        runtime: CriRuntime,
+        client: CriClient,
+        info: RuntimeInfo,
+        parent: Callable[[str], str],
+    ) -> None:
+        from pinfold.adapters.cri import CriRecord  # noqa: PLC0415 - heavy
+
+        self.cgroups = cgroups
+        self.runtime = runtime
+        self.describe_cgroups = cgroups.describe()
+        self._client = client
+        self._parent = parent
+        self._info = info
+        self._record = CriRecord(client)
+        self._ledger: RuntimeLedger | None = None
+
+    def containers(self, ports: Ports, settings: ManagerSettings, report: Report) -> Containers:
+        """See :class:`Driver`."""
+        from pinfold.node.runtime_containers import PooledCgroups, RuntimeContainers  # noqa: PLC0415
+        from pinfold.node.runtime_ledger import RuntimeLedger  # noqa: PLC0415
+
+        cgroups = cast("PooledCgroups", ports.cgroups)
+        self._ledger = RuntimeLedger(cgroups, report, gate=cgroups.starting)
+        return RuntimeContainers(
+            cgroups,
+            ports.runtime,
+            settings,
+            record=self._record,
+            ledger=self._ledger,
+            parent=self._parent,
+        )
+
+    def pool_changed(self, pool: CPUSet) -> None:
+        """See :class:`Driver`."""
+        if self._ledger is not None:
+            self._ledger.follow(pool)
+
+    async def begin(
+        self, manager: Manager, restored: Restored, *, parse: Parse
+    ) -> Sequence[Companion]:
+        """See :class:`Driver`."""
+        del parse
+        await take_over(manager, restored)
+        ledger = self._ledger
+        assert ledger is not None  # noqa: S101 - the manager has asked for its containers
+
+        async def follow(stop: asyncio.Event) -> None:
+            del stop
+            await ledger.run(self._record)
+
+        def about() -> Mapping[str, Any]:
+            return {
+                "name": self._info.name,
+                "version": self._info.version,
+                "endpoint": self._client.address,
+                "behind": ledger.behind,
+            }
+
+        return (Companion("containerRuntime", follow, about=about),)
+
+
+async def _open_cri(config: AgentConfig) -> CriDriver:
+    from pinfold.adapters.cgroup.runtime_cgroups import RuntimeCgroups  # noqa: PLC0415
+    from pinfold.adapters.cri import (  # noqa: PLC0415 - heavy
+        CgroupDriver,
+        CriClient,
+        CriRuntime,
+        CriSettings,
+        pod_cgroup_parent,
+        read_endpoint,
+        runtime_info,
+    )
+
+    endpoint = read_endpoint(config.own.runtime_endpoint)
+    client = CriClient(endpoint.address)
+    info = await runtime_info(client)
+    if info.not_ready:
+        log.warning("runtime", name=info.name, problem=info.not_ready)
+    driver = info.cgroup_driver or CgroupDriver.CGROUPFS
+    cgroups = RuntimeCgroups()
+
+    def parent(pod_uid: str) -> str:
+        return pod_cgroup_parent(config.own.cgroup_name, pod_uid, driver)
+
+    def parent_of(spec: ContainerSpec) -> str:
+        return parent(spec.key.pod_uid)
+
+    state_dir = Path(config.own.state_dir)
+    settings = CriSettings(
+        log_root=state_dir / LOGS, volume_root=state_dir / VOLUMES, cgroup_parent=parent_of
+    )
+    log.info("runtime", name=info.name, version=info.version, endpoint=endpoint.address)
+    return CriDriver(cgroups, CriRuntime(client, settings), client, info, parent)
+
+
+# -------------------------------------------------------------------------------------------- NRI
+
+
+class NriDriver:
+    """Containers are those of a kubelet, whose runtime asks the agent before each step."""
+
+    def __init__(self, config: AgentConfig, cgroups: RuntimeCgroups) -> None:
+        from pinfold.node.seen_runtime import SeenRuntime  # noqa: PLC0415 - one of three
+
+        self.cgroups = cgroups
+        self.runtime: SeenRuntime = SeenRuntime()
+        self.describe_cgroups = cgroups.describe()
+        self._config = config
+        self._ledger: RuntimeLedger | None = None
+        self._report: Report = lambda _pod, _problem: None
+
+    def containers(self, ports: Ports, settings: ManagerSettings, report: Report) -> Containers:
+        """See :class:`Driver`."""
+        from pinfold.node.runtime_ledger import RuntimeLedger  # noqa: PLC0415 - one of three
+
+        self._report = report
+        self._ledger = RuntimeLedger(ports.cgroups, report)
+        return Containers(ports.cgroups, ports.runtime, settings)
+
+    def pool_changed(self, pool: CPUSet) -> None:
+        """See :class:`Driver`."""
+        if self._ledger is not None:
+            self._ledger.follow(pool)
+
+    async def begin(
+        self, manager: Manager, restored: Restored, *, parse: Parse
+    ) -> Sequence[Companion]:
+        """See :class:`Driver`."""
+        from pinfold.adapters.nri import NriPlugin, PluginSettings  # noqa: PLC0415 - heavy
+        from pinfold.node.container_lifecycle import ContainerLifecycle  # noqa: PLC0415
+        from pinfold.node.seen_pods import SeenPods  # noqa: PLC0415
+
+        await load(manager, restored)
+        await manager.containers.cgroups.open(manager.pool)
+        ledger = self._ledger
+        assert ledger is not None  # noqa: S101 - the manager has asked for its containers
+        cgroups = cast("FoundCgroups", manager.containers.cgroups)
+        lifecycle = ContainerLifecycle(
+            manager, SeenPods(manager, parse), cgroups, self.runtime, ledger
+        )
+        own = self._config.own
+        plugin = NriPlugin(
+            lifecycle,
+            PluginSettings(socket=Path(own.nri_socket), index=own.nri_plugin_index),
+            report=lambda problem: self._report(None, problem),
+        )
+
+        async def follow(stop: asyncio.Event) -> None:
+            del stop
+            await asyncio.gather(plugin.run(), ledger.run(plugin))
+
+        def about() -> Mapping[str, Any]:
+            return {
+                "socket": own.nri_socket,
+                "connected": plugin.connected,
+                "runtime": plugin.runtime,
+                "behind": ledger.behind,
+            }
+
+        return (Companion("nri", follow, lambda: plugin.problem, about),)

@@ -1,0 +1,113 @@
+"""Starting containers through a runtime that makes their cgroups itself.
+
+A container is created with the CPUs that it is to have.  When it is started, the shared pool holds
+still until its cgroup is known: so it follows every later change, and begins on no CPU that was
+taken away since it was created.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol
+
+from pinfold.core.cpuset import CPUSet
+from pinfold.node.containers import Containers
+from pinfold.node.ports import (
+    ContainerKey,
+    ContainerSpec,
+    ContainerState,
+    ContainerStatus,
+    GatedCgroups,
+    Placement,
+    Runtime,
+)
+from pinfold.node.runtime_ledger import RuntimeLedger
+from pinfold.node.runtime_view import Resources, RuntimeRecord, Update
+from pinfold.node.settings import ManagerSettings
+
+
+class PooledCgroups(GatedCgroups, Protocol):
+    """Cgroups in which each shared container has a copy of the shared pool's CPUs."""
+
+    @property
+    def pool(self) -> CPUSet:
+        """The shared pool, as it was set last."""
+
+
+class RuntimeContainers(Containers):
+    """See :class:`pinfold.node.containers.Containers`.
+
+    Args:
+        cgroups: the cgroups that the runtime makes.
+        runtime: makes them.
+        settings: see the class.
+        record: changes what the runtime has on record.
+        ledger: keeps that in step.
+        parent: OCI's ``cgroupsPath`` of the cgroup that holds a pod's, by the pod's uid.
+    """
+
+    def __init__(  # noqa: PLR0913 - the ports, one each
+        self,
+        cgroups: PooledCgroups,
+        runtime: Runtime,
+        settings: ManagerSettings,
+        *,
+        record: RuntimeRecord,
+        ledger: RuntimeLedger,
+        parent: Callable[[str], str],
+    ) -> None:
+        super().__init__(cgroups, runtime, settings)
+        self._pooled = cgroups
+        self._record = record
+        self._ledger = ledger
+        self._parent = parent
+        self._created: dict[str, CPUSet] = {}
+
+    async def create(self, spec: ContainerSpec) -> ContainerStatus:
+        """Create with the CPUs that hold now."""
+        placement = spec.placement or Placement()
+        cpus = self._pooled.pool if placement.cpus is None else placement.cpus
+        status = await super().create(replace(spec, placement=replace(placement, cpus=cpus)))
+        self._created[status.id] = cpus
+        return status
+
+    async def resume(
+        self, status: ContainerStatus, placement: Placement
+    ) -> tuple[ContainerStatus, str]:
+        """See the base class."""
+        key = status.key
+        self._pooled.identify(key, status.id)
+        try:
+            async with self._pooled.starting():
+                cpus = self._pooled.pool if placement.cpus is None else placement.cpus
+                granted = await self.cgroups.place(key, placement)
+                if status.state is ContainerState.CREATED:
+                    if self._created.pop(status.id, None) != cpus:
+                        # It was created before the pool changed, or by an agent before this one.
+                        await self._record.update([Update(status.id, Resources(cpus=str(cpus)))])
+                    status = await self.runtime.start(status.id)
+                if status.pid is not None:
+                    await self.cgroups.enter(key, status.pid)
+        except BaseException:
+            await self.runtime.remove(status.id)
+            raise
+        self._ledger.put(key, status.id, placement.cpus, str(cpus))
+        return status, granted
+
+    async def adopt(self, status: ContainerStatus, placement: Placement) -> None:
+        """See the base class."""
+        self._pooled.identify(status.key, status.id)
+        await super().adopt(status, placement)
+        # What the runtime has on record is not known, so it is told.
+        self._ledger.put(status.key, status.id, placement.cpus, "")
+
+    async def end_pod(self, pod_uid: str) -> None:
+        """See the base class."""
+        await super().end_pod(pod_uid)
+        self._pooled.remove_parent(self._parent(pod_uid))
+
+    async def end(self, key: ContainerKey) -> None:
+        """See the base class."""
+        self._ledger.forget(key)
+        await super().end(key)
