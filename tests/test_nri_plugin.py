@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -417,6 +418,22 @@ def test_an_update_that_crosses_a_question_is_followed_by_the_newer(tmp_path: Pa
         await until(lambda: scene.plugin.counters.repeated_updates == 1)
 
     Scene(tmp_path).play(scenario)
+
+
+def test_an_update_goes_out_when_the_questions_pause(tmp_path: Path) -> None:
+    async def scenario(scene: Scene, peer: RuntimePeer) -> None:
+        change = asyncio.create_task(scene.plugin.update([cpus("a", "0")]))
+        for _ in range(50):
+            await peer.ask("StopContainer", event())
+            await asyncio.sleep(0.001)
+            assert peer.requests.empty()
+        stream, _ = await peer.asked("UpdateContainers")
+        peer.reply(stream, nri.UpdateContainersResponse())
+        assert await change == []
+
+    scene = Scene(tmp_path)
+    scene.settings = replace(scene.settings, pause=0.3)
+    scene.play(scenario)
 
 
 def test_a_handler_that_waits_for_who_waits_for_an_update(tmp_path: Path) -> None:

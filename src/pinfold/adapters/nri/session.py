@@ -150,7 +150,7 @@ class Session:
         except TimeoutError:
             raise RuntimeFailedError(
                 f"{self._socket}: {method}: no answer within {timeout:g} s",
-                "see whether the runtime hangs",
+                "see whether the runtime hangs, and restart it if it does",
             ) from None
         except (DecodeError, ValueError) as error:
             raise RuntimeFailedError(f"{self._socket}: {method}: {error}") from error

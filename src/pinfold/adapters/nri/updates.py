@@ -184,18 +184,19 @@ class Updates:
                 return
 
     async def _carry_out(self, updates: Sequence[Update], change: _Change) -> Sequence[str]:
+        failed: list[str] = []
         async with self._sending:
             await self._quiet()
             self._on_the_way = change
             try:
                 try:
-                    failed = await self._call(updates, change)
+                    failed += await self._call(updates, change)
                 finally:
                     # Also after an error: the containers before the refused one are changed.
                     if change.newer and self._session is not None:
                         again, change.newer = list(change.newer.values()), {}
                         self._counters.repeated_updates += len(again)
-                        failed = await self._call(again, change)
+                        failed += await self._call(again, change)
             finally:
                 self._on_the_way = None
         return failed
