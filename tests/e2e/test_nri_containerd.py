@@ -8,7 +8,7 @@ import statistics
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from tests.nri_peer import Recorder, cpus, running_plugin, until
 
 REQUEST_TIMEOUT = 1.0
 MANY = 20
+PARENT = f"/pinfold-nri-{os.getpid()}"
 ONE, OTHER = (str(cpu) for cpu in sorted(os.sched_getaffinity(0))[:2])
 
 
@@ -56,7 +57,7 @@ class Kubelet:
             labels={"app": name},
             annotations={"cpu.pinfold.dev/pod": "x"},
             linux=cri.LinuxPodSandboxConfig(
-                cgroup_parent=f"/pinfold-nri-{os.getpid()}",
+                cgroup_parent=PARENT,
                 security_context=cri.LinuxSandboxSecurityContext(
                     namespace_options=cri.NamespaceOption(network=cri.NODE)
                 ),
@@ -129,6 +130,10 @@ async def kubelet(node: ContainerdNode) -> AsyncIterator[Kubelet]:
             yield it
         finally:
             await it.remove_everything()
+            # containerd leaves the pods' parent behind, in every hierarchy.
+            for group in Path("/sys/fs/cgroup").glob(f"**{PARENT}"):
+                with suppress(OSError):
+                    group.rmdir()
 
 
 def settings(node: ContainerdNode, **more: Any) -> PluginSettings:
@@ -166,7 +171,7 @@ def test_a_container_from_its_creation_to_its_end(containerd: ContainerdNode) ->
             assert (sandbox.id, sandbox.uid, sandbox.namespace) == (pod, "uid-p", "ns")
             assert sandbox.labels["app"] == "p"
             assert sandbox.annotations["cpu.pinfold.dev/pod"] == "x"
-            assert sandbox.cgroup_parent == f"/pinfold-nri-{os.getpid()}"
+            assert sandbox.cgroup_parent == PARENT
             other = await it.run(pod, "other")
 
             events.adjustment = Adjustment(Resources(cpus=OTHER), {"A": "b"}, {"x": "y"})
