@@ -1,0 +1,144 @@
+"""An agent as NRI plugin of a real containerd, which a stand-in for a kubelet drives."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from tests.agent_process import AgentProcess, skip_unless_an_agent_can_run
+from tests.containerd_node import ContainerdNode
+from tests.kubelet_stand_in import KubeletStandIn
+
+
+def eventually(what: Callable[[], object], expected: object, seconds: float = 10) -> None:
+    """Wait until something is so."""
+    deadline = time.monotonic() + seconds
+    while (found := what()) != expected:
+        assert time.monotonic() < deadline, f"{found!r} is not {expected!r}"
+        time.sleep(0.02)
+
+
+class Scene:
+    """A kubelet's containerd, and the agent that is its plugin."""
+
+    def __init__(self, node: ContainerdNode, folder: Path) -> None:
+        self.node = node
+        self.kubelet = KubeletStandIn(node)
+        self.agent = AgentProcess(folder)
+        del self.agent.config["staticPodPath"]
+        self.agent.config["pinfold"] |= {"runtime": "nri", "nriSocket": str(node.nri)}
+
+    def start(self) -> None:
+        self.agent.start()
+        self.connected()
+
+    def connected(self) -> None:
+        """Wait until the runtime has taken the plugin."""
+        eventually(self.is_connected, expected=True)
+
+    def is_connected(self) -> bool:
+        return bool(self.agent.client.get("/v1/status")["agent"]["nri"]["connected"])
+
+    def behind(self) -> int:
+        """The containers whose CPUs the runtime does not have on record yet."""
+        return int(self.agent.client.get("/v1/status")["agent"]["nri"]["behind"])
+
+
+@pytest.fixture
+def scene(containerd: ContainerdNode, tmp_path: Path) -> Iterator[Scene]:
+    skip_unless_an_agent_can_run()
+    scene = Scene(containerd, tmp_path)
+    try:
+        scene.start()
+        yield scene
+    finally:
+        scene.kubelet.close()
+        scene.agent.stop()
+
+
+def test_an_owner_beside_the_others(scene: Scene) -> None:
+    kubelet = scene.kubelet
+    web = kubelet.run(kubelet.pod("web", "besteffort"), "main")
+    assert kubelet.allowed(web) == "1"
+    pod = kubelet.pod("db")
+    db = kubelet.run(pod, "main", 1)
+    assert (kubelet.allowed(db), kubelet.allowed(web)) == ("1", "0")
+    eventually(lambda: kubelet.recorded(web), "0")
+    assert kubelet.recorded(db) == "1"
+    kubelet.end(pod)
+    eventually(lambda: kubelet.allowed(web), "1")
+    eventually(lambda: kubelet.recorded(web), "1")
+
+
+def test_a_refusal_is_the_error_of_the_creation(scene: Scene) -> None:
+    kubelet = scene.kubelet
+    with pytest.raises(grpc.RpcError) as refused:
+        kubelet.create(kubelet.pod("big"), "main", 2)
+    assert (
+        "UnexpectedAdmissionError: Allocate failed due to not enough cpus available to satisfy "
+        "request: requested=2, available=1, which is unexpected" in str(refused.value)
+    )
+    explained = scene.agent.run("explain", "pod/big")
+    assert "not enough cpus" in explained.stdout, explained
+
+
+def test_the_agent_is_killed_and_comes_back(scene: Scene) -> None:
+    kubelet = scene.kubelet
+    web = kubelet.run(kubelet.pod("web", "besteffort"), "main")
+    pod = kubelet.pod("db")
+    db = kubelet.run(pod, "main", 1)
+    scene.agent.kill()
+    late = kubelet.run(kubelet.pod("late", "besteffort"), "main")
+    assert kubelet.allowed(late) == "0-1"
+    scene.start()
+    assert [kubelet.allowed(one) for one in (db, web, late)] == ["1", "0", "0"]
+    scene.agent.kill()
+    kubelet.end(pod)
+    scene.start()
+    assert [kubelet.allowed(one) for one in (web, late)] == ["1", "1"]
+
+
+def test_containerd_is_killed_and_comes_back(
+    fresh_containerd: ContainerdNode, tmp_path: Path
+) -> None:
+    skip_unless_an_agent_can_run()
+    scene = Scene(fresh_containerd, tmp_path)
+    kubelet = scene.kubelet
+    try:
+        scene.start()
+        web = kubelet.run(kubelet.pod("web", "besteffort"), "main")
+        db = kubelet.run(kubelet.pod("db"), "main", 1)
+        fresh_containerd.kill()
+        eventually(scene.is_connected, expected=False)
+        fresh_containerd.start()
+        scene.connected()
+        assert [kubelet.allowed(one) for one in (db, web)] == ["1", "0"]
+        kubelet.stop(db)
+        db = kubelet.run(kubelet.pod("other", "burstable"), "main", 1)
+        fresh_containerd.kill()
+        scene.agent.kill()
+        fresh_containerd.start()
+        scene.start()
+        assert kubelet.allowed(web) == kubelet.allowed(db)
+    finally:
+        kubelet.close()
+        scene.agent.stop()
+
+
+def test_status_explain_and_audit_know_the_pods(scene: Scene) -> None:
+    kubelet = scene.kubelet
+    kubelet.run(kubelet.pod("web", "besteffort"), "main")
+    kubelet.run(kubelet.pod("db"), "main", 1)
+    status = scene.agent.run("status")
+    assert status.returncode == 0, status
+    assert "default/db" in status.stdout
+    explained = scene.agent.run("explain", "pod/db")
+    assert explained.returncode == 0, explained
+    assert "CPUs        1" in explained.stdout
+    refused = scene.agent.run("delete", "pod/db")
+    assert refused.returncode == 1
+    assert "through Kubernetes" in refused.stderr
