@@ -66,7 +66,7 @@ class LifecycleHarness:
         settings = replace(ManagerSettings(), reserved_system_cpus=self.config.reserved_system_cpus)
         runtime = SeenRuntime()
         self.cgroups = FakeRuntimeCgroups(self.node)
-        self.ledger = RuntimeLedger(self.cgroups, self.report)
+        self.ledger = RuntimeLedger(self.cgroups, self.report, batch=4)
         self.manager = Manager(
             node,
             restored.state,

@@ -200,6 +200,7 @@ async def test_what_the_runtime_writes_late_is_made_right(h: LifecycleHarness) -
     """A record that was on its way when an owner came is older than the kernel."""
     shared = await h.run(await h.pod("web", "burstable"), "main", BEST_EFFORT)
     first = await h.run(await h.pod("a"), "main", guaranteed(2))
+    gone = await h.run(await h.pod("gone"), "main", guaranteed(1))
     slow = asyncio.Event()
     update = h.node.update
 
@@ -208,6 +209,7 @@ async def test_what_the_runtime_writes_late_is_made_right(h: LifecycleHarness) -
         return await update(updates)
 
     h.node.update = slowly  # type: ignore[method-assign]
+    await h.node.stop_pod(gone.pod)
     await h.settle()
     second = await h.run(await h.pod("b"), "main", guaranteed(2))
     slow.set()
@@ -221,10 +223,11 @@ async def test_what_the_runtime_writes_late_is_made_right(h: LifecycleHarness) -
 async def test_a_runtime_that_does_not_answer_is_asked_again(h: LifecycleHarness) -> None:
     h.node.record_faults.fail_at = {1, 2}
     shared = await h.run(await h.pod("web", "burstable"), "main", BEST_EFFORT)
-    await h.run(await h.pod("a"), "main", guaranteed(2))
-    await h.settle()
-    await asyncio.sleep(10)
+    owner = await h.run(await h.pod("a"), "main", guaranteed(2))
     assert shared.seen.resources.cpus == "1,4-7"
+    await h.node.stop_pod(owner.pod)
+    await h.settle()
+    assert shared.seen.resources.cpus == "1-7"
     assert sum("record of CPUs is behind" in text for text in h.problems) == 2
 
 

@@ -30,6 +30,16 @@ CONTAINERS: Final = "containers"
 LOGS: Final = "logs"
 VOLUMES: Final = "volumes"
 
+CRI_BATCH: Final = 16
+"""Containers that a runtime is told of at once: the shared pool holds still meanwhile."""
+
+NRI_BATCH: Final = 256
+"""Containers in one unsolicited update: containerd 1.7 may hang for good when one crosses with an
+event, so there are few of them."""
+
+QUIET: Final = 0.2
+"""Seconds without an event before an unsolicited update, for the same reason."""
+
 Report = Callable[[str | None, str], None]
 Parse = Callable[[str], Workload]
 
@@ -167,7 +177,7 @@ class CriDriver:
         from pinfold.node.runtime_ledger import RuntimeLedger  # noqa: PLC0415
 
         cgroups = cast("PooledCgroups", ports.cgroups)
-        self._ledger = RuntimeLedger(cgroups, report, gate=cgroups.starting)
+        self._ledger = RuntimeLedger(cgroups, report, batch=CRI_BATCH, gate=cgroups.starting)
         return RuntimeContainers(
             cgroups,
             ports.runtime,
@@ -261,7 +271,7 @@ class NriDriver:
         from pinfold.node.runtime_ledger import RuntimeLedger  # noqa: PLC0415 - one of three
 
         self._report = report
-        self._ledger = RuntimeLedger(ports.cgroups, report)
+        self._ledger = RuntimeLedger(ports.cgroups, report, batch=NRI_BATCH)
         return Containers(ports.cgroups, ports.runtime, settings)
 
     def pool_changed(self, pool: CPUSet) -> None:
@@ -288,7 +298,7 @@ class NriDriver:
         own = self._config.own
         plugin = NriPlugin(
             lifecycle,
-            PluginSettings(socket=Path(own.nri_socket), index=own.nri_plugin_index),
+            PluginSettings(socket=Path(own.nri_socket), index=own.nri_plugin_index, pause=QUIET),
             report=lambda problem: self._report(None, problem),
         )
 

@@ -205,7 +205,7 @@ class ContainerLifecycle:
         await self._books.announce()
         resources = Resources(cpus=str(given), cpu_quota=None if cpus is None else NO_CAP)
         env = application_environment(active.name, pod.uid, container.name, cpus)
-        return Adjustment(resources, env), ()
+        return Adjustment(resources, env), self._ledger.answer()
 
     async def post_create_container(self, pod: Sandbox, container: SeenContainer) -> None:
         """See :class:`pinfold.node.runtime_view.RuntimeEvents`."""
@@ -216,7 +216,11 @@ class ContainerLifecycle:
         Its cgroup is there now.  Whatever came in between since the answer to its creation, nobody
         else is on its CPUs when it executes its first instruction.
         """
-        await self._confirm(pod, container)
+        try:
+            await self._confirm(pod, container)
+        except CgroupError as error:
+            self._books.counters.cgroup_failures += 1
+            raise RefusedError(f"{UNEXPECTED_ADMISSION_ERROR}: {error}") from error
 
     async def post_start_container(self, pod: Sandbox, container: SeenContainer) -> None:
         """See :class:`pinfold.node.runtime_view.RuntimeEvents`."""
@@ -228,7 +232,11 @@ class ContainerLifecycle:
         active.statuses[container.name] = status
         self._books.counters.container_starts += 1
         self._set_state(key, SeenState.RUNNING)
-        await self._confirm(pod, container)
+        try:
+            await self._confirm(pod, container)
+        except CgroupError as error:
+            # It may have ended already; the reconciliation looks again.
+            self._books.observers.report(active.name, str(error))
 
     async def _confirm(self, pod: Sandbox, container: SeenContainer) -> None:
         books = self._books
@@ -236,13 +244,9 @@ class ContainerLifecycle:
         async with books.lock:
             if pod.uid not in books.pods.active or self._runtime.id_of(key) != container.id:
                 return
-            try:
-                await self._find(key, container)
-                if books.state.ledger.cpus_of(pod.uid, container.name) is not None:
-                    await books.apply_pool()
-            except CgroupError as error:
-                books.counters.cgroup_failures += 1
-                books.observers.report(f"{pod.namespace}/{pod.name}", str(error))
+            await self._find(key, container)
+            if books.state.ledger.cpus_of(pod.uid, container.name) is not None:
+                await books.apply_pool()
 
     async def update_container(
         self, pod: Sandbox, container: SeenContainer, wanted: Resources
@@ -277,7 +281,8 @@ class ContainerLifecycle:
                 books.observers.report(active.name, str(error))
         await self._books.announce()
         quota = None if cpus is None else NO_CAP
-        return (Update(container.id, Resources(cpus=str(given), cpu_quota=quota)),)
+        own = Update(container.id, Resources(cpus=str(given), cpu_quota=quota))
+        return (own, *self._ledger.answer())
 
     async def stop_container(self, pod: Sandbox, container: SeenContainer) -> Sequence[Update]:
         """See :class:`pinfold.node.runtime_view.RuntimeEvents`.
@@ -292,7 +297,7 @@ class ContainerLifecycle:
             self._books.counters.container_exits += 1
             self._ledger.forget(key)
             self._set_state(key, SeenState.STOPPED)
-        return ()
+        return self._ledger.answer()
 
     async def remove_container(self, pod: Sandbox, container: SeenContainer) -> None:
         """See :class:`pinfold.node.runtime_view.RuntimeEvents`.
@@ -343,10 +348,10 @@ class ContainerLifecycle:
 
 
 def _merged(before: Resources, wanted: Resources) -> Resources:
-    """A container's resources after an update, which leaves out what stays."""
+    """A container's resources after an update; what stays is left out, or 0 by containerd."""
     given = {
         name: value
         for name in ("cpu_shares", "cpu_quota", "cpu_period", "memory")
-        if (value := getattr(wanted, name)) is not None
+        if (value := getattr(wanted, name))
     }
     return replace(before, **given)
