@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -106,6 +107,11 @@ class KubeletStandIn:
         for pod in list(self._pods):
             self.end(pod)
         self._channel.close()
+        # A kubelet keeps the cgroups of pods; a runtime removes those of containers only.
+        for root in Path("/sys/fs/cgroup").glob(f"**{self.root}"):
+            for folder in sorted(root.glob("**/"), reverse=True):
+                with suppress(OSError):
+                    folder.rmdir()
 
     # ----------------------------------------------------------------------- what the kernel says
 

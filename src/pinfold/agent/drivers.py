@@ -234,10 +234,11 @@ async def _open_cri(config: AgentConfig) -> CriDriver:
     if info.not_ready:
         log.warning("runtime", name=info.name, problem=info.not_ready)
     driver = info.cgroup_driver or CgroupDriver.CGROUPFS
-    cgroups = RuntimeCgroups()
+    name = config.own.cgroup_name
+    cgroups = RuntimeCgroups(root=pod_cgroup_parent(name, "", driver).rpartition("/")[0])
 
     def parent(pod_uid: str) -> str:
-        return pod_cgroup_parent(config.own.cgroup_name, pod_uid, driver)
+        return pod_cgroup_parent(name, pod_uid, driver)
 
     def parent_of(spec: ContainerSpec) -> str:
         return parent(spec.key.pod_uid)

@@ -36,6 +36,10 @@ class CgroupError(PortError):
     """The kernel did not take what was written to a cgroup, or no cgroup could be written."""
 
 
+class ProcessGoneError(CgroupError):
+    """The process that was to be moved or looked at has ended."""
+
+
 class RuntimeFailedError(PortError):
     """The runtime could not create, start, stop or remove a container."""
 

@@ -8,6 +8,7 @@ taken away since it was created.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
@@ -20,6 +21,7 @@ from pinfold.node.ports import (
     ContainerStatus,
     GatedCgroups,
     Placement,
+    ProcessGoneError,
     Runtime,
 )
 from pinfold.node.runtime_ledger import RuntimeLedger
@@ -87,13 +89,19 @@ class RuntimeContainers(Containers):
                         # It was created before the pool changed, or by an agent before this one.
                         await self._record.update([Update(status.id, Resources(cpus=str(cpus)))])
                     status = await self.runtime.start(status.id)
-                if status.pid is not None:
-                    await self.cgroups.enter(key, status.pid)
+                await self._enter(status)
         except BaseException:
             await self.runtime.remove(status.id)
             raise
         self._ledger.put(key, status.id, placement.cpus, str(cpus))
         return status, granted
+
+    async def _enter(self, status: ContainerStatus) -> None:
+        if status.pid is None:
+            return
+        # It may have ended already; the runtime tells when it has noticed.
+        with suppress(ProcessGoneError):
+            await self.cgroups.enter(status.key, status.pid)
 
     async def adopt(self, status: ContainerStatus, placement: Placement) -> None:
         """See the base class."""

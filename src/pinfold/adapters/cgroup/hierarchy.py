@@ -105,6 +105,22 @@ def parse_mounts(text: str) -> tuple[Mount | None, dict[str, Mount]]:
     that shows most of the hierarchy, can be written, and came first: containers' runtimes leave
     mounts of small parts behind.
     """
+    unified: list[Mount] = []
+    v1: dict[str, list[Mount]] = {}
+    for mount, kind, options in _mounted(text):
+        if kind == "cgroup2":
+            unified.append(mount)
+        elif kind == "cgroup":
+            for controller in V1_CONTROLLERS.intersection(options):
+                v1.setdefault(controller, []).append(mount)
+    return (
+        _best(unified) if unified else None,
+        {controller: _best(mounts) for controller, mounts in v1.items()},
+    )
+
+
+def _mounted(text: str) -> list[tuple[Mount, str, list[str]]]:
+    """What is mounted where, with the kind of the file system and its options."""
     mounted: dict[Path, tuple[Mount, str, list[str]]] = {}
     for line in text.splitlines():
         left, dash, right = line.partition(" - ")
@@ -118,18 +134,20 @@ def parse_mounts(text: str) -> tuple[Mount | None, dict[str, Mount]]:
         mount = Mount(point, _unescaped(before[3]), writable)
         mounted.pop(point, None)
         mounted[point] = mount, after[0], super_options
-    unified: list[Mount] = []
-    v1: dict[str, list[Mount]] = {}
-    for mount, kind, options in mounted.values():
-        if kind == "cgroup2":
-            unified.append(mount)
-        elif kind == "cgroup":
-            for controller in V1_CONTROLLERS.intersection(options):
-                v1.setdefault(controller, []).append(mount)
-    return (
-        _best(unified) if unified else None,
-        {controller: _best(mounts) for controller, mounts in v1.items()},
-    )
+    return list(mounted.values())
+
+
+def every_mount(proc: Path = Path("/proc")) -> list[Mount]:
+    """All cgroup hierarchies, also those of v1 that have a name in place of a controller.
+
+    Raises:
+        CgroupError: /proc cannot be read.
+    """
+    try:
+        text = (proc / "self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError as error:
+        raise CgroupError(f"{error.filename}: {error.strerror}", "mount proc at /proc") from None
+    return [mount for mount, kind, _ in _mounted(text) if kind in ("cgroup", "cgroup2")]
 
 
 def _best(mounts: list[Mount]) -> Mount:

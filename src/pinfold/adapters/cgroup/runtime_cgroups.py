@@ -23,6 +23,7 @@ from pinfold.adapters.cgroup.hierarchy import (
     Hierarchies,
     Mount,
     below,
+    every_mount,
     find_hierarchies,
     parse_own,
 )
@@ -36,6 +37,7 @@ from pinfold.node.ports import (
     ObservedCgroups,
     ObservedContainer,
     Placement,
+    ProcessGoneError,
 )
 
 EFFECTIVE: Final = {1: "cpuset.effective_cpus", 2: "cpuset.cpus.effective"}
@@ -60,6 +62,8 @@ class RuntimeCgroups:
     are written.
 
     Args:
+        root: OCI's ``cgroupsPath`` of a cgroup in which the runtime was told to make them, which is
+            removed in the end; "": somebody else's.
         found: what is mounted; None: looked for.
         proc: where proc is mounted, as the host's processes are seen there.
 
@@ -70,11 +74,12 @@ class RuntimeCgroups:
     def __init__(
         self,
         *,
+        root: str = "",
         found: Hierarchies | None = None,
         proc: Path = Path("/proc"),
     ) -> None:
         found = found or find_hierarchies()
-        self._found = found
+        self._root = root
         self._version = found.version
         mount = found.unified if self._version == 2 else found.v1[CPUSET]
         assert mount is not None  # noqa: S101 - the version was taken from it
@@ -221,13 +226,14 @@ class RuntimeCgroups:
         return ObservedCgroups(self._pool, self._pool, found)
 
     async def close(self, *, remove: bool) -> None:
-        """Let go; nothing here is ours to remove."""
+        """See :class:`pinfold.node.ports.Cgroups`."""
+        if remove and self._root:
+            self.remove_parent(self._root)
 
     def remove_parent(self, cgroups_path: str) -> None:
         """See :class:`pinfold.node.ports.GatedCgroups`."""
         path = cgroup_of(cgroups_path)
-        mounts = [mount for mount in (self._found.unified, *self._found.v1.values()) if mount]
-        for mount in mounts:
+        for mount in every_mount(self._proc):
             folder = below(mount, path)
             if folder != mount.point:
                 remove_if_empty(folder)
@@ -236,7 +242,7 @@ class RuntimeCgroups:
         try:
             text = (self._proc / str(pid) / "cgroup").read_text(errors="surrogateescape")
         except OSError:
-            raise CgroupError(f"container {key}: there is no process {pid}") from None
+            raise ProcessGoneError(f"container {key}: there is no process {pid}") from None
         path = parse_own(text).get("" if self._version == 2 else CPUSET, "/")
         name = self._ids.get(key)
         if name:

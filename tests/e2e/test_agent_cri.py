@@ -1,0 +1,167 @@
+"""An agent that runs the pods of manifests as containers of a real containerd."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.agent_process import AgentProcess, skip_unless_an_agent_can_run
+from tests.containerd_node import ContainerdNode
+from tests.kubelet_stand_in import KubeletStandIn
+
+
+def eventually(what: Callable[[], object], expected: object, seconds: float = 15) -> None:
+    """Wait until something is so."""
+    deadline = time.monotonic() + seconds
+    while (found := what()) != expected:
+        assert time.monotonic() < deadline, f"{found!r} is not {expected!r}"
+        time.sleep(0.02)
+
+
+class Scene:
+    """A containerd, and the agent that tells it what to do."""
+
+    def __init__(self, node: ContainerdNode, folder: Path) -> None:
+        self.node = node
+        self.agent = AgentProcess(folder)
+        self.agent.config["pinfold"] |= {
+            "runtime": "cri",
+            "runtimeEndpoint": f"unix://{node.address}",
+        }
+        self.look = KubeletStandIn(node)
+
+    def pod(
+        self, name: str, cpus: str = "", command: str = "sleep 1000000", **spec: Any
+    ) -> Mapping[str, Any]:
+        """The manifest of a pod with one container."""
+        limits = {"cpu": cpus, "memory": "64Mi"} if cpus else {}
+        container = {
+            "name": "main",
+            "image": self.node.image,
+            "imagePullPolicy": "Never",
+            "command": ["sh", "-c", f"trap 'exit 0' TERM; {command} & wait $!"],
+            "resources": {"limits": limits},
+        }
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name},
+            "spec": {
+                "hostNetwork": True,
+                "terminationGracePeriodSeconds": 5,
+                "containers": [container],
+                **spec,
+            },
+        }
+
+    def run(self, name: str, cpus: str = "", **spec: Any) -> str:
+        """Apply a pod, and wait until it runs; the id of its container."""
+        self.agent.apply(self.pod(name, cpus, **spec))
+        return self.running(name)
+
+    def running(self, name: str) -> str:
+        eventually(lambda: self.agent.pod(name)["phase"], "Running")
+        uid = self.agent.pod(name)["uid"]
+        return next(
+            line.split()[0]
+            for line in self.node.ctr("containers", "ls").splitlines()
+            if self._is_main(line.split()[0], uid)
+        )
+
+    def _is_main(self, container: str, uid: str) -> bool:
+        if container == "CONTAINER":
+            return False
+        info = self.node.ctr("containers", "info", container)
+        return f'"io.kubernetes.pod.uid": "{uid}"' in info and (
+            '"io.cri-containerd.kind": "container"' in info
+        )
+
+    def allowed(self, *containers: str) -> list[str]:
+        return [self.look.allowed(one) for one in containers]
+
+
+@pytest.fixture
+def scene(fresh_containerd: ContainerdNode, tmp_path: Path) -> Iterator[Scene]:
+    skip_unless_an_agent_can_run()
+    scene = Scene(fresh_containerd, tmp_path)
+    try:
+        scene.agent.start()
+        yield scene
+        for pod in scene.agent.client.get("/v1/pods")["pods"]:
+            scene.agent.client.delete(f"/v1/pods/{pod['namespace']}/{pod['name']}?grace=0")
+        eventually(lambda: fresh_containerd.ctr("containers", "ls", "-q").split(), [])
+        tree = Path("/sys/fs/cgroup")
+        eventually(lambda: list(tree.glob(f"*/{scene.agent.name}/*/")), [])
+        scene.agent.stop()
+        assert list(tree.glob(f"*/{scene.agent.name}")) == []
+    finally:
+        scene.look.close()
+        scene.agent.stop()
+
+
+def test_an_owner_beside_the_others(scene: Scene) -> None:
+    web = scene.run("web")
+    assert scene.allowed(web) == ["1"]
+    db = scene.run("db", "1")
+    assert scene.allowed(db, web) == ["1", "0"]
+    eventually(lambda: scene.look.recorded(web), "0")
+    assert scene.look.recorded(db) == "1"
+    deleted = scene.agent.run("delete", "pod/db")
+    assert deleted.returncode == 0, deleted
+    eventually(lambda: scene.allowed(web), ["1"])
+
+
+def test_the_watched_folder_runs_containers(scene: Scene) -> None:
+    file = scene.agent.manifests / "web.yaml"
+    file.write_text(yaml.safe_dump(scene.pod("web")))
+    eventually(lambda: [p["name"] for p in scene.agent.client.get("/v1/pods")["pods"]], ["web"])
+    web = scene.running("web")
+    assert scene.allowed(web) == ["1"]
+    file.unlink()
+    eventually(lambda: scene.agent.client.get("/v1/pods")["pods"], [])
+
+
+def test_a_container_that_fails_is_started_again(scene: Scene) -> None:
+    scene.agent.apply(scene.pod("web", command="(exit 3)"))
+    eventually(lambda: scene.agent.pod("web")["containers"][0]["restarts"], 1)
+    eventually(lambda: scene.agent.pod("web")["containers"][0]["exit_code"], 3)
+
+
+def test_a_pod_that_ends_is_remembered(scene: Scene) -> None:
+    scene.agent.apply(scene.pod("job", "1", command="true", restartPolicy="Never"))
+    eventually(lambda: scene.agent.pod("job")["phase"], "Succeeded")
+    assert scene.allowed(scene.run("db", "1")) == ["1"]
+
+
+@pytest.mark.parametrize("victims", ["agent", "containerd", "both"])
+def test_a_kill_loses_nothing(scene: Scene, victims: str) -> None:
+    web, db = scene.run("web"), scene.run("db", "1")
+    if victims != "containerd":
+        scene.agent.kill()
+    if victims != "agent":
+        scene.node.kill()
+        scene.node.start()
+    if victims != "containerd":
+        scene.agent.start()
+    assert scene.allowed(db, web) == ["1", "0"]
+    deleted = scene.agent.run("delete", "pod/db")
+    assert deleted.returncode == 0, deleted
+    eventually(lambda: scene.allowed(web), ["1"])
+
+
+def test_no_runtime_is_one_clear_error(tmp_path: Path) -> None:
+    skip_unless_an_agent_can_run()
+    agent = AgentProcess(tmp_path)
+    agent.config["pinfold"] |= {
+        "runtime": "cri",
+        "runtimeEndpoint": f"unix://{tmp_path}/none.sock",
+    }
+    status, printed = agent.refused()
+    assert status == 1, printed
+    assert "none.sock" in printed
+    assert "Traceback" not in printed
