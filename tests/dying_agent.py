@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pinfold.agent import wiring
+from pinfold.agent.drivers import Driver
 from pinfold.agent.service import Agent, Ports
 from pinfold.config.agent import AgentConfig, load_agent_config
 from pinfold.planning.planner import Planner
@@ -60,13 +61,15 @@ def main() -> None:
     file, at, when = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     build = wiring.build_agent
 
-    async def build_mortal(config: AgentConfig, planner: Planner, ports: Ports) -> Agent:
+    async def build_mortal(
+        config: AgentConfig, planner: Planner, ports: Ports, driver: Driver | None = None
+    ) -> Agent:
         count = file.with_suffix(".calls")
         wrapped = (
             Mortal(port, at, after=when == "after", count=count)
             for port in (ports.cgroups, ports.runtime, ports.store, ports.files)
         )
-        return await build(config, planner, Ports(*wrapped))  # type: ignore[arg-type] # each answers as its port does
+        return await build(config, planner, Ports(*wrapped), driver)  # type: ignore[arg-type] # each answers as its port does
 
     wiring.build_agent = build_mortal
     asyncio.run(wiring.start_agent(load_agent_config(file)))

@@ -208,7 +208,7 @@ async def test_what_the_runtime_writes_late_is_made_right(h: LifecycleHarness) -
         await slow.wait()
         return await update(updates)
 
-    h.node.update = slowly  # type: ignore[method-assign]
+    h.node.update = slowly  # type: ignore[method-assign] # a slow runtime
     await h.node.stop_pod(gone.pod)
     await h.settle()
     second = await h.run(await h.pod("b"), "main", guaranteed(2))
