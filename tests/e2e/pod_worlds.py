@@ -1,0 +1,282 @@
+"""One agent, three ways to run pods: as processes, through CRI, and for a kubelet through NRI."""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import grpc
+import yaml
+from click.testing import CliRunner
+
+from pinfold.adapters.cri import cri_pb2 as cri
+from pinfold.cli import main
+from pinfold.core.cgroup_values import milli_cpu_to_quota, milli_cpu_to_shares
+from pinfold.core.cpuset import CPUSet
+from pinfold.core.quantity import Quantity
+from tests.agent_process import PATIENCE, AgentProcess, allowed
+from tests.containerd_node import ContainerdNode, containerd_node
+from tests.kubelet_stand_in import KubeletStandIn
+
+LASTING: Final = ("sleep", "1000000")
+QOS_FOLDERS: Final = {"Guaranteed": "", "Burstable": "burstable", "BestEffort": "besteffort"}
+
+Manifest = Mapping[str, Any]
+
+
+def eventually(what: Callable[[], object], expected: object, seconds: float = 15) -> None:
+    """Wait until something is so."""
+    deadline = time.monotonic() + seconds * PATIENCE
+    while (found := what()) != expected:
+        assert time.monotonic() < deadline, f"{found!r} is not {expected!r}"
+        time.sleep(0.02)
+
+
+def planned(config: Path, folder: Path, pods: Sequence[Manifest]) -> Any:
+    """What ``pinfold plan -o json`` answers for these pods on this machine."""
+    file = folder / "planned.yaml"
+    file.write_text(yaml.safe_dump_all([dict(pod) for pod in pods]))
+    command = ["plan", "--kubelet-config", str(config), "-o", "json", str(file)]
+    result = CliRunner().invoke(main, command)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+class RefusedPodError(Exception):
+    """A pod was refused; the message is what the user is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A container that runs: its process, and where the kernel lets it run."""
+
+    pid: int
+    allowed: CPUSet
+
+
+class World(Protocol):
+    """One way to run pods."""
+
+    name: str
+    agent: AgentProcess
+
+    def start(self) -> None:
+        """Start the agent, and return when pods can be given."""
+
+    def dress(self, pod: Manifest) -> Manifest:
+        """The manifest with what it needs to run here."""
+
+    def run(self, pod: Manifest) -> Mapping[str, Running]:
+        """Run a dressed pod; its containers by name.
+
+        Raises:
+            RefusedPodError: it was refused.
+        """
+
+    def end(self, pod: str) -> None:
+        """End a pod, and return when it is gone."""
+
+    def close(self) -> None:
+        """End everything."""
+
+
+def dressed(pod: Manifest, container: Manifest, **spec: Any) -> Manifest:
+    """A copy of a manifest whose containers have ``container`` unless they say otherwise."""
+    whole: dict[str, Any] = copy.deepcopy(dict(pod))
+    whole["spec"] = {"terminationGracePeriodSeconds": 1, **spec, **whole["spec"]}
+    whole["spec"]["containers"] = [{**container, **one} for one in whole["spec"]["containers"]]
+    return whole
+
+
+class _Told:
+    """Worlds whose agent is told of the pods by its own API."""
+
+    agent: AgentProcess
+
+    def start(self) -> None:
+        self.agent.start()
+
+    def run(self, pod: Manifest) -> Mapping[str, Running]:
+        name = pod["metadata"]["name"]
+        self.agent.apply(pod)
+        deadline = time.monotonic() + 30 * PATIENCE
+        while True:
+            shown = self.agent.pod(name)
+            if shown["phase"] == "Failed":
+                raise RefusedPodError(f"{shown['reason']}: {shown['message']}")
+            if shown["phase"] == "Running" and all(one["pid"] for one in shown["containers"]):
+                break
+            assert time.monotonic() < deadline, shown
+            time.sleep(0.02)
+        return {
+            one["name"]: Running(one["pid"], allowed(one["pid"])) for one in shown["containers"]
+        }
+
+    def end(self, pod: str) -> None:
+        self.agent.client.delete(f"/v1/pods/default/{pod}", grace=0)
+
+    def close(self) -> None:
+        try:
+            if self.agent.process is not None and self.agent.process.poll() is None:
+                for pod in self.agent.client.get("/v1/pods")["pods"]:
+                    self.end(pod["name"])
+        finally:
+            self.agent.clean_up()
+
+
+class ProcessWorld(_Told):
+    """Pods are processes of the agent."""
+
+    name = "process"
+
+    def __init__(self, folder: Path) -> None:
+        self.agent = AgentProcess(folder)
+
+    def dress(self, pod: Manifest) -> Manifest:
+        return dressed(pod, {"command": list(LASTING)})
+
+
+class CriWorld(_Told):
+    """Pods are containers that the agent asks containerd for."""
+
+    name = "cri"
+
+    def __init__(self, folder: Path, node: ContainerdNode) -> None:
+        self.agent = AgentProcess(folder)
+        self.node = node
+        self.agent.config["pinfold"] |= {
+            "runtime": "cri",
+            "runtimeEndpoint": f"unix://{node.address}",
+        }
+
+    def dress(self, pod: Manifest) -> Manifest:
+        container = {
+            "image": self.node.image,
+            "imagePullPolicy": "Never",
+            "command": list(LASTING),
+        }
+        return dressed(pod, container, hostNetwork=True)
+
+    def close(self) -> None:
+        super().close()
+        for folder in Path("/sys/fs/cgroup").glob(f"**/{self.agent.name}"):
+            folder.rmdir()
+
+
+class ManifestKubelet(KubeletStandIn):
+    """A stand-in that sends what a kubelet makes of a manifest's containers."""
+
+    def create_as(self, sandbox: str, container: Manifest) -> str:
+        """Create a container with the manifest's requests and limits."""
+        request = cri.CreateContainerRequest(
+            pod_sandbox_id=sandbox,
+            config=cri.ContainerConfig(
+                metadata=cri.ContainerMetadata(name=container["name"]),
+                image=cri.ImageSpec(image=self._image),
+                command=list(container.get("command", LASTING)),
+                linux=cri.LinuxContainerConfig(
+                    resources=kubelet_resources(container.get("resources", {})),
+                    security_context=cri.LinuxContainerSecurityContext(
+                        namespace_options=cri.NamespaceOption(network=cri.NODE)
+                    ),
+                ),
+            ),
+            sandbox_config=self._pods[sandbox],
+        )
+        return str(self.call("CreateContainer", request, cri.CreateContainerResponse).container_id)
+
+
+def kubelet_resources(resources: Manifest) -> cri.LinuxContainerResources:
+    """What a kubelet sends for a container's resources."""
+    limits = resources.get("limits", {})
+    requests = {**limits, **resources.get("requests", {})}
+    made = cri.LinuxContainerResources(cpu_shares=2)
+    if "cpu" in requests:
+        made.cpu_shares = milli_cpu_to_shares(_milli(requests["cpu"]))
+    if "cpu" in limits:
+        made.cpu_period = 100_000
+        made.cpu_quota = milli_cpu_to_quota(_milli(limits["cpu"]))
+    if "memory" in limits:
+        made.memory_limit_in_bytes = Quantity.parse(str(limits["memory"])).value()
+    return made
+
+
+def _milli(amount: object) -> int:
+    return Quantity.parse(str(amount)).milli_value()
+
+
+class NriWorld:
+    """Pods are a kubelet's; the agent is a plugin of its runtime."""
+
+    name = "nri"
+
+    def __init__(self, folder: Path, node: ContainerdNode) -> None:
+        self.agent = AgentProcess(folder)
+        self.node = node
+        self.kubelet = ManifestKubelet(node)
+        self.sandboxes: dict[str, str] = {}
+        del self.agent.config["staticPodPath"]
+        self.agent.config["pinfold"] |= {"runtime": "nri", "nriSocket": str(node.nri)}
+
+    def start(self) -> None:
+        self.agent.start()
+        self.connected()
+
+    def connected(self) -> None:
+        """Wait until the runtime has taken the plugin."""
+        eventually(self.is_connected, expected=True, seconds=30)
+
+    def is_connected(self) -> bool:
+        return bool(self.agent.client.get("/v1/status")["agent"]["nri"]["connected"])
+
+    def dress(self, pod: Manifest) -> Manifest:
+        container = {"image": self.node.image, "command": list(LASTING)}
+        return dressed(pod, container, hostNetwork=True)
+
+    def run(self, pod: Manifest) -> Mapping[str, Running]:
+        name, config = pod["metadata"]["name"], self.agent.folder / "config.yaml"
+        # A kubelet puts the pod's cgroup below that of its class.
+        [shown] = planned(config, self.agent.folder, [pod])["pods"]
+        self.sandboxes[name] = sandbox = self.kubelet.pod(name, QOS_FOLDERS[shown["qos"]])
+        started = {}
+        for container in pod["spec"]["containers"]:
+            try:
+                started[container["name"]] = one = self.kubelet.create_as(sandbox, container)
+            except grpc.RpcError as error:
+                raise RefusedPodError(str(error)) from error
+            self.kubelet.start(one)
+        pids = {name: self.kubelet.pid(one) for name, one in started.items()}
+        return {name: Running(pid, allowed(pid)) for name, pid in pids.items()}
+
+    def end(self, pod: str) -> None:
+        if (sandbox := self.sandboxes.pop(pod, None)) is not None:
+            self.kubelet.end(sandbox)
+
+    def close(self) -> None:
+        try:
+            self.kubelet.close()
+        finally:
+            self.agent.stop()
+
+
+@contextmanager
+def started(world: World) -> Iterator[World]:
+    """A world that runs, and is cleaned up."""
+    try:
+        world.start()
+        yield world
+    finally:
+        world.close()
+
+
+@contextmanager
+def patient_containerd() -> Iterator[ContainerdNode]:
+    """A containerd that waits for its plugins as long as this machine needs."""
+    with containerd_node(nri_timeout=f"{5 * PATIENCE:g}s") as node:
+        yield node
