@@ -1,0 +1,272 @@
+"""Cgroups that somebody else makes, on this machine's kernel; needs root and two CPUs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from pinfold.adapters.cgroup.files import read_cpus, write
+from pinfold.adapters.cgroup.hierarchy import Hierarchies, Mount, find_hierarchies
+from pinfold.adapters.cgroup.runtime_cgroups import RuntimeCgroups, cgroup_of
+from pinfold.core.cpuset import CPUSet
+from pinfold.node.ports import CgroupError, ContainerKey, Placement, ProcessGoneError
+
+OWNER, FIRST, SECOND = (ContainerKey("uid-1", name) for name in ("owner", "first", "second"))
+
+
+class Place:
+    """A cgroup of the test's own, in which a runtime would make those of containers."""
+
+    def __init__(self) -> None:
+        found = find_hierarchies()
+        self.version = found.version
+        mount = found.unified if self.version == 2 else found.v1["cpuset"]
+        assert mount is not None
+        self.path = f"/pinfold-test-{secrets.token_hex(4)}"
+        self.root = mount.point / self.path.lstrip("/")
+        self.cpus = CPUSet(os.sched_getaffinity(0))
+        self.low, self.high = CPUSet([min(self.cpus)]), CPUSet([max(self.cpus)])
+        self.pids: list[int] = []
+        self._make(self.root)
+
+    def _make(self, folder: Path) -> None:
+        folder.mkdir()
+        if self.version == 1:
+            for name in ("cpuset.cpus", "cpuset.mems"):
+                write(folder / name, (folder.parent / name).read_text().strip())
+        else:
+            write(folder.parent / "cgroup.subtree_control", "+cpuset")
+
+    def container(self, *names: str) -> tuple[str, int]:
+        """A cgroup below, with a process in it; its path."""
+        folder = self.root
+        for name in names:
+            folder /= name
+            if not folder.exists():
+                self._make(folder)
+        pid = os.posix_spawnp("sleep", ["sleep", "1000"], os.environ)
+        self.pids.append(pid)
+        write(folder / "cgroup.procs", str(pid))
+        return "/".join((self.path, *names)), pid
+
+    def allowed(self, pid: int) -> CPUSet:
+        return CPUSet(os.sched_getaffinity(pid))
+
+    def reap(self, pid: int) -> None:
+        os.waitpid(pid, 0)
+
+    def clean(self) -> None:
+        for pid in self.pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, 9)
+            with suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+        for folder in sorted(self.root.glob("**/"), reverse=True):
+            folder.rmdir()
+
+
+@pytest.fixture
+def place() -> Iterator[Place]:
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("needs two CPUs")
+    try:
+        place = Place()
+    except (CgroupError, OSError) as error:
+        pytest.skip(f"no cgroup tree that can be written: {error}")
+    try:
+        yield place
+    finally:
+        place.clean()
+
+
+def test_owner_and_shared_are_placed_wherever_they_are(place: Place) -> None:
+    async def scenario() -> None:
+        cgroups = RuntimeCgroups()
+        await cgroups.open(place.cpus)
+        _, first = place.container("burstable", "pod1", "abc")
+        path, owner = place.container("pod2", "def")
+        await cgroups.place(FIRST, Placement())
+        await cgroups.enter(FIRST, first)
+        await cgroups.place(OWNER, Placement(cpus=place.high))
+        await cgroups.set_shared(place.low)
+        assert await cgroups.find(OWNER, path)
+        assert (place.allowed(first), place.allowed(owner)) == (place.low, place.high)
+        observed = await cgroups.observe()
+        assert observed.shared == place.low
+        assert observed.containers[OWNER].exclusive
+        assert observed.containers[FIRST].effective == place.low
+        await cgroups.remove(OWNER)
+        await cgroups.set_shared(place.cpus)
+        assert place.allowed(first) == place.cpus
+        assert place.allowed(owner) == place.high
+        await cgroups.close(remove=True)
+        assert place.root.exists()
+
+    asyncio.run(scenario())
+
+
+def test_a_foreign_write_shows_and_is_made_right(place: Place) -> None:
+    async def scenario() -> None:
+        cgroups = RuntimeCgroups()
+        await cgroups.open(place.low)
+        path, pid = place.container("pod1", "abc")
+        await cgroups.place(FIRST, Placement())
+        assert await cgroups.find(FIRST, path)
+        write(place.root / "pod1/abc/cpuset.cpus", str(place.cpus))
+        assert (await cgroups.observe()).containers[FIRST].effective == place.cpus
+        await cgroups.place(FIRST, Placement())
+        assert place.allowed(pid) == place.low
+
+    asyncio.run(scenario())
+
+
+def test_what_a_container_makes_below_follows_its_cpus(place: Place) -> None:
+    """A runtime in a container, or an init system; its cgroup is the one with its id."""
+
+    async def scenario() -> None:
+        cgroups = RuntimeCgroups()
+        await cgroups.open(place.cpus)
+        place.container("pod1", "cri-abc.scope")
+        for name in ("cpuset.cpus", "cpuset.mems"):
+            folder = place.root / "pod1/cri-abc.scope"
+            write(folder / name, (folder.parent / name).read_text().strip() or str(place.cpus))
+        if place.version == 2:
+            pytest.skip("cgroup v2 allows no processes beside child cgroups")
+        _, inner = place.container("pod1", "cri-abc.scope", "inner")
+        cgroups.identify(FIRST, "abc")
+        await cgroups.place(FIRST, Placement())
+        await cgroups.enter(FIRST, inner)
+        for cpus in (place.low, place.high, place.cpus):
+            await cgroups.set_shared(cpus)
+            assert place.allowed(inner) == cpus
+            assert read_cpus(place.root / "pod1/cri-abc.scope/cpuset.cpus") == cpus
+
+    asyncio.run(scenario())
+
+
+def test_cpus_that_the_cgroups_above_lost_come_back(place: Place) -> None:
+    """As after a CPU was offline, on cgroup v1."""
+    if place.version == 2:
+        pytest.skip("cgroup v2 takes and gives them back by itself")
+
+    async def scenario() -> None:
+        cgroups = RuntimeCgroups()
+        await cgroups.open(place.low)
+        path, pid = place.container("pod1", "abc")
+        await cgroups.place(FIRST, Placement())
+        await cgroups.find(FIRST, path)
+        for folder in (place.root / "pod1", place.root):
+            write(folder / "cpuset.cpus", str(place.low))
+        await cgroups.set_shared(place.cpus)
+        assert place.allowed(pid) == place.cpus
+
+    asyncio.run(scenario())
+
+
+def test_refusals(place: Place) -> None:
+    async def scenario() -> None:
+        cgroups = RuntimeCgroups()
+        await cgroups.open(place.cpus)
+        with pytest.raises(CgroupError, match="would have no CPUs"):
+            await cgroups.set_shared(CPUSet())
+        with pytest.raises(CgroupError, match="was not placed"):
+            await cgroups.enter(FIRST, os.getpid())
+        await cgroups.place(FIRST, Placement())
+        with pytest.raises(ProcessGoneError, match="there is no process"):
+            await cgroups.enter(FIRST, 2**22 + 1)
+        assert not await cgroups.find(FIRST, f"{place.path}/nothing")
+        assert not await cgroups.find(FIRST, "/")
+        path, _ = place.container("pod1", "abc")
+        await cgroups.find(FIRST, path)
+        missing = CPUSet([max(place.cpus) + 4000])
+        with pytest.raises(CgroupError, match=r"cpuset\.cpus"):
+            await cgroups.place(FIRST, Placement(cpus=missing))
+
+    asyncio.run(scenario())
+
+
+def test_a_container_that_is_gone_is_no_error(place: Place) -> None:
+    async def scenario() -> None:
+        cgroups = RuntimeCgroups()
+        await cgroups.open(place.cpus)
+        path, pid = place.container("pod1", "abc")
+        await cgroups.place(FIRST, Placement())
+        await cgroups.find(FIRST, path)
+        await cgroups.kill(FIRST)
+        place.reap(pid)
+        (place.root / "pod1/abc").rmdir()
+        await cgroups.set_shared(place.low)
+        assert (await cgroups.observe()).containers == {}
+
+    asyncio.run(scenario())
+
+
+def test_the_pool_holds_still_while_a_container_is_started(place: Place) -> None:
+    async def scenario() -> None:
+        cgroups = RuntimeCgroups()
+        await cgroups.open(place.cpus)
+        _, pid = place.container("pod1", "abc")
+        async with cgroups.starting():
+            change = asyncio.create_task(cgroups.set_shared(place.low))
+            await asyncio.sleep(0.02)
+            assert cgroups.pool == place.cpus
+            await cgroups.place(FIRST, Placement())
+            await cgroups.enter(FIRST, pid)
+        await change
+        assert place.allowed(pid) == place.low
+
+    asyncio.run(scenario())
+
+
+def test_a_hundred_containers_move_at_once(place: Place) -> None:
+    async def scenario() -> None:
+        cgroups = RuntimeCgroups()
+        await cgroups.open(place.cpus)
+        pids = []
+        for number in range(100):
+            key = ContainerKey("uid-1", f"c{number}")
+            path, pid = place.container("pod1", f"c{number}")
+            await cgroups.place(key, Placement())
+            await cgroups.find(key, path)
+            pids.append(pid)
+        for cpus in (place.low, place.high, place.cpus):
+            await cgroups.set_shared(cpus)
+            assert {place.allowed(pid) for pid in pids} == {cpus}
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("path", "cgroup"),
+    [
+        ("/kubepods/pod1/abc", "/kubepods/pod1/abc"),
+        (
+            "kubepods-burstable-pod1.slice:cri-containerd:abc",
+            (
+                "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1.slice"
+                "/cri-containerd-abc.scope"
+            ),
+        ),
+        ("system.slice:docker:abc", "/system.slice/docker-abc.scope"),
+        ("-.slice:x:abc", "/x-abc.scope"),
+        (":x:abc", "/x-abc.scope"),
+        ("a/b:c:d", "/a/b:c:d"),
+    ],
+)
+def test_the_cgroup_of_a_path(path: str, cgroup: str) -> None:
+    assert cgroup_of(path) == cgroup
+
+
+def test_a_hierarchy_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    mount = Mount(tmp_path, "/", writable=False)
+    found = Hierarchies(mount, {}, {}, frozenset({"cpuset"}))
+    with pytest.raises(CgroupError, match="cannot be written"):
+        asyncio.run(RuntimeCgroups(found=found).open(CPUSet([0])))
