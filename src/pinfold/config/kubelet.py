@@ -24,6 +24,10 @@ VERSION: Final = f"{API_GROUP}/v1beta1"
 _HEADER: Final = f"it starts with apiVersion: {VERSION} and kind: {KIND}"
 
 
+AGENT_SECTION: Final = "pinfold"
+"""The agent's own section of the same file, which decides about no placement."""
+
+
 @dataclass(frozen=True, slots=True)
 class LoadedConfig:
     """A node's configuration, and notes on what in the file was passed over."""
@@ -91,7 +95,7 @@ def _unknown_fields(fields: Mapping[Any, Any], known: Mapping[str, Any]) -> list
     others = _other_fields()
     notes = []
     for name in fields:
-        if name in known or name in others:
+        if name in known or name in others or name == AGENT_SECTION:
             continue
         import difflib  # noqa: PLC0415 - for unknown fields only
 
