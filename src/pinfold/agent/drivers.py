@@ -16,15 +16,14 @@ from pinfold.core.workload import Workload
 from pinfold.node.containers import Containers
 from pinfold.node.manager import Manager
 from pinfold.node.ports import Cgroups, Runtime
-from pinfold.node.recovery import Restored, load, take_over
+from pinfold.node.recovery import Restored, take_over
 from pinfold.node.settings import ManagerSettings
 
 if TYPE_CHECKING:
     from pinfold.adapters.cgroup.runtime_cgroups import RuntimeCgroups
     from pinfold.adapters.cri import CriClient, CriRuntime, RuntimeInfo
-    from pinfold.node.ports import ContainerSpec, FoundCgroups, ProcessAdopter
+    from pinfold.node.ports import ContainerSpec, ProcessAdopter
     from pinfold.node.runtime_ledger import RuntimeLedger
-    from pinfold.node.seen_runtime import SeenRuntime
 
 CONTAINERS: Final = "containers"
 LOGS: Final = "logs"
@@ -32,13 +31,6 @@ VOLUMES: Final = "volumes"
 
 CRI_BATCH: Final = 16
 """Containers that a runtime is told of at once: the shared pool holds still meanwhile."""
-
-NRI_BATCH: Final = 256
-"""Containers in one unsolicited update: containerd 1.7 may hang for good when one crosses with an
-event, so there are few of them."""
-
-QUIET: Final = 0.2
-"""Seconds without an event before an unsolicited update, for the same reason."""
 
 Report = Callable[[str | None, str], None]
 Parse = Callable[[str], Workload]
@@ -87,6 +79,7 @@ async def open_driver(config: AgentConfig) -> Driver:
         return await _open_cri(config)
     if config.own.runtime == "nri":
         from pinfold.adapters.cgroup.runtime_cgroups import RuntimeCgroups  # noqa: PLC0415
+        from pinfold.agent.nri_driver import NriDriver  # noqa: PLC0415 - one of three
 
         return NriDriver(config, RuntimeCgroups())
     return open_processes(config)
@@ -249,70 +242,3 @@ async def _open_cri(config: AgentConfig) -> CriDriver:
     )
     log.info("runtime", name=info.name, version=info.version, endpoint=endpoint.address)
     return CriDriver(cgroups, CriRuntime(client, settings), client, info, parent)
-
-
-# -------------------------------------------------------------------------------------------- NRI
-
-
-class NriDriver:
-    """Containers are those of a kubelet, whose runtime asks the agent before each step."""
-
-    def __init__(self, config: AgentConfig, cgroups: RuntimeCgroups) -> None:
-        from pinfold.node.seen_runtime import SeenRuntime  # noqa: PLC0415 - one of three
-
-        self.cgroups = cgroups
-        self.runtime: SeenRuntime = SeenRuntime()
-        self.describe_cgroups = cgroups.describe()
-        self._config = config
-        self._ledger: RuntimeLedger | None = None
-        self._report: Report = lambda _pod, _problem: None
-
-    def containers(self, ports: Ports, settings: ManagerSettings, report: Report) -> Containers:
-        """See :class:`Driver`."""
-        from pinfold.node.runtime_ledger import RuntimeLedger  # noqa: PLC0415 - one of three
-
-        self._report = report
-        self._ledger = RuntimeLedger(ports.cgroups, report, batch=NRI_BATCH)
-        return Containers(ports.cgroups, ports.runtime, settings)
-
-    def pool_changed(self, pool: CPUSet) -> None:
-        """See :class:`Driver`."""
-        if self._ledger is not None:
-            self._ledger.follow(pool)
-
-    async def begin(
-        self, manager: Manager, restored: Restored, *, parse: Parse
-    ) -> Sequence[Companion]:
-        """See :class:`Driver`."""
-        from pinfold.adapters.nri import NriPlugin, PluginSettings  # noqa: PLC0415 - heavy
-        from pinfold.node.container_lifecycle import ContainerLifecycle  # noqa: PLC0415
-        from pinfold.node.seen_pods import SeenPods  # noqa: PLC0415
-
-        await load(manager, restored)
-        await manager.containers.cgroups.open(manager.pool)
-        ledger = self._ledger
-        assert ledger is not None  # noqa: S101 - the manager has asked for its containers
-        cgroups = cast("FoundCgroups", manager.containers.cgroups)
-        lifecycle = ContainerLifecycle(
-            manager, SeenPods(manager, parse), cgroups, self.runtime, ledger
-        )
-        own = self._config.own
-        plugin = NriPlugin(
-            lifecycle,
-            PluginSettings(socket=Path(own.nri_socket), index=own.nri_plugin_index, pause=QUIET),
-            report=lambda problem: self._report(None, problem),
-        )
-
-        async def follow(stop: asyncio.Event) -> None:
-            del stop
-            await asyncio.gather(plugin.run(), ledger.run(plugin))
-
-        def about() -> Mapping[str, Any]:
-            return {
-                "socket": own.nri_socket,
-                "connected": plugin.connected,
-                "runtime": plugin.runtime,
-                "behind": ledger.behind,
-            }
-
-        return (Companion("nri", follow, lambda: plugin.problem, about),)

@@ -9,12 +9,11 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from pinfold.config.kubelet import ConfigError, kubelet_config, read_fields
+from pinfold.config.kubelet import AGENT_SECTION, ConfigError, kubelet_config, read_fields
 from pinfold.config.values import SettingError, duration
 from pinfold.core.node_config import NodeConfig
 from pinfold.core.quantity import Quantity
 
-SECTION: Final = "pinfold"
 DEFAULT_FILE: Final = Path("/etc/pinfold/config.yaml")
 DEFAULT_STATE_DIR: Final = "/var/lib/pinfold"
 DEFAULT_SOCKET: Final = "/run/pinfold/pinfold.sock"
@@ -27,6 +26,8 @@ _AbsolutePath = Annotated[str, Meta(pattern="^/")]
 _Endpoint = Annotated[str, Meta(pattern="^(|(unix://)?/.*)$")]
 _TwoDigits = Annotated[str, Meta(pattern="^[0-9]{2}$")]
 _PathOrNone = Annotated[str, Meta(pattern="^(/.*)?$")] | None
+_PathOrEmpty = Annotated[str, Meta(pattern="^(/.*)?$")]
+_NodeName = Annotated[str, Meta(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
 _FolderName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
 
 
@@ -51,6 +52,14 @@ class AgentSection(
         pod_resources_socket: podresources for node agents; None: ``pod-resources/pinfold.sock`` in
             the state directory with ``cri`` and ``nri``, nowhere with ``process``; "": nowhere.
         pod_resources_group: a group whose members may connect to it, too.
+        kubelet_state_file: the kubelet's ``cpu_manager_state``, with ``nri``: where it says that
+            the kubelet pins containers, the agent does not; "": not looked at.
+        kubeconfig: how the API server is reached, with ``nri``; None: by the service account, in a
+            pod that has one; "": not at all.
+        node_name: the node's name in the cluster; None: ``NODE_NAME`` in the environment, else the
+            host's name.
+        node_labels: whether the Node object gets labels, with an API server.
+        node_resource_topology: whether a NodeResourceTopology is kept, with an API server.
         on_mismatch: what to do when the record does not fit machine or configuration.
         history_limit: how many entries of the history are kept.
         confine_system: keep system services (systemd's slices) on the reserved CPUs.
@@ -68,6 +77,11 @@ class AgentSection(
     nri_plugin_index: _TwoDigits = "90"
     pod_resources_socket: _PathOrNone = None
     pod_resources_group: str | None = None
+    kubelet_state_file: _PathOrEmpty = "/var/lib/kubelet/cpu_manager_state"
+    kubeconfig: _PathOrNone = None
+    node_name: _NodeName | None = None
+    node_labels: bool = False
+    node_resource_topology: bool = False
     on_mismatch: Literal["refuse", "repair"] = "refuse"
     history_limit: Annotated[int, Meta(ge=1, le=10_000_000)] = 10_000
     confine_system: bool = False
@@ -102,8 +116,8 @@ def load_agent_config(file: Path | None) -> AgentConfig:
         file = DEFAULT_FILE
     path = str(file)
     fields = read_fields(path)
-    section = _section(path, fields.get(SECTION))
-    rest = {name: value for name, value in fields.items() if name != SECTION}
+    section = _section(path, fields.get(AGENT_SECTION))
+    rest = {name: value for name, value in fields.items() if name != AGENT_SECTION}
     loaded = kubelet_config(rest, path)
     manifests = _text(path, "staticPodPath", rest.get("staticPodPath"))
     return AgentConfig(
@@ -143,7 +157,7 @@ def _section(path: str, value: object) -> AgentSection:
         return msgspec.convert(value, AgentSection)
     except msgspec.ValidationError as error:
         fields = ", ".join(field.encode_name for field in msgspec.structs.fields(AgentSection))
-        raise ConfigError(f"{path}: {SECTION}: {error} (fields: {fields})") from None
+        raise ConfigError(f"{path}: {AGENT_SECTION}: {error} (fields: {fields})") from None
 
 
 def _text(path: str, name: str, value: Any) -> str:  # noqa: ANN401 - as it is in the file

@@ -1,0 +1,103 @@
+"""Tells the cluster about this node: labels, and a NodeResourceTopology."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from pinfold.adapters.kubernetes.access import KubernetesError
+from pinfold.adapters.kubernetes.client import KubeClient
+from pinfold.node.node_status import NodeStatus, node_labels, node_resource_topology
+
+PERIOD: Final = 10.0
+"""Seconds between two looks at what is to be told."""
+
+_AGAIN: Final = 600.0
+_LONGEST_RETRY: Final = 60.0
+
+
+class NodePublisher:
+    """Publishes a node's status when it has changed, and every ten minutes.
+
+    Args:
+        client: the API server.
+        node: the node's name.
+        status: what is so now.
+        report: told each problem once.
+        labels: whether the Node object is labelled.
+        topology: whether a ``NodeResourceTopology`` is kept; it belongs to the Node, and goes with
+            it.
+        period: seconds.
+    """
+
+    def __init__(  # noqa: PLR0913 - collaborators and switches
+        self,
+        client: KubeClient,
+        node: str,
+        status: Callable[[], Awaitable[NodeStatus]],
+        report: Callable[[str], None],
+        *,
+        labels: bool,
+        topology: bool,
+        period: float = PERIOD,
+    ) -> None:
+        self._client = client
+        self._node = node
+        self._status = status
+        self._tell = report
+        self._labels = labels
+        self._topology = topology
+        self._period = period
+        self._published: dict[str, tuple[Mapping[str, Any], float]] = {}
+        self._owner: dict[str, Any] | None = None
+        self._told = ""
+
+    @property
+    def problem(self) -> str:
+        """Why it could not be published; "" while it is."""
+        return self._told
+
+    async def run(self) -> None:
+        """Publish, for ever."""
+        delay = 1.0
+        while True:
+            try:
+                await self._publish(await self._status())
+            except KubernetesError as error:
+                if str(error) != self._told:
+                    self._told = str(error)
+                    self._tell(f"the node's status was not published: {error}")
+                await asyncio.sleep(delay)
+                delay = min(2 * delay, _LONGEST_RETRY)
+                continue
+            self._told, delay = "", 1.0
+            await asyncio.sleep(self._period)
+
+    async def _publish(self, status: NodeStatus) -> None:
+        if self._labels:
+            labels = node_labels(status)
+            if self._is_due("labels", labels):
+                await self._client.label_node(self._node, labels)
+                self._published["labels"] = (labels, time.monotonic())
+        if self._topology:
+            topology = node_resource_topology(status, self._node)
+            if self._is_due("topology", topology):
+                owned = {"name": self._node, "ownerReferences": [await self._node_reference()]}
+                await self._client.apply_topology({**topology, "metadata": owned})
+                self._published["topology"] = (topology, time.monotonic())
+
+    def _is_due(self, what: str, content: Mapping[str, Any]) -> bool:
+        before, when = self._published.get(what, ({}, 0.0))
+        return content != before or time.monotonic() - when > _AGAIN
+
+    async def _node_reference(self) -> dict[str, Any]:
+        if self._owner is None:
+            node = await self._client.get_node(self._node)
+            metadata = node.get("metadata")
+            uid = metadata.get("uid") if isinstance(metadata, dict) else None
+            if not isinstance(uid, str):
+                raise KubernetesError(f"{self._client.server}: node {self._node} has no uid")
+            self._owner = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": uid}
+        return self._owner

@@ -1,0 +1,255 @@
+"""What an agent tells its cluster and asks it; nobody waits for the answers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pinfold.adapters.kubernetes.access import from_kubeconfig, in_cluster, is_in_cluster
+from pinfold.adapters.kubernetes.client import KubeClient
+from pinfold.adapters.kubernetes.events import (
+    EventRecorder,
+    Involved,
+    event_summary,
+    rejection,
+)
+from pinfold.adapters.kubernetes.pod_checks import PodChecks
+from pinfold.adapters.kubernetes.spec_check import Decided, declines
+from pinfold.agent.service import Companion
+from pinfold.config.agent import AgentConfig, AgentSection
+from pinfold.node.ports import PortError
+from pinfold.node.runtime_view import (
+    Adjustment,
+    RefusedError,
+    Resources,
+    RuntimeEvents,
+    Sandbox,
+    SeenContainer,
+    Update,
+)
+from pinfold.node.seen_pod import qos_of
+from pinfold.node.seen_pods import EXCLUSIVE, SeenPods
+
+if TYPE_CHECKING:
+    from pinfold.node.manager import Manager
+    from pinfold.node.node_status import NodeStatus
+
+NODE_NAME: Final = "NODE_NAME"
+NOT_PINNING: Final = "NotPinningCPUs"
+"""The reason of the event on a node whose kubelet pins."""
+
+Report = Callable[[str | None, str], None]
+
+
+class Cluster:
+    """The API server's side of an agent.
+
+    Args:
+        client: the API server.
+        config: the agent's.
+        manager: the node's state.
+        report: told each problem (pod as ``namespace/name`` or None).
+    """
+
+    def __init__(
+        self, client: KubeClient, config: AgentConfig, manager: Manager, report: Report
+    ) -> None:
+        self.client = client
+        self.node = node_name(config.own)
+        self._config = config
+        self._manager = manager
+        self._report = report
+        self.events = EventRecorder(client, self.node, self._report_of_node)
+        self.checks = PodChecks(
+            client,
+            self.events,
+            report,
+            opt_out=EXCLUSIVE,
+            is_static=manager.node.cpu_policy is not None,
+        )
+
+    def _report_of_node(self, problem: str) -> None:
+        self._report(None, problem)
+
+    def refused(self, pod: Sandbox, container: SeenContainer, text: str) -> None:
+        """A container was refused: an event on its pod."""
+        reason, message = rejection(text)
+        involved = Involved(pod.name, pod.uid, pod.namespace, container.name)
+        self.events.record(involved, reason, message)
+
+    def decided(self, pods: SeenPods, pod: Sandbox, name: str) -> None:
+        """A container was decided about: compare with the API server's pod later."""
+        seen = pods.by_uid.get(pod.uid)
+        container = None if seen is None else seen.containers.get(name)
+        if container is None:
+            return
+        decided = Decided(
+            pod_uid=pod.uid,
+            container=name,
+            qos=qos_of(pod),
+            seen=container.resources,
+            cpus=self._manager.state.ledger.cpus_of(pod.uid, name),
+            declined=declines(pod.annotations, name, EXCLUSIVE),
+        )
+        self.checks.check(pod.namespace, pod.name, decided)
+
+    def node_problem(self, message: str) -> None:
+        """Nothing is pinned here: an event on the node (whose uid is its name in events)."""
+        self.events.record(Involved(self.node, self.node), NOT_PINNING, message)
+
+    def companion(self) -> Companion:
+        """What goes on beside the agent."""
+
+        def about() -> Mapping[str, Any]:
+            problems = {"events": self.events.problem, "checks": self.checks.problem}
+            return {
+                "server": self.client.server,
+                "node": self.node,
+                "events": dict(event_summary(self.events)),
+                "podsCompared": self.checks.checked,
+                "podsDiffering": self.checks.differing,
+                "problems": {name: problem for name, problem in problems.items() if problem},
+            }
+
+        # A cluster that cannot be told is no reason to call the agent unready: it pins.
+        return Companion("kubernetes", self._run, about=about)
+
+    async def _run(self, stop: asyncio.Event) -> None:
+        del stop
+        work = [self.events.run(), self.checks.run()]
+        own = self._config.own
+        if own.node_labels or own.node_resource_topology:
+            work.append(self._publish())
+        try:
+            await asyncio.gather(*work)
+        finally:
+            await self.client.close()
+
+    async def _publish(self) -> None:
+        from pinfold.adapters.kubernetes.node_publisher import NodePublisher  # noqa: PLC0415
+        from pinfold.adapters.sysfs.source import open_machine  # noqa: PLC0415 - only here
+        from pinfold.core.kubelet_view import kubelet_view  # noqa: PLC0415 - only here
+        from pinfold.node.node_status import node_status  # noqa: PLC0415 - only here
+
+        machine = await asyncio.to_thread(open_machine, None)
+        view = kubelet_view(machine)
+        manager, config = self._manager, self._config.node
+
+        async def status() -> NodeStatus:
+            return node_status(machine, view, config, manager.node, manager.state)
+
+        own = self._config.own
+        await NodePublisher(
+            self.client,
+            self.node,
+            status,
+            self._report_of_node,
+            labels=own.node_labels,
+            topology=own.node_resource_topology,
+        ).run()
+
+
+class ClusterEvents:
+    """Lets a cluster know what another :class:`RuntimeEvents` decides; decides nothing itself."""
+
+    def __init__(self, inner: RuntimeEvents, pods: SeenPods, cluster: Cluster) -> None:
+        self._inner = inner
+        self._pods = pods
+        self._cluster = cluster
+
+    async def synchronize(
+        self, pods: Sequence[Sandbox], containers: Sequence[SeenContainer]
+    ) -> Sequence[Update]:
+        """See :class:`RuntimeEvents`."""
+        updates = await self._inner.synchronize(pods, containers)
+        by_sandbox = {pod.id: pod for pod in pods}
+        for container in containers:
+            if (pod := by_sandbox.get(container.sandbox_id)) is not None:
+                self._cluster.decided(self._pods, pod, container.name)
+        return updates
+
+    async def create_container(
+        self, pod: Sandbox, container: SeenContainer
+    ) -> tuple[Adjustment, Sequence[Update]]:
+        """See :class:`RuntimeEvents`."""
+        try:
+            answer = await self._inner.create_container(pod, container)
+        except RefusedError as error:
+            self._cluster.refused(pod, container, str(error))
+            raise
+        self._cluster.decided(self._pods, pod, container.name)
+        return answer
+
+    async def update_container(
+        self, pod: Sandbox, container: SeenContainer, wanted: Resources
+    ) -> Sequence[Update]:
+        """See :class:`RuntimeEvents`."""
+        try:
+            updates = await self._inner.update_container(pod, container, wanted)
+        except RefusedError as error:
+            self._cluster.refused(pod, container, str(error))
+            raise
+        self._cluster.decided(self._pods, pod, container.name)
+        return updates
+
+    async def remove_pod_sandbox(self, pod: Sandbox) -> None:
+        """See :class:`RuntimeEvents`."""
+        await self._inner.remove_pod_sandbox(pod)
+        if pod.uid not in self._pods.by_uid:
+            self._cluster.checks.forget(pod.uid)
+
+    async def run_pod_sandbox(self, pod: Sandbox) -> None:
+        """See :class:`RuntimeEvents`."""
+        await self._inner.run_pod_sandbox(pod)
+
+    async def stop_pod_sandbox(self, pod: Sandbox) -> None:
+        """See :class:`RuntimeEvents`."""
+        await self._inner.stop_pod_sandbox(pod)
+
+    async def post_create_container(self, pod: Sandbox, container: SeenContainer) -> None:
+        """See :class:`RuntimeEvents`."""
+        await self._inner.post_create_container(pod, container)
+
+    async def start_container(self, pod: Sandbox, container: SeenContainer) -> None:
+        """See :class:`RuntimeEvents`."""
+        await self._inner.start_container(pod, container)
+
+    async def post_start_container(self, pod: Sandbox, container: SeenContainer) -> None:
+        """See :class:`RuntimeEvents`."""
+        await self._inner.post_start_container(pod, container)
+
+    async def stop_container(self, pod: Sandbox, container: SeenContainer) -> Sequence[Update]:
+        """See :class:`RuntimeEvents`."""
+        return await self._inner.stop_container(pod, container)
+
+    async def remove_container(self, pod: Sandbox, container: SeenContainer) -> None:
+        """See :class:`RuntimeEvents`."""
+        await self._inner.remove_container(pod, container)
+
+
+def open_cluster(config: AgentConfig, manager: Manager, report: Report) -> Cluster | None:
+    """The cluster of the configuration; None where there is none, or no access to it.
+
+    Raises:
+        KubernetesError: a kubeconfig is configured and cannot be used.
+    """
+    file = config.own.kubeconfig
+    if file:
+        return Cluster(KubeClient(from_kubeconfig(Path(file))), config, manager, report)
+    if file is not None or not is_in_cluster():
+        return None
+    try:
+        access = in_cluster()
+    except PortError as error:
+        report(None, f"the API server will be told nothing: {error}")
+        return None
+    return Cluster(KubeClient(access), config, manager, report)
+
+
+def node_name(section: AgentSection) -> str:
+    """What the cluster calls this node."""
+    return section.node_name or os.environ.get(NODE_NAME) or socket.gethostname().lower()

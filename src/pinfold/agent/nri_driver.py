@@ -1,0 +1,105 @@
+"""Containers are those of a kubelet, whose runtime asks the agent before each step."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from pinfold.adapters.nri import NriPlugin, PluginSettings
+from pinfold.agent.cluster import ClusterEvents, open_cluster
+from pinfold.agent.guarded_plugin import GuardedPlugin
+from pinfold.agent.service import Companion, Ports
+from pinfold.config.agent import AgentConfig
+from pinfold.core.cpuset import CPUSet
+from pinfold.node.container_lifecycle import ContainerLifecycle
+from pinfold.node.containers import Containers
+from pinfold.node.manager import Manager
+from pinfold.node.recovery import Restored, load
+from pinfold.node.runtime_ledger import RuntimeLedger
+from pinfold.node.seen_pods import SeenPods
+from pinfold.node.seen_runtime import SeenRuntime
+from pinfold.node.settings import ManagerSettings
+
+if TYPE_CHECKING:
+    from pinfold.adapters.cgroup.runtime_cgroups import RuntimeCgroups
+    from pinfold.agent.drivers import Parse, Report
+    from pinfold.node.ports import FoundCgroups
+
+NRI_BATCH: Final = 256
+"""Containers in one unsolicited update: containerd 1.7 may hang for good when one crosses with an
+event, so there are few of them."""
+
+QUIET: Final = 0.2
+"""Seconds without an event before an unsolicited update, for the same reason."""
+
+
+class NriDriver:
+    """Containers are those of a kubelet, whose runtime asks the agent before each step."""
+
+    def __init__(self, config: AgentConfig, cgroups: RuntimeCgroups) -> None:
+        self.cgroups = cgroups
+        self.runtime: SeenRuntime = SeenRuntime()
+        self.describe_cgroups = cgroups.describe()
+        self._config = config
+        self._ledger: RuntimeLedger | None = None
+        self._report: Report = lambda _pod, _problem: None
+
+    def containers(self, ports: Ports, settings: ManagerSettings, report: Report) -> Containers:
+        """See :class:`Driver`."""
+        self._report = report
+        self._ledger = RuntimeLedger(ports.cgroups, report, batch=NRI_BATCH)
+        return Containers(ports.cgroups, ports.runtime, settings)
+
+    def pool_changed(self, pool: CPUSet) -> None:
+        """See :class:`Driver`."""
+        if self._ledger is not None:
+            self._ledger.follow(pool)
+
+    async def begin(
+        self, manager: Manager, restored: Restored, *, parse: Parse
+    ) -> Sequence[Companion]:
+        """See :class:`Driver`."""
+        await load(manager, restored)
+        await manager.containers.cgroups.open(manager.pool)
+        ledger = self._ledger
+        assert ledger is not None  # noqa: S101 - the manager has asked for its containers
+        cgroups = cast("FoundCgroups", manager.containers.cgroups)
+        pods = SeenPods(manager, parse)
+        lifecycle = ContainerLifecycle(manager, pods, cgroups, self.runtime, ledger)
+        own = self._config.own
+        cluster = open_cluster(self._config, manager, self._report)
+        events = lifecycle if cluster is None else ClusterEvents(lifecycle, pods, cluster)
+        settings = PluginSettings(
+            socket=Path(own.nri_socket), index=own.nri_plugin_index, pause=QUIET
+        )
+
+        def report(problem: str) -> None:
+            self._report(None, problem)
+
+        def stopped(problem: str) -> None:
+            report(problem)
+            if cluster is not None:
+                cluster.node_problem(problem)
+
+        async def serve(plugin: NriPlugin) -> None:
+            await asyncio.gather(plugin.run(), ledger.run(plugin))
+
+        guarded = GuardedPlugin(
+            lambda: NriPlugin(events, settings, report=report),
+            serve,
+            let_go=lambda: lifecycle.synchronize((), ()),
+            report=stopped,
+            state_file=Path(own.kubelet_state_file) if own.kubelet_state_file else None,
+        )
+
+        async def follow(stop: asyncio.Event) -> None:
+            del stop
+            await guarded.run()
+
+        def about() -> Mapping[str, Any]:
+            return {"socket": own.nri_socket, **guarded.about(), "behind": ledger.behind}
+
+        nri = Companion("nri", follow, lambda: guarded.problem, about)
+        return (nri,) if cluster is None else (nri, cluster.companion())
