@@ -48,9 +48,11 @@ class GuardVerdict:
 def judge_kubelet(content: bytes | None, file: str) -> GuardVerdict:
     """What a kubelet's ``cpu_manager_state`` means for somebody else who pins containers.
 
-    Only a file that is not there (no kubelet has run yet) and the policy none let him.  A file
-    that is damaged, or that names a policy that nobody knows, does not: the kubelet that wrote it
-    may be the static one, and whoever waits for a repair does less harm than who fights.
+    Only a file that is not there (no kubelet has run yet) and one that says none let him.  A file
+    that cannot be understood, or that names a policy that nobody knows, does not: the kubelet that
+    wrote it may be the static one, and whoever waits for a repair does less harm than who fights.
+    The checksum is not looked at, for the name is all that counts: a kubelet with a layout that is
+    not known here says none just as well, and a file with a wrong checksum starts no kubelet.
 
     Args:
         content: the file's bytes; None where there is no such file.
@@ -59,11 +61,9 @@ def judge_kubelet(content: bytes | None, file: str) -> GuardVerdict:
     if content is None:
         return GuardVerdict(KubeletPolicy.ABSENT)
     try:
-        checkpoint = CPUManagerCheckpoint.parse(content, detect_layout(content))
-        checkpoint.verify()
+        name = CPUManagerCheckpoint.parse(content, detect_layout(content)).policy_name
     except CheckpointError as error:
         return unreadable_state(file, str(error))
-    name = checkpoint.policy_name
     if name == NONE:
         return GuardVerdict(KubeletPolicy.NONE)
     if name == STATIC:

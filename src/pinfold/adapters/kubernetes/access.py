@@ -12,7 +12,7 @@ import os
 import ssl
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,7 +54,7 @@ class Access:
 
     server: str
     tls: ssl.SSLContext | None
-    token: str = ""
+    token: str = field(default="", repr=False)
     token_file: Path | None = None
     tls_name: str = ""
 
