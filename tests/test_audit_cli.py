@@ -50,7 +50,7 @@ def node(tmp_path: Path) -> KernelTree:
 def test_a_node_on_which_all_is_well(node: KernelTree) -> None:
     text = run("--kubelet", "--root", node.root).stdout
     assert text.startswith("✓ the kernel agrees\n")
-    assert f"✓ {UID}/app\n    CPUs 2-3\n" in text
+    assert f"✓ {UID}/app (aaaaaaaaaaaa)\n    CPUs 2-3\n" in text
     document = json.loads(run("--kubelet", "--root", node.root, "-o", "json").stdout)
     assert (document["version"], document["kind"]) == (1, "Audit")
     assert document["verdict"] == "clean"
@@ -83,11 +83,11 @@ def test_everything_that_can_be_wrong_with_a_node(node: KernelTree) -> None:
         "cpuset-differs",
         "shared-overlaps",
         "stranger-ran",
-        "stranger-allowed",
         "kernel-thread",
         "partition-invalid",
         "quota-caps",
         "irq-delivered",
+        "sandbox-allowed",
         "irq-allowed",
         "irq-default",
         "mems-wider",
@@ -101,15 +101,15 @@ def test_everything_that_can_be_wrong_with_a_node(node: KernelTree) -> None:
     assert slugs["stranger-ran"]["fix"] == [
         "systemctl set-property --runtime system.slice AllowedCPUs=0-1,4-7"
     ]
-    assert slugs["stranger-allowed"]["fix"] == [
+    assert slugs["sandbox-allowed"]["fix"] == [
         f"systemctl set-property --runtime cri-containerd-{ID_P}.scope AllowedCPUs=0-1,4-7"
     ]
     assert slugs["kernel-thread"]["fix"] == ["taskset -pc 0-1,4-7 60"]
     assert slugs["quota-caps"]["fix"] == [f"echo max > {scope}-{ID_A}.scope/cpu.max"]
     assert slugs["irq-delivered"]["fix"] == ["echo 0-1,4-7 > /proc/irq/30/smp_affinity_list"]
     text = run("--kubelet", "--root", node.root, status=1).stdout
-    assert text.startswith("✗ the kernel does not agree: 3 errors, 5 warnings, 4 infos\n")
-    assert f"✗ {UID}/app\n    CPUs 2-3; the kernel has 2-4\n" in text
+    assert text.startswith("✗ the kernel does not agree: 3 errors, 4 warnings, 5 infos\n")
+    assert f"✗ {UID}/app (aaaaaaaaaaaa)\n    CPUs 2-3; the kernel has 2-4\n" in text
 
 
 def test_infos_count_only_when_that_is_wanted(node: KernelTree) -> None:

@@ -394,7 +394,9 @@ def test_the_document() -> None:
     assert document["owners"] == [
         {
             "pod": "db",
+            "uid": "db",
             "container": "main",
+            "id": None,
             "cpus": "2-3",
             "effective": "2-3",
             "cgroups": ["/own/db"],

@@ -13,16 +13,25 @@ from pathlib import Path
 
 import pytest
 
+from pinfold.adapters.procfs.containers import find_containers
 from pinfold.adapters.procfs.files import MAX_FILE_BYTES, KernelFiles, SnapshotError
 from pinfold.adapters.procfs.owners import (
     Assignments,
+    Located,
+    locate_containers,
     locate_given,
-    locate_kubelet,
     locate_own,
 )
 from pinfold.adapters.procfs.snapshot import read_snapshot
+from pinfold.core.audit_snapshot import KernelSnapshot
 from pinfold.core.cpuset import CPUSet
 from tests.test_procfs_parsers import AFTER_NAME
+
+
+def locate_kubelet(snapshot: KernelSnapshot, assignments: Assignments, root: Path) -> Located:
+    """As the audit of a kubelet does where nobody tells the names."""
+    return locate_containers(snapshot, assignments, find_containers(snapshot, KernelFiles(root)))
+
 
 V2 = "sys/fs/cgroup"
 UID = "8b0c4a8e-3b1f-4a55-9a53-0d2f6d5c1e77"

@@ -85,6 +85,7 @@ def audit_document(report: AuditReport, *, strict: bool = False) -> dict[str, An
             "threads": len(snapshot.tasks),
             "interrupts": len(snapshot.irqs),
             "cgroups": len(snapshot.cpusets),
+            "containers": len(report.record.containers),
         },
         "counts": {severity.value: report.count(severity) for severity in AuditSeverity},
         "owners": [_owner(report, owner) for owner in report.record.owners],
@@ -95,8 +96,10 @@ def audit_document(report: AuditReport, *, strict: bool = False) -> dict[str, An
 def _owner(report: AuditReport, owner: Owner) -> dict[str, Any]:
     effective = report.effective(owner)
     return {
-        "pod": owner.pod,
+        "pod": owner.pod_name or owner.pod,
+        "uid": owner.pod if owner.container or owner.is_pod else None,
         "container": owner.container or None,
+        "id": owner.container_id or None,
         "cpus": str(owner.cpus),
         "effective": None if effective is None else str(effective),
         "cgroups": list(owner.cgroups),

@@ -76,6 +76,23 @@ QUOTA_CAPS: Final = Kind(
     "its CPUs are idle then; with a quota as large as the set that still happens now and then",
     "remove the quota; the cpuset is the limit",
 )
+QUOTA_TIGHT: Final = Kind(
+    "quota-tight",
+    _I,
+    "a CPU quota is as large as the CPUs that it is for",
+    "the kernel hands a quota out in slices, so that a container which is busy on all of its CPUs "
+    "is stopped for a moment now and then; a kubelet whose own policy is none sets such a quota "
+    "on the pod",
+    "remove the quota; for good: cpuCFSQuota: false in the kubelet's configuration",
+)
+RUNTIME_RECORD: Final = Kind(
+    "runtime-record",
+    _W,
+    "the runtime has other CPUs on record than the kernel has",
+    "with the next change of the container's resources the runtime writes what it has on record, "
+    "and the container runs on those CPUs",
+    "tell the runtime; an agent that runs does so itself once the runtime is quiet",
+)
 SHARED_OVERLAPS: Final = Kind(
     "shared-overlaps",
     _E,
@@ -97,6 +114,13 @@ STRANGER_ALLOWED: Final = Kind(
     "it has not been seen there, but the scheduler may put it there at any time",
     "take the exclusive CPUs away from it",
 )
+SANDBOX_ALLOWED: Final = Kind(
+    "sandbox-allowed",
+    _I,
+    "sandboxes of pods are allowed on exclusive CPUs",
+    "the process of a sandbox sleeps until its pod ends; nobody gives it CPUs of its own",
+    "take the exclusive CPUs away from it",
+)
 KERNEL_THREAD: Final = Kind(
     "kernel-thread",
     _W,
@@ -111,6 +135,14 @@ OWNER_OUTSIDE: Final = Kind(
     "it has left the container's cgroup (or its affinity is wider than the set), and takes part "
     "in the shared pool or in the CPUs of others",
     "put it back into the container's cgroup",
+)
+FOREIGN_INSIDE: Final = Kind(
+    "foreign-inside",
+    _W,
+    "a process from outside the container is in an owner's cgroup",
+    "it has none of the container's namespaces: somebody has moved it there, and it uses the "
+    "owner's CPUs",
+    "move it to the cgroup that it came from, or end it",
 )
 EXEC_STRAY: Final = Kind(
     "exec-stray",
@@ -211,6 +243,8 @@ KINDS: Final = (
     STRANGER_ALLOWED,
     KERNEL_THREAD,
     OWNER_OUTSIDE,
+    FOREIGN_INSIDE,
+    RUNTIME_RECORD,
     CGROUP_MISSING,
     CPU_OFFLINE,
     PARTITION_INVALID,
@@ -221,6 +255,8 @@ KINDS: Final = (
     RECORD_DOUBTFUL,
     INCOMPLETE,
     EXEC_STRAY,
+    QUOTA_TIGHT,
+    SANDBOX_ALLOWED,
     IRQ_ALLOWED,
     IRQ_MANAGED,
     IRQ_DEFAULT,

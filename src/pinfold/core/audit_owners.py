@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sized
 
+from pinfold.core.audit_containers import place_title, quota_findings, runtime_findings
 from pinfold.core.audit_findings import (
     CGROUP_MISSING,
     CPU_OFFLINE,
@@ -11,7 +12,6 @@ from pinfold.core.audit_findings import (
     MEMS_REMOTE,
     MEMS_WIDER,
     PARTITION_INVALID,
-    QUOTA_CAPS,
     SHARED_OVERLAPS,
     Finding,
     first_few,
@@ -19,7 +19,7 @@ from pinfold.core.audit_findings import (
     write_command,
 )
 from pinfold.core.audit_record import AuditRecord, Owner
-from pinfold.core.audit_snapshot import Cpuset, KernelSnapshot, Quota, is_within, lineage
+from pinfold.core.audit_snapshot import Cpuset, KernelSnapshot, is_within, lineage
 from pinfold.core.cpuset import CPUSet
 
 
@@ -27,6 +27,8 @@ def owner_findings(snapshot: KernelSnapshot, record: AuditRecord) -> Iterator[Fi
     """What is wrong with the cgroups of the owners and of the shared pool."""
     for owner in record.owners:
         yield from _offline(snapshot, owner)
+        if not owner.cgroups and owner.has_ended:
+            continue
         if not owner.cgroups:
             yield _missing(record, owner)
         elif not owner.is_pod:
@@ -35,7 +37,8 @@ def owner_findings(snapshot: KernelSnapshot, record: AuditRecord) -> Iterator[Fi
                 yield from _cpuset(snapshot, record, owner, path)
                 yield from _mems(snapshot, owner, path)
     yield from _partitions(snapshot, record)
-    yield from _quotas(snapshot, record)
+    yield from quota_findings(snapshot, record)
+    yield from runtime_findings(snapshot, record)
     yield from _shared(snapshot, record)
 
 
@@ -177,34 +180,6 @@ def _partitions(snapshot: KernelSnapshot, record: AuditRecord) -> Iterator[Findi
             )
 
 
-def _quotas(snapshot: KernelSnapshot, record: AuditRecord) -> Iterator[Finding]:
-    capped: dict[str, list[Owner]] = {}
-    for owner in record.owners:
-        for path in dict.fromkeys(step for own in owner.cpu_cgroups for step in lineage(own)):
-            quota = snapshot.quotas.get(path)
-            if quota is not None and quota.quota is not None:
-                capped.setdefault(path, []).append(owner)
-    for path, owners in sorted(capped.items()):
-        yield _quota(snapshot.quotas[path], owners)
-
-
-def _quota(quota: Quota, owners: list[Owner]) -> Finding:
-    cpus = CPUSet(cpu for owner in owners for cpu in owner.cpus)
-    share = (quota.quota or 0) / quota.period if quota.period else 0.0
-    names = [str(owner) for owner in owners]
-    unlimited = "max" if quota.file.endswith("cpu.max") else "-1"
-    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return Finding(
-        QUOTA_CAPS,
-        f"{quota.path}: the quota is {quota.quota} us of each {quota.period} us "
-        f"({share:.4g} CPUs) for {names[0]}{more} on CPUs {cpus}",
-        quota.path,
-        cpus,
-        (write_command(unlimited, quota.file),),
-        owners=tuple(names),
-    )
-
-
 def _shared(snapshot: KernelSnapshot, record: AuditRecord) -> Iterator[Finding]:
     exclusive = record.exclusive
     owned = {step for owner in record.owners for path in owner.cgroups for step in lineage(path)}
@@ -224,8 +199,8 @@ def _shared(snapshot: KernelSnapshot, record: AuditRecord) -> Iterator[Finding]:
         overlap = group.effective & exclusive
         yield Finding(
             SHARED_OVERLAPS,
-            f"{at}: may run on the exclusive CPUs {overlap}; {len(ran)} of its {len(inside)} "
-            f"thread{_s(inside)} ran there last",
+            f"{place_title(record, at)}: may run on the exclusive CPUs {overlap}; {len(ran)} of "
+            f"its {len(inside)} thread{_s(inside)} ran there last",
             at,
             overlap,
             cpuset_commands(snapshot, at, pool & snapshot.online),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from pinfold.core.audit_containers import KnownContainer, container_title
 from pinfold.core.audit_findings import Finding
 from pinfold.core.cpuset import CPUSet
 
@@ -16,6 +18,10 @@ class Owner:
     ``cpu`` controller (on cgroup v2 the same); both are empty where none was found.  With
     ``is_pod`` the whole pod owns the CPUs, and the cgroup is the pod's.  ``container`` is "" there
     and for an owner that is just a cgroup.
+
+    ``pod`` is the pod's uid, ``pod_name`` its ``namespace/name`` and ``container_id`` the runtime's
+    id ("" where nobody tells them), ``pid`` the main process (None likewise).  With ``has_ended``
+    it is known to exist and not to run, so that a cgroup is not looked for.
     """
 
     pod: str
@@ -24,9 +30,13 @@ class Owner:
     cgroups: tuple[str, ...] = ()
     cpu_cgroups: tuple[str, ...] = ()
     is_pod: bool = False
+    pod_name: str = ""
+    container_id: str = ""
+    pid: int | None = None
+    has_ended: bool = False
 
     def __str__(self) -> str:
-        return "/".join(part for part in (self.pod, self.container) if part)
+        return container_title(self.pod_name or self.pod, self.container, self.container_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +50,8 @@ class AuditRecord:
         shared_cgroups: paths of the containers that run on the shared pool.
         repair: the command that drops a pod which is gone, with ``{pod}`` for its uid.
         faults: what is wrong with the record itself.
+        containers: the containers of the machine, the owners' too, by their cgroups' paths.
+        runtime: the address of the runtime that was asked about them; "" where none was.
     """
 
     source: str
@@ -48,6 +60,8 @@ class AuditRecord:
     shared_cgroups: tuple[str, ...] = ()
     repair: str = ""
     faults: tuple[Finding, ...] = ()
+    containers: Mapping[str, KnownContainer] = field(default_factory=dict)
+    runtime: str = ""
 
     @property
     def exclusive(self) -> CPUSet:

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from pinfold.core.audit_containers import (
+    KnownContainer,
+    Namespaces,
+    is_idle_sandbox,
+    place_title,
+)
 from pinfold.core.audit_findings import (
     EXEC_STRAY,
+    FOREIGN_INSIDE,
     KERNEL_THREAD,
     OWNER_OUTSIDE,
+    SANDBOX_ALLOWED,
     STRANGER_ALLOWED,
     STRANGER_RAN,
     Finding,
@@ -17,7 +25,7 @@ from pinfold.core.audit_findings import (
 )
 from pinfold.core.audit_owners import cpuset_commands
 from pinfold.core.audit_record import AuditRecord, Owner
-from pinfold.core.audit_snapshot import KernelSnapshot, Task, lineage
+from pinfold.core.audit_snapshot import KernelSnapshot, Task, is_within, lineage
 from pinfold.core.cpuset import CPUSet
 
 _UNITS = (".slice", ".service", ".scope")
@@ -61,6 +69,7 @@ class _Tasks:
         self._above = {step for path in self._groups for step in lineage(path)}
         self._owner_of_path: dict[str, Owner | None] = {}
         self._shared = {path for path in record.shared_cgroups if self._is_reported(path)}
+        self._namespaces = Namespaces.of(snapshot, record)
         self._parents = {task.pid: task.ppid for task in snapshot.tasks}
         # The leader's cgroup is the process's; on v1 a thread may be elsewhere.
         self._processes: dict[int, Owner] = {}
@@ -94,7 +103,7 @@ class _Tasks:
     def findings(self) -> Iterator[Finding]:
         """Every finding about a task."""
         kernel: list[Task] = []
-        strangers: dict[str, list[tuple[Task, CPUSet]]] = {}
+        strangers: dict[tuple[str, KnownContainer | None], list[tuple[Task, CPUSet]]] = {}
         outside: dict[Owner, list[tuple[Task, bool]]] = {}
         for task in self._snapshot.tasks:
             owner = self._owner_at(task.cgroup)
@@ -113,14 +122,50 @@ class _Tasks:
                 if owner is None and task.allowed & self._snapshot.online - kin.cpus:
                     outside.setdefault(kin, []).append((task, False))
             if overlap and not any(step in self._shared for step in lineage(task.cgroup)):
-                strangers.setdefault(self._unit(task.cgroup), []).append((task, overlap))
-        for path, found in sorted(strangers.items()):
-            yield self._strangers(path, found)
+                entered = None if kin is not None else self._entered(task)
+                key = (self._unit(task.cgroup), entered)
+                strangers.setdefault(key, []).append((task, overlap))
+        yield from self._all_strangers(strangers)
         if kernel:
             yield self._kernel(kernel)
         for owner, tasks in outside.items():
             yield self._outside(owner, tasks)
         yield from self._strays()
+
+    def _entered(self, task: Task) -> KnownContainer | None:
+        """The container whose namespaces a process is in without being in its cgroup."""
+        found = self._namespaces.entered(task.pid)
+        return None if found is None or is_within(task.cgroup, found.cgroup) else found
+
+    def _all_strangers(
+        self, strangers: Mapping[tuple[str, KnownContainer | None], list[tuple[Task, CPUSet]]]
+    ) -> Iterator[Finding]:
+        sandboxes: dict[str, list[Task]] = {}
+        for (path, entered), found in sorted(
+            strangers.items(), key=lambda item: (item[0][0], str(item[0][1] or ""))
+        ):
+            processes = len({task.pid for task, _ in found})
+            if all(is_idle_sandbox(self._record, task, processes) for task, _ in found):
+                sandboxes[path] = [task for task, _ in found]
+            else:
+                yield self._strangers(path, found, entered)
+        if sandboxes:
+            yield self._sandboxes(sandboxes)
+
+    def _sandboxes(self, found: Mapping[str, list[Task]]) -> Finding:
+        cpus = _union(task.allowed & self._exclusive for tasks in found.values() for task in tasks)
+        names = [place_title(self._record, path) for path in found]
+        return Finding(
+            SANDBOX_ALLOWED,
+            f"{_count(len(found), 'sandbox', 'es')} may run on the exclusive CPUs {cpus}: "
+            f"{', '.join(first_few(names))}{' ...' if len(names) > len(first_few(names)) else ''}",
+            next(iter(found)),
+            cpus,
+            tuple(line for path, tasks in found.items() for line in self._banish(path, tasks)),
+            owners=tuple(str(owner) for owner in self._record.owners if owner.cpus & cpus),
+            examples=first_few([_name(task) for tasks in found.values() for task in tasks]),
+            count=sum(len(tasks) for tasks in found.values()),
+        )
 
     def _is_wider(self, task: Task, owner: Owner) -> bool:
         """Whether a task may leave the owner's CPUs although its cpuset is right."""
@@ -140,21 +185,35 @@ class _Tasks:
                 return step
         return path
 
-    def _strangers(self, path: str, found: list[tuple[Task, CPUSet]]) -> Finding:
+    def _strangers(
+        self, path: str, found: list[tuple[Task, CPUSet]], entered: KnownContainer | None
+    ) -> Finding:
         ran = [task for task, overlap in found if task.last_cpu in overlap]
         cpus = _union(overlap for _, overlap in found)
         processes = len({task.pid for task, _ in found})
         seen = f"{len(ran)} ran there last" if ran else "none has been seen there"
         shown = [*ran, *(task for task, _ in found if task not in ran[:5])] if ran else None
+        tasks = [task for task, _ in found]
+        title, where = place_title(self._record, path), ""
+        fix = self._banish(path, tasks)
+        if entered is not None:
+            # Somebody has joined the container (nsenter), or has been moved out of its cgroup.
+            title, where = str(entered), " in its namespaces and not in its cgroup"
+            group = self._snapshot.cpusets.get(entered.cgroup)
+            if group is not None:
+                fix = tuple(
+                    write_command(str(pid), f"{group.folder}/cgroup.procs")
+                    for pid in dict.fromkeys(task.pid for task in tasks)
+                )
         return Finding(
             STRANGER_RAN if ran else STRANGER_ALLOWED,
-            f"{path}: {_count(len(found), 'thread')} of {_count(processes, 'process', 'es')} may "
-            f"run on the exclusive CPUs {cpus}; {seen}",
+            f"{title}: {_count(len(found), 'thread')} of {_count(processes, 'process', 'es')}"
+            f"{where} may run on the exclusive CPUs {cpus}; {seen}",
             path,
             cpus,
-            self._banish(path, [task for task, _ in found]),
+            fix,
             owners=tuple(str(owner) for owner in self._record.owners if owner.cpus & cpus),
-            examples=first_few([_name(task) for task in shown or [task for task, _ in found]]),
+            examples=first_few([_name(task) for task in shown or tasks]),
             count=len(found),
         )
 
@@ -218,28 +277,56 @@ class _Tasks:
             if owner is not None and not owner.is_pod and task.pid == task.tid:
                 members.setdefault(owner, []).append(task)
         for owner, tasks in members.items():
-            strays = _not_of_the_main_process(tasks, self._parents)
-            if strays:
+            main, strays = _not_of_the_main_process(tasks, self._parents, owner.pid)
+            foreign = [task for task in strays if self._namespaces.are_apart(task.pid, main)]
+            for kind, found, said in (
+                (FOREIGN_INSIDE, foreign, "not of the container"),
+                (EXEC_STRAY, [t for t in strays if t not in foreign], "not of its main process"),
+            ):
+                if not found:
+                    continue
+                pids = " ".join(str(task.pid) for task in found)
                 yield Finding(
-                    EXEC_STRAY,
-                    f"{owner}: {_count(len(strays), 'process', 'es')} in its cgroup "
-                    f"{'is' if len(strays) == 1 else 'are'} not of its main process",
-                    strays[0].cgroup,
+                    kind,
+                    f"{owner}: {_count(len(found), 'process', 'es')} in its cgroup "
+                    f"{'is' if len(found) == 1 else 'are'} {said}",
+                    found[0].cgroup,
                     owner.cpus,
-                    (f"kill {' '.join(str(task.pid) for task in strays)}",),
+                    self._to_the_root(found) if kind is FOREIGN_INSIDE else (f"kill {pids}",),
                     owners=(str(owner),),
-                    examples=first_few([_name(task) for task in strays]),
-                    count=len(strays),
+                    examples=first_few([_name(task) for task in found]),
+                    count=len(found),
                 )
 
+    def _to_the_root(self, tasks: list[Task]) -> tuple[str, ...]:
+        """The commands that move processes out of a container, onto what nobody owns."""
+        root = self._snapshot.cpusets.get("/")
+        if root is None or not self._rest:
+            return ()
+        return tuple(
+            command
+            for task in tasks
+            for command in (
+                write_command(str(task.pid), f"{root.folder}/cgroup.procs"),
+                f"taskset -apc {self._rest} {task.pid}",
+            )
+        )
 
-def _not_of_the_main_process(tasks: list[Task], parents: Mapping[int, int]) -> list[Task]:
-    """The processes that do not descend from the oldest one whose parent is not among them."""
+
+def _not_of_the_main_process(
+    tasks: list[Task], parents: Mapping[int, int], told: int | None
+) -> tuple[int, list[Task]]:
+    """The main process, and those that do not descend from it.
+
+    Where nobody has told which it is, it is the oldest one whose parent is not among them.
+    """
     pids = {task.pid for task in tasks}
     roots = [task for task in tasks if task.ppid not in pids and not task.is_kernel]
     if len(roots) < 2:
-        return []
+        return 0, []
     main = min(roots, key=lambda task: (task.start_time, task.pid)).pid
+    if told in pids and told is not None:
+        main = told
     strays = []
     for task in tasks:
         pid = task.pid
@@ -249,7 +336,7 @@ def _not_of_the_main_process(tasks: list[Task], parents: Mapping[int, int]) -> l
             pid = parents.get(pid, 0)
         if pid != main and not task.is_kernel:
             strays.append(task)
-    return strays
+    return main, strays
 
 
 def _union(sets: Iterable[CPUSet]) -> CPUSet:

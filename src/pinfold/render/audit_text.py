@@ -62,10 +62,13 @@ def _facts(report: AuditReport) -> list[tuple[str, str, str]]:
             "looked at",
             f"{processes} processes, {len(snapshot.tasks)} threads, {len(snapshot.irqs)} "
             f"interrupts, {len(snapshot.cpusets)} cgroups"
+            + (f", {len(record.containers)} containers" if record.containers else "")
             + ("" if version is None else f" (v{version})"),
             "",
         ),
     ]
+    if record.runtime:
+        facts.append(("runtime", record.runtime, ""))
     if snapshot.isolated:
         facts.append(("isolated", str(snapshot.isolated), "by the kernel's command line"))
     return facts
@@ -74,14 +77,17 @@ def _facts(report: AuditReport) -> list[tuple[str, str, str]]:
 def _owners(report: AuditReport, style: Style) -> Iterator[Line]:
     for owner in report.record.owners:
         found = report.effective(owner)
-        agrees = found == owner.cpus & report.snapshot.online or (owner.is_pod and bool(found))
+        agrees = found == owner.cpus & report.snapshot.online or (
+            owner.has_ended if found is None else owner.is_pod and bool(found)
+        )
         mark = ("✓ ", "good") if agrees else ("✗ ", "bad")
         names = wrap(clean(str(owner)), style.width - 2, after="/-")
         for at, part in enumerate(names):
             yield [mark if at == 0 else ("  ", ""), (part, "")]
         said = f"CPUs {owner.cpus}"
-        if not agrees:
-            kernels = "no cgroup" if found is None else f"the kernel has {found or 'nothing'}"
+        if not agrees or found is None:
+            kernels = f"the kernel has {found or 'nothing'}" if found is not None else "no cgroup"
+            kernels = "it has ended" if found is None and owner.has_ended else kernels
             said += f"; {kernels}"
         for part in wrap(said, style.width - 4, after=","):
             yield [("    ", ""), (part, "dim" if agrees else "bad")]

@@ -1,23 +1,18 @@
-"""Which cgroup is whose: the kubelet's naming and pinfold's own.
+"""Which cgroup is whose: those of a runtime's containers, and pinfold's own.
 
-The kubelet names a pod's cgroup ``kubepods/burstable/podUID`` (driver cgroupfs) or
-``kubepods-burstable-podUID.slice`` with ``_`` for ``-`` (driver systemd); a container's is its id
-or ``cri-containerd-ID.scope``, ``crio-ID.scope``, ``docker-ID.scope``.  The name of a container is
-not in it: that is asked from what the runtime and the kubelet leave on the disk, and when that is
-silent, from the CPUs themselves.  Sources: the kubelet's ``cgroup_manager_linux.go`` for the names,
-the OCI runtime specification for ``config.json``, the CRI annotations of containerd and CRI-O.
+A record has a pod's uid and a container's name.  Where nothing tells a container's name, it is told
+by its CPUs; one that cannot be told from the others of its pod is not guessed.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-from pinfold.adapters.procfs.files import KernelFiles
+from pinfold.adapters.procfs.containers import pods_of, same_uid
+from pinfold.core.audit_containers import KnownContainer
 from pinfold.core.audit_record import Owner
 from pinfold.core.audit_snapshot import KernelSnapshot, is_within
 from pinfold.core.cpuset import CPUSet
@@ -25,18 +20,10 @@ from pinfold.core.cpuset import CPUSet
 Assignments = Mapping[str, Mapping[str, CPUSet]]
 """Pod uid -> container name -> its CPUs; the name "" stands for the whole pod."""
 
-_POD: Final = re.compile(r"(?:.*kubepods.*-)?pod([0-9a-zA-Z][0-9a-zA-Z_-]*)(?:\.slice)?")
-_CONTAINER_ID: Final = re.compile(r"(?:[a-z-]+-)?([0-9a-f]{64})(?:\.scope)?")
+Containers = Mapping[str, KnownContainer]
+"""Containers by their cgroups' paths."""
+
 _ESCAPE: Final = re.compile(rb"=([0-9a-f]{2})")
-_MONITOR: Final = "crio-conmon-"
-_SANDBOX: Final = "pause"
-_CONFIGS: Final = (
-    "/run/containerd/io.containerd.runtime.v2.task/k8s.io/{id}/config.json",
-    "/run/containers/storage/overlay-containers/{id}/userdata/config.json",
-)
-_NAMES: Final = ("io.kubernetes.cri.container-name", "io.kubernetes.container.name")
-_TYPES: Final = ("io.kubernetes.cri.container-type", "io.kubernetes.cri-o.ContainerType")
-_LOGS: Final = "/var/log/containers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,58 +34,137 @@ class Located:
     shared: tuple[str, ...]
 
 
-@dataclass(slots=True)
-class _Container:
-    """A container's cgroup; ``name`` is None where nothing tells it."""
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What is known of pods beside their cgroups: names, and which containers have ended."""
 
-    path: str
-    id: str
-    name: str | None = None
-    is_sandbox: bool = False
+    pods: Mapping[str, str]
+    pids: Mapping[tuple[str, str], int]
+    ended: frozenset[tuple[str, str]]
+
+    @classmethod
+    def of(cls, told: Iterable[KnownContainer], containers: Containers) -> Names:
+        """Of what a runtime or an agent says, and of the containers that were found."""
+        everybody = [*told, *containers.values()]
+        running = {_key(one) for one in everybody if not one.has_ended}
+        return cls(
+            {same_uid(one.pod_uid): one.pod for one in everybody if one.pod_uid and one.pod},
+            {_key(one): one.pid for one in everybody if one.pid is not None and one.name},
+            frozenset(_key(one) for one in everybody if one.has_ended and one.name) - running,
+        )
+
+    def pod(self, uid: str) -> str:
+        """A pod as ``namespace/name``; "" where nobody tells."""
+        return self.pods.get(same_uid(uid), "")
 
 
-def locate_kubelet(
-    snapshot: KernelSnapshot, assignments: Assignments, root: Path | str = "/"
+def _key(one: KnownContainer) -> tuple[str, str]:
+    return same_uid(one.pod_uid), one.name
+
+
+def is_of_a_kubelet(container: KnownContainer) -> bool:
+    """Whether a container is below the cgroup of a kubelet's pods."""
+    return "kubepods" in container.cgroup
+
+
+def is_of_a_pod(container: KnownContainer) -> bool:
+    """Whether a container is a pod's, whoever runs the pod."""
+    return bool(container.pod_uid)
+
+
+def is_below(tree: str) -> Callable[[KnownContainer], bool]:
+    """Whether a container is one that pinfold has told a runtime to run."""
+    stem = tree.replace("-", "_")
+
+    def below(container: KnownContainer) -> bool:
+        top = container.cgroup.lstrip("/").partition("/")[0]
+        return bool(container.pod_uid) and top in (tree, f"{stem}.slice")
+
+    return below
+
+
+def has_own_cgroups(snapshot: KernelSnapshot, tree: str = "pinfold") -> bool:
+    """Whether there is the cgroup tree of an agent whose containers are its own processes."""
+    return any(
+        path.endswith((f"/{tree}/shared", f"/{tree}/exclusive")) for path in snapshot.cpusets
+    )
+
+
+def locate_containers(
+    snapshot: KernelSnapshot,
+    assignments: Assignments,
+    containers: Containers,
+    *,
+    is_ours: Callable[[KnownContainer], bool] = is_of_a_kubelet,
+    told: Iterable[KnownContainer] = (),
 ) -> Located:
-    """The cgroups of the containers that a kubelet has written down.
+    """The cgroups of containers that a runtime runs, for a kubelet or for pinfold.
 
-    In the oldest layout of its state file, the "pod" and the "container" are both the container's
-    id.
+    In the oldest layout of a kubelet's state file, the "pod" and the "container" are both the
+    container's id.
+
+    Args:
+        snapshot: the cgroups.
+        assignments: who owns what.
+        containers: what was found; see :func:`pinfold.adapters.procfs.containers.find_containers`.
+        is_ours: which containers the record is about: those of them that own nothing share.
+        told: what a runtime or an agent says.
     """
-    pods = _pods(snapshot)
-    containers = {uid: _containers(snapshot, path) for uid, path in pods.items()}
-    _name(KernelFiles(root), [c for found in containers.values() for c in found])
-    _mark_sandboxes(snapshot, [c for found in containers.values() for c in found])
+    names = Names.of(told, containers)
+    ours = [one for one in containers.values() if is_ours(one)]
+    by_pod: dict[str, list[KnownContainer]] = {}
+    for one in ours:
+        by_pod.setdefault(same_uid(one.pod_uid), []).append(one)
+    pods: dict[str, str] = {}
+    for pod, uid in pods_of(snapshot).items():
+        pods.setdefault(same_uid(uid), pod)
+    by_id = {one.id: one.cgroup for one in ours}
     owners = []
     taken: set[str] = set()
-    by_id = {c.id: c.path for found in containers.values() for c in found}
     for uid, sets in assignments.items():
-        matched = _match(snapshot, containers.get(uid, []), sets)
+        matched = _match(snapshot, by_pod.get(same_uid(uid), []), sets)
         for name, cpus in sets.items():
-            path = pods.get(uid) if not name else matched.get(name, by_id.get(name))
+            path = pods.get(same_uid(uid)) if not name else matched.get(name, by_id.get(name))
             paths = () if path is None else (path,)
             taken.update(paths)
-            owners.append(Owner(uid, name, cpus, paths, paths, is_pod=not name))
+            one = containers.get(path or "", KnownContainer())
+            owners.append(
+                Owner(
+                    uid,
+                    name,
+                    cpus,
+                    paths,
+                    paths,
+                    is_pod=not name,
+                    pod_name=one.pod or names.pod(uid),
+                    container_id=one.id,
+                    pid=one.pid or names.pids.get((same_uid(uid), name)),
+                    has_ended=not paths and (same_uid(uid), name) in names.ended,
+                )
+            )
     pinned = {path for owner in owners if owner.is_pod for path in owner.cgroups}
     shared = tuple(
-        container.path
-        for found in containers.values()
-        for container in found
-        if container.path not in taken
-        and not container.is_sandbox
-        and not any(is_within(container.path, pod) for pod in pinned)
+        one.cgroup
+        for one in ours
+        if one.cgroup not in taken
+        and not one.is_sandbox
+        and not any(is_within(one.cgroup, pod) for pod in pinned)
     )
     return Located(tuple(owners), shared)
 
 
 def locate_own(
-    snapshot: KernelSnapshot, assignments: Assignments, tree: str = "pinfold"
+    snapshot: KernelSnapshot,
+    assignments: Assignments,
+    tree: str = "pinfold",
+    told: Iterable[KnownContainer] = (),
 ) -> Located:
     """The cgroups ``TREE/exclusive/pod-UID/NAME`` and ``TREE/shared``, wherever they are.
 
     The folder of a container may have the prefix ``ctr-``; what a folder cannot be called is
     written ``=xx``.
     """
+    names = Names.of(told, {})
     places: dict[tuple[str, str], list[str]] = {}
     shared = []
     for path in snapshot.cpusets:
@@ -113,7 +179,17 @@ def locate_own(
         for name, cpus in sets.items():
             paths = tuple(places.get((uid, name), ()))
             capped = tuple(_of_pod(snapshot.quotas, uid, name, tree))
-            owners.append(Owner(uid, name, cpus, paths, (*paths, *capped)))
+            owners.append(
+                Owner(
+                    uid,
+                    name,
+                    cpus,
+                    paths,
+                    (*paths, *capped),
+                    pod_name=names.pod(uid),
+                    has_ended=not paths and (same_uid(uid), name) in names.ended,
+                )
+            )
     owned = {path for owner in owners for path in owner.cgroups}
     shared += [path for found in places.values() for path in found if f"/{tree}/shared/" in path]
     return Located(tuple(owners), tuple(path for path in shared if path not in owned))
@@ -150,76 +226,19 @@ def _plain(folder: str, prefix: str) -> str:
     return raw.decode("utf-8", "replace")
 
 
-def _pods(snapshot: KernelSnapshot) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for path in snapshot.cpusets:
-        match = _POD.fullmatch(path.rpartition("/")[2])
-        if match is not None and "kubepods" in path:
-            uid = match[1].replace("_", "-") if path.endswith(".slice") else match[1]
-            found.setdefault(uid, path)
-    return found
-
-
-def _containers(snapshot: KernelSnapshot, pod: str) -> list[_Container]:
-    found = []
-    for path in snapshot.cpusets:
-        parent, _, name = path.rpartition("/")
-        if parent == pod and not name.startswith(_MONITOR):
-            match = _CONTAINER_ID.fullmatch(name)
-            found.append(_Container(path, match[1] if match else name))
-    return found
-
-
-def _name(files: KernelFiles, containers: list[_Container]) -> None:
-    """Give the containers their names, as far as something on the disk tells them."""
-    logs = {
-        stem[-64:]: stem[:-65].rpartition("_")[2]
-        for name in files.names(_LOGS)
-        if len(stem := name.removesuffix(".log")) > 65
-    }
-    for container in containers:
-        container.name = logs.get(container.id)
-        if not _CONTAINER_ID.fullmatch(container.id):
-            continue
-        for form in _CONFIGS:
-            annotations = _annotations(files.text(form.format(id=container.id)))
-            kind = next((annotations[key] for key in _TYPES if key in annotations), None)
-            name = next((annotations[key] for key in _NAMES if key in annotations), None)
-            container.is_sandbox = container.is_sandbox or kind == "sandbox"
-            container.name = name if name is not None and kind != "sandbox" else container.name
-
-
-def _annotations(text: str | None) -> dict[str, str]:
-    if text is None:
-        return {}
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}  # written this moment, or by something else: the other ways remain
-    annotations = found.get("annotations") if isinstance(found, dict) else None
-    if not isinstance(annotations, dict):
-        return {}
-    return {key: value for key, value in annotations.items() if isinstance(value, str)}
-
-
-def _mark_sandboxes(snapshot: KernelSnapshot, containers: list[_Container]) -> None:
-    """A container whose only process is ``pause`` keeps a pod's namespaces."""
-    names: dict[str, set[str]] = {}
-    for task in snapshot.tasks:
-        names.setdefault(task.cgroup, set()).add(task.comm)
-    for container in containers:
-        if container.name is None and names.get(container.path) == {_SANDBOX}:
-            container.is_sandbox = True
-
-
 def _match(
-    snapshot: KernelSnapshot, containers: list[_Container], sets: Mapping[str, CPUSet]
+    snapshot: KernelSnapshot, containers: list[KnownContainer], sets: Mapping[str, CPUSet]
 ) -> dict[str, str]:
     """Container name -> path.  By name; then by an equal set; then what alone is left."""
-    found = {c.name: c.path for c in containers if c.name is not None and c.name in sets}
-    nameless = [c.path for c in containers if c.name is None and not c.is_sandbox]
+    in_force = {
+        one.cgroup: group.effective
+        for one in containers
+        if (group := snapshot.cpuset_of(one.cgroup)) is not None
+    }
+    found = {one.name: one.cgroup for one in containers if one.name and one.name in sets}
+    nameless = [one.cgroup for one in containers if not one.name and not one.is_sandbox]
     for name in [name for name in sets if name and name not in found]:
-        equal = [path for path in nameless if snapshot.cpusets[path].effective == sets[name]]
+        equal = [path for path in nameless if in_force.get(path) == sets[name]]
         rivals = [other for other in sets if other not in found and sets[other] == sets[name]]
         if len(equal) == 1 and len(rivals) == 1:
             found[name] = equal[0]

@@ -6,7 +6,7 @@ Threads vanish while they are read, and that is no error.  Source: proc(5).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -116,6 +116,19 @@ def read_tasks(
             "processes are hidden (hidepid)"
         )
     return tasks, tuple(unseen)
+
+
+def read_namespaces(files: KernelFiles, pids: Iterable[int]) -> dict[int, tuple[str, ...]]:
+    """The mount and PID namespaces of processes and of process 1; one that has ended is left out.
+
+    The others (network, IPC) are their pod's, and do not tell a container.  Source: namespaces(7).
+    """
+    found = {}
+    for pid in {1, *pids}:
+        names = (files.link(f"/proc/{pid}/ns/{kind}") for kind in ("mnt", "pid"))
+        if known := tuple(name for name in names if name is not None):
+            found[pid] = known
+    return found
 
 
 class _Reader:
