@@ -1,4 +1,4 @@
-"""An API server for tests: HTTPS on a real socket in this process, documents as Kubernetes has them.
+"""An API server for tests: HTTPS on a real socket, documents as Kubernetes has them.
 
 Certificates are made once a run with ``openssl``.
 """
@@ -49,10 +49,10 @@ def make_certificates(folder: Path) -> Certificates:
     extensions = "-addext basicConstraints=critical,CA:TRUE -addext keyUsage=critical,keyCertSign"
     steps = [f"req -x509 {curve} -keyout ca.key -out ca.crt -subj /CN=tests -days 2 {extensions}"]
     for name in ("server", "user"):
+        authority = "-CA ca.crt -CAkey ca.key -CAcreateserial -extfile names -days 2"
         steps += [
             f"req {curve} -keyout {name}.key -out {name}.csr -subj /CN={name}",
-            f"x509 -req -in {name}.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2"
-            f" -out {name}.crt -extfile names",
+            f"x509 -req -in {name}.csr {authority} -out {name}.crt",
         ]
     for step in steps:
         subprocess.run(["openssl", *step.split()], cwd=folder, check=True, capture_output=True)
@@ -149,7 +149,10 @@ class KubeApiPeer:
         operation = request.operation
         if operation is None:
             return 404, refusal(404, "the server could not find the requested resource")
-        if request.method != "GET" and request.headers.get("content-type") != operation.content_type:
+        if (
+            request.method != "GET"
+            and request.headers.get("content-type") != operation.content_type
+        ):
             return 415, refusal(415, "the body of the request was in an unknown format")
         path = request.path.partition("?")[0]
         if request.method == "POST":

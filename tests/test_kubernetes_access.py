@@ -87,7 +87,7 @@ def test_a_name_that_the_certificate_has(peer: KubeApiPeer, tmp_path: Path) -> N
         document["clusters"][0]["cluster"]["tls-server-name"] = "elsewhere"
 
     file = edited(peer, tmp_path / "config", rename)
-    with pytest.raises(KubernetesError, match="(?i)hostname mismatch"):
+    with pytest.raises(KubernetesError, match=r"(?i)hostname mismatch"):
         asyncio.run(get_pod(from_kubeconfig(file)))
     file.write_text(file.read_text().replace("elsewhere", "kubernetes"))
     asyncio.run(get_pod(from_kubeconfig(file)))
@@ -115,7 +115,9 @@ def test_a_service_account_whose_token_is_replaced(peer: KubeApiPeer, tmp_path: 
     access = in_cluster(environment, tmp_path)
     asyncio.run(get_pod(access))
     peer.token = "the-next-one"  # noqa: S105 - of a test
-    with pytest.raises(KubernetesError, match="status 401.*is not known or has expired") as refused:
+    with pytest.raises(
+        KubernetesError, match=r"status 401.*is not known or has expired"
+    ) as refused:
         asyncio.run(get_pod(access))
     assert refused.value.status == 401
     assert TOKEN not in str(refused.value)
@@ -209,9 +211,12 @@ def test_files_that_are_none(tmp_path: Path, text: str, words: str) -> None:
 
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.sampled_from(["here", "https://x", "", "eA=="]),
-    lambda inner: st.lists(inner, max_size=2)
-    | st.dictionaries(
-        st.sampled_from(["name", "user", "cluster", "context", "server", "token", "exec"]), inner
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(
+            st.sampled_from(["name", "user", "cluster", "context", "server", "token", "exec"]),
+            inner,
+        )
     ),
     max_leaves=10,
 )
@@ -234,6 +239,8 @@ def test_any_document_is_access_or_an_error(
 
 
 def test_an_agent_without_a_cluster_does_not_load_the_client() -> None:
-    code = "import sys, pinfold.agent.wiring, pinfold.agent.nri_driver; print('httpx' in sys.modules)"
+    code = (
+        "import sys, pinfold.agent.wiring, pinfold.agent.nri_driver; print('httpx' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

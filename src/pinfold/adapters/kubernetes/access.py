@@ -134,9 +134,9 @@ class _Kubeconfig:
             )
         if self._text(cluster, "cluster.", "proxy-url"):
             raise self._wrong("cluster.proxy-url", "proxies are not supported", "leave it out")
-        for field, remedy in _UNSUPPORTED.items():
-            if user.get(field):
-                raise self._wrong(f"user.{field}", "is not supported", remedy)
+        for unsupported, remedy in _UNSUPPORTED.items():
+            if user.get(unsupported):
+                raise self._wrong(f"user.{unsupported}", "is not supported", remedy)
         token_file = self._text(user, "user.", "tokenFile")
         access = Access(
             server,
