@@ -101,9 +101,10 @@ async def reconcile(manager: Manager) -> list[Drift]:
             for status in await manager.containers.runtime.containers()
             if status.state is ContainerState.RUNNING
         }
+        every = manager.pods.containers()
         running = {
-            pod.key(container): (pod, container)
-            for pod, container in manager.pods.containers().values()
+            key: (pod, container)
+            for key, (pod, container) in every.items()
             if (status := pod.statuses.get(container.name)) is not None
             and status.id in alive
             and not pod.lock.locked()
@@ -112,11 +113,7 @@ async def reconcile(manager: Manager) -> list[Drift]:
         expected = {
             key: pod.exclusive_cpus(ledger, container) for key, (pod, container) in running.items()
         }
-        busy = {
-            pod.key(container): None
-            for pod, container in manager.pods.containers().values()
-            if pod.key(container) not in running
-        }
+        busy = every.keys() - running.keys()
         found = [
             drift
             for drift in find_drift(observed, manager.pool, expected, manager.state.offline)

@@ -12,6 +12,9 @@ from pinfold.node.ports import CgroupError
 
 _DELEGATE: Final = "run as root, or have the cgroup delegated (systemd: Delegate=yes)"
 _CHUNK: Final = 16384
+_SURELY_ALL: Final = 2048
+"""The kernel fills a page before it ends a read; what is shorter needs no second one."""
+
 _GONE: Final = "somebody has removed the cgroup"
 _REMEDIES: Final = {
     errno.EACCES: _DELEGATE,
@@ -83,6 +86,8 @@ def read(path: Path | str) -> str:
             chunks = []
             while chunk := os.read(descriptor, _CHUNK):
                 chunks.append(chunk)
+                if len(chunk) < _SURELY_ALL:
+                    break
         finally:
             os.close(descriptor)
     except OSError as error:

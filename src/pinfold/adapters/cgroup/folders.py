@@ -61,13 +61,36 @@ def members(path: Path | str) -> list[int]:
     return [pid for folder in descendants(path) for pid in numbers(f"{folder}/cgroup.procs")]
 
 
-def containers(side: Path) -> Iterator[tuple[ContainerKey, str]]:
-    """The containers with their folders, in a folder of pods."""
-    for pod in _undotted(side):
-        for container in _undotted(f"{side}/{pod}"):
-            key = key_of(pod, container)
-            if key is not None:
-                yield key, f"{side}/{pod}/{container}"
+class Listing:
+    """The containers with their folders, in folders of pods, as they were listed last.
+
+    A folder full of the kernel's files is slow to list; the number of its folders is not.
+    """
+
+    def __init__(self) -> None:
+        self._pods: dict[str, tuple[int, int, list[tuple[ContainerKey, str]]]] = {}
+
+    def containers(self, side: Path) -> Iterator[tuple[ContainerKey, str]]:
+        """What is in a folder of pods."""
+        for name in _undotted(side):
+            pod = f"{side}/{name}"
+            try:
+                status = os.stat(pod)  # noqa: PTH116 - hundreds of them, in strings
+            except OSError:
+                continue  # removed meanwhile, or no folder of ours
+            known = self._pods.get(pod)
+            if known is None or known[:2] != (status.st_ino, status.st_nlink):
+                found = [
+                    (key, f"{pod}/{container}")
+                    for container in _undotted(pod)
+                    if (key := key_of(name, container)) is not None
+                ]
+                known = self._pods[pod] = (status.st_ino, status.st_nlink, found)
+            yield from known[2]
+
+    def changed(self, pod: Path) -> None:
+        """A container's folder was made or removed in a pod's."""
+        self._pods.pop(str(pod), None)
 
 
 def _undotted(folder: Path | str) -> list[str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pinfold.adapters.cgroup.files import numbers, read, read_cpus, write
-from pinfold.adapters.cgroup.folders import containers, make, members, remove_if_empty, remove_tree
+from pinfold.adapters.cgroup.folders import Listing, make, members, remove_if_empty, remove_tree
 from pinfold.adapters.cgroup.limits import apply_nested, v1_settings
 from pinfold.adapters.cgroup.moving import end_all, gather
 from pinfold.adapters.cgroup.names import container_folder, pod_folder
@@ -56,6 +56,7 @@ class CgroupsV1:
         self._members = next((self._bases[one] for one in MEMBERS if one in self._bases), None)
         nested = bool(self._joined) or self._members is None
         self._cpusets = CpusetTree(parents[CPUSET], name, nested=nested)
+        self._listing = Listing()
 
     def describe(self) -> Mapping[str, Any]:
         """The version, the folder, and the controllers that are in force."""
@@ -86,6 +87,7 @@ class CgroupsV1:
         """See :class:`pinfold.node.ports.Cgroups`."""
         for base in self._bases.values():
             folder = _folder(base, key)
+            self._listing.changed(folder.parent)
             make(folder.parent)
             make(folder)
         note = ""
@@ -162,6 +164,7 @@ class CgroupsV1:
         await self._cpusets.drop(key)
         for base in self._bases.values():
             folder = _folder(base, key)
+            self._listing.changed(folder.parent)
             await remove_tree(folder)
             remove_if_empty(folder.parent)
 
@@ -171,7 +174,7 @@ class CgroupsV1:
         owners = dict(self._cpusets.owners())
         known = dict(self._cpusets.sharers())
         if self._members is not None:
-            known |= dict(containers(self._members))
+            known |= dict(self._listing.containers(self._members))
         pool = set(members(self._cpusets.shared))
         found = {}
         for key, folder in {**owners, **known}.items():

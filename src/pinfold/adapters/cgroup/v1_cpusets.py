@@ -19,8 +19,8 @@ from pathlib import Path
 
 from pinfold.adapters.cgroup.files import numbers, read, read_cpus
 from pinfold.adapters.cgroup.folders import (
+    Listing,
     children,
-    containers,
     descendants,
     make,
     members,
@@ -50,6 +50,7 @@ class CpusetTree:
         self._exclusive = self.base / "exclusive"
         self._nested = nested
         self.written = Written()
+        self._listing = Listing()
 
     def open(self) -> None:
         """Make or adopt the tree.
@@ -123,6 +124,7 @@ class CpusetTree:
         if not self._nested:
             return self.shared
         folder = self._folder(self.shared, key)
+        self._listing.changed(folder.parent)
         for one in (folder.parent, folder):
             make(one)
             self._inherit(one, MEMS)
@@ -136,6 +138,7 @@ class CpusetTree:
             CgroupError: none of the CPUs is there.
         """
         folder = self._folder(self._exclusive, key)
+        self._listing.changed(folder.parent)
         make(folder.parent)
         self._inherit(folder.parent, MEMS)
         self._inherit(folder.parent, CPUS)
@@ -167,11 +170,11 @@ class CpusetTree:
 
     def owners(self) -> Iterator[tuple[ContainerKey, str]]:
         """The containers with CPUs of their own."""
-        return containers(self._exclusive)
+        return self._listing.containers(self._exclusive)
 
     def sharers(self) -> Iterator[tuple[ContainerKey, str]]:
         """The containers in the pool that have a copy of its cpuset."""
-        return containers(self.shared)
+        return self._listing.containers(self.shared)
 
     async def drop(self, key: ContainerKey, *, but: Path | None = None) -> None:
         """Remove a container's own cpusets, ``but`` one.
@@ -181,6 +184,7 @@ class CpusetTree:
         """
         for folder in self._folders(key):
             if folder != but and folder.exists():
+                self._listing.changed(folder.parent)
                 self.written.forget(folder)
                 await remove_tree(folder)
                 remove_if_empty(folder.parent)

@@ -20,7 +20,7 @@ from typing import Any, Final
 from pinfold.adapters.cgroup.delegation import LEAF, available, enable, enable_down_to, step_back
 from pinfold.adapters.cgroup.files import numbers, put, read, read_cpus, write
 from pinfold.adapters.cgroup.folders import (
-    containers,
+    Listing,
     descendants,
     make,
     members,
@@ -65,6 +65,7 @@ class CgroupsV2:
         self._shared = self._base / SHARED
         self._exclusive = self._base / EXCLUSIVE
         self._written = Written()
+        self._listing = Listing()
         self._partitions = Partitions(self._base, self._exclusive, self._written)
 
     def describe(self) -> Mapping[str, Any]:
@@ -120,13 +121,18 @@ class CgroupsV2:
 
     def _sharing(self) -> list[str]:
         """Every cgroup that may hold processes of the pool."""
-        return [one for _, folder in containers(self._shared) for one in descendants(folder)]
+        return [
+            one
+            for _, folder in self._listing.containers(self._shared)
+            for one in descendants(folder)
+        ]
 
     async def place(self, key: ContainerKey, placement: Placement) -> str:
         """See :class:`pinfold.node.ports.Cgroups`."""
         exclusive = placement.cpus is not None
         folder = self._folder(key, exclusive=exclusive)
         pod = folder.parent
+        self._listing.changed(pod)
         make(pod)
         enable(pod, CONTROLLERS if exclusive else LIMITING)
         make(folder)
@@ -215,6 +221,7 @@ class CgroupsV2:
             # The kernel takes a removed partition apart later, and keeps its CPUs until then.
             self._partitions.dissolve(folder)
         self._written.forget(folder)
+        self._listing.changed(folder.parent)
         await remove_tree(folder)
         remove_if_empty(folder.parent)
 
@@ -222,7 +229,7 @@ class CgroupsV2:
         """See :class:`pinfold.node.ports.Cgroups`."""
         shared = read_cpus(self._shared / f"{CPUS}.effective")
         found = {}
-        for key, folder in containers(self._shared):
+        for key, folder in self._listing.containers(self._shared):
             found[key] = ObservedContainer(
                 key,
                 exclusive=False,
@@ -230,7 +237,7 @@ class CgroupsV2:
                 effective=shared,
                 populated=_is_populated(folder),
             )
-        for key, folder in containers(self._exclusive):
+        for key, folder in self._listing.containers(self._exclusive):
             try:
                 seen = _owner(key, folder)
             except CgroupError:
