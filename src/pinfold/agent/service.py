@@ -26,6 +26,7 @@ from pinfold.core.cpuset import CPUSet
 from pinfold.core.machine_document import machine_document
 from pinfold.core.pod_api import PodError
 from pinfold.core.workload_api import workload_from_api
+from pinfold.core.workload_fields import unsupported_fields
 from pinfold.node.manager import Manager
 from pinfold.node.node_status import node_status, node_status_document
 from pinfold.node.pod_table import NameTakenError, UnknownPodError
@@ -104,6 +105,9 @@ class Agent:
         self._refuse_for_kubelet()
         named = _with_uid(manifest)
         workload = workload_from_api(named)
+        if self.config.own.runtime == "cri" and (fields := unsupported_fields(named)):
+            pod = f"{workload.pod.namespace}/{workload.pod.name}"
+            log.warning("passed over", pod=pod, fields=", ".join(fields))
         return await self.manager.admit(
             workload, manifest=json.dumps(named), source=source, pid=pid
         )
