@@ -19,13 +19,20 @@ from pinfold.adapters.cri import cri_pb2 as cri
 from pinfold.cli import main
 from pinfold.core.cgroup_values import milli_cpu_to_quota, milli_cpu_to_shares
 from pinfold.core.cpuset import CPUSet
+from pinfold.core.pod import QOSClass, apply_defaults
+from pinfold.core.pod_api import pod_from_api
 from pinfold.core.quantity import Quantity
 from tests.agent_process import PATIENCE, AgentProcess, allowed
 from tests.containerd_node import ContainerdNode, containerd_node
 from tests.kubelet_stand_in import KubeletStandIn
 
+START_SECONDS: Final = 30 * PATIENCE
 LASTING: Final = ("sleep", "1000000")
-QOS_FOLDERS: Final = {"Guaranteed": "", "Burstable": "burstable", "BestEffort": "besteffort"}
+QOS_FOLDERS: Final = {
+    QOSClass.GUARANTEED: "",
+    QOSClass.BURSTABLE: "burstable",
+    QOSClass.BEST_EFFORT: "besteffort",
+}
 
 Manifest = Mapping[str, Any]
 
@@ -36,6 +43,12 @@ def eventually(what: Callable[[], object], expected: object, seconds: float = 15
     while (found := what()) != expected:
         assert time.monotonic() < deadline, f"{found!r} is not {expected!r}"
         time.sleep(0.02)
+
+
+def cpuset_folder(group: str) -> Path:
+    """Where a cgroup is in the hierarchy that has cpusets."""
+    v1 = Path("/sys/fs/cgroup/cpuset")
+    return (v1 if v1.is_dir() else v1.parent) / group.lstrip("/")
 
 
 def planned(config: Path, folder: Path, pods: Sequence[Manifest]) -> Any:
@@ -65,6 +78,10 @@ class World(Protocol):
 
     name: str
     agent: AgentProcess
+
+    @property
+    def root(self) -> Path:
+        """The cgroup, in the hierarchy that has cpusets, below which all its pods are."""
 
     def start(self) -> None:
         """Start the agent, and return when pods can be given."""
@@ -99,13 +116,17 @@ class _Told:
 
     agent: AgentProcess
 
+    @property
+    def root(self) -> Path:
+        return cpuset_folder(self.agent.name)
+
     def start(self) -> None:
         self.agent.start()
 
     def run(self, pod: Manifest) -> Mapping[str, Running]:
         name = pod["metadata"]["name"]
         self.agent.apply(pod)
-        deadline = time.monotonic() + 30 * PATIENCE
+        deadline = time.monotonic() + START_SECONDS
         while True:
             shown = self.agent.pod(name)
             if shown["phase"] == "Failed":
@@ -150,6 +171,8 @@ class CriWorld(_Told):
     def __init__(self, folder: Path, node: ContainerdNode) -> None:
         self.agent = AgentProcess(folder)
         self.node = node
+        self.kubelet = ManifestKubelet(node)
+        """To look with, only."""
         self.agent.config["pinfold"] |= {
             "runtime": "cri",
             "runtimeEndpoint": f"unix://{node.address}",
@@ -165,6 +188,7 @@ class CriWorld(_Told):
 
     def close(self) -> None:
         super().close()
+        self.kubelet.close()
         for folder in Path("/sys/fs/cgroup").glob(f"**/{self.agent.name}"):
             folder.rmdir()
 
@@ -172,12 +196,27 @@ class CriWorld(_Told):
 class ManifestKubelet(KubeletStandIn):
     """A stand-in that sends what a kubelet makes of a manifest's containers."""
 
-    def create_as(self, sandbox: str, container: Manifest) -> str:
-        """Create a container with the manifest's requests and limits."""
+    def running(self) -> dict[tuple[str, str], str]:
+        """The ids of the containers that run, by the uid of the pod and the container's name."""
+        listed = self.call(
+            "ListContainers", cri.ListContainersRequest(), cri.ListContainersResponse
+        ).containers
+        pods = self.call(
+            "ListPodSandbox", cri.ListPodSandboxRequest(), cri.ListPodSandboxResponse
+        ).items
+        uids = {pod.id: pod.metadata.uid for pod in pods}
+        return {
+            (uids[one.pod_sandbox_id], one.metadata.name): one.id
+            for one in listed
+            if one.state == cri.CONTAINER_RUNNING
+        }
+
+    def create_as(self, sandbox: str, container: Manifest, attempt: int = 0) -> str:
+        """Create a container with the manifest's requests and limits, for the n-th time."""
         request = cri.CreateContainerRequest(
             pod_sandbox_id=sandbox,
             config=cri.ContainerConfig(
-                metadata=cri.ContainerMetadata(name=container["name"]),
+                metadata=cri.ContainerMetadata(name=container["name"], attempt=attempt),
                 image=cri.ImageSpec(image=self._image),
                 command=list(container.get("command", LASTING)),
                 linux=cri.LinuxContainerConfig(
@@ -221,8 +260,14 @@ class NriWorld:
         self.node = node
         self.kubelet = ManifestKubelet(node)
         self.sandboxes: dict[str, str] = {}
+        self.extra: list[str] = []
+        """Sandboxes that a test has started itself."""
         del self.agent.config["staticPodPath"]
         self.agent.config["pinfold"] |= {"runtime": "nri", "nriSocket": str(node.nri)}
+
+    @property
+    def root(self) -> Path:
+        return cpuset_folder(self.kubelet.root)
 
     def start(self) -> None:
         self.agent.start()
@@ -240,10 +285,10 @@ class NriWorld:
         return dressed(pod, container, hostNetwork=True)
 
     def run(self, pod: Manifest) -> Mapping[str, Running]:
-        name, config = pod["metadata"]["name"], self.agent.folder / "config.yaml"
+        name = pod["metadata"]["name"]
         # A kubelet puts the pod's cgroup below that of its class.
-        [shown] = planned(config, self.agent.folder, [pod])["pods"]
-        self.sandboxes[name] = sandbox = self.kubelet.pod(name, QOS_FOLDERS[shown["qos"]])
+        qos = apply_defaults(pod_from_api(pod)).qos
+        self.sandboxes[name] = sandbox = self.kubelet.pod(name, QOS_FOLDERS[qos])
         started = {}
         for container in pod["spec"]["containers"]:
             try:
