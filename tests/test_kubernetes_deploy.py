@@ -1,0 +1,227 @@
+"""The manifests of deploy/kubernetes say what the code does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from pinfold.adapters.kubernetes.client import OPERATIONS, Operation
+from pinfold.adapters.kubernetes.manifests import read_manifests
+from pinfold.agent.cluster import NODE_NAME
+from pinfold.cli import main
+from pinfold.config.agent import (
+    DEFAULT_FILE,
+    AgentConfig,
+    AgentSection,
+    load_agent_config,
+    pod_resources_socket,
+)
+from pinfold.core.pod import QOSClass
+
+ROOT = Path(__file__).parent.parent
+KUBERNETES = ROOT / "deploy" / "kubernetes"
+BASE = KUBERNETES / "base"
+OVERLAYS = sorted((KUBERNETES / "overlays").iterdir())
+CONTAINERFILE = ROOT / "deploy" / "Containerfile"
+
+
+def documents(folder: Path) -> list[dict[str, Any]]:
+    """The objects that a kustomization names, and nothing that it does not."""
+    kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    files = [name for name in kustomization["resources"] if name.endswith(".yaml")]
+    patches = [patch["path"] for patch in kustomization.get("patches", ())]
+    there = {file.name for file in folder.iterdir()} - {"kustomization.yaml"}
+    assert there == {*files, *patches}
+    return [
+        document for file in files for document in yaml.safe_load_all((folder / file).read_text())
+    ]
+
+
+def of_kind(folder: Path, kind: str) -> list[dict[str, Any]]:
+    return [document for document in documents(folder) if document["kind"] == kind]
+
+
+def daemon_set() -> dict[str, Any]:
+    (found,) = of_kind(BASE, "DaemonSet")
+    return found
+
+
+def container() -> dict[str, Any]:
+    (found,) = daemon_set()["spec"]["template"]["spec"]["containers"]
+    assert isinstance(found, dict)
+    return found
+
+
+def config_of(file: Path, folder: Path) -> AgentConfig:
+    """The agent's configuration in a ConfigMap."""
+    data = yaml.safe_load(file.read_text())["data"]
+    target = folder / "config.yaml"
+    target.write_text(data["config.yaml"])
+    assert list(data) == [DEFAULT_FILE.name]
+    return load_agent_config(target)
+
+
+def rights(rules: Iterable[dict[str, Any]]) -> set[tuple[str, str, str]]:
+    return {
+        (group, resource, verb)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def needed(operations: Iterable[Operation]) -> set[tuple[str, str, str]]:
+    return {(one.group, one.resource, verb) for one in operations for verb in one.verbs}
+
+
+def bound_rules(folder: Path) -> list[dict[str, Any]]:
+    """The rules of the cluster roles that are bound to the service account."""
+    roles = {role["metadata"]["name"]: role["rules"] for role in of_kind(folder, "ClusterRole")}
+    rules = []
+    for binding in of_kind(folder, "ClusterRoleBinding"):
+        assert binding["subjects"] == [
+            {"kind": "ServiceAccount", "name": "pinfold", "namespace": "pinfold"}
+        ]
+        rules += roles.pop(binding["roleRef"]["name"])
+    assert roles == {}
+    return rules
+
+
+def test_rights_are_the_requests_of_the_client() -> None:
+    assert rights(bound_rules(BASE)) == needed(OPERATIONS[""])
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda path: path.name)
+def test_overlays_add_the_rights_of_their_settings(overlay: Path, tmp_path: Path) -> None:
+    own = config_of(overlay / "configuration.yaml", tmp_path).own
+    switches = {"nodeLabels": own.node_labels, "nodeResourceTopology": own.node_resource_topology}
+    assert switches.keys() | {""} == OPERATIONS.keys()
+    wanted = {one for name, on in switches.items() if on for one in OPERATIONS[name]}
+    assert rights(bound_rules(overlay)) == needed(wanted)
+    kustomization = yaml.safe_load((overlay / "kustomization.yaml").read_text())
+    assert "../../base" in kustomization["resources"]
+    assert kustomization["patches"][0]["target"] == {"kind": "ConfigMap", "name": "pinfold"}
+
+
+def test_configurations_are_good(tmp_path: Path) -> None:
+    base = config_of(BASE / "configuration.yaml", tmp_path)
+    assert base.node.cpu_manager_policy == "static"
+    assert base.own.runtime == "nri"
+    assert base.notes == ()
+    for overlay in OVERLAYS:
+        config = config_of(overlay / "configuration.yaml", tmp_path)
+        assert config.node == base.node, "an overlay changes its own setting only"
+
+
+def test_the_template_is_a_pod_that_pinfold_itself_reads(tmp_path: Path) -> None:
+    file = tmp_path / "all.yaml"
+    file.write_text(yaml.safe_dump_all(documents(BASE)))
+    (pod,) = read_manifests([str(file)]).pods
+    assert pod.qos is QOSClass.BURSTABLE, "the agent owns no CPU of its own"
+    assert pod.priority_class_name == "system-node-critical"
+
+
+def test_paths_are_those_of_the_configuration(tmp_path: Path) -> None:
+    own = config_of(BASE / "configuration.yaml", tmp_path).own
+    spec = daemon_set()["spec"]["template"]["spec"]
+    volumes = {volume["name"]: volume for volume in spec["volumes"]}
+    mounts = {mount["name"]: mount for mount in container()["volumeMounts"]}
+    assert volumes.keys() == mounts.keys()
+    hosts = {
+        name: (volume["hostPath"]["path"], mounts[name].get("readOnly", False))
+        for name, volume in volumes.items()
+        if "hostPath" in volume
+    }
+    assert hosts == {
+        "nri": (str(Path(own.nri_socket).parent), False),
+        "cgroups": ("/sys/fs/cgroup", False),
+        "sys": ("/sys/devices", True),
+        "record": (own.state_dir, False),
+        "kubelet": (str(Path(own.kubelet_state_file).parent), True),
+        "socket": (str(Path(own.socket).parent), False),
+    }
+    # One path in the pod and on the node, so that messages name what is there.
+    assert all(mounts[name]["mountPath"] == path for name, (path, _) in hosts.items())
+    assert mounts["configuration"]["mountPath"] == str(DEFAULT_FILE.parent)
+    sockets = [
+        pod_resources_socket(config_of(overlay / "configuration.yaml", tmp_path).own)
+        for overlay in OVERLAYS
+    ]
+    assert set(sockets) == {Path(own.state_dir, "pod-resources", "pinfold.sock")}
+    assert own.socket in container()["readinessProbe"]["exec"]["command"][-1]
+
+
+def test_commands_are_those_of_the_program() -> None:
+    args = container()["args"]
+    assert args == ["agent", "--config", str(DEFAULT_FILE)]
+    with click.Context(main) as context:
+        agent = main.get_command(context, args[0])
+        assert agent is not None
+        assert "--config" in {name for parameter in agent.params for name in parameter.opts}
+        status = main.get_command(context, "status")
+        assert status is not None
+        assert {"-o", "json"} <= {
+            *(name for parameter in status.params for name in parameter.opts),
+            *next(p.type.choices for p in status.params if isinstance(p.type, click.Choice)),
+        }
+    probe = container()["livenessProbe"]["exec"]["command"]
+    assert probe == ["python", "-m", "pinfold", "status", "-o", "json"]
+    code = container()["readinessProbe"]["exec"]["command"][2]
+    compile(code, "readiness", "exec")
+    names = [variable["name"] for variable in container()["env"]]
+    assert names == [NODE_NAME]
+
+
+def test_the_pod_has_no_more_power_than_it_uses() -> None:
+    spec = daemon_set()["spec"]["template"]["spec"]
+    context = container()["securityContext"]
+    assert spec["hostPID"] is True
+    assert not {"hostNetwork", "hostIPC"} & spec.keys()
+    assert context["capabilities"] == {"drop": ["ALL"], "add": ["DAC_OVERRIDE", "SYS_NICE"]}
+    assert context["readOnlyRootFilesystem"] is True
+    assert context["allowPrivilegeEscalation"] is False
+    assert "privileged" not in context
+    assert "ports" not in container()
+
+
+def test_selectors_and_names_agree() -> None:
+    spec = daemon_set()["spec"]
+    assert spec["selector"]["matchLabels"] == spec["template"]["metadata"]["labels"]
+    (account,) = of_kind(BASE, "ServiceAccount")
+    assert spec["template"]["spec"]["serviceAccountName"] == account["metadata"]["name"]
+    kustomization = yaml.safe_load((BASE / "kustomization.yaml").read_text())
+    (namespace,) = of_kind(BASE, "Namespace")
+    assert kustomization["namespace"] == namespace["metadata"]["name"] == "pinfold"
+    assert kustomization["images"][0]["name"] == container()["image"]
+    (configuration,) = of_kind(BASE, "ConfigMap")
+    volume = spec["template"]["spec"]["volumes"][0]
+    assert volume["configMap"]["name"] == configuration["metadata"]["name"]
+
+
+def test_the_image_is_built_of_locked_requirements() -> None:
+    text = CONTAINERFILE.read_text()
+    copied = {
+        name
+        for line in re.findall(r"^COPY (?!--from)(.*) \S+$", text, re.MULTILINE)
+        for name in line.split()
+    }
+    assert [name for name in copied if not (ROOT / name).exists()] == []
+    assert {"src", "pyproject.toml", "hatch_build.py", "requirements.txt"} <= copied
+    instructions = re.sub(r"\\\n\s*", "", text)
+    installs = re.findall(r"pip install (.*?)(?: &&|$)", instructions, re.MULTILINE)
+    assert len(installs) == 3
+    for install in installs:
+        assert "--require-hashes" in install or "--no-index" in install, install
+    assert "-e " not in text
+
+
+def test_every_setting_of_the_cluster_is_one_of_the_section() -> None:
+    names = set(AgentSection.__struct_encode_fields__)
+    assert OPERATIONS.keys() - {""} <= names
