@@ -21,6 +21,13 @@ from pinfold.node.runtime_view import Resources, RuntimeRecord, Update
 ANSWERED: Final = 8
 """How many containers an answer to the runtime speaks of: 10 ms each before it goes on."""
 
+SETTLED: Final = 3.0
+"""Seconds after an answer before the runtime is told anything unasked.
+
+It carries an answer out under the lock that its next events wait for, and an update that it is told
+meanwhile takes a second lock that those events need: containerd 1.7 then stands still for good.
+"""
+
 PATIENCE: Final = 1.0
 """Seconds before a runtime that did not answer is asked again."""
 
@@ -43,6 +50,7 @@ class RuntimeLedger:
         batch: how many containers the runtime is told of in one call.
         gate: entered while the runtime writes, where the pool can wait for that; see
             :meth:`pinfold.node.ports.GatedCgroups.starting`.
+        settled: seconds without an answer before the runtime is told anything unasked.
     """
 
     def __init__(
@@ -52,6 +60,7 @@ class RuntimeLedger:
         *,
         batch: int,
         gate: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
+        settled: float = SETTLED,
     ) -> None:
         self._cgroups = cgroups
         self._gate = gate
@@ -60,6 +69,8 @@ class RuntimeLedger:
         self._entries: dict[ContainerKey, _Entry] = {}
         self._pool = CPUSet()
         self._changed = asyncio.Event()
+        self._settled = settled
+        self._answered: float | None = None
 
     def put(self, key: ContainerKey, container_id: str, own: CPUSet | None, recorded: str) -> None:
         """Take note of a container, and of the list of CPUs that the runtime has for it."""
@@ -101,6 +112,7 @@ class RuntimeLedger:
 
         It carries them out before it goes on, so they are taken for recorded.
         """
+        self._answered = asyncio.get_running_loop().time()
         told = self._stale()[:ANSWERED]
         for key in told:
             entry = self._entries[key]
@@ -113,11 +125,20 @@ class RuntimeLedger:
             await self._changed.wait()
             self._changed.clear()
             while self._stale():
+                if (left := self._unsettled()) > 0:
+                    await asyncio.sleep(left)
+                    continue
                 try:
                     await self._tell(record)
                 except PortError as error:
                     self._report(None, f"the runtime's record of CPUs is behind: {error}")
                     await asyncio.sleep(PATIENCE)
+
+    def _unsettled(self) -> float:
+        """How long the runtime may still be at work on an answer."""
+        if self._answered is None:
+            return 0.0
+        return self._answered + self._settled - asyncio.get_running_loop().time()
 
     def _stale(self) -> list[ContainerKey]:
         return [key for key, entry in self._entries.items() if self._is_stale(entry)]
