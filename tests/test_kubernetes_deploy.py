@@ -13,7 +13,8 @@ import yaml
 
 from pinfold.adapters.kubernetes.client import OPERATIONS, Operation
 from pinfold.adapters.kubernetes.manifests import read_manifests
-from pinfold.agent.cluster import NODE_NAME
+from pinfold.adapters.kubernetes.pod_checks import REASON as CPU_DECISION_DIFFERS
+from pinfold.agent.cluster import NODE_NAME, NOT_PINNING
 from pinfold.cli import main
 from pinfold.config.agent import (
     DEFAULT_FILE,
@@ -23,6 +24,7 @@ from pinfold.config.agent import (
     pod_resources_socket,
 )
 from pinfold.core.pod import QOSClass
+from pinfold.node.seen_pods import EXCLUSIVE
 
 ROOT = Path(__file__).parent.parent
 KUBERNETES = ROOT / "deploy" / "kubernetes"
@@ -225,3 +227,20 @@ def test_the_image_is_built_of_locked_requirements() -> None:
 def test_every_setting_of_the_cluster_is_one_of_the_section() -> None:
     names = set(AgentSection.__struct_encode_fields__)
     assert OPERATIONS.keys() - {""} <= names
+
+
+def test_the_how_to_page_names_what_is_there() -> None:
+    page = (ROOT / "docs" / "how-to" / "kubernetes.md").read_text()
+    assert f'{EXCLUSIVE}/pod: "false"' in page
+    assert f'{EXCLUSIVE}/container.sidecar: "false"' in page
+    for reason in (NOT_PINNING, CPU_DECISION_DIFFERS):
+        assert f"`{reason}`" in page
+    for capability in container()["securityContext"]["capabilities"]["add"]:
+        assert f"`{capability}`" in page
+    for overlay in OVERLAYS:
+        assert f"| `{overlay.name}` |" in page
+    paths = re.findall(r"deploy/[\w./-]+\w", page)
+    assert len(paths) > 4
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+    for setting in OPERATIONS.keys() - {""}:
+        assert f"`{setting}`" in page
