@@ -14,10 +14,12 @@ found on a CPU, ran on it or was to.
 from __future__ import annotations
 
 import json
+import os
 import select
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
@@ -33,6 +35,10 @@ KEPT: Final = 50
 
 MACHINERY: Final = (b"runc", b"containerd-shim", b"/proc/self/exe\0init", b"pinfold.adapters")
 """What a process in a container's cgroup begins with until it executes the container's command."""
+
+
+PAUSE_PROCESS: Final = "/bin/sleep 2000000000"
+"""A pod's sandbox holds its namespaces and sleeps; no manager confines it, so it counts apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +87,8 @@ class Result:
     """How many findings: somebody else was, or was allowed, on an owner's CPU."""
     misplaced: int = 0
     """How many findings: an owner was not on its CPUs, or two had the same."""
+    sandboxes: int = 0
+    """How often a sandbox's process ran on an owner's CPU (as it began or ended)."""
     seconds: float = 0.0
     findings: list[str] = field(default_factory=list)
 
@@ -119,8 +127,7 @@ class Sampler:
         """Everybody below the root, now."""
         walk = Walk(time.monotonic())
         record = self._record()
-        for folder in [self._root, *self._root.rglob("*/")]:
-            group = str(folder)
+        for group, folder in ((str(one), one) for one in _folders(self._root)):
             for pid in _numbers(folder / "cgroup.procs"):
                 command = _read(Path(f"/proc/{pid}/cmdline"))
                 if not command or any(word in command[:200] for word in MACHINERY):
@@ -178,12 +185,15 @@ class Sampler:
         for key, thread in walk.threads.items():
             if thread.group == owner.group or thread.group.startswith(f"{owner.group}/"):
                 continue
-            self.result.judged += 1
-            if not thread.allowed.isdisjoint(cpus):
-                self._find("strangers", f"{thread} may run on the CPUs {cpus} of {name}")
             known = before.threads.get(key)
             ran = thread.ran != (known.ran if known else 0)
+            if thread.command.startswith(PAUSE_PROCESS):
+                self.result.sandboxes += ran and all_along and thread.last in cpus
+                continue
+            self.result.judged += 1
             self.result.ran += ran
+            if not thread.allowed.isdisjoint(cpus):
+                self._find("strangers", f"{thread} may run on the CPUs {cpus} of {name}")
             if ran and all_along and thread.last in cpus:
                 self._find("strangers", f"{thread} ran on the CPUs {cpus} of {name}")
 
@@ -204,6 +214,14 @@ def _owner(command: bytes) -> str | None:
         if word.startswith(b"owner:"):
             return word[6:].decode()
     return None
+
+
+def _folders(root: Path) -> Iterator[Path]:
+    yield root
+    with suppress(OSError):  # it is removed while it is walked
+        for entry in os.scandir(root):
+            if entry.is_dir(follow_symlinks=False):
+                yield from _folders(Path(entry.path))
 
 
 def _threads(pid: int, group: str, command: str) -> Iterator[Thread]:

@@ -211,6 +211,21 @@ class ManifestKubelet(KubeletStandIn):
             if one.state == cri.CONTAINER_RUNNING
         }
 
+    def sandboxes(self) -> list[str]:
+        """The ids of all pods that the runtime has, also of those whose start had no answer."""
+        request = cri.ListPodSandboxRequest()
+        return [
+            one.id for one in self.call("ListPodSandbox", request, cri.ListPodSandboxResponse).items
+        ]
+
+    def forget(self, sandbox: str) -> None:
+        """Stop and remove a pod that may not be known here."""
+        stop = cri.StopPodSandboxRequest(pod_sandbox_id=sandbox)
+        self.call("StopPodSandbox", stop, cri.StopPodSandboxResponse)
+        remove = cri.RemovePodSandboxRequest(pod_sandbox_id=sandbox)
+        self.call("RemovePodSandbox", remove, cri.RemovePodSandboxResponse)
+        self._pods.pop(sandbox, None)
+
     def create_as(self, sandbox: str, container: Manifest, attempt: int = 0) -> str:
         """Create a container with the manifest's requests and limits, for the n-th time."""
         request = cri.CreateContainerRequest(
@@ -300,8 +315,9 @@ class NriWorld:
         return {name: Running(pid, allowed(pid)) for name, pid in pids.items()}
 
     def end(self, pod: str) -> None:
-        if (sandbox := self.sandboxes.pop(pod, None)) is not None:
-            self.kubelet.end(sandbox)
+        if (sandbox := self.sandboxes.get(pod)) is not None:
+            self.kubelet.forget(sandbox)
+            self.sandboxes.pop(pod, None)
 
     def close(self) -> None:
         try:
