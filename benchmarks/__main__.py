@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import (
+    agent_containers,
     agent_fakes,
     agent_kernel,
     agent_live,
@@ -80,7 +81,7 @@ def workloads() -> dict[str, Callable[[], Result]]:
             found[name] = partial(_measure, setup)
     for name, own_clock in process.OWN_CLOCK.items():
         found[name] = partial(_measure_own_clock, own_clock)
-    for agent in (agent_fakes, agent_kernel, agent_live):
+    for agent in (agent_fakes, agent_kernel, agent_live, agent_containers):
         found |= agent.MEASURED
     return found
 

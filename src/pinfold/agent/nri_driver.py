@@ -36,12 +36,16 @@ QUIET: Final = 0.2
 
 
 class NriDriver:
-    """Containers are those of a kubelet, whose runtime asks the agent before each step."""
+    """Containers are those of a kubelet, whose runtime asks the agent before each step.
+
+    ``lifecycle`` is who answers, once the manager has begun.
+    """
 
     def __init__(self, config: AgentConfig, cgroups: RuntimeCgroups) -> None:
         self.cgroups = cgroups
         self.runtime: SeenRuntime = SeenRuntime()
         self.describe_cgroups = cgroups.describe()
+        self.lifecycle: ContainerLifecycle | None = None
         self._config = config
         self._ledger: RuntimeLedger | None = None
         self._report: Report = lambda _pod, _problem: None
@@ -68,6 +72,7 @@ class NriDriver:
         cgroups = cast("FoundCgroups", manager.containers.cgroups)
         pods = SeenPods(manager, parse)
         lifecycle = ContainerLifecycle(manager, pods, cgroups, self.runtime, ledger)
+        self.lifecycle = lifecycle
         own = self._config.own
         cluster = open_cluster(self._config, manager, self._report)
         events = lifecycle if cluster is None else ClusterEvents(lifecycle, pods, cluster)

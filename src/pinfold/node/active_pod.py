@@ -36,6 +36,8 @@ class ActivePod:
     """Somebody ends the pod; nobody else does it again."""
     ended_as: PodPhase | None = None
     """How the pod ended by itself, once it has."""
+    retracted: bool = False
+    """Applications are told nothing of the pod any more."""
     failure: str = ""
     """Why a container could not be started, the last time that one could not."""
     attached_pid: int | None = None

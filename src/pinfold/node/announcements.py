@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Iterable, Sequence
 
@@ -48,6 +49,10 @@ class Announcements:
     async def publish(self, pods: Iterable[ActivePod], ledger: Ledger, pool: CPUSet) -> None:
         """Tell applications their CPUs; files whose content stays are not touched."""
         for pod in list(pods):
+            # Hundreds of files must not hold up those who wait for an answer.
+            await asyncio.sleep(0)
+            if pod.retracted:
+                continue
             exclusive = [
                 pod.exclusive_cpus(ledger, container)
                 for container in pod.workload.pod.all_containers
@@ -63,7 +68,8 @@ class Announcements:
                 self._told[pod.uid] = told
 
     async def retract(self, pod: ActivePod) -> None:
-        """Remove a pod's file."""
+        """Remove a pod's file, for good."""
+        pod.retracted = True
         self._told.pop(pod.uid, None)
         try:
             await self._files.retract(pod.uid)

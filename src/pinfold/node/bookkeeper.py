@@ -72,6 +72,8 @@ class Bookkeeper:
         self.lock = asyncio.Lock()
         self.exits = Exits()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._announcing: asyncio.Task[None] | None = None
+        self._announce_again = False
 
     @property
     def pool(self) -> CPUSet:
@@ -108,7 +110,7 @@ class Bookkeeper:
                 return
             self.state = replace(self.state, offline=cpus)
             await self.grow_pool()
-        await self.announce()
+        self.announce_soon()
 
     def anybody_shares(self) -> bool:
         """Whether a container of an active pod runs on the shared pool."""
@@ -143,6 +145,25 @@ class Bookkeeper:
         """Tell the mirror and the applications what holds now."""
         self.announcements.mirror(self.state.ledger)
         await self.announcements.publish(self.pods.active.values(), self.state.ledger, self.pool)
+
+    def announce_soon(self) -> None:
+        """Mirror what holds now; applications are told beside, at the latest state there is then.
+
+        There is a file for each pod, and whoever waits for CPUs does not wait for these.
+        """
+        self.announcements.mirror(self.state.ledger)
+        if self._announcing is None or self._announcing.done():
+            self._announcing = self.spawn(self._tell_applications(), name="announce")
+        else:
+            self._announce_again = True
+
+    async def _tell_applications(self) -> None:
+        while True:
+            self._announce_again = False
+            pods, ledger, pool = self.pods.active.values(), self.state.ledger, self.pool
+            await self.announcements.publish(pods, ledger, pool)
+            if not self._announce_again:
+                return
 
     def spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
         """Let something go on beside; its failure is reported, :meth:`close` cancels it."""

@@ -102,7 +102,7 @@ class ContainerLifecycle:
                 shown, key=lambda item: item[1].name in owners.get(item[0].sandbox.uid, ())
             ):
                 await self._locate(seen, one)
-        await self._books.announce()
+        self._books.announce_soon()
         return ()
 
     async def _adopt(self, seen: SeenPod, one: SeenContainer) -> None:
@@ -149,7 +149,7 @@ class ContainerLifecycle:
                 await self._forget(active)
                 seen.containers.clear()
                 await books.grow_pool()
-        await self._books.announce()
+        self._books.announce_soon()
 
     async def remove_pod_sandbox(self, pod: Sandbox) -> None:
         """See :class:`pinfold.node.runtime_view.RuntimeEvents`."""
@@ -202,7 +202,7 @@ class ContainerLifecycle:
             given = books.pool if cpus is None else cpus
             self._note(seen, container, str(given))
             await self._place(active, container.name)
-        await self._books.announce()
+        self._books.announce_soon()
         resources = Resources(cpus=str(given), cpu_quota=None if cpus is None else NO_CAP)
         env = application_environment(active.name, pod.uid, container.name, cpus)
         return Adjustment(resources, env), self._ledger.answer()
@@ -279,7 +279,7 @@ class ContainerLifecycle:
             except CgroupError as error:
                 # The record says what is to be; the reconciliation makes it so.
                 books.observers.report(active.name, str(error))
-        await self._books.announce()
+        self._books.announce_soon()
         quota = None if cpus is None else NO_CAP
         own = Update(container.id, Resources(cpus=str(given), cpu_quota=quota))
         return (own, *self._ledger.answer())
@@ -320,7 +320,7 @@ class ContainerLifecycle:
                 step = pods.step_without(seen, container.name)
                 await pods.take_for_sure(seen, step, step.state)
             await books.grow_pool()
-        await self._books.announce()
+        self._books.announce_soon()
 
     # --------------------------------------------------------------------------------- helpers
 

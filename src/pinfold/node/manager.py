@@ -85,7 +85,7 @@ class Manager(Bookkeeper):
             active = self.pods.active[pod.uid] = ActivePod(workload, record, attached_pid=pid)
             if after.ledger.default != before.ledger.default:
                 await self._make_room(active, before)
-        await self.announce()
+        self.announce_soon()
         self.begin(active)
         return record
 
@@ -225,7 +225,7 @@ class Manager(Bookkeeper):
             if phase is not None:
                 await self.remember(last)
             await self.grow_pool()
-        await self.announce()
+        self.announce_soon()
         await self.announcements.retract(pod)
         await self._forget_sandbox(pod)
         pod.gone.set()
@@ -251,7 +251,7 @@ class Manager(Bookkeeper):
             self.state, pod.record = after, record
             if grown:
                 await self.grow_pool()
-        await self.announce()
+        self.announce_soon()
 
     async def update(self, pod: ActivePod, change: Callable[[PodRecord], PodRecord]) -> None:
         """Write down what has become of a pod."""

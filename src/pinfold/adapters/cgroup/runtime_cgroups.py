@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from pinfold.adapters.cgroup.files import put, read_cpus
+from pinfold.adapters.cgroup.files import numbers, put, read_cpus
 from pinfold.adapters.cgroup.folders import children, descendants, members, remove_if_empty
 from pinfold.adapters.cgroup.hierarchy import (
     CPUSET,
@@ -28,7 +28,7 @@ from pinfold.adapters.cgroup.hierarchy import (
     parse_own,
 )
 from pinfold.adapters.cgroup.moving import end_all
-from pinfold.adapters.cgroup.tasks import catch_strays, lives
+from pinfold.adapters.cgroup.tasks import catch_strays
 from pinfold.adapters.cgroup.watch import CPUS, MEMS
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.ports import (
@@ -319,14 +319,8 @@ class RuntimeCgroups:
         put(folder / CPUS, str(read_cpus(folder / CPUS) | missing & there))
 
     def _threads(self, folder: Path) -> list[int]:
-        found = []
-        for one in descendants(folder):
-            try:
-                text = Path(one, THREADS[self._version]).read_text(encoding="ascii")
-            except OSError:
-                continue
-            found += [tid for word in text.split() if lives(tid := int(word))]
-        return found
+        name = THREADS[self._version]
+        return [tid for one in descendants(folder) for tid in numbers(f"{one}/{name}")]
 
 
 def cgroup_of(cgroups_path: str) -> str:

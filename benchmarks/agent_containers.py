@@ -1,0 +1,249 @@
+"""Workloads of an agent whose containers a runtime runs.
+
+``answer`` and ``move`` use cgroups of their own with processes that sleep, in place of a runtime's;
+``runtime.*`` use a real containerd, and a kubelet's stand-in that asks it over the CRI.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from tests.agent_process import AgentProcess
+from tests.containerd_node import ContainerdNode, containerd_node, why_no_containerd
+from tests.kubelet_stand_in import KubeletStandIn
+from tests.runtime_place import Place
+
+from benchmarks.agent_measuring import detailed
+from benchmarks.agent_scene import GivenUpError, NotHereError, require_node
+from benchmarks.measure import Result
+from pinfold.adapters.cgroup.runtime_cgroups import RuntimeCgroups
+from pinfold.adapters.cri import CriClient, CriRecord
+from pinfold.adapters.podfiles import PodFileFolder
+from pinfold.adapters.store import SQLiteStore
+from pinfold.adapters.sysfs.source import open_machine
+from pinfold.agent.nri_driver import NriDriver
+from pinfold.agent.service import Ports
+from pinfold.agent.wiring import build_agent
+from pinfold.config.agent import AgentConfig, AgentSection
+from pinfold.core.cpuset import CPUSet
+from pinfold.core.kubelet_faults import SOUND
+from pinfold.core.node_config import NodeConfig
+from pinfold.node.ports import ContainerKey, Placement
+from pinfold.node.runtime_view import Resources, Sandbox, SeenContainer, SeenState, Update
+from pinfold.planning.planner import Planner
+
+MOVED: Final = (10, 100, 300)
+PRESENT: Final = (10, 100, 500)
+ROUNDS: Final = 60
+CREATED: Final = 30
+UPDATED: Final = 100
+
+OWNER: Final = Resources(cpu_shares=1024, cpu_quota=100_000, cpu_period=100_000, memory=1 << 26)
+SHARED: Final = Resources(cpu_shares=2)
+
+
+@contextmanager
+def _place() -> Iterator[Place]:
+    require_node()
+    place = Place()
+    try:
+        yield place
+    finally:
+        place.clean()
+
+
+def _percentiles(times: Sequence[float]) -> dict[str, float]:
+    ranked = sorted(times)
+    return {
+        "p50_ms": statistics.median(ranked) / 1e6,
+        "p99_ms": ranked[min(len(ranked) - 1, len(ranked) * 99 // 100)] / 1e6,
+    }
+
+
+def _move(count: int) -> Result:
+    """Take a CPU from so many shared containers, each in a cgroup of its own, until confirmed."""
+    with _place() as place:
+
+        async def work() -> Result:
+            cgroups = RuntimeCgroups()
+            await cgroups.open(place.cpus)
+            for number in range(count):
+                key = ContainerKey("uid", f"c{number}")
+                path, _ = place.container("pod", f"c{number}")
+                await cgroups.place(key, Placement())
+                await cgroups.find(key, path)
+            moves = []
+            for _ in range(15):
+                began = time.perf_counter_ns()
+                await cgroups.set_shared(place.low)
+                moves.append(float(time.perf_counter_ns() - began))
+                await cgroups.set_shared(place.cpus)
+            return detailed(moves, ms_per_container=statistics.median(moves) / count / 1e6)
+
+        return asyncio.run(work())
+
+
+def _answer(count: int) -> Result:
+    """From the runtime's question to the answer, when an owner comes beside so many others.
+
+    With the real record on disk; the owner's CPU is taken from all the others in the kernel.
+    """
+    with _place() as place, tempfile.TemporaryDirectory(prefix="pinfold-bench-") as folder:
+        return asyncio.run(_answers(place, Path(folder), count))
+
+
+async def _answers(place: Place, folder: Path, count: int) -> Result:
+    node = NodeConfig(cpu_manager_policy="static", reserved_system_cpus=CPUSet([0]))
+    config = AgentConfig(node, AgentSection(state_dir=str(folder), runtime="nri"))
+    driver = NriDriver(config, RuntimeCgroups())
+    ports = Ports(
+        cgroups=driver.cgroups,
+        runtime=driver.runtime,
+        store=SQLiteStore.open(folder / "pinfold.db"),
+        files=PodFileFolder(folder / "pods"),
+    )
+    planner = Planner(open_machine(None), node, rules=SOUND)
+    agent = await build_agent(config, planner, ports, driver)
+    lifecycle = driver.lifecycle
+    if lifecycle is None:
+        raise GivenUpError("nobody answers")
+    for number in range(count):
+        path, pid = place.container(f"pod{number}", "main")
+        pod = Sandbox(f"s{number}", f"uid-{number}", f"pod-{number}", "default")
+        seen = SeenContainer(f"c{number}", pod.id, "main", resources=SHARED, cgroups_path=path)
+        await lifecycle.create_container(pod, seen)
+        await lifecycle.post_start_container(pod, _running(seen, pid))
+    times = []
+    for number in range(ROUNDS):
+        pod = Sandbox(f"o{number}", f"uid-o{number}", f"owner-{number}", "default")
+        seen = SeenContainer(f"oc{number}", pod.id, "main", resources=OWNER)
+        began = time.perf_counter_ns()
+        answer, _ = await lifecycle.create_container(pod, seen)
+        times.append(float(time.perf_counter_ns() - began))
+        if answer.resources.cpus == "0":
+            raise GivenUpError("the owner got no CPU of its own")
+        await lifecycle.stop_pod_sandbox(pod)
+        await lifecycle.remove_pod_sandbox(pod)
+    await agent.manager.close()
+    await ports.store.close()
+    return detailed(times, **_percentiles(times))
+
+
+def _running(seen: SeenContainer, pid: int) -> SeenContainer:
+    return SeenContainer(
+        seen.id,
+        seen.sandbox_id,
+        seen.name,
+        SeenState.RUNNING,
+        resources=seen.resources,
+        cgroups_path=seen.cgroups_path,
+        pid=pid,
+    )
+
+
+@contextmanager
+def _kubelet() -> Iterator[tuple[ContainerdNode, KubeletStandIn]]:
+    require_node()
+    if (reason := why_no_containerd()) is not None:
+        raise NotHereError(reason)
+    with containerd_node() as node:
+        kubelet = KubeletStandIn(node)
+        try:
+            yield node, kubelet
+        finally:
+            kubelet.close()
+
+
+@contextmanager
+def _plugin(node: ContainerdNode) -> Iterator[AgentProcess]:
+    with tempfile.TemporaryDirectory(prefix="pinfold-bench-") as folder:
+        agent = AgentProcess(Path(folder))
+        del agent.config["staticPodPath"]
+        agent.config["pinfold"] |= {"runtime": "nri", "nriSocket": str(node.nri)}
+        agent.start()
+        try:
+            _wait(lambda: agent.client.get("/v1/status")["agent"]["nri"]["connected"])
+            yield agent
+        finally:
+            agent.stop()
+
+
+def _wait(what: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 60
+    while not what():
+        if time.monotonic() > deadline:
+            raise GivenUpError("the plugin is not connected")
+        time.sleep(0.02)
+
+
+def _create(count: int) -> Result:
+    """CreateContainer of an owner beside so many others: with the plugin, and without it."""
+    with _kubelet() as (node, kubelet):
+        others = [kubelet.pod(f"other-{number}", "besteffort") for number in range(count)]
+        for pod in others:
+            kubelet.run(pod, "main")
+        pod = kubelet.pod("owner")
+        without = _creations(kubelet, pod)
+        with _plugin(node) as agent:
+            within = _creations(kubelet, pod)
+            status = Path(f"/proc/{agent.process.pid if agent.process else 0}/status").read_text()
+            rss = int(status.split("VmRSS:")[1].split()[0]) / 1024
+        ratio = statistics.median(within) / statistics.median(without)
+        return detailed(
+            within,
+            **_percentiles(within),
+            without_p50_ms=statistics.median(without) / 1e6,
+            ratio=ratio,
+            agent_rss_mb=rss,
+        )
+
+
+def _creations(kubelet: KubeletStandIn, pod: str) -> list[float]:
+    times = []
+    for number in range(CREATED):
+        began = time.perf_counter_ns()
+        container = kubelet.create(pod, f"main-{number}", 1)
+        times.append(float(time.perf_counter_ns() - began))
+        kubelet.remove(container)
+    return times
+
+
+def _update() -> Result:
+    """The same move as ``move.100``, told to the runtime for each container."""
+    with _kubelet() as (node, kubelet):
+        ids = [
+            kubelet.run(kubelet.pod(f"other-{number}", "besteffort"), "main")
+            for number in range(UPDATED)
+        ]
+
+        async def work() -> list[float]:
+            client = CriClient(f"unix://{node.address}")
+            times = []
+            for at_once in (1, 8):
+                record = CriRecord(client, at_once=at_once)
+                updates = [Update(one, Resources(cpus="0")) for one in ids]
+                began = time.perf_counter_ns()
+                await record.update(updates)
+                times.append(float(time.perf_counter_ns() - began))
+            with suppress(Exception):
+                await client.close()
+            return times
+
+        one_by_one, eight = asyncio.run(work())
+        return detailed([eight], one_after_the_other_ms=one_by_one / 1e6)
+
+
+MEASURED: Final[dict[str, Callable[[], Result]]] = {
+    **{f"containers.move.{count}": partial(_move, count) for count in MOVED},
+    **{f"containers.answer.{count}": partial(_answer, count) for count in PRESENT},
+    **{f"runtime.create.{count}": partial(_create, count) for count in (0, 10, 50)},
+    f"runtime.update.{UPDATED}": _update,
+}
