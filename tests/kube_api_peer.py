@@ -5,6 +5,7 @@ Certificates are made once a run with ``openssl``.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import re
@@ -12,8 +13,8 @@ import shutil
 import ssl
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,7 +23,8 @@ from typing import Any
 import pytest
 import yaml
 
-from pinfold.adapters.kubernetes.client import OPERATIONS, Operation
+from pinfold.adapters.kubernetes.access import from_kubeconfig
+from pinfold.adapters.kubernetes.client import OPERATIONS, KubeClient, Operation
 
 TOKEN = "secret-of-tests"  # noqa: S105 - nobody else's
 
@@ -273,3 +275,38 @@ def serving(certificates: Certificates) -> Iterator[KubeApiPeer]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+class Reports(list[str]):
+    """Problems that were told."""
+
+    def of_pod(self, pod: str | None, problem: str) -> None:
+        self.append(f"{pod}: {problem}")
+
+
+@asynccontextmanager
+async def at_work(*runs: Any) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(run) for run in runs]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+@asynccontextmanager
+async def connected(peer: KubeApiPeer, folder: Path) -> AsyncIterator[KubeClient]:
+    client = KubeClient(from_kubeconfig(peer.kubeconfig(folder / "config")), timeout=0.5)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+def failing(status: int, method: str = "") -> Callable[[Request], Answer | None]:
+    return lambda request: (
+        (status, refusal(status, "no")) if method in ("", request.method) else None
+    )

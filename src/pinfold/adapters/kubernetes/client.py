@@ -84,7 +84,16 @@ class KubeClient:
     def __init__(self, access: Access, *, timeout: float = TIMEOUT) -> None:
         self._access = access
         self._timeout = timeout
-        self._http: httpx.AsyncClient | None = None
+        # Not at the first request: loading it takes some 80 ms, and a runtime may wait.
+        import httpx  # noqa: PLC0415 - only where there is an API server
+
+        self._http = httpx.AsyncClient(
+            verify=access.tls or False,
+            timeout=timeout,
+            # Proxies and passwords of whoever started the agent are not meant for it.
+            trust_env=False,
+            limits=httpx.Limits(max_connections=2, max_keepalive_connections=1),
+        )
 
     @property
     def server(self) -> str:
@@ -119,9 +128,7 @@ class KubeClient:
 
     async def close(self) -> None:
         """Close the connections."""
-        if self._http is not None:
-            await self._http.aclose()
-            self._http = None
+        await self._http.aclose()
 
     async def _do(
         self, operation: Operation, body: Mapping[str, Any] | None = None, **names: str
@@ -140,7 +147,7 @@ class KubeClient:
         try:
             async with (
                 asyncio.timeout(self._timeout),
-                self._opened().stream(
+                self._http.stream(
                     operation.method,
                     self.server + path,
                     headers=headers,
@@ -154,19 +161,6 @@ class KubeClient:
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
             text = str(error) or type(error).__name__
             raise KubernetesError(f"{what}: {text}") from None
-
-    def _opened(self) -> httpx.AsyncClient:
-        import httpx  # noqa: PLC0415 - only where there is an API server
-
-        if self._http is None:
-            self._http = httpx.AsyncClient(
-                verify=self._access.tls or False,
-                timeout=self._timeout,
-                # Proxies and passwords of whoever started the agent are not meant for it.
-                trust_env=False,
-                limits=httpx.Limits(max_connections=2, max_keepalive_connections=1),
-            )
-        return self._http
 
 
 async def _body(what: str, answer: httpx.Response) -> bytes:
