@@ -8,6 +8,7 @@ the next start goes on, and never a CPU with two owners.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
@@ -20,7 +21,7 @@ from pinfold.node.active_pod import ActivePod
 from pinfold.node.admission import POOL_EMPTY, Decision, NodeState, decide, release, settle
 from pinfold.node.bookkeeper import Bookkeeper, node_record
 from pinfold.node.pod_worker import PodWorker
-from pinfold.node.ports import CgroupError, PortError
+from pinfold.node.ports import CgroupError, ContainerStatus, PortError
 from pinfold.node.records import Batch, HistoryEntry, PodPhase, PodRecord
 from pinfold.node.worker_host import ManagerHost
 
@@ -209,8 +210,9 @@ class Manager(Bookkeeper):
             phase: what is remembered of it; None forgets it.
         """
         worker = pod.worker or PodWorker(self.host, pod)
-        known = await self.containers.runtime.containers()
-        await worker.terminate([s for s in known if s.key.pod_uid == pod.uid], grace)
+        # Nothing is started any more before it is asked what there is.
+        await worker.stop()
+        await worker.terminate(await self._containers_of(pod), grace)
         async with self.lock:
             after = release(self.state, pod.workload.pod)
             kind = "released" if phase is None else "ended"
@@ -229,6 +231,19 @@ class Manager(Bookkeeper):
         await self.announcements.retract(pod)
         await self._forget_sandbox(pod)
         pod.gone.set()
+
+    async def _containers_of(self, pod: ActivePod) -> list[ContainerStatus]:
+        """The pod's containers; a runtime that is away is waited for."""
+        pause = 0.1
+        while True:
+            try:
+                known = await self.containers.runtime.containers()
+            except PortError as error:
+                self.observers.report(pod.name, f"{error}; trying again in {pause:g} s")
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 10.0)
+            else:
+                return [status for status in known if status.key.pod_uid == pod.uid]
 
     async def _forget_sandbox(self, pod: ActivePod) -> None:
         try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -154,12 +154,17 @@ class RuntimeCgroups:
     async def _set_shared(self, cpus: CPUSet) -> None:
         self._pool = cpus
         failed: CgroupError | None = None
+        left: list[Path] = []
         for known in list(self._known.values()):
-            if known.placement.cpus is None:
+            if known.placement.cpus is None and known.folder is not None:
                 try:
-                    await self._pin(known)
+                    if self._set(known.folder, cpus, known.placement.mems)[0]:
+                        left.append(known.folder)
                 except CgroupError as error:
                     failed = failed or error
+                # Hundreds of them must not hold up those who wait for something else.
+                await asyncio.sleep(0)
+        await self._confirm(left, cpus)
         if failed is not None:
             raise failed
 
@@ -266,30 +271,40 @@ class RuntimeCgroups:
         wanted = self._pool if placement.cpus is None else placement.cpus
         if not wanted:
             return ""
+        left, effective = self._set(folder, wanted, placement.mems)
+        if left:
+            await self._confirm([folder], wanted)
+        missing = wanted - effective
+        return f"CPUs {missing} are not in force: offline" if missing else ""
+
+    def _set(self, folder: Path, wanted: CPUSet, mems: CPUSet | None) -> tuple[CPUSet, CPUSet]:
+        """Write a cpuset; the CPUs that it had to leave, and those that are in force."""
         try:
             before = read_cpus(folder / EFFECTIVE[self._version])
             self._write(folder, wanted)
-            if placement.mems is not None:
-                put(folder / MEMS, str(placement.mems))
+            if mems is not None:
+                put(folder / MEMS, str(mems))
             effective = read_cpus(folder / EFFECTIVE[self._version])
         except CgroupError:
             if not folder.exists():
-                return ""  # it has ended, and its runtime has removed it
+                return CPUSet(), wanted  # it has ended, and its runtime has removed it
             raise
         if not effective or effective - wanted:
             raise CgroupError(
                 f"{folder}: {CPUS} is {wanted}, but in force is {effective}",
                 "a cgroup above it or a partition has these CPUs, or they are offline",
             )
-        if before - wanted:
-            strays = await catch_strays(lambda: self._threads(folder), wanted)
-            for tid, mask in strays.items():
-                raise CgroupError(f"{folder}: thread {tid} may still run on {mask - wanted}")
-        else:
-            # A hundred of them must not hold up the loop.
-            await asyncio.sleep(0)
-        missing = wanted - effective
-        return f"CPUs {missing} are not in force: offline" if missing else ""
+        return before - wanted, effective
+
+    async def _confirm(self, folders: Sequence[Path], cpus: CPUSet) -> None:
+        """See that no thread of these may run elsewhere."""
+        if not folders:
+            return
+        strays = await catch_strays(
+            lambda: [tid for folder in folders for tid in self._threads(folder)], cpus
+        )
+        for tid, mask in strays.items():
+            raise CgroupError(f"thread {tid} of a container may still run on {mask - cpus}")
 
     def _write(self, folder: Path, cpus: CPUSet) -> None:
         if self._version == 2:
