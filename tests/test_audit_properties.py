@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.core.audit import audit, audit_document
+from pinfold.core.audit_containers import KnownContainer, namespace_pids
 from pinfold.core.audit_record import AuditRecord, Owner
 from pinfold.core.audit_snapshot import Cpuset, Irq, KernelSnapshot, Quota, Task
 from pinfold.core.cpuset import CPUSet
@@ -49,6 +50,22 @@ owners = st.builds(
     cpu_sets,
     st.lists(paths, max_size=2).map(tuple),
     st.lists(paths, max_size=2).map(tuple),
+    st.booleans(),
+    st.sampled_from(["", "ns/p"]),
+    st.sampled_from(["", "a" * 64]),
+    st.none() | pids,
+    st.booleans(),
+)
+containers = st.builds(
+    KnownContainer,
+    st.sampled_from(["", "a" * 64, "b'\n"]),
+    st.sampled_from(["", "p"]),
+    st.sampled_from(["", "ns/p"]),
+    st.sampled_from(["", "c"]),
+    paths,
+    st.none() | pids,
+    st.none() | cpu_sets,
+    st.booleans(),
     st.booleans(),
 )
 
@@ -94,6 +111,7 @@ def snapshots(draw: st.DrawFn) -> KernelSnapshot:
         cgroup_version=draw(st.sampled_from([None, 1, 2])),
         has_systemd=draw(st.booleans()),
         unseen=tuple(draw(st.lists(st.text(min_size=1, max_size=9), max_size=1))),
+        namespaces=draw(st.dictionaries(pids, st.sampled_from(["mnt:[1]", "mnt:[2]"]))),
     )
 
 
@@ -104,6 +122,10 @@ records = st.builds(
     st.none() | cpu_sets,
     st.lists(paths, max_size=3).map(tuple),
     st.sampled_from(["", "drop {pod}"]),
+    containers=st.lists(containers, max_size=3).map(
+        lambda found: {one.cgroup: one for one in found}
+    ),
+    runtime=st.sampled_from(["", "unix:///r.sock"]),
 )
 
 
@@ -111,6 +133,7 @@ records = st.builds(
 def test_the_audit_never_raises(
     snapshot: KernelSnapshot, record: AuditRecord, width: int, strict: bool
 ) -> None:
+    assert namespace_pids(snapshot, record) <= {task.pid for task in snapshot.tasks}
     report = audit(snapshot, record)
     document = audit_document(report, strict=strict)
     assert json.loads(json.dumps(document)) == document
@@ -128,7 +151,10 @@ def test_strangers_are_never_sent_to_exclusive_cpus(
     snapshot: KernelSnapshot, record: AuditRecord
 ) -> None:
     for finding in audit(snapshot, record).findings:
-        if finding.kind.slug in ("stranger-ran", "stranger-allowed", "kernel-thread"):
+        if finding.kind.slug in (
+            *("stranger-ran", "stranger-allowed"),
+            *("kernel-thread", "sandbox-allowed", "foreign-inside"),
+        ):
             for command in finding.fix:
                 for text in re.findall(r"taskset -a?pc (\S+)|AllowedCPUs=(\S+)", command):
                     sent = CPUSet.parse("".join(text))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -148,7 +148,7 @@ def _quota(quota: Quota, owners: list[Owner]) -> Finding:
 
 
 def namespace_pids(snapshot: KernelSnapshot, record: AuditRecord) -> set[int]:
-    """The processes whose namespaces the audit has to know; none where there is no container.
+    """The processes whose namespace the audit has to know; none where there is no container.
 
     They are those of other cgroups that may run on exclusive CPUs, those that are not of their
     container's main process, and the main processes.
@@ -175,34 +175,33 @@ def namespace_pids(snapshot: KernelSnapshot, record: AuditRecord) -> set[int]:
 
 @dataclass(frozen=True, slots=True)
 class Namespaces:
-    """Which container's namespaces a process is in, where they are not the machine's."""
+    """Which container's mount namespace a process is in, where that is not the machine's."""
 
-    of_pid: dict[int, frozenset[str]]
-    holders: dict[str, KnownContainer]
+    of_pid: Mapping[int, str]
+    holders: Mapping[str, KnownContainer]
 
     @classmethod
     def of(cls, snapshot: KernelSnapshot, record: AuditRecord) -> Namespaces:
         """Of what was read; see :func:`namespace_pids`."""
-        common = frozenset(snapshot.namespaces.get(1, ()))
-        of_pid = {pid: frozenset(names) - common for pid, names in snapshot.namespaces.items()}
+        read = snapshot.namespaces
+        # Not even root may look at process 1 everywhere; the kernel's own threads are where it is.
+        common = {read[pid] for pid in (1, 2) if pid in read}
         holders: dict[str, KnownContainer] = {}
-        if len(of_pid) > 1 and common:
+        if read:
             for pid, container in _main_processes(snapshot, record):
-                for name in of_pid.get(pid, ()):
-                    # Containers of a pod may share one; its sandbox does not tell which it is.
-                    if name not in holders or holders[name].is_sandbox:
-                        holders[name] = container
-        return cls(of_pid, holders)
+                name = read.get(pid)
+                if name is not None and name not in common:
+                    holders.setdefault(name, container)
+        return cls(read, holders)
 
     def entered(self, pid: int) -> KnownContainer | None:
-        """The container in whose namespaces a process is; its mount namespace tells first."""
-        names = sorted(self.of_pid.get(pid, ()), key=lambda name: not name.startswith("mnt:"))
-        return next((self.holders[name] for name in names if name in self.holders), None)
+        """The container in whose namespace a process is."""
+        return self.holders.get(self.of_pid.get(pid, ""))
 
     def are_apart(self, pid: int, main: int) -> bool:
-        """Whether a process has none of the namespaces of a container's main process."""
+        """Whether a process is not in the namespace of a container's main process."""
         own, its = self.of_pid.get(pid), self.of_pid.get(main)
-        return own is not None and bool(its) and not own & (its or frozenset())
+        return own is not None and its in self.holders and own != its
 
 
 def _main_processes(

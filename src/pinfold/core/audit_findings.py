@@ -140,8 +140,7 @@ FOREIGN_INSIDE: Final = Kind(
     "foreign-inside",
     _W,
     "a process from outside the container is in an owner's cgroup",
-    "it has none of the container's namespaces: somebody has moved it there, and it uses the "
-    "owner's CPUs",
+    "it is in another mount namespace: somebody has moved it there, and it uses the owner's CPUs",
     "move it to the cgroup that it came from, or end it",
 )
 EXEC_STRAY: Final = Kind(

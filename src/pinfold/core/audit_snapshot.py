@@ -89,7 +89,7 @@ class KernelSnapshot:
 
     ``siblings`` holds the hardware threads of a CPU's core by CPU (itself included), ``nodes`` the
     CPUs by NUMA node.  ``cgroup_version`` is that of the hierarchy of the cpusets, None where
-    there is none.  ``namespaces`` are the mount and PID namespaces (``mnt:[4026531841]``) of those
+    there is none.  ``namespaces`` are the mount namespaces (``mnt:[4026531841]``) of those
     processes of which they were read.  ``unseen`` names, in sentences, what could not be read.
     """
 
@@ -107,7 +107,7 @@ class KernelSnapshot:
     cgroup_version: int | None = None
     has_systemd: bool = False
     unseen: tuple[str, ...] = ()
-    namespaces: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    namespaces: Mapping[int, str] = field(default_factory=dict)
 
     def cpuset_of(self, path: str) -> Cpuset | None:
         """The cpuset that is in force in a cgroup: its own, or the nearest one above."""

@@ -133,7 +133,7 @@ class _Tasks:
         yield from self._strays()
 
     def _entered(self, task: Task) -> KnownContainer | None:
-        """The container whose namespaces a process is in without being in its cgroup."""
+        """The container whose namespace a process is in without being in its cgroup."""
         found = self._namespaces.entered(task.pid)
         return None if found is None or is_within(task.cgroup, found.cgroup) else found
 
@@ -198,7 +198,7 @@ class _Tasks:
         fix = self._banish(path, tasks)
         if entered is not None:
             # Somebody has joined the container (nsenter), or has been moved out of its cgroup.
-            title, where = str(entered), " in its namespaces and not in its cgroup"
+            title, where = str(entered), " in its namespace and not in its cgroup"
             group = self._snapshot.cpusets.get(entered.cgroup)
             if group is not None:
                 fix = tuple(

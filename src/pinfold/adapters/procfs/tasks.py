@@ -118,17 +118,14 @@ def read_tasks(
     return tasks, tuple(unseen)
 
 
-def read_namespaces(files: KernelFiles, pids: Iterable[int]) -> dict[int, tuple[str, ...]]:
-    """The mount and PID namespaces of processes and of process 1; one that has ended is left out.
+def read_namespaces(files: KernelFiles, pids: Iterable[int]) -> dict[int, str]:
+    """The mount namespaces of processes; one that has ended is left out.
 
-    The others (network, IPC) are their pod's, and do not tell a container.  Source: namespaces(7).
+    Processes 1 and 2 are always looked at, because they have the machine's own.  The other kinds
+    may be shared by the containers of a pod, and do not tell which it is.  Source: namespaces(7).
     """
-    found = {}
-    for pid in {1, *pids}:
-        names = (files.link(f"/proc/{pid}/ns/{kind}") for kind in ("mnt", "pid"))
-        if known := tuple(name for name in names if name is not None):
-            found[pid] = known
-    return found
+    found = ((pid, files.link(f"/proc/{pid}/ns/mnt")) for pid in {1, _KTHREADD, *pids})
+    return {pid: name for pid, name in found if name is not None}
 
 
 class _Reader:
