@@ -6,7 +6,7 @@ import copy
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -49,6 +49,16 @@ def cpuset_folder(group: str) -> Path:
     """Where a cgroup is in the hierarchy that has cpusets."""
     v1 = Path("/sys/fs/cgroup/cpuset")
     return (v1 if v1.is_dir() else v1.parent) / group.lstrip("/")
+
+
+def remove_groups(group: str) -> None:
+    """Remove what is empty of a cgroup in every hierarchy: a peer that was killed leaves some."""
+    top = Path("/sys/fs/cgroup")
+    for mount in [top, *(entry for entry in top.iterdir() if entry.is_dir())]:
+        root = mount / group.lstrip("/")
+        for folder in [*sorted(root.glob("**/"), reverse=True)] if root.is_dir() else []:
+            with suppress(OSError):
+                folder.rmdir()
 
 
 def planned(config: Path, folder: Path, pods: Sequence[Manifest]) -> Any:
@@ -189,8 +199,7 @@ class CriWorld(_Told):
     def close(self) -> None:
         super().close()
         self.kubelet.close()
-        for folder in Path("/sys/fs/cgroup").glob(f"**/{self.agent.name}"):
-            folder.rmdir()
+        remove_groups(self.agent.name)
 
 
 class ManifestKubelet(KubeletStandIn):
@@ -324,6 +333,7 @@ class NriWorld:
             self.kubelet.close()
         finally:
             self.agent.stop()
+            remove_groups(self.kubelet.root)
 
 
 @contextmanager

@@ -1,0 +1,80 @@
+"""Agent, runtime or both are killed while pods come and go; afterwards all of it has to agree."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pinfold.core.cpuset import CPUSet
+from tests.agent_process import skip_unless_an_agent_can_run
+from tests.containerd_node import ContainerdNode
+from tests.e2e.churn import SECONDS, Churn, check, end_all, problems, running_below
+from tests.e2e.pod_worlds import CriWorld, NriWorld, eventually, started
+
+ROUNDS = max(2, round(SECONDS / 10))
+
+
+@pytest.fixture(params=["cri", "nri"])
+def world(
+    request: pytest.FixtureRequest, fresh_containerd: ContainerdNode, tmp_path: Path
+) -> Iterator[CriWorld | NriWorld]:
+    skip_unless_an_agent_can_run()
+    kind = CriWorld if request.param == "cri" else NriWorld
+    with started(kind(tmp_path, fresh_containerd)) as one:
+        assert isinstance(one, CriWorld | NriWorld)
+        yield one
+
+
+def _kill(world: CriWorld | NriWorld, victims: str) -> None:
+    if victims != "containerd":
+        world.agent.kill()
+    if victims != "agent":
+        world.node.kill()
+    time.sleep(0.3)
+    if victims != "agent":
+        world.node.start()
+    if victims != "containerd":
+        world.agent.start()
+    if isinstance(world, NriWorld):
+        world.connected()
+
+
+@pytest.mark.parametrize("victims", ["agent", "containerd", "both"])
+def test_killed_in_the_middle_of_churn(world: CriWorld | NriWorld, victims: str) -> None:
+    whole = CPUSet.parse(world.agent.client.get("/v1/status")["shared"])
+    churn = Churn(world)
+    churn.fill()
+    chance = random.Random(victims)  # noqa: S311 - moments, not secrets
+    for _ in range(ROUNDS):
+        churn.begin()
+        time.sleep(chance.uniform(1, 3))
+        _kill(world, victims)
+        time.sleep(1)
+        churn.end()
+        check(world)
+    print(  # noqa: T201 - for whoever runs it
+        f"{world.name}, {victims} killed {ROUNDS} times: {churn.owners} owners, "
+        f"{churn.replaced} replaced, unknown {len(churn.lost)}, "
+        f"{len(churn.troubles)} errors of killed peers"
+    )
+    missing = {name for name in churn.live if f"uid-{name}" not in " ".join(running_below(world))}
+    assert missing == set(), "containers were lost"
+    _end_everything(world, churn)
+    eventually(lambda: CPUSet.parse(world.agent.client.get("/v1/status")["shared"]), whole)
+    assert problems(world) == []
+    eventually(lambda: running_below(world), set())
+
+
+def _end_everything(world: CriWorld | NriWorld, churn: Churn) -> None:
+    """Also what was asked for when somebody was killed: it may be there or not."""
+    if isinstance(world, NriWorld):
+        end_all(world, set(world.sandboxes))
+        for sandbox in world.kubelet.sandboxes():
+            world.kubelet.forget(sandbox)
+    else:
+        end_all(world, {one["name"] for one in world.agent.client.get("/v1/pods")["pods"]})
+    churn.live.clear()
