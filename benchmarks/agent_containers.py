@@ -30,13 +30,14 @@ from pinfold.adapters.podfiles import PodFileFolder
 from pinfold.adapters.store import SQLiteStore
 from pinfold.adapters.sysfs.source import open_machine
 from pinfold.agent.nri_driver import NriDriver
-from pinfold.agent.service import Ports
+from pinfold.agent.parts import Ports
 from pinfold.agent.wiring import build_agent
 from pinfold.config.agent import AgentConfig, AgentSection
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.kubelet_faults import SOUND
 from pinfold.core.node_config import NodeConfig
-from pinfold.node.ports import ContainerKey, Placement
+from pinfold.node.cgroup_ports import Placement
+from pinfold.node.port_errors import ContainerKey
 from pinfold.node.runtime_view import Resources, Sandbox, SeenContainer, SeenState, Update
 from pinfold.planning.planner import Planner
 

@@ -30,13 +30,15 @@ from pinfold.adapters.podfiles import PodFileFolder
 from pinfold.adapters.process import ProcessRuntime
 from pinfold.adapters.store import SQLiteStore
 from pinfold.adapters.sysfs.source import open_machine
-from pinfold.agent.service import Agent, Ports
+from pinfold.agent.parts import Ports
+from pinfold.agent.service import Agent
 from pinfold.agent.wiring import build_agent
 from pinfold.config.agent import AgentConfig, AgentSection
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.kubelet_faults import SOUND
 from pinfold.core.node_config import NodeConfig
-from pinfold.node.ports import Cgroups, ContainerKey, Placement
+from pinfold.node.cgroup_ports import Cgroups, Placement
+from pinfold.node.port_errors import ContainerKey
 from pinfold.planning.planner import Planner
 
 POOL_SIZES: Final = (10, 100, 300, 1000)

@@ -12,7 +12,7 @@ from fuzz.engine import Target
 from pinfold.adapters.store import SQLiteStore
 from pinfold.adapters.store.schema import APPLICATION_ID, MIGRATIONS
 from pinfold.core.cpuset import CPUSet
-from pinfold.node.ports import StoreError
+from pinfold.node.port_errors import StoreError
 from pinfold.node.records import Batch, HistoryEntry, NodeRecord, PodPhase, PodRecord
 
 _PAGE_BYTES: Final = 512

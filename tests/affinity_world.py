@@ -17,7 +17,8 @@ import pytest
 
 from pinfold.adapters.affinity import Affinity
 from pinfold.core.cpuset import CPUSet
-from pinfold.node.ports import ContainerKey, Placement
+from pinfold.node.cgroup_ports import Placement
+from pinfold.node.port_errors import ContainerKey
 from tests.cgroups_contract import wait_until
 
 P = ParamSpec("P")

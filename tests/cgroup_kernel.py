@@ -19,7 +19,7 @@ from pinfold.adapters.cgroup.hierarchy import find_hierarchies
 from pinfold.adapters.cgroup.v1 import CgroupsV1
 from pinfold.adapters.cgroup.v2 import CgroupsV2
 from pinfold.core.cpuset import CPUSet
-from pinfold.node.ports import Cgroups
+from pinfold.node.cgroup_ports import Cgroups
 from tests.cgroups_contract import process
 
 

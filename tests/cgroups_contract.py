@@ -14,7 +14,8 @@ from typing import Protocol
 import pytest
 
 from pinfold.core.cpuset import CPUSet
-from pinfold.node.ports import CgroupError, Cgroups, ContainerKey, Placement
+from pinfold.node.cgroup_ports import Cgroups, Placement
+from pinfold.node.port_errors import CgroupError, ContainerKey
 
 SHARED = ContainerKey("uid-shared", "main")
 OWNER = ContainerKey("uid-owner", "main")

@@ -15,7 +15,8 @@ from typing import Any
 
 from pinfold.agent import wiring
 from pinfold.agent.drivers import Driver
-from pinfold.agent.service import Agent, Ports
+from pinfold.agent.parts import Ports
+from pinfold.agent.service import Agent
 from pinfold.config.agent import AgentConfig, load_agent_config
 from pinfold.planning.planner import Planner
 

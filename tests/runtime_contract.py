@@ -16,14 +16,8 @@ from typing import Any, Protocol, TypeVar
 import pytest
 
 from pinfold.core.workload import Process
-from pinfold.node.ports import (
-    ContainerKey,
-    ContainerSpec,
-    ContainerState,
-    ContainerStatus,
-    Runtime,
-    RuntimeFailedError,
-)
+from pinfold.node.port_errors import ContainerKey, RuntimeFailedError
+from pinfold.node.ports import ContainerSpec, ContainerState, ContainerStatus, Runtime
 
 PATIENCE = 120.0
 """Seconds after which a test has failed; no test is meant to take so long."""

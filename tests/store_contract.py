@@ -11,7 +11,8 @@ import pytest
 from hypothesis import strategies as st
 
 from pinfold.core.cpuset import CPUSet
-from pinfold.node.ports import Store, StoreError
+from pinfold.node.port_errors import StoreError
+from pinfold.node.ports import Store
 from pinfold.node.records import Batch, HistoryEntry, NodeRecord, PodPhase, PodRecord
 
 NODE: Final = NodeRecord("static", CPUSet.parse("0-511"), CPUSet([0]), CPUSet.parse("0-511"))

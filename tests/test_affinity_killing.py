@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from pinfold.core.cpuset import CPUSet
-from pinfold.node.ports import CgroupError, ContainerKey, Placement
+from pinfold.node.cgroup_ports import Placement
+from pinfold.node.port_errors import CgroupError, ContainerKey
 from tests.affinity_world import KEY, OTHER, World, a_world, hold, opened, story
 from tests.cgroups_contract import FORKER, wait_until
 

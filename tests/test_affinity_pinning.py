@@ -12,7 +12,8 @@ import pytest
 
 from pinfold.adapters.affinity import Affinity
 from pinfold.core.cpuset import CPUSet
-from pinfold.node.ports import CgroupError, Cgroups, ContainerKey, Placement
+from pinfold.node.cgroup_ports import Cgroups, Placement
+from pinfold.node.port_errors import CgroupError, ContainerKey
 from tests.affinity_world import KEY, OTHER, OWNER, World, a_world, effective, hold, opened, story
 from tests.cgroups_contract import check_contract, wait_until
 

@@ -13,7 +13,8 @@ import pytest
 
 from pinfold.adapters.affinity import Affinity
 from pinfold.core.cpuset import CPUSet
-from pinfold.node.ports import CgroupError, Limits, Partition, Placement
+from pinfold.node.cgroup_ports import Limits, Partition, Placement
+from pinfold.node.port_errors import CgroupError
 from tests.affinity_world import KEY, OTHER, OWNER, World, a_world, effective, hold, opened, story
 from tests.cgroups_contract import wait_until
 
@@ -157,7 +158,8 @@ def test_a_process_of_another_user(world: World) -> None:
 import asyncio, os
 from pinfold.adapters.affinity import Affinity
 from pinfold.core.cpuset import CPUSet
-from pinfold.node.ports import CgroupError, ContainerKey, Placement
+from pinfold.node.cgroup_ports import Placement
+from pinfold.node.port_errors import CgroupError, ContainerKey
 async def main():
     affinity = Affinity()
     await affinity.open(affinity.usable())

@@ -13,7 +13,8 @@ from pinfold.adapters.cgroup import CgroupError, open_cgroups
 from pinfold.adapters.cgroup.v1 import CgroupsV1
 from pinfold.adapters.cgroup.v2 import CgroupsV2
 from pinfold.core.cpuset import CPUSet
-from pinfold.node.ports import ContainerKey, Placement
+from pinfold.node.cgroup_ports import Placement
+from pinfold.node.port_errors import ContainerKey
 from tests.cgroup_kernel import Kernel, a_cpu_switch, a_kernel, only_v2
 from tests.cgroups_contract import OWNER, SHARED, wait_until
 

@@ -9,7 +9,8 @@ import pytest
 from pinfold.adapters.cgroup import CgroupError
 from pinfold.adapters.cgroup.v2 import CgroupsV2
 from pinfold.core.cpuset import CPUSet
-from pinfold.node.ports import ContainerKey, Limits, Partition, Placement
+from pinfold.node.cgroup_ports import Limits, Partition, Placement
+from pinfold.node.port_errors import ContainerKey
 from tests.cgroup_kernel import Kernel, a_kernel, only_cpusets, only_v2
 from tests.cgroups_contract import OWNER, SHARED
 

@@ -12,7 +12,8 @@ import pytest
 
 from pinfold.adapters.cgroup import CgroupError, open_cgroups
 from pinfold.core.cpuset import CPUSet
-from pinfold.node.ports import ContainerKey, Placement
+from pinfold.node.cgroup_ports import Placement
+from pinfold.node.port_errors import ContainerKey
 from tests.cgroup_kernel import Kernel, a_kernel, only_cpusets
 from tests.cgroups_contract import FORKER, OWNER, SHARED, check_contract, wait_until
 

@@ -20,7 +20,8 @@ from pinfold.adapters.cgroup.names import container_folder, key_of, pod_folder
 from pinfold.adapters.cgroup.opening import open_cgroups
 from pinfold.adapters.cgroup.v1 import CgroupsV1
 from pinfold.adapters.cgroup.v2 import CgroupsV2
-from pinfold.node.ports import CgroupError, ContainerKey, Limits
+from pinfold.node.cgroup_ports import Limits
+from pinfold.node.port_errors import CgroupError, ContainerKey
 
 ROOT = "31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755\n"
 V2 = "35 24 0:30 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pinfold.node.ports import PortError
+from pinfold.node.port_errors import PortError
 from pinfold.node.runtime_view import RefusedError, SeenState
 from tests.lifecycle_harness import BEST_EFFORT, LifecycleHarness, guaranteed
 from tests.manager_harness import run_virtually

@@ -11,7 +11,8 @@ import pytest
 from pinfold.adapters.cri import CriClient, CriError, CriRecord, list_cri_containers, runtime_info
 from pinfold.adapters.cri import cri_pb2 as pb
 from pinfold.core.workload import Process
-from pinfold.node.ports import ContainerState, RuntimeFailedError
+from pinfold.node.port_errors import RuntimeFailedError
+from pinfold.node.ports import ContainerState
 from pinfold.node.runtime_view import Resources, Update
 from tests.cri_peer import a_container, client_of, hanging, peer, runtime_on
 from tests.runtime_contract import a_spec, next_exit, play

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pinfold.adapters.nri import NriPlugin, PluginSettings
 from pinfold.agent.guarded_plugin import GuardedPlugin, look_at_kubelet
 from pinfold.node.kubelet_guard import KubeletPolicy, judge_kubelet
-from pinfold.node.ports import StoreError
+from pinfold.node.port_errors import StoreError
 from pinfold.state.cpu_manager_state import CPUManagerCheckpoint, Layout
 from tests.nri_peer import Recorder, until
 

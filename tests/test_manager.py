@@ -13,7 +13,8 @@ from pinfold.core.cpuset import CPUSet
 from pinfold.core.node_config import NodeConfig
 from pinfold.core.quantity import Quantity
 from pinfold.node.pod_table import NameTakenError, UnknownPodError
-from pinfold.node.ports import CgroupError, ContainerKey, ContainerState, StoreError
+from pinfold.node.port_errors import CgroupError, ContainerKey, StoreError
+from pinfold.node.ports import ContainerState
 from pinfold.node.reconciler import reconcile
 from pinfold.node.records import PodPhase
 from pinfold.node.recovery import MismatchError, OnMismatch

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.pod_table import NameTakenError, UnknownPodError
-from pinfold.node.ports import ContainerState, PortError
+from pinfold.node.port_errors import PortError
+from pinfold.node.ports import ContainerState
 from pinfold.node.reconciler import reconcile
 from pinfold.node.records import PodPhase
 from tests.manager_harness import Harness, manifest, run_virtually

@@ -15,7 +15,7 @@ from pinfold.adapters.nri import nri_pb2 as nri
 from pinfold.adapters.nri import ttrpc_pb2 as envelope
 from pinfold.adapters.nri.conversation import EVENTS, MOST_SYNCHRONIZED
 from pinfold.adapters.nri.frames import MAX_MESSAGE, Message, MessageType, encode_message
-from pinfold.node.ports import RuntimeFailedError
+from pinfold.node.port_errors import RuntimeFailedError
 from pinfold.node.runtime_view import Adjustment, RefusedError, Resources, SeenState
 from tests.nri_peer import Recorder, RuntimePeer, cpus, running_plugin, runtime, until
 

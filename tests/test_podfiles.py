@@ -19,7 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.adapters.podfiles import PodFileFolder, file_name
-from pinfold.node.ports import PodFiles, PortError
+from pinfold.node.port_errors import PortError
+from pinfold.node.ports import PodFiles
 
 IN_MODIFY, IN_MOVED_TO, IN_CREATE, IN_DELETE = 0x2, 0x80, 0x100, 0x200
 EVENT = struct.Struct("iIII")

@@ -18,7 +18,7 @@ from pinfold.adapters.podresources.service import BURST, QPS, TokenBucket
 from pinfold.adapters.podresources.socket_file import LONGEST_PATH
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.pod_resources import ContainerDevices, ContainerResources, PodResources
-from pinfold.node.ports import PortError
+from pinfold.node.port_errors import PortError
 from tests.podresources_world import LISTER, Rows, ServerTask, inode, reading, serving, some_pod
 
 

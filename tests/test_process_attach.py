@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from pinfold.core.workload import Process
-from pinfold.node.ports import ContainerState, RuntimeFailedError
+from pinfold.node.port_errors import RuntimeFailedError
+from pinfold.node.ports import ContainerState
 from tests.process_world import ProcessWorld, until
 from tests.runtime_contract import (
     a_spec,

@@ -16,7 +16,8 @@ import pytest
 
 from pinfold.adapters.process import ProcessRuntime
 from pinfold.core.workload import Process
-from pinfold.node.ports import ContainerState, RuntimeFailedError
+from pinfold.node.port_errors import RuntimeFailedError
+from pinfold.node.ports import ContainerState
 from tests.process_world import (
     ProcessWorld,
     answer,

@@ -19,13 +19,8 @@ from pinfold.adapters.process.folder import ContainerFolder
 from pinfold.adapters.process.launch import supervisor_command
 from pinfold.adapters.process.processes import identify
 from pinfold.core.workload import Process
-from pinfold.node.ports import (
-    ContainerKey,
-    ContainerState,
-    ContainerStatus,
-    Runtime,
-    RuntimeFailedError,
-)
+from pinfold.node.port_errors import ContainerKey, RuntimeFailedError
+from pinfold.node.ports import ContainerState, ContainerStatus, Runtime
 from tests.process_world import ProcessWorld, agent, is_alive, processes_of, until
 from tests.runtime_contract import (
     a_spec,

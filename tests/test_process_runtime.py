@@ -15,7 +15,8 @@ import pytest
 
 from pinfold.adapters.process.command import DEFAULT_PATH
 from pinfold.core.workload import Process
-from pinfold.node.ports import ContainerSpec, ContainerState, ContainerStatus, RuntimeFailedError
+from pinfold.node.port_errors import RuntimeFailedError
+from pinfold.node.ports import ContainerSpec, ContainerState, ContainerStatus
 from tests.process_world import ProcessWorld, answer
 from tests.runtime_contract import (
     RuntimeContract,

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from pinfold.adapters.cgroup.files import read_cpus, write
+from pinfold.adapters.cgroup.found_cpusets import cgroup_of
 from pinfold.adapters.cgroup.hierarchy import Hierarchies, Mount
-from pinfold.adapters.cgroup.runtime_cgroups import RuntimeCgroups, cgroup_of
+from pinfold.adapters.cgroup.runtime_cgroups import RuntimeCgroups
 from pinfold.core.cpuset import CPUSet
-from pinfold.node.ports import CgroupError, ContainerKey, Placement, ProcessGoneError
+from pinfold.node.cgroup_ports import Placement
+from pinfold.node.port_errors import CgroupError, ContainerKey, ProcessGoneError
 from tests.runtime_place import Place
 
 OWNER, FIRST, SECOND = (ContainerKey("uid-1", name) for name in ("owner", "first", "second"))

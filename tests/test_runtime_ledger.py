@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from pinfold.core.cpuset import CPUSet
-from pinfold.node.ports import ContainerKey
+from pinfold.node.port_errors import ContainerKey
 from pinfold.node.runtime_ledger import ANSWERED, SETTLED, RuntimeLedger
 from pinfold.node.runtime_view import Update
 from pinfold.planning.fake_nri import FakeNode, FakeRuntimeCgroups

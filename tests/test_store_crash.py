@@ -20,7 +20,7 @@ import pytest
 
 from pinfold.adapters.store import SQLiteStore
 from pinfold.core.cpuset import CPUSet
-from pinfold.node.ports import StoreError
+from pinfold.node.port_errors import StoreError
 from pinfold.node.records import Batch, HistoryEntry, PodRecord, Record
 from tests.store_contract import NODE, pod
 

@@ -23,7 +23,7 @@ from typing import Final
 import pytest
 
 from pinfold.adapters.store import SQLiteStore
-from pinfold.node.ports import StoreError
+from pinfold.node.port_errors import StoreError
 from pinfold.node.records import Batch
 from tests.store_contract import NODE, pod
 

@@ -16,7 +16,7 @@ import pytest
 from pinfold.adapters.store import SQLiteStore
 from pinfold.adapters.store.schema import APPLICATION_ID, MIGRATIONS, check_form, migrate
 from pinfold.core.cpuset import CPUSet
-from pinfold.node.ports import StoreError
+from pinfold.node.port_errors import StoreError
 from pinfold.node.records import Batch, HistoryEntry, NodeRecord, PodPhase, PodRecord, Record
 from tests.store_contract import NODE, pod
 from tests.test_store_sqlite import load, with_store

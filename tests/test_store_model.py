@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from pinfold.adapters.store import SQLiteStore
-from pinfold.node.ports import StoreError
+from pinfold.node.port_errors import StoreError
 from pinfold.node.records import Batch, HistoryEntry, NodeRecord, PodRecord
 from tests.store_contract import BATCHES, NAMES, pod
 

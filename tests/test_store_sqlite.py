@@ -15,7 +15,7 @@ import pytest
 
 from pinfold.adapters.store import SQLiteStore
 from pinfold.core.cpuset import CPUSet
-from pinfold.node.ports import StoreError
+from pinfold.node.port_errors import StoreError
 from pinfold.node.records import Batch, HistoryEntry, Record
 from pinfold.planning.fakes import MemoryStore
 from tests.store_contract import NODE, check_contract, check_refusals, pod

@@ -14,7 +14,8 @@ from structlog.testing import capture_logs
 
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.node_config import NodeConfig
-from pinfold.node.ports import ContainerKey, ContainerState, StoreError
+from pinfold.node.port_errors import ContainerKey, StoreError
+from pinfold.node.ports import ContainerState
 from pinfold.node.settings import ManagerSettings
 from tests.manager_harness import manifest
 from tests.web_world import Served, served

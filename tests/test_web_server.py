@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from pinfold.node.ports import PortError
+from pinfold.node.port_errors import PortError
 from pinfold.web.connection import Limits
 from pinfold.web.listening import listening
 from tests.manager_harness import manifest

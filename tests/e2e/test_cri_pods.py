@@ -24,13 +24,9 @@ from pinfold.adapters.cri import cri_pb2 as pb
 from pinfold.adapters.cri.oom import oom_score_floor
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.workload import Process, PullPolicy, SandboxOptions, VolumeMount
-from pinfold.node.ports import (
-    ContainerSpec,
-    ContainerState,
-    Limits,
-    Placement,
-    RuntimeFailedError,
-)
+from pinfold.node.cgroup_ports import Limits, Placement
+from pinfold.node.port_errors import RuntimeFailedError
+from pinfold.node.ports import ContainerSpec, ContainerState
 from pinfold.node.runtime_view import Resources, SeenState, Update
 from tests.containerd_node import ContainerdNode
 from tests.cri_world import CriWorld

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from pinfold.node.ports import ContainerKey, ContainerState
+from pinfold.node.port_errors import ContainerKey
+from pinfold.node.ports import ContainerState
 from tests.containerd_node import ContainerdNode
 from tests.cri_world import CriWorld
 from tests.runtime_contract import (

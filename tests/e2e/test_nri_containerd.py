@@ -17,7 +17,7 @@ import pytest
 
 from pinfold.adapters.cri import cri_pb2 as cri
 from pinfold.adapters.nri import NriPlugin, PluginSettings
-from pinfold.node.ports import RuntimeFailedError
+from pinfold.node.port_errors import RuntimeFailedError
 from pinfold.node.runtime_view import Adjustment, RefusedError, Resources, SeenState
 from tests.containerd_node import ContainerdNode, containerd_node
 from tests.nri_peer import Recorder, cpus, running_plugin, until

@@ -19,9 +19,9 @@ from pinfold.adapters.kubernetes.events import (
 )
 from pinfold.adapters.kubernetes.pod_checks import PodChecks
 from pinfold.adapters.kubernetes.spec_check import Decided, declines
-from pinfold.agent.service import Companion
+from pinfold.agent.parts import Companion
 from pinfold.config.agent import AgentConfig, AgentSection
-from pinfold.node.ports import PortError
+from pinfold.node.port_errors import PortError
 from pinfold.node.runtime_view import (
     Adjustment,
     RefusedError,

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import structlog
 
-from pinfold.agent.service import Companion, Ports
+from pinfold.agent.parts import Companion, Ports
 from pinfold.config.agent import AgentConfig
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.workload import Workload
+from pinfold.node.cgroup_ports import Cgroups
 from pinfold.node.containers import Containers
 from pinfold.node.manager import Manager
-from pinfold.node.ports import Cgroups, Runtime
+from pinfold.node.ports import Runtime
 from pinfold.node.recovery import Restored, take_over
 from pinfold.node.settings import ManagerSettings
 
@@ -221,7 +222,7 @@ async def _open_cri(config: AgentConfig) -> CriDriver:
         runtime_info,
     )
 
-    endpoint = read_endpoint(config.own.runtime_endpoint)
+    endpoint = read_endpoint(config.own.runtime_endpoint or "")
     client = CriClient(endpoint.address)
     info = await runtime_info(client)
     if info.not_ready:

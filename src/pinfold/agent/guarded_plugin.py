@@ -15,7 +15,7 @@ from pinfold.node.kubelet_guard import (
     judge_kubelet,
     unreadable_state,
 )
-from pinfold.node.ports import PortError
+from pinfold.node.port_errors import PortError
 
 if TYPE_CHECKING:
     from pinfold.adapters.nri import NriPlugin

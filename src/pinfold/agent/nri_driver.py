@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from pinfold.adapters.nri import NriPlugin, PluginSettings
 from pinfold.agent.cluster import ClusterEvents, open_cluster
 from pinfold.agent.guarded_plugin import GuardedPlugin
-from pinfold.agent.service import Companion, Ports
+from pinfold.agent.parts import Companion, Ports
 from pinfold.config.agent import AgentConfig
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.container_lifecycle import ContainerLifecycle
@@ -25,7 +25,7 @@ from pinfold.node.settings import ManagerSettings
 if TYPE_CHECKING:
     from pinfold.adapters.cgroup.runtime_cgroups import RuntimeCgroups
     from pinfold.agent.drivers import Parse, Report
-    from pinfold.node.ports import FoundCgroups
+    from pinfold.node.cgroup_ports import FoundCgroups
 
 NRI_BATCH: Final = 256
 """Containers in one unsolicited update: containerd 1.7 may hang for good when one crosses with an

@@ -8,8 +8,7 @@ import os
 import signal
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
@@ -17,20 +16,20 @@ from typing import Any, Final
 import structlog
 
 from pinfold.adapters.kubernetes.manifest_folder import ManifestFolder, StaticPod
-from pinfold.adapters.podfiles import PodFileFolder
-from pinfold.adapters.store import SQLiteStore
 from pinfold.adapters.sysfs.online import online_cpus
 from pinfold.adapters.systemd.notify import Notifier
+from pinfold.agent.parts import Companion, Ports
 from pinfold.config.agent import AgentConfig
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.machine_document import machine_document
 from pinfold.core.pod_api import PodError
 from pinfold.core.workload_api import workload_from_api
 from pinfold.core.workload_fields import unsupported_fields
+from pinfold.node.cgroup_ports import Cgroups, Watchful
 from pinfold.node.manager import Manager
 from pinfold.node.node_status import node_status, node_status_document
 from pinfold.node.pod_table import NameTakenError, UnknownPodError
-from pinfold.node.ports import Cgroups, PortError, Runtime, RuntimeFailedError, Watchful
+from pinfold.node.port_errors import PortError, RuntimeFailedError
 from pinfold.node.reconciler import Drift, reconcile
 from pinfold.node.records import PodRecord
 from pinfold.planning.planner import Planner
@@ -41,30 +40,6 @@ LOOK_PERIOD: Final = 0.25
 """Seconds between looks at the manifests and the online CPUs; a look takes some 50 us."""
 
 log = structlog.get_logger("pinfold")
-
-
-@dataclass(frozen=True, slots=True)
-class Ports:
-    """The outside world of an agent; a test may put something in front of any of them."""
-
-    cgroups: Cgroups
-    runtime: Runtime
-    store: SQLiteStore
-    files: PodFileFolder
-
-
-@dataclass(frozen=True, slots=True)
-class Companion:
-    """Something that goes on beside the agent's own loops, and ends with them.
-
-    ``run`` is called once the agent serves; ``problem`` says why it is not at work ("" while it
-    is), ``about`` what ``/v1/status`` tells of it.
-    """
-
-    name: str
-    run: Callable[[asyncio.Event], Coroutine[Any, Any, None]]
-    problem: Callable[[], str] = str
-    about: Callable[[], Mapping[str, Any]] = dict
 
 
 class Agent:

@@ -18,7 +18,8 @@ from pinfold.adapters.store import SQLiteStore
 from pinfold.adapters.sysfs.online import online_cpus
 from pinfold.adapters.sysfs.source import open_machine
 from pinfold.agent.drivers import Driver, ProcessDriver, open_driver
-from pinfold.agent.service import Agent, Companion, Ports
+from pinfold.agent.parts import Companion, Ports
+from pinfold.agent.service import Agent
 from pinfold.config.agent import AgentConfig, pod_resources_socket
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.kubelet_faults import SOUND
@@ -27,9 +28,10 @@ from pinfold.core.workload_api import workload_from_api
 from pinfold.node.admission import Decision, NodeState
 from pinfold.node.announcements import Announcements
 from pinfold.node.bookkeeper import Observers
+from pinfold.node.cgroup_ports import Partition
 from pinfold.node.manager import Manager
 from pinfold.node.pod_resources import ManagedPodResources
-from pinfold.node.ports import Partition, PortError
+from pinfold.node.port_errors import PortError
 from pinfold.node.recovery import OnMismatch, restore
 from pinfold.node.settings import ManagerSettings
 from pinfold.planning.explain import explain_decision, explain_document

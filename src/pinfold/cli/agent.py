@@ -73,7 +73,7 @@ def agent(  # noqa: PLR0913 - the options, one each
         ) from None
     from pinfold.core.machine import MachineError  # noqa: PLC0415
     from pinfold.node.model import NodeError  # noqa: PLC0415
-    from pinfold.node.ports import PortError  # noqa: PLC0415
+    from pinfold.node.port_errors import PortError  # noqa: PLC0415
     from pinfold.node.recovery import MismatchError  # noqa: PLC0415
 
     try:

@@ -89,7 +89,7 @@ def audit(  # noqa: PLR0913 - the options
     Exit status: 0 the kernel agrees (info does not count), 1 findings, 2 the input is at fault.
     """
     from pinfold.core.audit import audit_document  # noqa: PLC0415 - after --help
-    from pinfold.node.ports import PortError  # noqa: PLC0415
+    from pinfold.node.port_errors import PortError  # noqa: PLC0415
 
     given = tuple(_parse_owner(text) for text in owners)
     place = Place(root, state_path, kubelet=kubelet, only_given=bool(given))

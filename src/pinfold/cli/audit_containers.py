@@ -120,7 +120,7 @@ def _endpoint(setting: str, root: Path) -> Endpoint | str | None:
     """The runtime's address; None where there is none, a sentence where what names it is wrong."""
     from pinfold.adapters.cri import Endpoint, find_endpoint, read_endpoint  # noqa: PLC0415
     from pinfold.adapters.cri.endpoint import CRICTL_YAML, VARIABLE, is_socket  # noqa: PLC0415
-    from pinfold.node.ports import RuntimeFailedError  # noqa: PLC0415
+    from pinfold.node.port_errors import RuntimeFailedError  # noqa: PLC0415
 
     if setting:
         return read_endpoint(setting)

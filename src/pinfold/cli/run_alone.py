@@ -26,8 +26,9 @@ from pinfold.core.pod_api import PodError
 from pinfold.core.workload import application_environment
 from pinfold.core.workload_api import workload_from_api
 from pinfold.node.admission import Decision, NodeState, decide, resume, settle
+from pinfold.node.cgroup_ports import Placement
 from pinfold.node.model import NodeError
-from pinfold.node.ports import ContainerKey, Placement, PortError
+from pinfold.node.port_errors import ContainerKey, PortError
 from pinfold.planning.planner import Planner
 
 ROSTER: Final = "alone.json"

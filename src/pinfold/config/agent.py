@@ -23,7 +23,7 @@ DEFAULT_NODE: Final = NodeConfig(
 """Without a file: the static policy, and one CPU for the system."""
 
 _AbsolutePath = Annotated[str, Meta(pattern="^/")]
-_Endpoint = Annotated[str, Meta(pattern="^(|(unix://)?/.*)$")]
+_Endpoint = Annotated[str, Meta(pattern="^(unix://)?/")]
 _TwoDigits = Annotated[str, Meta(pattern="^[0-9]{2}$")]
 _PathOrNone = Annotated[str, Meta(pattern="^(/.*)?$")] | None
 _PathOrEmpty = Annotated[str, Meta(pattern="^(/.*)?$")]
@@ -46,7 +46,7 @@ class AgentSection(
         runtime: what runs the containers: ``process``, the agent itself, as plain processes;
             ``cri``, a container runtime that it tells to; ``nri``, a container runtime for a
             kubelet, which the agent is asked by.
-        runtime_endpoint: the CRI socket, with ``cri``; "": found as crictl finds it.
+        runtime_endpoint: the CRI socket, with ``cri``; None: found as crictl finds it.
         nri_socket: where the runtime takes plugins, with ``nri``.
         nri_plugin_index: two digits; of several plugins the lowest is asked first.
         pod_resources_socket: podresources for node agents; None: ``pod-resources/pinfold.sock`` in
@@ -72,7 +72,7 @@ class AgentSection(
     cgroup_name: _FolderName = "pinfold"
     partition: Literal["member", "root", "isolated"] = "member"
     runtime: Literal["process", "cri", "nri"] = "process"
-    runtime_endpoint: _Endpoint = ""
+    runtime_endpoint: _Endpoint | None = None
     nri_socket: _AbsolutePath = "/var/run/nri/nri.sock"
     nri_plugin_index: _TwoDigits = "90"
     pod_resources_socket: _PathOrNone = None

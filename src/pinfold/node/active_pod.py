@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.pod import Container, guaranteed_cpus
 from pinfold.core.workload import Workload
-from pinfold.node.ports import ContainerKey, ContainerStatus
+from pinfold.node.port_errors import ContainerKey
+from pinfold.node.ports import ContainerStatus
 from pinfold.node.records import PodPhase, PodRecord
 from pinfold.state.ledger import Ledger
 

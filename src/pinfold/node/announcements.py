@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.active_pod import ActivePod
-from pinfold.node.ports import PodFiles, PortError
+from pinfold.node.port_errors import PortError
+from pinfold.node.ports import PodFiles
 from pinfold.state.ledger import Ledger
 
 VERSION = 1

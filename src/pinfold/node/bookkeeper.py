@@ -14,7 +14,8 @@ from pinfold.node.containers import Containers
 from pinfold.node.counters import Counters
 from pinfold.node.exits import Exits
 from pinfold.node.pod_table import PodTable
-from pinfold.node.ports import CgroupError, PortError, Store
+from pinfold.node.port_errors import CgroupError, PortError
+from pinfold.node.ports import Store
 from pinfold.node.records import Batch, NodeRecord, PodRecord
 from pinfold.node.settings import ManagerSettings
 

@@ -19,16 +19,10 @@ from typing import Final
 
 from pinfold.core.topology_manager import UNEXPECTED_ADMISSION_ERROR
 from pinfold.core.workload import application_environment
-from pinfold.node.active_pod import ActivePod
 from pinfold.node.bookkeeper import Bookkeeper
-from pinfold.node.ports import (
-    CgroupError,
-    ContainerKey,
-    ContainerState,
-    FoundCgroups,
-    Placement,
-    StoreError,
-)
+from pinfold.node.cgroup_ports import FoundCgroups
+from pinfold.node.port_errors import CgroupError, ContainerKey, StoreError
+from pinfold.node.ports import ContainerState
 from pinfold.node.runtime_ledger import RuntimeLedger
 from pinfold.node.runtime_view import (
     Adjustment,
@@ -39,7 +33,8 @@ from pinfold.node.runtime_view import (
     SeenState,
     Update,
 )
-from pinfold.node.seen_pods import SeenPod, SeenPods
+from pinfold.node.seen_containers import SeenContainers
+from pinfold.node.seen_pods import SeenPods
 from pinfold.node.seen_runtime import SeenRuntime
 
 NO_CAP: Final = -1
@@ -69,6 +64,9 @@ class ContainerLifecycle:
         self._cgroups = cgroups
         self._runtime = runtime
         self._ledger = ledger
+        self._containers = SeenContainers(
+            books, pods, cgroups=cgroups, runtime=runtime, ledger=ledger
+        )
 
     # ------------------------------------------------------------------------------ everything
 
@@ -76,60 +74,10 @@ class ContainerLifecycle:
         self, pods: Sequence[Sandbox], containers: Sequence[SeenContainer]
     ) -> Sequence[Update]:
         """See :class:`pinfold.node.runtime_view.RuntimeEvents`."""
-        books = self._books
-        by_sandbox = {pod.id: pod for pod in pods}
-        self._runtime.clear()
-        self._ledger.clear()
-        async with books.lock:
-            self._pods.by_uid = {pod.uid: SeenPod(pod) for pod in pods}
-            shown = [
-                (self._pods.by_uid[sandbox.uid], one)
-                for one in containers
-                if (sandbox := by_sandbox.get(one.sandbox_id)) is not None
-                and one.state is not SeenState.STOPPED
-            ]
-            there = {seen.sandbox.uid for seen, _ in shown}
-            for uid in books.pods.active.keys() - there:
-                await self._forget(books.pods.active[uid])
-            # Those who have their CPUs already come first.
-            owners = books.state.ledger.assignments
-            for seen, one in sorted(shown, key=lambda item: item[0].sandbox.uid not in owners):
-                await self._adopt(seen, one)
-            await books.grow_pool()
-            # The others leave the owners' CPUs before these come.
-            owners = books.state.ledger.assignments
-            for seen, one in sorted(
-                shown, key=lambda item: item[1].name in owners.get(item[0].sandbox.uid, ())
-            ):
-                await self._locate(seen, one)
+        async with self._books.lock:
+            await self._containers.synchronize(pods, containers)
         self._books.announce_soon()
         return ()
-
-    async def _adopt(self, seen: SeenPod, one: SeenContainer) -> None:
-        """Take over a container that runs; one that cannot have its CPUs is among the others."""
-        decision = self._pods.decide(seen, one)
-        if not decision.admitted:
-            self._books.observers.report(
-                seen.name,
-                f"container {one.name} was created while nobody answered, and shares its CPUs: "
-                f"{decision.reason}: {decision.message}",
-            )
-            decision = replace(decision, admitted=True, allocations={})
-        known = self._books.state.ledger.cpus_of(seen.sandbox.uid, one.name)
-        step = self._pods.step(seen, one, decision)
-        given = step.state.ledger.cpus_of(seen.sandbox.uid, one.name)
-        news = decision if given != known else None
-        await self._pods.take(seen, step, "adopted", news)
-        self._note(seen, one, one.resources.cpus)
-
-    async def _locate(self, seen: SeenPod, one: SeenContainer) -> None:
-        key = ContainerKey(seen.sandbox.uid, one.name)
-        try:
-            await self._place(self._books.pods.active[key.pod_uid], key.name)
-            await self._find(key, one)
-        except CgroupError as error:
-            # It may have ended a moment ago; the reconciliation looks again.
-            self._books.observers.report(seen.name, str(error))
 
     # ------------------------------------------------------------------------------------ pods
 
@@ -146,7 +94,7 @@ class ContainerLifecycle:
         async with books.lock:
             active = books.pods.active.get(pod.uid)
             if active is not None:
-                await self._forget(active)
+                await self._containers.forget(active)
                 seen.containers.clear()
                 await books.grow_pool()
         self._books.announce_soon()
@@ -157,16 +105,6 @@ class ContainerLifecycle:
         seen = self._pods.by_uid.get(pod.uid)
         if seen is not None and seen.sandbox.id == pod.id:
             del self._pods.by_uid[pod.uid]
-
-    async def _forget(self, active: ActivePod) -> None:
-        for container in active.workload.pod.all_containers:
-            await self._drop(active.key(container))
-        await self._pods.forget(active)
-
-    async def _drop(self, key: ContainerKey) -> None:
-        self._runtime.drop(key)
-        self._ledger.forget(key)
-        await self._cgroups.remove(key)
 
     # ------------------------------------------------------------------------------ containers
 
@@ -200,8 +138,8 @@ class ContainerLifecycle:
             active = books.pods.active[pod.uid]
             cpus = books.state.ledger.cpus_of(pod.uid, container.name)
             given = books.pool if cpus is None else cpus
-            self._note(seen, container, str(given))
-            await self._place(active, container.name)
+            self._containers.note(seen, container, str(given))
+            await self._containers.place(active, container.name)
         self._books.announce_soon()
         resources = Resources(cpus=str(given), cpu_quota=None if cpus is None else NO_CAP)
         env = application_environment(active.name, pod.uid, container.name, cpus)
@@ -231,7 +169,7 @@ class ContainerLifecycle:
             return
         active.statuses[container.name] = status
         self._books.counters.container_starts += 1
-        self._set_state(key, SeenState.RUNNING)
+        self._containers.set_state(key, SeenState.RUNNING)
         try:
             await self._confirm(pod, container)
         except CgroupError as error:
@@ -244,7 +182,7 @@ class ContainerLifecycle:
         async with books.lock:
             if pod.uid not in books.pods.active or self._runtime.id_of(key) != container.id:
                 return
-            await self._find(key, container)
+            await self._containers.find(key, container)
             if books.state.ledger.cpus_of(pod.uid, container.name) is not None:
                 await books.apply_pool()
 
@@ -270,11 +208,11 @@ class ContainerLifecycle:
                 raise RefusedError(f"{UNEXPECTED_ADMISSION_ERROR}: {error}") from error
             cpus = books.state.ledger.cpus_of(pod.uid, container.name)
             given = books.pool if cpus is None else cpus
-            self._note(seen, changed, str(given))
+            self._containers.note(seen, changed, str(given))
             try:
                 # The others leave its new CPUs before it comes, and get its old ones after that.
                 await self._cgroups.set_shared(pool & books.pool or books.pool)
-                await self._place(active, container.name)
+                await self._containers.place(active, container.name)
                 await books.apply_pool()
             except CgroupError as error:
                 # The record says what is to be; the reconciliation makes it so.
@@ -296,7 +234,7 @@ class ContainerLifecycle:
             active.statuses[container.name] = status
             self._books.counters.container_exits += 1
             self._ledger.forget(key)
-            self._set_state(key, SeenState.STOPPED)
+            self._containers.set_state(key, SeenState.STOPPED)
         return self._ledger.answer()
 
     async def remove_container(self, pod: Sandbox, container: SeenContainer) -> None:
@@ -312,39 +250,15 @@ class ContainerLifecycle:
             if active is None or seen is None or self._runtime.id_of(key) != container.id:
                 return
             if seen.containers.keys() <= {container.name}:
-                await self._forget(active)
+                await self._containers.forget(active)
                 seen.containers.clear()
             else:
-                await self._drop(key)
+                await self._containers.drop(key)
                 active.statuses.pop(container.name, None)
                 step = pods.step_without(seen, container.name)
                 await pods.take_for_sure(seen, step, step.state)
             await books.grow_pool()
         self._books.announce_soon()
-
-    # --------------------------------------------------------------------------------- helpers
-
-    def _note(self, seen: SeenPod, container: SeenContainer, recorded: str) -> None:
-        """Take note of a container, and of what the runtime has on record for it."""
-        uid, name = seen.sandbox.uid, container.name
-        key = ContainerKey(uid, name)
-        self._books.pods.active[uid].statuses[name] = self._runtime.put(key, container)
-        self._cgroups.identify(key, container.id)
-        own = self._books.state.ledger.cpus_of(uid, name)
-        self._ledger.put(key, container.id, own, recorded)
-
-    def _set_state(self, key: ContainerKey, state: SeenState) -> None:
-        containers = self._pods.by_uid[key.pod_uid].containers
-        if key.name in containers:
-            containers[key.name] = replace(containers[key.name], state=state)
-
-    async def _place(self, active: ActivePod, name: str) -> None:
-        cpus = self._books.state.ledger.cpus_of(active.uid, name)
-        await self._cgroups.place(ContainerKey(active.uid, name), Placement(cpus=cpus))
-
-    async def _find(self, key: ContainerKey, container: SeenContainer) -> None:
-        if not await self._cgroups.find(key, container.cgroups_path) and container.pid:
-            await self._cgroups.enter(key, container.pid)
 
 
 def _merged(before: Resources, wanted: Resources) -> Resources:

@@ -9,19 +9,15 @@ from pinfold.core.cpuset import CPUSet
 from pinfold.core.pod import Container
 from pinfold.core.workload import application_environment
 from pinfold.node.active_pod import ActivePod
+from pinfold.node.cgroup_ports import Cgroups, Limits, Partition, Placement
+from pinfold.node.port_errors import ContainerKey, RuntimeFailedError
 from pinfold.node.ports import (
-    Cgroups,
-    ContainerKey,
     ContainerSpec,
     ContainerState,
     ContainerStatus,
-    Limits,
-    Partition,
-    Placement,
     PodRuntime,
     ProcessAdopter,
     Runtime,
-    RuntimeFailedError,
 )
 from pinfold.node.settings import ManagerSettings
 

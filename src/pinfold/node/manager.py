@@ -21,7 +21,8 @@ from pinfold.node.active_pod import ActivePod
 from pinfold.node.admission import POOL_EMPTY, Decision, NodeState, decide, release, settle
 from pinfold.node.bookkeeper import Bookkeeper, node_record
 from pinfold.node.pod_worker import PodWorker
-from pinfold.node.ports import CgroupError, ContainerStatus, PortError
+from pinfold.node.port_errors import CgroupError, PortError
+from pinfold.node.ports import ContainerStatus
 from pinfold.node.records import Batch, HistoryEntry, PodPhase, PodRecord
 from pinfold.node.worker_host import ManagerHost
 

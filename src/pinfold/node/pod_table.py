@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from pinfold.core.pod import Container, Pod
 from pinfold.node.active_pod import ActivePod
-from pinfold.node.ports import ContainerKey
+from pinfold.node.port_errors import ContainerKey
 from pinfold.node.records import PodRecord
 
 

@@ -15,7 +15,8 @@ from typing import Final, Protocol
 
 from pinfold.core.pod import Container
 from pinfold.node.active_pod import ActivePod
-from pinfold.node.ports import ContainerState, ContainerStatus, PortError
+from pinfold.node.port_errors import PortError
+from pinfold.node.ports import ContainerState, ContainerStatus
 from pinfold.node.records import PodPhase
 
 CANNOT_START: Final = 128

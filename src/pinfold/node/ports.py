@@ -1,4 +1,4 @@
-"""What the manager needs of the outside world: cgroups, a runtime, a store.
+"""What the manager needs of the outside world: a runtime, a store; cgroups have a module beside.
 
 Adapters fulfil these protocols; ``pinfold.planning.fakes`` does so in memory.  Both pass the same
 contract tests.  All methods are coroutines, because a container runtime answers over a socket; an
@@ -9,242 +9,14 @@ at a time for the same container.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol, runtime_checkable
 
-from pinfold.core.cpuset import CPUSet
 from pinfold.core.workload import DEFAULT_GRACE_PERIOD, Process, SandboxOptions
+from pinfold.node.cgroup_ports import Placement
+from pinfold.node.port_errors import ContainerKey
 from pinfold.node.records import Batch, HistoryEntry, Record
-
-
-class PortError(Exception):
-    """The outside world refused or failed.
-
-    ``problem`` names the place (a file, a pid, a socket) and what it said; ``remedy`` is what the
-    administrator can do, "" where only waiting helps.
-    """
-
-    def __init__(self, problem: str, remedy: str = "") -> None:
-        super().__init__(f"{problem} ({remedy})" if remedy else problem)
-        self.problem = problem
-        self.remedy = remedy
-
-
-class CgroupError(PortError):
-    """The kernel did not take what was written to a cgroup, or no cgroup could be written."""
-
-
-class ProcessGoneError(CgroupError):
-    """The process that was to be moved or looked at has ended."""
-
-
-class RuntimeFailedError(PortError):
-    """The runtime could not create, start, stop or remove a container."""
-
-
-class StoreError(PortError):
-    """The record could not be read or written durably; nothing was changed."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class ContainerKey:
-    """A container: the uid of its pod and its name in the pod."""
-
-    pod_uid: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.pod_uid}/{self.name}"
-
-
-# ---------------------------------------------------------------------------------------- cgroups
-
-
-class Partition(Enum):
-    """The kernel's ``cpuset.cpus.partition`` (cgroup v2)."""
-
-    MEMBER = "member"
-    ROOT = "root"
-    ISOLATED = "isolated"
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a container's cgroup is set to beside its CPUs; None leaves the kernel's default.
-
-    ``cpu_shares`` is in cgroup v1's unit (a v2 adapter converts with
-    :func:`pinfold.core.cgroup_values.shares_to_weight`); ``cpu_quota`` and ``cpu_period`` are
-    microseconds, a quota of -1 is no cap; ``memory`` is bytes; ``hugepages`` bytes by page size.
-    """
-
-    cpu_shares: int | None = None
-    cpu_quota: int | None = None
-    cpu_period: int | None = None
-    memory: int | None = None
-    hugepages: Mapping[int, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """Where a container runs: on its own ``cpus``, or (None) in the shared pool.
-
-    ``partition`` is what is wished for an exclusive set; the kernel may not grant it.
-    """
-
-    cpus: CPUSet | None = None
-    mems: CPUSet | None = None
-    limits: Limits = field(default_factory=Limits)
-    pod_limits: Limits = field(default_factory=Limits)
-    partition: Partition = Partition.MEMBER
-
-
-@dataclass(frozen=True, slots=True)
-class ObservedContainer:
-    """What the kernel says of a container's cgroup.
-
-    ``configured`` is what was written into the cpuset (None: it has none of its own), ``effective``
-    what the kernel lets it use; ``exclusive`` tells whether it sits in the exclusive part of the
-    tree; ``partition`` is the kernel's text, such as ``isolated invalid (...)``, None on cgroup v1.
-    """
-
-    key: ContainerKey
-    exclusive: bool
-    configured: CPUSet | None
-    effective: CPUSet
-    partition: str | None = None
-    populated: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ObservedCgroups:
-    """What the kernel says of the whole subtree."""
-
-    shared: CPUSet
-    """The effective CPUs of the shared pool."""
-    shared_configured: CPUSet
-    containers: Mapping[ContainerKey, ObservedContainer]
-
-
-class Cgroups(Protocol):
-    """The subtree that holds the containers: one shared pool, and an own cpuset for each owner."""
-
-    async def open(self, shared: CPUSet) -> None:
-        """Find the hierarchies, make or adopt the subtree, set the shared pool.
-
-        Raises:
-            CgroupError: there is no cgroup tree that can be written.
-        """
-
-    async def set_shared(self, cpus: CPUSet) -> None:
-        """Shrink or grow the shared pool, and return when no task of it can run elsewhere.
-
-        Raises:
-            CgroupError: the kernel still lets some task run outside of ``cpus``.
-        """
-
-    async def place(self, key: ContainerKey, placement: Placement) -> str:
-        """Make or change a container's cgroup, and read back what the kernel made of it.
-
-        Returns:
-            What was granted in place of a wish that was not, for the record; "" when all was.
-
-        Raises:
-            CgroupError: the CPUs or limits are not in force.
-        """
-
-    async def enter(self, key: ContainerKey, pid: int) -> None:
-        """Move a process, all its threads and all its descendants into the container's cgroup.
-
-        Raises:
-            CgroupError: some of them could not be moved.
-        """
-
-    async def kill(self, key: ContainerKey, *, wait: float = 5.0) -> None:
-        """End every process in the container's cgroup with SIGKILL; return when it is empty.
-
-        Raises:
-            CgroupError: processes are left after ``wait`` seconds.
-        """
-
-    async def remove(self, key: ContainerKey) -> None:
-        """Remove the container's cgroup, which is empty; one that is not there is no error.
-
-        Raises:
-            CgroupError: it is not empty, or the kernel holds on to it.
-        """
-
-    async def observe(self) -> ObservedCgroups:
-        """What the kernel has now; foreign writes show here."""
-
-    async def close(self, *, remove: bool) -> None:
-        """Let go; with ``remove``, leave nothing behind (there is no container left)."""
-
-
-class MadeCgroups(Cgroups, Protocol):
-    """Cgroups that a runtime makes, and that are found by the processes in them."""
-
-    def identify(self, key: ContainerKey, container_id: str) -> None:
-        """Take note of the runtime's id of a container, which its cgroup's name has in it."""
-
-
-class FoundCgroups(MadeCgroups, Protocol):
-    """Cgroups that a runtime makes, and names by a path."""
-
-    async def find(self, key: ContainerKey, cgroups_path: str) -> bool:
-        """Look for the cgroup of a container that was placed, and place it there.
-
-        Args:
-            key: the container.
-            cgroups_path: OCI's ``cgroupsPath``: a path from the hierarchy's root, or systemd's
-                ``SLICE:PREFIX:NAME``.
-
-        Returns:
-            Whether it is there.
-
-        Raises:
-            CgroupError: it is there, and its CPUs are not in force.
-        """
-
-
-class GatedCgroups(MadeCgroups, Protocol):
-    """Cgroups whose shared pool waits for containers that are just being started."""
-
-    def starting(self) -> AbstractAsyncContextManager[None]:
-        """Around what a runtime does with a container's CPUs by itself: the pool stays as it is.
-
-        A container's cgroup exists and is known only some time after the runtime has begun to
-        start it; were the pool to shrink in between, nobody would move it.
-        """
-
-    def remove_parent(self, cgroups_path: str) -> None:
-        """Remove the cgroup that a runtime made to hold those of a pod, where it is empty."""
-
-
-@runtime_checkable
-class PodRuntime(Protocol):
-    """A runtime that keeps something for a whole pod."""
-
-    async def remove_pod(self, pod_uid: str) -> None:
-        """Remove what is kept for a pod whose containers are gone; nothing there is no error.
-
-        Raises:
-            RuntimeFailedError: something is left; it can be tried again.
-        """
-
-
-@runtime_checkable
-class Watchful(Protocol):
-    """Cgroups that notice when somebody else changes them."""
-
-    def changes(self) -> AsyncIterator[ContainerKey | None]:
-        """Whose cpuset others changed (None: the shared pool's), as it happens, for ever.
-
-        Raises:
-            CgroupError: it cannot be watched.
-        """
-
 
 # ---------------------------------------------------------------------------------------- runtime
 
@@ -333,6 +105,18 @@ class Runtime(Protocol):
 
     async def close(self) -> None:
         """Let go of the containers; they run on."""
+
+
+@runtime_checkable
+class PodRuntime(Protocol):
+    """A runtime that keeps something for a whole pod."""
+
+    async def remove_pod(self, pod_uid: str) -> None:
+        """Remove what is kept for a pod whose containers are gone; nothing there is no error.
+
+        Raises:
+            RuntimeFailedError: something is left; it can be tried again.
+        """
 
 
 class ProcessAdopter(Protocol):

@@ -13,14 +13,10 @@ from dataclasses import dataclass
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.pod import Container
 from pinfold.node.active_pod import ActivePod
+from pinfold.node.cgroup_ports import ObservedCgroups, ObservedContainer
 from pinfold.node.manager import Manager
-from pinfold.node.ports import (
-    ContainerKey,
-    ContainerState,
-    ObservedCgroups,
-    ObservedContainer,
-    PortError,
-)
+from pinfold.node.port_errors import ContainerKey, PortError
+from pinfold.node.ports import ContainerState
 from pinfold.node.records import Batch, HistoryEntry
 
 

@@ -17,7 +17,8 @@ from pinfold.node.active_pod import ActivePod
 from pinfold.node.admission import Node, NodeState, decide, resume, settle
 from pinfold.node.bookkeeper import node_record
 from pinfold.node.manager import Manager
-from pinfold.node.ports import ContainerKey, ContainerState, ContainerStatus, PortError
+from pinfold.node.port_errors import ContainerKey, PortError
+from pinfold.node.ports import ContainerState, ContainerStatus
 from pinfold.node.records import Batch, HistoryEntry, PodPhase, PodRecord, Record
 from pinfold.state.ledger import Bounds, InvariantError, Ledger
 from pinfold.state.startup import StartError, validate_static_state

@@ -13,17 +13,10 @@ from dataclasses import replace
 from typing import Protocol
 
 from pinfold.core.cpuset import CPUSet
+from pinfold.node.cgroup_ports import GatedCgroups, Placement
 from pinfold.node.containers import Containers
-from pinfold.node.ports import (
-    ContainerKey,
-    ContainerSpec,
-    ContainerState,
-    ContainerStatus,
-    GatedCgroups,
-    Placement,
-    ProcessGoneError,
-    Runtime,
-)
+from pinfold.node.port_errors import ContainerKey, ProcessGoneError
+from pinfold.node.ports import ContainerSpec, ContainerState, ContainerStatus, Runtime
 from pinfold.node.runtime_ledger import RuntimeLedger
 from pinfold.node.runtime_view import Resources, RuntimeRecord, Update
 from pinfold.node.settings import ManagerSettings

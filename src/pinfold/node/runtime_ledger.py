@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pinfold.core.cpuset import CPUSet, CPUSetError
-from pinfold.node.ports import Cgroups, ContainerKey, Placement, PortError
+from pinfold.node.cgroup_ports import Cgroups, Placement
+from pinfold.node.port_errors import ContainerKey, PortError
 from pinfold.node.runtime_view import Resources, RuntimeRecord, Update
 
 ANSWERED: Final = 8
@@ -49,7 +50,7 @@ class RuntimeLedger:
         report: takes a problem for the operator (pod as ``namespace/name`` or None).
         batch: how many containers the runtime is told of in one call.
         gate: entered while the runtime writes, where the pool can wait for that; see
-            :meth:`pinfold.node.ports.GatedCgroups.starting`.
+            :meth:`pinfold.node.cgroup_ports.GatedCgroups.starting`.
         settled: seconds without an answer before the runtime is told anything unasked.
     """
 

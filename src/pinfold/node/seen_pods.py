@@ -25,7 +25,7 @@ from pinfold.node.admission import (
     release,
 )
 from pinfold.node.bookkeeper import Bookkeeper, node_record
-from pinfold.node.ports import PortError
+from pinfold.node.port_errors import PortError
 from pinfold.node.records import Batch, HistoryEntry, PodPhase, PodRecord
 from pinfold.node.runtime_view import RefusedError, Sandbox, SeenContainer, SeenState
 from pinfold.node.seen_pod import pod_manifest

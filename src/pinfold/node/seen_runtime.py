@@ -11,13 +11,8 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Final, NoReturn
 
-from pinfold.node.ports import (
-    ContainerKey,
-    ContainerSpec,
-    ContainerState,
-    ContainerStatus,
-    RuntimeFailedError,
-)
+from pinfold.node.port_errors import ContainerKey, RuntimeFailedError
+from pinfold.node.ports import ContainerSpec, ContainerState, ContainerStatus
 from pinfold.node.runtime_view import SeenContainer, SeenState
 
 _STATES: Final = {

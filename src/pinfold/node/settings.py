@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pinfold.core.cpuset import CPUSet
-from pinfold.node.ports import Partition
+from pinfold.node.cgroup_ports import Partition
 
 DEFAULT_PERIOD_MICROSECONDS: Final = 100_000
 

@@ -11,14 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pinfold.core.cpuset import CPUSet
-from pinfold.node.ports import (
-    CgroupError,
-    ContainerKey,
-    ObservedCgroups,
-    ObservedContainer,
-    Placement,
-    RuntimeFailedError,
-)
+from pinfold.node.cgroup_ports import ObservedCgroups, ObservedContainer, Placement
+from pinfold.node.port_errors import CgroupError, ContainerKey, RuntimeFailedError
 from pinfold.node.runtime_view import (
     Resources,
     RuntimeEvents,
@@ -184,7 +178,7 @@ def _applied(before: Resources, change: Resources) -> Resources:
 
 
 class FakeRuntimeCgroups:
-    """The :class:`pinfold.node.ports.FoundCgroups` of a :class:`FakeNode`."""
+    """The :class:`pinfold.node.cgroup_ports.FoundCgroups` of a :class:`FakeNode`."""
 
     def __init__(self, node: FakeNode) -> None:
         self._node = node
@@ -194,28 +188,28 @@ class FakeRuntimeCgroups:
         self.faults = Faults()
 
     async def open(self, shared: CPUSet) -> None:
-        """See :class:`pinfold.node.ports.Cgroups`."""
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         self._pool = shared
 
     def identify(self, key: ContainerKey, container_id: str) -> None:
-        """See :class:`pinfold.node.ports.MadeCgroups`; the path alone finds it."""
+        """See :class:`pinfold.node.cgroup_ports.MadeCgroups`; the path alone finds it."""
 
     async def set_shared(self, cpus: CPUSet) -> None:
-        """See :class:`pinfold.node.ports.Cgroups`."""
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         self._fault("the shared pool")
         self._pool = cpus
         for key in self._known:
             self._write(key)
 
     async def place(self, key: ContainerKey, placement: Placement) -> str:
-        """See :class:`pinfold.node.ports.Cgroups`."""
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         self._fault(str(key))
         self._known[key] = placement
         self._write(key)
         return ""
 
     async def find(self, key: ContainerKey, cgroups_path: str) -> bool:
-        """See :class:`pinfold.node.ports.FoundCgroups`."""
+        """See :class:`pinfold.node.cgroup_ports.FoundCgroups`."""
         self._fault(str(key))
         container = self._node.by_path(cgroups_path)
         if container is None or key not in self._known:
@@ -225,7 +219,7 @@ class FakeRuntimeCgroups:
         return True
 
     async def enter(self, key: ContainerKey, pid: int) -> None:
-        """See :class:`pinfold.node.ports.Cgroups`."""
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         raise CgroupError(f"{key}: there is no process {pid}")
 
     async def kill(self, key: ContainerKey, *, wait: float = 5.0) -> None:
@@ -233,12 +227,12 @@ class FakeRuntimeCgroups:
         raise CgroupError(f"{key}: not to be killed ({wait})")
 
     async def remove(self, key: ContainerKey) -> None:
-        """See :class:`pinfold.node.ports.Cgroups`."""
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         self._known.pop(key, None)
         self._found.pop(key, None)
 
     async def observe(self) -> ObservedCgroups:
-        """See :class:`pinfold.node.ports.Cgroups`."""
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         found = {
             key: ObservedContainer(
                 key,
@@ -253,7 +247,7 @@ class FakeRuntimeCgroups:
         return ObservedCgroups(self._pool, self._pool, found)
 
     async def close(self, *, remove: bool) -> None:
-        """See :class:`pinfold.node.ports.Cgroups`."""
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
 
     def _write(self, key: ContainerKey) -> None:
         container = self._found.get(key)

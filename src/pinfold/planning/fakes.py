@@ -11,18 +11,9 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from pinfold.core.cpuset import CPUSet
-from pinfold.node.ports import (
-    CgroupError,
-    ContainerKey,
-    ContainerSpec,
-    ContainerState,
-    ContainerStatus,
-    ObservedCgroups,
-    ObservedContainer,
-    Placement,
-    RuntimeFailedError,
-    StoreError,
-)
+from pinfold.node.cgroup_ports import ObservedCgroups, ObservedContainer, Placement
+from pinfold.node.port_errors import CgroupError, ContainerKey, RuntimeFailedError, StoreError
+from pinfold.node.ports import ContainerSpec, ContainerState, ContainerStatus
 from pinfold.node.records import Batch, HistoryEntry, NodeRecord, PodRecord, Record
 
 KILLED = 137
@@ -63,18 +54,18 @@ class FakeCgroups:
         self.faults = Faults()
 
     async def open(self, shared: CPUSet) -> None:
-        """See :class:`pinfold.node.ports.Cgroups`."""
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         await self.set_shared(shared)
 
     async def set_shared(self, cpus: CPUSet) -> None:
-        """See :class:`pinfold.node.ports.Cgroups`."""
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         self._fault("shared")
         if not cpus & self.online:
             raise CgroupError(f"shared: no CPU of {cpus} is online")
         self.shared = cpus
 
     async def place(self, key: ContainerKey, placement: Placement) -> str:
-        """See :class:`pinfold.node.ports.Cgroups`."""
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         self._fault(str(key))
         if placement.cpus is not None and not placement.cpus & self.online:
             raise CgroupError(f"{key}: no CPU of {placement.cpus} is online")
@@ -83,7 +74,7 @@ class FakeCgroups:
         return ""
 
     async def enter(self, key: ContainerKey, pid: int) -> None:
-        """See :class:`pinfold.node.ports.Cgroups`."""
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         self._fault(str(key))
         if key not in self.groups:
             raise CgroupError(f"{key}: no such cgroup")
@@ -92,20 +83,20 @@ class FakeCgroups:
         self.processes[pid] = key
 
     async def kill(self, key: ContainerKey, *, wait: float = 5.0) -> None:  # noqa: ARG002 - the port
-        """See :class:`pinfold.node.ports.Cgroups`."""
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         self._fault(str(key))
         for pid in [pid for pid, group in self.processes.items() if group == key]:
             del self.processes[pid]
 
     async def remove(self, key: ContainerKey) -> None:
-        """See :class:`pinfold.node.ports.Cgroups`."""
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         self._fault(str(key))
         if key in self.processes.values():
             raise CgroupError(f"{key}: not empty")
         self.groups.pop(key, None)
 
     async def observe(self) -> ObservedCgroups:
-        """See :class:`pinfold.node.ports.Cgroups`."""
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         shared = self.machine if self.shared is None else self.shared
         populated = set(self.processes.values())
         return ObservedCgroups(
@@ -124,7 +115,7 @@ class FakeCgroups:
         )
 
     async def close(self, *, remove: bool) -> None:
-        """See :class:`pinfold.node.ports.Cgroups`."""
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         if remove:
             self.groups.clear()
             self.shared = None

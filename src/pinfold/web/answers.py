@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from pinfold.core.pod_api import PodError
 from pinfold.node.pod_table import NameTakenError, UnknownPodError
-from pinfold.node.ports import PortError
+from pinfold.node.port_errors import PortError
 
 CODES: Final[Mapping[int, str]] = {
     400: "BadRequest",

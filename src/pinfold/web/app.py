@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from pinfold.core.pod_api import PodError
 from pinfold.node.pod_table import NameTakenError, UnknownPodError
-from pinfold.node.ports import PortError
+from pinfold.node.port_errors import PortError
 from pinfold.web.answers import Refusal, error_answer
 from pinfold.web.desk import Desk
 from pinfold.web.handlers import Handlers

@@ -26,13 +26,8 @@ from pinfold.adapters.affinity.processes import (
     read,
 )
 from pinfold.core.cpuset import CPUSet
-from pinfold.node.ports import (
-    CgroupError,
-    ContainerKey,
-    ObservedCgroups,
-    ObservedContainer,
-    Placement,
-)
+from pinfold.node.cgroup_ports import ObservedCgroups, ObservedContainer, Placement
+from pinfold.node.port_errors import CgroupError, ContainerKey
 
 _LEAST_ROUNDS: Final = 8
 """A machine with too much to do gives no reason for blame, however long its rounds take."""
@@ -56,7 +51,7 @@ class _Container:
 class Affinity:
     """Keeps containers on their CPUs with sched_setaffinity(2), thread by thread.
 
-    It fulfils :class:`pinfold.node.ports.Cgroups`, and needs no privilege for the processes of its
+    It fulfils :class:`pinfold.node.cgroup_ports.Cgroups`, and needs no privilege for the processes of its
     own user.  What it cannot do is in :meth:`limitations`.  It remembers nothing: after a
     restart it knows the containers that are placed and entered anew.
 
@@ -102,7 +97,7 @@ class Affinity:
         await self.set_shared(shared)
 
     async def set_shared(self, cpus: CPUSet) -> None:
-        """See :class:`pinfold.node.ports.Cgroups`."""
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         async with self._moving:
             self._check("the shared pool", cpus)
             self._shared = cpus
@@ -111,7 +106,7 @@ class Affinity:
             self._is_shared_confirmed = True
 
     async def place(self, key: ContainerKey, placement: Placement) -> str:
-        """See :class:`pinfold.node.ports.Cgroups`; a wish that is not granted is told once."""
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`; a wish that is not granted is told once."""
         async with self._moving:
             if placement.cpus is not None:
                 self._check(f"container {key}", placement.cpus)
@@ -124,7 +119,7 @@ class Affinity:
             return f"not without cgroups: {', '.join(refused)}" if refused else ""
 
     async def enter(self, key: ContainerKey, pid: int) -> None:
-        """See :class:`pinfold.node.ports.Cgroups`."""
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         async with self._moving:
             container = self._containers.get(key)
             if container is None:
@@ -144,7 +139,7 @@ class Affinity:
             await self._move([container])
 
     async def kill(self, key: ContainerKey, *, wait: float = 5.0) -> None:
-        """See :class:`pinfold.node.ports.Cgroups`; nobody is known of a container not placed."""
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`; nobody is known of a container not placed."""
         container = self._containers.get(key)
         if container is None:
             return
@@ -153,7 +148,7 @@ class Affinity:
             raise _error(f"container {key}", left)
 
     async def remove(self, key: ContainerKey) -> None:
-        """See :class:`pinfold.node.ports.Cgroups`."""
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         container = self._containers.get(key)
         if container is None:
             return

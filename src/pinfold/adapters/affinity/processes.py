@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from pinfold.core.cpuset import CPUSet, CPUSetError
-from pinfold.node.ports import CgroupError
+from pinfold.node.port_errors import CgroupError
 
 _CPUS: Final = Path("/sys/devices/system/cpu")
 _MOST_CPUS: Final = 8192

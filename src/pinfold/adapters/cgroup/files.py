@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from pinfold.core.cpuset import CPUSet, CPUSetError
-from pinfold.node.ports import CgroupError
+from pinfold.node.port_errors import CgroupError
 
 _DELEGATE: Final = "run as root, or have the cgroup delegated (systemd: Delegate=yes)"
 _CHUNK: Final = 16384

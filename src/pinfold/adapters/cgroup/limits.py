@@ -10,7 +10,8 @@ from pinfold.adapters.cgroup.files import put, read
 from pinfold.core.cgroup_values import shares_to_weight
 from pinfold.core.node_allocatable import hugepages_name
 from pinfold.core.pod import HUGEPAGES_PREFIX
-from pinfold.node.ports import CgroupError, Limits
+from pinfold.node.cgroup_ports import Limits
+from pinfold.node.port_errors import CgroupError
 
 _PERIOD: Final = 100_000
 _WEIGHT: Final = "100"

@@ -14,7 +14,7 @@ from pinfold.adapters.cgroup.hierarchy import (
 )
 from pinfold.adapters.cgroup.v1 import CgroupsV1
 from pinfold.adapters.cgroup.v2 import CgroupsV2
-from pinfold.node.ports import CgroupError
+from pinfold.node.port_errors import CgroupError
 
 
 def open_cgroups(

@@ -13,7 +13,8 @@ from pinfold.adapters.cgroup.files import put, read, read_cpus
 from pinfold.adapters.cgroup.folders import children
 from pinfold.adapters.cgroup.watch import PARTITION, Written
 from pinfold.core.cpuset import CPUSet
-from pinfold.node.ports import CgroupError, Partition
+from pinfold.node.cgroup_ports import Partition
+from pinfold.node.port_errors import CgroupError
 
 _EXCLUSIVE: Final = "cpuset.cpus.exclusive"
 

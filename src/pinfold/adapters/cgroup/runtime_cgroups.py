@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from pinfold.adapters.cgroup.files import numbers, put, read_cpus
-from pinfold.adapters.cgroup.folders import children, descendants, members, remove_if_empty
+from pinfold.adapters.cgroup.folders import members, remove_if_empty
+from pinfold.adapters.cgroup.found_cpusets import FoundCpusets, cgroup_of
 from pinfold.adapters.cgroup.hierarchy import (
     CPUSET,
     Hierarchies,
@@ -28,23 +28,12 @@ from pinfold.adapters.cgroup.hierarchy import (
     parse_own,
 )
 from pinfold.adapters.cgroup.moving import end_all
-from pinfold.adapters.cgroup.tasks import catch_strays
-from pinfold.adapters.cgroup.watch import CPUS, MEMS
 from pinfold.core.cpuset import CPUSet
-from pinfold.node.ports import (
-    CgroupError,
-    ContainerKey,
-    ObservedCgroups,
-    ObservedContainer,
-    Placement,
-    ProcessGoneError,
-)
+from pinfold.node.cgroup_ports import ObservedCgroups, ObservedContainer, Placement
+from pinfold.node.port_errors import CgroupError, ContainerKey, ProcessGoneError
 
-EFFECTIVE: Final = {1: "cpuset.effective_cpus", 2: "cpuset.cpus.effective"}
 PATIENCE: Final = 10.0
 """Seconds that a change of the shared pool waits for containers that are being started."""
-
-THREADS: Final = {1: "tasks", 2: "cgroup.threads"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +45,7 @@ class _Known:
 
 
 class RuntimeCgroups:
-    """The :class:`pinfold.node.ports.Cgroups` of containers that somebody else makes.
+    """The :class:`pinfold.node.cgroup_ports.Cgroups` of containers that somebody else makes.
 
     Limits are left to the runtime, which got them with the container; only CPUs and memory nodes
     are written.
@@ -84,6 +73,7 @@ class RuntimeCgroups:
         mount = found.unified if self._version == 2 else found.v1[CPUSET]
         assert mount is not None  # noqa: S101 - the version was taken from it
         self._mount: Mount = mount
+        self._cpusets = FoundCpusets(self._version, mount.point)
         self._ids: dict[ContainerKey, str] = {}
         self._proc = proc
         self._pool = CPUSet()
@@ -94,7 +84,7 @@ class RuntimeCgroups:
         self._quiet.set()
 
     def identify(self, key: ContainerKey, container_id: str) -> None:
-        """See :class:`pinfold.node.ports.MadeCgroups`."""
+        """See :class:`pinfold.node.cgroup_ports.MadeCgroups`."""
         self._ids[key] = container_id
 
     @property
@@ -104,7 +94,7 @@ class RuntimeCgroups:
 
     @asynccontextmanager
     async def starting(self) -> AsyncIterator[None]:
-        """See :class:`pinfold.node.ports.GatedCgroups`."""
+        """See :class:`pinfold.node.cgroup_ports.GatedCgroups`."""
         async with self._changing:
             self._starting += 1
             self._quiet.clear()
@@ -120,7 +110,7 @@ class RuntimeCgroups:
         return {"version": self._version, "path": str(self._mount.point), "kind": "runtime"}
 
     async def open(self, shared: CPUSet) -> None:
-        """See :class:`pinfold.node.ports.Cgroups`.
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`.
 
         Raises:
             CgroupError: the hierarchy cannot be written.
@@ -133,7 +123,7 @@ class RuntimeCgroups:
         self._pool = shared
 
     async def set_shared(self, cpus: CPUSet) -> None:
-        """See :class:`pinfold.node.ports.Cgroups`."""
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         if not cpus:
             raise CgroupError(
                 "the shared pool would have no CPUs",
@@ -158,18 +148,18 @@ class RuntimeCgroups:
         for known in list(self._known.values()):
             if known.placement.cpus is None and known.folder is not None:
                 try:
-                    if self._set(known.folder, cpus, known.placement.mems)[0]:
+                    if self._cpusets.set(known.folder, cpus, known.placement.mems)[0]:
                         left.append(known.folder)
                 except CgroupError as error:
                     failed = failed or error
                 # Hundreds of them must not hold up those who wait for something else.
                 await asyncio.sleep(0)
-        await self._confirm(left, cpus)
+        await self._cpusets.confirm(left, cpus)
         if failed is not None:
             raise failed
 
     async def place(self, key: ContainerKey, placement: Placement) -> str:
-        """See :class:`pinfold.node.ports.Cgroups`; one that has no cgroup yet is only noted."""
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`; without a cgroup yet it is only noted."""
         known = replace(self._known.get(key) or _Known(placement), placement=placement)
         self._known[key] = known
         return await self._pin(known)
@@ -190,7 +180,7 @@ class RuntimeCgroups:
         await self._pin(known)
 
     async def find(self, key: ContainerKey, cgroups_path: str) -> bool:
-        """See :class:`pinfold.node.ports.FoundCgroups`."""
+        """See :class:`pinfold.node.cgroup_ports.FoundCgroups`."""
         known = self._known.get(key)
         folder = below(self._mount, cgroup_of(cgroups_path))
         if known is None or folder == self._mount.point or not folder.is_dir():
@@ -200,7 +190,7 @@ class RuntimeCgroups:
         return True
 
     async def kill(self, key: ContainerKey, *, wait: float = 5.0) -> None:
-        """See :class:`pinfold.node.ports.Cgroups`."""
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         known = self._known.get(key)
         if known is not None and (folder := known.folder) is not None and folder.exists():
             await end_all(lambda: members(folder), wait=wait, freeze=_not_frozen)
@@ -211,14 +201,14 @@ class RuntimeCgroups:
         self._ids.pop(key, None)
 
     async def observe(self) -> ObservedCgroups:
-        """See :class:`pinfold.node.ports.Cgroups`."""
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         found = {}
         for key, known in self._known.items():
             if (folder := known.folder) is None:
                 continue
             try:
-                effective = read_cpus(folder / EFFECTIVE[self._version])
-                configured = read_cpus(folder / CPUS)
+                effective = self._cpusets.effective(folder)
+                configured = self._cpusets.configured(folder)
             except CgroupError:
                 continue  # the runtime has removed it
             found[key] = ObservedContainer(
@@ -231,12 +221,12 @@ class RuntimeCgroups:
         return ObservedCgroups(self._pool, self._pool, found)
 
     async def close(self, *, remove: bool) -> None:
-        """See :class:`pinfold.node.ports.Cgroups`."""
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         if remove and self._root:
             self.remove_parent(self._root)
 
     def remove_parent(self, cgroups_path: str) -> None:
-        """See :class:`pinfold.node.ports.GatedCgroups`."""
+        """See :class:`pinfold.node.cgroup_ports.GatedCgroups`."""
         path = cgroup_of(cgroups_path)
         for mount in every_mount(self._proc):
             folder = below(mount, path)
@@ -271,91 +261,11 @@ class RuntimeCgroups:
         wanted = self._pool if placement.cpus is None else placement.cpus
         if not wanted:
             return ""
-        left, effective = self._set(folder, wanted, placement.mems)
+        left, effective = self._cpusets.set(folder, wanted, placement.mems)
         if left:
-            await self._confirm([folder], wanted)
+            await self._cpusets.confirm([folder], wanted)
         missing = wanted - effective
         return f"CPUs {missing} are not in force: offline" if missing else ""
-
-    def _set(self, folder: Path, wanted: CPUSet, mems: CPUSet | None) -> tuple[CPUSet, CPUSet]:
-        """Write a cpuset; the CPUs that it had to leave, and those that are in force."""
-        try:
-            before = read_cpus(folder / EFFECTIVE[self._version])
-            self._write(folder, wanted)
-            if mems is not None:
-                put(folder / MEMS, str(mems))
-            effective = read_cpus(folder / EFFECTIVE[self._version])
-        except CgroupError:
-            if not folder.exists():
-                return CPUSet(), wanted  # it has ended, and its runtime has removed it
-            raise
-        if not effective or effective - wanted:
-            raise CgroupError(
-                f"{folder}: {CPUS} is {wanted}, but in force is {effective}",
-                "a cgroup above it or a partition has these CPUs, or they are offline",
-            )
-        return before - wanted, effective
-
-    async def _confirm(self, folders: Sequence[Path], cpus: CPUSet) -> None:
-        """See that no thread of these may run elsewhere."""
-        if not folders:
-            return
-        strays = await catch_strays(
-            lambda: [tid for folder in folders for tid in self._threads(folder)], cpus
-        )
-        for tid, mask in strays.items():
-            raise CgroupError(f"thread {tid} of a container may still run on {mask - cpus}")
-
-    def _write(self, folder: Path, cpus: CPUSet) -> None:
-        if self._version == 2:
-            put(folder / CPUS, str(cpus))
-            return
-        # On v1 the CPUs have to be among the parent's and contain the children's.
-        had = read_cpus(folder / CPUS)
-        if cpus == had:
-            return
-        if missing := cpus - read_cpus(folder.parent / CPUS):
-            self._widen(folder.parent, missing)
-        cpus = cpus & read_cpus(folder.parent / CPUS) or cpus
-        below_it = {child: read_cpus(child / CPUS) for child in children(folder)}
-        if below_it:
-            put(folder / CPUS, str(had | cpus))
-        for child, its in below_it.items():
-            # What was as wide as its parent follows it; what was narrower is cut.
-            self._write(child, cpus if its == had else its & cpus or cpus)
-        put(folder / CPUS, str(cpus))
-
-    def _widen(self, folder: Path, missing: CPUSet) -> None:
-        """After CPUs came back: the kernel has taken them out of every cpuset for good."""
-        if folder == self._mount.point:
-            return
-        self._widen(folder.parent, missing)
-        there = read_cpus(folder.parent / CPUS)
-        put(folder / CPUS, str(read_cpus(folder / CPUS) | missing & there))
-
-    def _threads(self, folder: Path) -> list[int]:
-        name = THREADS[self._version]
-        return [tid for one in descendants(folder) for tid in numbers(f"{one}/{name}")]
-
-
-def cgroup_of(cgroups_path: str) -> str:
-    """The cgroup that OCI's ``cgroupsPath`` means, from the hierarchy's root.
-
-    ``kubepods-pod1.slice:cri-containerd:ID`` is a scope in systemd's slice, which is below the
-    slices that its name begins with (``systemd.slice(5)``).
-    """
-    slice_name, colon, rest = cgroups_path.partition(":")
-    prefix, colon_2, name = rest.partition(":")
-    if not (colon and colon_2) or "/" in slice_name:
-        return "/" + cgroups_path.strip("/")
-    parts = slice_name.removesuffix(".slice").split("-")
-    slices = ["-".join(parts[: depth + 1]) + ".slice" for depth in range(len(parts))]
-    if slice_name in ("", "-.slice"):
-        slices = []
-    leaf = (
-        name if name.endswith(".slice") else f"{prefix}-{name}.scope" if prefix else f"{name}.scope"
-    )
-    return "/" + "/".join([*slices, leaf])
 
 
 def _not_frozen(*, frozen: bool) -> None:

@@ -24,14 +24,8 @@ from pinfold.adapters.cgroup.tasks import allowed, catch_strays, lives, outside,
 from pinfold.adapters.cgroup.v1_cpusets import EFFECTIVE, CpusetTree
 from pinfold.adapters.cgroup.watch import CPUS, watch_cpusets
 from pinfold.core.cpuset import CPUSet
-from pinfold.node.ports import (
-    CgroupError,
-    ContainerKey,
-    ObservedCgroups,
-    ObservedContainer,
-    Partition,
-    Placement,
-)
+from pinfold.node.cgroup_ports import ObservedCgroups, ObservedContainer, Partition, Placement
+from pinfold.node.port_errors import CgroupError, ContainerKey
 
 CPUSET: Final = "cpuset"
 FREEZER: Final = "freezer"
@@ -41,7 +35,7 @@ MEMBERS: Final = (FREEZER, "pids", "cpu", "memory")
 
 
 class CgroupsV1:
-    """The :class:`pinfold.node.ports.Cgroups` of a machine with cgroup v1.
+    """The :class:`pinfold.node.cgroup_ports.Cgroups` of a machine with cgroup v1.
 
     Args:
         parents: the cgroup below which the tree is made, by controller; ``cpuset`` is among them.
@@ -64,14 +58,14 @@ class CgroupsV1:
         return {"version": 1, "path": str(self._cpusets.base), "controllers": controllers}
 
     async def open(self, shared: CPUSet) -> None:
-        """See :class:`pinfold.node.ports.Cgroups`."""
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         for base in self._bases.values():
             make(base)
         self._cpusets.open()
         await self.set_shared(shared)
 
     async def set_shared(self, cpus: CPUSet) -> None:
-        """See :class:`pinfold.node.ports.Cgroups`."""
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         shared = self._cpusets.shared
         if not cpus:
             raise CgroupError(
@@ -84,7 +78,7 @@ class CgroupsV1:
             raise CgroupError(f"{shared}: thread {tid} may still run on {mask - cpus}")
 
     async def place(self, key: ContainerKey, placement: Placement) -> str:
-        """See :class:`pinfold.node.ports.Cgroups`."""
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         for base in self._bases.values():
             folder = _folder(base, key)
             self._listing.changed(folder.parent)
@@ -121,7 +115,7 @@ class CgroupsV1:
         return "; ".join(notes)
 
     async def enter(self, key: ContainerKey, pid: int) -> None:
-        """See :class:`pinfold.node.ports.Cgroups`."""
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         cpuset = self._cpusets.current(key)
         placed = cpuset or next((_folder(base, key) for base in self._bases.values()), None)
         if placed is None or not placed.exists():
@@ -146,7 +140,7 @@ class CgroupsV1:
         return _Freezer(cpuset if FREEZER in self._joined else None)
 
     async def kill(self, key: ContainerKey, *, wait: float = 5.0) -> None:
-        """See :class:`pinfold.node.ports.Cgroups`."""
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         freeze = self._freezer(key, self._cpusets.current(key))
         await end_all(lambda: self._pids(key), wait=wait, freeze=freeze)
 
@@ -158,7 +152,7 @@ class CgroupsV1:
         return sorted(found)
 
     async def remove(self, key: ContainerKey) -> None:
-        """See :class:`pinfold.node.ports.Cgroups`."""
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         if pids := self._pids(key):
             raise CgroupError(f"container {key}: process {pids[0]} is still in it", "end it first")
         await self._cpusets.drop(key)
@@ -169,7 +163,7 @@ class CgroupsV1:
             remove_if_empty(folder.parent)
 
     async def observe(self) -> ObservedCgroups:
-        """See :class:`pinfold.node.ports.Cgroups`."""
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         shared = read_cpus(self._cpusets.shared / EFFECTIVE)
         owners = dict(self._cpusets.owners())
         known = dict(self._cpusets.sharers())
@@ -195,7 +189,7 @@ class CgroupsV1:
         return watch_cpusets(self._cpusets.base, self._cpusets.written)
 
     async def close(self, *, remove: bool) -> None:
-        """See :class:`pinfold.node.ports.Cgroups`."""
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         if remove:
             for base in (self._cpusets.base, *self._bases.values()):
                 await remove_tree(base)

@@ -30,7 +30,7 @@ from pinfold.adapters.cgroup.folders import (
 from pinfold.adapters.cgroup.names import container_folder, pod_folder
 from pinfold.adapters.cgroup.watch import CPUS, MEMS, Written
 from pinfold.core.cpuset import CPUSet
-from pinfold.node.ports import CgroupError, ContainerKey
+from pinfold.node.port_errors import CgroupError, ContainerKey
 
 EFFECTIVE = "cpuset.effective_cpus"
 

@@ -34,13 +34,8 @@ from pinfold.adapters.cgroup.partitions import Partitions
 from pinfold.adapters.cgroup.tasks import catch_strays, lives, outside, tree, widen
 from pinfold.adapters.cgroup.watch import CPUS, MEMS, PARTITION, Written, watch_cpusets
 from pinfold.core.cpuset import CPUSet
-from pinfold.node.ports import (
-    CgroupError,
-    ContainerKey,
-    ObservedCgroups,
-    ObservedContainer,
-    Placement,
-)
+from pinfold.node.cgroup_ports import ObservedCgroups, ObservedContainer, Placement
+from pinfold.node.port_errors import CgroupError, ContainerKey
 
 SHARED: Final = "shared"
 EXCLUSIVE: Final = "exclusive"
@@ -50,7 +45,7 @@ _KILL_PAUSE: Final = 0.005
 
 
 class CgroupsV2:
-    """The :class:`pinfold.node.ports.Cgroups` of a machine with cgroup v2.
+    """The :class:`pinfold.node.cgroup_ports.Cgroups` of a machine with cgroup v2.
 
     Args:
         parent: the cgroup below which the tree is made.
@@ -75,7 +70,7 @@ class CgroupsV2:
         return {"version": 2, "path": str(self._base), "controllers": sorted(found)}
 
     async def open(self, shared: CPUSet) -> None:
-        """See :class:`pinfold.node.ports.Cgroups`."""
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         enable_down_to(self._root, self._parent, CONTROLLERS)
         make(self._base)
         if "cpuset" not in enable(self._base, CONTROLLERS):
@@ -91,7 +86,7 @@ class CgroupsV2:
         await self.set_shared(shared)
 
     async def set_shared(self, cpus: CPUSet) -> None:
-        """See :class:`pinfold.node.ports.Cgroups`."""
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         if not cpus:
             raise CgroupError(
                 f"{self._shared}: a cpuset with processes cannot be empty",
@@ -128,7 +123,7 @@ class CgroupsV2:
         ]
 
     async def place(self, key: ContainerKey, placement: Placement) -> str:
-        """See :class:`pinfold.node.ports.Cgroups`."""
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         exclusive = placement.cpus is not None
         folder = self._folder(key, exclusive=exclusive)
         pod = folder.parent
@@ -178,7 +173,7 @@ class CgroupsV2:
         return [text for text in (note, offline if missing else "") if text]
 
     async def enter(self, key: ContainerKey, pid: int) -> None:
-        """See :class:`pinfold.node.ports.Cgroups`."""
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         folder = next(iter(self._folders(key)), None)
         if folder is None:
             raise CgroupError(f"{self._base}: there is no cgroup of container {key}", "place it")
@@ -189,7 +184,7 @@ class CgroupsV2:
                 widen(one)
 
     async def kill(self, key: ContainerKey, *, wait: float = 5.0) -> None:
-        """See :class:`pinfold.node.ports.Cgroups`."""
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         deadline = asyncio.get_running_loop().time() + wait
         for folder in self._folders(key):
             await self._end(folder, deadline)
@@ -210,7 +205,7 @@ class CgroupsV2:
         return await ended(seen)
 
     async def remove(self, key: ContainerKey) -> None:
-        """See :class:`pinfold.node.ports.Cgroups`."""
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         for folder in self._folders(key):
             await self._remove(folder)
 
@@ -226,7 +221,7 @@ class CgroupsV2:
         remove_if_empty(folder.parent)
 
     async def observe(self) -> ObservedCgroups:
-        """See :class:`pinfold.node.ports.Cgroups`."""
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         shared = read_cpus(self._shared / f"{CPUS}.effective")
         found = {}
         for key, folder in self._listing.containers(self._shared):
@@ -253,7 +248,7 @@ class CgroupsV2:
         return watch_cpusets(self._base, self._written)
 
     async def close(self, *, remove: bool) -> None:
-        """See :class:`pinfold.node.ports.Cgroups`."""
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         if remove and self._base.exists():
             await remove_tree(self._base)
             if (self._parent / LEAF).exists():

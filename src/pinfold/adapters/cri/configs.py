@@ -12,7 +12,8 @@ from pinfold.adapters.cri.labels import ATTEMPT, CREATION, GRACE_PERIOD, contain
 from pinfold.adapters.cri.resources import resources_of, to_wire
 from pinfold.adapters.cri.sandboxes import PodSandbox
 from pinfold.core.workload import HostPath
-from pinfold.node.ports import ContainerSpec, RuntimeFailedError
+from pinfold.node.port_errors import RuntimeFailedError
+from pinfold.node.ports import ContainerSpec
 
 # What an unprivileged container may not see or write; the kubelet names the same to runtimes.
 _MASKED_PATHS: Final = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pinfold.adapters.cri import cri_pb2 as pb
 from pinfold.adapters.cri.client import PULL, CriClient, CriError
 from pinfold.core.workload import Process, PullPolicy, pull_policy
-from pinfold.node.ports import RuntimeFailedError
+from pinfold.node.port_errors import RuntimeFailedError
 
 
 async def ensure_image(

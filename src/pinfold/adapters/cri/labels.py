@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from pinfold.node.ports import ContainerKey, ContainerSpec
+from pinfold.node.port_errors import ContainerKey
+from pinfold.node.ports import ContainerSpec
 
 POD_NAME: Final = "io.kubernetes.pod.name"
 POD_NAMESPACE: Final = "io.kubernetes.pod.namespace"

@@ -8,7 +8,8 @@ from typing import Final
 
 from pinfold.adapters.cri import cri_pb2 as pb
 from pinfold.adapters.cri.client import CriClient, CriError
-from pinfold.node.ports import ContainerSpec, RuntimeFailedError
+from pinfold.node.port_errors import RuntimeFailedError
+from pinfold.node.ports import ContainerSpec
 from pinfold.node.runtime_view import Resources, Update
 
 AT_ONCE: Final = 8

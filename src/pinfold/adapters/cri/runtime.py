@@ -17,7 +17,8 @@ from pinfold.adapters.cri.sandboxes import CriSettings, Sandboxes
 from pinfold.adapters.cri.signals import send_signal
 from pinfold.adapters.cri.table import Table
 from pinfold.adapters.cri.watch import Watch
-from pinfold.node.ports import ContainerSpec, ContainerState, ContainerStatus, RuntimeFailedError
+from pinfold.node.port_errors import RuntimeFailedError
+from pinfold.node.ports import ContainerSpec, ContainerState, ContainerStatus
 
 _ENDING: Final = frozenset(
     {signals.SIGHUP, signals.SIGINT, signals.SIGQUIT, signals.SIGKILL, signals.SIGTERM}

@@ -13,7 +13,8 @@ from pinfold.adapters.cri import cri_pb2 as pb
 from pinfold.adapters.cri.client import CriClient, CriError, Retry
 from pinfold.adapters.cri.labels import HOST_NETWORK, OURS, POD_UID, pod_labels
 from pinfold.adapters.cri.status import condition
-from pinfold.node.ports import ContainerSpec, RuntimeFailedError
+from pinfold.node.port_errors import RuntimeFailedError
+from pinfold.node.ports import ContainerSpec
 
 _LONGEST_HOSTNAME: Final = 63
 

@@ -19,7 +19,7 @@ from pinfold.adapters.nri.conversation import Conversation
 from pinfold.adapters.nri.counters import PluginCounters
 from pinfold.adapters.nri.session import Session
 from pinfold.adapters.nri.updates import Updates
-from pinfold.node.ports import RuntimeFailedError
+from pinfold.node.port_errors import RuntimeFailedError
 from pinfold.node.runtime_view import RuntimeEvents, Update
 
 DEFAULT_SOCKET: Final = Path("/var/run/nri/nri.sock")

@@ -22,7 +22,7 @@ from pinfold.adapters.nri import nri_pb2 as wire
 from pinfold.adapters.nri.counters import PluginCounters
 from pinfold.adapters.nri.messages import update_messages
 from pinfold.adapters.nri.session import Session
-from pinfold.node.ports import RuntimeFailedError
+from pinfold.node.port_errors import RuntimeFailedError
 from pinfold.node.runtime_view import Update
 
 _RUNTIME: Final = "nri.pkg.api.v1alpha1.Runtime"

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pinfold.node.ports import PortError
+from pinfold.node.port_errors import PortError
 
 _SUFFIX: Final = ".json"
 _TEMPORARY: Final = re.compile(r"\.[\w%~-]+\.json\.new", re.ASCII)

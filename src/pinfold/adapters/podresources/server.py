@@ -14,7 +14,7 @@ import grpc
 from pinfold.adapters.podresources.service import TokenBucket, pod_resources_handlers
 from pinfold.adapters.podresources.socket_file import SocketFile
 from pinfold.node.pod_resources import PodResourcesSource
-from pinfold.node.ports import PortError
+from pinfold.node.port_errors import PortError
 
 DEFAULT_SOCKET: Final = "/var/lib/pinfold/pod-resources/pinfold.sock"
 

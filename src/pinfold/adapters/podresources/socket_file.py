@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pinfold.node.ports import PortError
+from pinfold.node.port_errors import PortError
 
 LONGEST_PATH: Final = 107
 """Bytes of a socket's path (``sun_path`` of ``unix(7)`` without its end)."""

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pinfold.node.ports import ContainerSpec, RuntimeFailedError
+from pinfold.node.port_errors import RuntimeFailedError
+from pinfold.node.ports import ContainerSpec
 
 DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """PATH of a container that has none of its own, as in most images."""

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from pinfold.adapters.process.folder import ContainerFolder, CorruptRecordError, Exit, Processes
-from pinfold.node.ports import ContainerKey, ContainerState, ContainerStatus, RuntimeFailedError
+from pinfold.node.port_errors import ContainerKey, RuntimeFailedError
+from pinfold.node.ports import ContainerState, ContainerStatus
 
 LOST_EXIT_CODE: Final = 137
 """128 + SIGKILL: for a main process whose supervisor was killed, so that nobody saw its end."""

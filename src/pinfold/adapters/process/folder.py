@@ -23,7 +23,8 @@ from typing import Final
 import msgspec
 
 from pinfold.adapters.process.processes import ProcessId
-from pinfold.node.ports import ContainerKey, ContainerSpec, RuntimeFailedError
+from pinfold.node.port_errors import ContainerKey, RuntimeFailedError
+from pinfold.node.ports import ContainerSpec
 
 _MAX_RECORD: Final = 64 * 1024
 _MAX_SPEC: Final = 16 * 1024 * 1024

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from pinfold.adapters.process.folder import ContainerFolder
-from pinfold.node.ports import ContainerSpec, RuntimeFailedError
+from pinfold.node.port_errors import RuntimeFailedError
+from pinfold.node.ports import ContainerSpec
 
 _PROGRAM: Final = Path(__file__).with_name("supervisor.py")
 _RUN: Final = (

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pinfold.node.ports import RuntimeFailedError
+from pinfold.node.port_errors import RuntimeFailedError
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _START_TIME: Final = 22 - 3

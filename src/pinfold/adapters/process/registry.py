@@ -27,7 +27,7 @@ from pinfold.adapters.process.processes import (
     raise_file_limit,
     send_signal,
 )
-from pinfold.node.ports import RuntimeFailedError
+from pinfold.node.port_errors import RuntimeFailedError
 
 _LOCK_PATIENCE: Final = 1.0
 """Seconds for an agent that was just killed to let go of the folder."""

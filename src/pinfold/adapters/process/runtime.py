@@ -20,12 +20,8 @@ from pinfold.adapters.process.folder import ContainerFolder, Exit, Processes
 from pinfold.adapters.process.launch import give_word, kill_child, launch
 from pinfold.adapters.process.processes import FILE_LIMIT, identify, send_signal
 from pinfold.adapters.process.registry import Registry
-from pinfold.node.ports import (
-    ContainerSpec,
-    ContainerState,
-    ContainerStatus,
-    RuntimeFailedError,
-)
+from pinfold.node.port_errors import RuntimeFailedError
+from pinfold.node.ports import ContainerSpec, ContainerState, ContainerStatus
 
 _RECORD_PATIENCE: Final = 5.0
 """Seconds from the end of a main process to its record."""

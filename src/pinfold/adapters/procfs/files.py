@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from pinfold.core.cpuset import CPUSet
-from pinfold.node.ports import PortError
+from pinfold.node.port_errors import PortError
 
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 """Largest file that is read; ``mountinfo`` of a node with thousands of mounts has about 1 MB."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from pinfold.core.cpuset import CPUSet
-from pinfold.node.ports import PortError
+from pinfold.node.port_errors import PortError
 
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 

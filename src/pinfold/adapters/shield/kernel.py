@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from pinfold.core.cpuset import CPUSet, CPUSetError
-from pinfold.node.ports import PortError
+from pinfold.node.port_errors import PortError
 
 ONLINE: Final = Path("/sys/devices/system/cpu/online")
 PRESENT: Final = Path("/sys/devices/system/cpu/present")

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from pinfold.adapters.store.schema import REMEDY
-from pinfold.node.ports import StoreError
+from pinfold.node.port_errors import StoreError
 
 _RIGHTS: Final = "see the rights of the file and its folder, and that the disk is writable"
 _DISK: Final = "see the disk, and what the kernel says of it (dmesg)"

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from pinfold.adapters.store.schema import REMEDY
 from pinfold.core.cpuset import MAX_CPU, CPUSet, CPUSetError
-from pinfold.node.ports import StoreError
+from pinfold.node.port_errors import StoreError
 from pinfold.node.records import Batch, HistoryEntry, NodeRecord, PodPhase, PodRecord, Record
 
 _REFUSALS: Final = (sqlite3.IntegrityError, ValueError, OverflowError)

@@ -31,7 +31,7 @@ from pinfold.adapters.store.rows import (
     write_batch,
 )
 from pinfold.adapters.store.schema import MIGRATIONS, check_form, check_pages, migrate
-from pinfold.node.ports import StoreError
+from pinfold.node.port_errors import StoreError
 from pinfold.node.records import Batch, HistoryEntry, Record
 
 DEFAULT_HISTORY: Final = 10_000

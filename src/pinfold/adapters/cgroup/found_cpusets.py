@@ -1,0 +1,137 @@
+"""Cpusets in folders that somebody else has made: written as each version of cgroups wants it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from pinfold.adapters.cgroup.files import numbers, put, read_cpus
+from pinfold.adapters.cgroup.folders import children, descendants
+from pinfold.adapters.cgroup.tasks import catch_strays
+from pinfold.adapters.cgroup.watch import CPUS, MEMS
+from pinfold.core.cpuset import CPUSet
+from pinfold.node.port_errors import CgroupError
+
+EFFECTIVE: Final = {1: "cpuset.effective_cpus", 2: "cpuset.cpus.effective"}
+THREADS: Final = {1: "tasks", 2: "cgroup.threads"}
+
+
+class FoundCpusets:
+    """The cpusets of one hierarchy.
+
+    Args:
+        version: of cgroups, 1 or 2.
+        root: where the hierarchy is mounted, or the part of it that is seen.
+    """
+
+    def __init__(self, version: int, root: Path) -> None:
+        self._version = version
+        self._root = root
+
+    def effective(self, folder: Path) -> CPUSet:
+        """The CPUs that are in force.
+
+        Raises:
+            CgroupError: it is gone.
+        """
+        return read_cpus(folder / EFFECTIVE[self._version])
+
+    def configured(self, folder: Path) -> CPUSet:
+        """The CPUs that were written.
+
+        Raises:
+            CgroupError: it is gone.
+        """
+        return read_cpus(folder / CPUS)
+
+    def set(self, folder: Path, wanted: CPUSet, mems: CPUSet | None) -> tuple[CPUSet, CPUSet]:
+        """Write a cpuset.
+
+        Returns:
+            The CPUs that it had to leave, and those that are in force.
+
+        Raises:
+            CgroupError: others than wanted are in force.
+        """
+        try:
+            before = self.effective(folder)
+            self._write(folder, wanted)
+            if mems is not None:
+                put(folder / MEMS, str(mems))
+            effective = self.effective(folder)
+        except CgroupError:
+            if not folder.exists():
+                return CPUSet(), wanted  # it has ended, and its runtime has removed it
+            raise
+        if not effective or effective - wanted:
+            raise CgroupError(
+                f"{folder}: {CPUS} is {wanted}, but in force is {effective}",
+                "a cgroup above it or a partition has these CPUs, or they are offline",
+            )
+        return before - wanted, effective
+
+    async def confirm(self, folders: Sequence[Path], cpus: CPUSet) -> None:
+        """See that no thread of these may run elsewhere.
+
+        Raises:
+            CgroupError: one may.
+        """
+        if not folders:
+            return
+        strays = await catch_strays(
+            lambda: [tid for folder in folders for tid in self._threads(folder)], cpus
+        )
+        for tid, mask in strays.items():
+            raise CgroupError(f"thread {tid} of a container may still run on {mask - cpus}")
+
+    def _write(self, folder: Path, cpus: CPUSet) -> None:
+        if self._version == 2:
+            put(folder / CPUS, str(cpus))
+            return
+        # On v1 the CPUs have to be among the parent's and contain the children's.
+        had = read_cpus(folder / CPUS)
+        if cpus == had:
+            return
+        if missing := cpus - read_cpus(folder.parent / CPUS):
+            self._widen(folder.parent, missing)
+        cpus = cpus & read_cpus(folder.parent / CPUS) or cpus
+        below_it = {child: read_cpus(child / CPUS) for child in children(folder)}
+        if below_it:
+            put(folder / CPUS, str(had | cpus))
+        for child, its in below_it.items():
+            # What was as wide as its parent follows it; what was narrower is cut.
+            self._write(child, cpus if its == had else its & cpus or cpus)
+        put(folder / CPUS, str(cpus))
+
+    def _widen(self, folder: Path, missing: CPUSet) -> None:
+        """After CPUs came back: the kernel has taken them out of every cpuset for good."""
+        if folder == self._root:
+            return
+        self._widen(folder.parent, missing)
+        there = read_cpus(folder.parent / CPUS)
+        put(folder / CPUS, str(read_cpus(folder / CPUS) | missing & there))
+
+    def _threads(self, folder: Path) -> list[int]:
+        name = THREADS[self._version]
+        return [tid for one in descendants(folder) for tid in numbers(f"{one}/{name}")]
+
+
+def cgroup_of(cgroups_path: str) -> str:
+    """The cgroup that OCI's ``cgroupsPath`` means, from the hierarchy's root.
+
+    ``kubepods-pod1.slice:cri-containerd:ID`` is a scope in systemd's slice, which is below the
+    slices that its name begins with (``systemd.slice(5)``).
+    """
+    slice_name, colon, rest = cgroups_path.partition(":")
+    prefix, colon_2, name = rest.partition(":")
+    if not (colon and colon_2) or "/" in slice_name:
+        return "/" + cgroups_path.strip("/")
+    parts = slice_name.removesuffix(".slice").split("-")
+    slices = ["-".join(parts[: depth + 1]) + ".slice" for depth in range(len(parts))]
+    if slice_name in ("", "-.slice"):
+        slices = []
+    leaf = (
+        name if name.endswith(".slice") else f"{prefix}-{name}.scope" if prefix else f"{name}.scope"
+    )
+    return "/" + "/".join([*slices, leaf])

@@ -1,0 +1,37 @@
+"""What an agent is put together from."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pinfold.adapters.podfiles import PodFileFolder
+from pinfold.adapters.store import SQLiteStore
+from pinfold.node.cgroup_ports import Cgroups
+from pinfold.node.ports import Runtime
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The outside world of an agent; a test may put something in front of any of them."""
+
+    cgroups: Cgroups
+    runtime: Runtime
+    store: SQLiteStore
+    files: PodFileFolder
+
+
+@dataclass(frozen=True, slots=True)
+class Companion:
+    """Something that goes on beside the agent's own loops, and ends with them.
+
+    ``run`` is called once the agent serves; ``problem`` says why it is not at work ("" while it
+    is), ``about`` what ``/v1/status`` tells of it.
+    """
+
+    name: str
+    run: Callable[[asyncio.Event], Coroutine[Any, Any, None]]
+    problem: Callable[[], str] = str
+    about: Callable[[], Mapping[str, Any]] = dict

@@ -1,0 +1,45 @@
+"""How the outside world fails, and what it calls a container."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class PortError(Exception):
+    """The outside world refused or failed.
+
+    ``problem`` names the place (a file, a pid, a socket) and what it said; ``remedy`` is what the
+    administrator can do, "" where only waiting helps.
+    """
+
+    def __init__(self, problem: str, remedy: str = "") -> None:
+        super().__init__(f"{problem} ({remedy})" if remedy else problem)
+        self.problem = problem
+        self.remedy = remedy
+
+
+class CgroupError(PortError):
+    """The kernel did not take what was written to a cgroup, or no cgroup could be written."""
+
+
+class ProcessGoneError(CgroupError):
+    """The process that was to be moved or looked at has ended."""
+
+
+class RuntimeFailedError(PortError):
+    """The runtime could not create, start, stop or remove a container."""
+
+
+class StoreError(PortError):
+    """The record could not be read or written durably; nothing was changed."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ContainerKey:
+    """A container: the uid of its pod and its name in the pod."""
+
+    pod_uid: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.pod_uid}/{self.name}"

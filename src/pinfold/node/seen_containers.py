@@ -1,0 +1,147 @@
+"""The containers that a runtime shows: runtime, kernel and ledger kept together for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pinfold.node.active_pod import ActivePod
+from pinfold.node.bookkeeper import Bookkeeper
+from pinfold.node.cgroup_ports import FoundCgroups, Placement
+from pinfold.node.port_errors import CgroupError, ContainerKey
+from pinfold.node.runtime_ledger import RuntimeLedger
+from pinfold.node.runtime_view import Sandbox, SeenContainer, SeenState
+from pinfold.node.seen_pods import SeenPod, SeenPods
+from pinfold.node.seen_runtime import SeenRuntime
+
+
+class SeenContainers:
+    """What is done about one container or one pod at a time.
+
+    Args:
+        books: the node's state.
+        pods: the pods' part of it.
+        cgroups: the cgroups that the runtime makes.
+        runtime: what the runtime has told.
+        ledger: what the runtime has on record.
+    """
+
+    def __init__(
+        self,
+        books: Bookkeeper,
+        pods: SeenPods,
+        *,
+        cgroups: FoundCgroups,
+        runtime: SeenRuntime,
+        ledger: RuntimeLedger,
+    ) -> None:
+        self._books = books
+        self._pods = pods
+        self._cgroups = cgroups
+        self._runtime = runtime
+        self._ledger = ledger
+
+    def note(self, seen: SeenPod, container: SeenContainer, recorded: str) -> None:
+        """Take note of a container, and of what the runtime has on record for it."""
+        uid, name = seen.sandbox.uid, container.name
+        key = ContainerKey(uid, name)
+        self._books.pods.active[uid].statuses[name] = self._runtime.put(key, container)
+        self._cgroups.identify(key, container.id)
+        own = self._books.state.ledger.cpus_of(uid, name)
+        self._ledger.put(key, container.id, own, recorded)
+
+    def set_state(self, key: ContainerKey, state: SeenState) -> None:
+        """Take note of the newest container's state."""
+        containers = self._pods.by_uid[key.pod_uid].containers
+        if key.name in containers:
+            containers[key.name] = replace(containers[key.name], state=state)
+
+    async def place(self, active: ActivePod, name: str) -> None:
+        """Say where it belongs; its cgroup is written as soon as it is known.
+
+        Raises:
+            CgroupError: its CPUs are not in force.
+        """
+        cpus = self._books.state.ledger.cpus_of(active.uid, name)
+        await self._cgroups.place(ContainerKey(active.uid, name), Placement(cpus=cpus))
+
+    async def find(self, key: ContainerKey, container: SeenContainer) -> None:
+        """Look for its cgroup, by the path or by the process in it.
+
+        Raises:
+            CgroupError: its CPUs are not in force.
+        """
+        if not await self._cgroups.find(key, container.cgroups_path) and container.pid:
+            await self._cgroups.enter(key, container.pid)
+
+    async def forget(self, active: ActivePod) -> None:
+        """A pod is over."""
+        for container in active.workload.pod.all_containers:
+            await self.drop(active.key(container))
+        await self._pods.forget(active)
+
+    async def drop(self, key: ContainerKey) -> None:
+        """A container is over."""
+        self._runtime.drop(key)
+        self._ledger.forget(key)
+        await self._cgroups.remove(key)
+
+    async def synchronize(
+        self, pods: Sequence[Sandbox], containers: Sequence[SeenContainer]
+    ) -> None:
+        """Take over everything that exists, in place of what was known; the lock is held.
+
+        Raises:
+            StoreError: it could not be written down.
+        """
+        books = self._books
+        by_sandbox = {pod.id: pod for pod in pods}
+        self._runtime.clear()
+        self._ledger.clear()
+        self._pods.by_uid = {pod.uid: SeenPod(pod) for pod in pods}
+        shown = [
+            (self._pods.by_uid[sandbox.uid], one)
+            for one in containers
+            if (sandbox := by_sandbox.get(one.sandbox_id)) is not None
+            and one.state is not SeenState.STOPPED
+        ]
+        there = {seen.sandbox.uid for seen, _ in shown}
+        for uid in books.pods.active.keys() - there:
+            await self.forget(books.pods.active[uid])
+        # Those who have their CPUs already come first.
+        owners = books.state.ledger.assignments
+        for seen, one in sorted(shown, key=lambda item: item[0].sandbox.uid not in owners):
+            await self._adopt(seen, one)
+        await books.grow_pool()
+        # The others leave the owners' CPUs before these come.
+        owners = books.state.ledger.assignments
+        for seen, one in sorted(
+            shown, key=lambda item: item[1].name in owners.get(item[0].sandbox.uid, ())
+        ):
+            await self._locate(seen, one)
+
+    async def _adopt(self, seen: SeenPod, one: SeenContainer) -> None:
+        """Take over a container that runs; one that cannot have its CPUs is among the others."""
+        decision = self._pods.decide(seen, one)
+        if not decision.admitted:
+            self._books.observers.report(
+                seen.name,
+                f"container {one.name} was created while nobody answered, and shares its CPUs: "
+                f"{decision.reason}: {decision.message}",
+            )
+            decision = replace(decision, admitted=True, allocations={})
+        known = self._books.state.ledger.cpus_of(seen.sandbox.uid, one.name)
+        step = self._pods.step(seen, one, decision)
+        given = step.state.ledger.cpus_of(seen.sandbox.uid, one.name)
+        news = decision if given != known else None
+        await self._pods.take(seen, step, "adopted", news)
+        self.note(seen, one, one.resources.cpus)
+
+    async def _locate(self, seen: SeenPod, one: SeenContainer) -> None:
+        key = ContainerKey(seen.sandbox.uid, one.name)
+        try:
+            await self.place(self._books.pods.active[key.pod_uid], key.name)
+            await self.find(key, one)
+        except CgroupError as error:
+            # It may have ended a moment ago; the reconciliation looks again.
+            self._books.observers.report(seen.name, str(error))
