@@ -262,7 +262,10 @@ def _read(file: Path) -> bytes:
 def main() -> None:
     """See the module."""
     root, state_file, result = map(Path, sys.argv[1:])
-    found = Sampler(root, state_file).run()
+    sampler = Sampler(root, state_file)
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    found = sampler.run()
     result.write_text(json.dumps(asdict(found)))
 
 

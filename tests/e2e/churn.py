@@ -168,14 +168,18 @@ def sampled(world: World) -> Iterator[dict[str, Any]]:
             *(str(world.agent.state / "cpu_manager_state"), str(result)),
         ],
         stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         cwd=ROOT,
     )
     found: dict[str, Any] = {}
+    assert sampler.stdout is not None
     try:
+        assert sampler.stdout.readline() == b"ready\n"
         yield found
     finally:
         assert sampler.stdin is not None
         sampler.stdin.close()
+        sampler.stdout.close()
         assert sampler.wait(30) == 0
         found |= json.loads(result.read_text())
 

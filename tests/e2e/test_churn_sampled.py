@@ -58,10 +58,10 @@ def test_the_sampler_sees_a_stranger(world: World) -> None:
     stranger = subprocess.Popen(["/bin/sh", "-c", "while :; do :; done", "planted"])
     try:
         with sampled(world) as clean:
-            time.sleep(1)
+            time.sleep(2)
         _plant(folder, stranger.pid, owner.allowed)
         with sampled(world) as found:
-            time.sleep(1)
+            time.sleep(2)
     finally:
         stranger.kill()
         stranger.wait()
