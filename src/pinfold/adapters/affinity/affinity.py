@@ -51,8 +51,8 @@ class _Container:
 class Affinity:
     """Keeps containers on their CPUs with sched_setaffinity(2), thread by thread.
 
-    It fulfils :class:`pinfold.node.cgroup_ports.Cgroups`, and needs no privilege for the processes of its
-    own user.  What it cannot do is in :meth:`limitations`.  It remembers nothing: after a
+    It fulfils :class:`pinfold.node.cgroup_ports.Cgroups`, and needs no privilege for the processes
+    of its own user.  What it cannot do is in :meth:`limitations`.  It remembers nothing: after a
     restart it knows the containers that are placed and entered anew.
 
     Args:
@@ -106,7 +106,7 @@ class Affinity:
             self._is_shared_confirmed = True
 
     async def place(self, key: ContainerKey, placement: Placement) -> str:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`; a wish that is not granted is told once."""
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`; a wish not granted is told once."""
         async with self._moving:
             if placement.cpus is not None:
                 self._check(f"container {key}", placement.cpus)
@@ -139,7 +139,7 @@ class Affinity:
             await self._move([container])
 
     async def kill(self, key: ContainerKey, *, wait: float = 5.0) -> None:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`; nobody is known of a container not placed."""
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`; without a place nobody is known."""
         container = self._containers.get(key)
         if container is None:
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from pinfold.adapters.cri import cri_pb2 as pb
@@ -11,7 +12,7 @@ from pinfold.adapters.cri.client import CriClient, CriError
 from pinfold.adapters.cri.resources import from_wire
 from pinfold.adapters.cri.status import info_document
 from pinfold.adapters.cri.table import pid_of
-from pinfold.node.runtime_view import Sandbox, SeenContainer, SeenState
+from pinfold.node.runtime_view import Resources, Sandbox, SeenContainer, SeenState
 
 _AT_ONCE: Final = 8
 _STATES: Final = {
@@ -74,7 +75,8 @@ async def list_cri_containers(
             state=state,
             labels=dict(item.labels),
             annotations=dict(item.annotations),
-            resources=from_wire(status.resources.linux),
+            # What came through NRI at its creation is in the runtime's spec only.
+            resources=_recorded(from_wire(status.resources.linux), answer.info),
             cgroups_path=_text(info_document(answer.info), "runtimeSpec", "linux", "cgroupsPath"),
             oom_score_adj=status.resources.linux.oom_score_adj or None,
             pid=None if state is SeenState.STOPPED else pid_of(answer.info),
@@ -87,6 +89,11 @@ async def list_cri_containers(
     found_pods = await asyncio.gather(*map(sandbox, pods.items))
     found = await asyncio.gather(*map(container, containers.containers))
     return [pod for pod in found_pods if pod is not None], [c for c in found if c is not None]
+
+
+def _recorded(resources: Resources, info: Mapping[str, str]) -> Resources:
+    cpus = _text(info_document(info), "runtimeSpec", "linux", "resources", "cpu", "cpus")
+    return replace(resources, cpus=cpus) if cpus else resources
 
 
 def _text(document: Mapping[str, Any], *path: str) -> str:
