@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from pinfold.core.kubelet_faults import SOUND
@@ -17,7 +18,7 @@ from pinfold.node.manager import Manager
 from pinfold.node.model import build_node, empty_state
 from pinfold.node.recovery import OnMismatch, load, restore
 from pinfold.node.runtime_ledger import RuntimeLedger
-from pinfold.node.runtime_view import Resources, Sandbox
+from pinfold.node.runtime_view import Resources, Sandbox, Update
 from pinfold.node.seen_pods import SeenPods
 from pinfold.node.seen_runtime import SeenRuntime
 from pinfold.node.settings import ManagerSettings
@@ -39,12 +40,23 @@ BEST_EFFORT = Resources(cpu_shares=2)
 PARENTS = {"guaranteed": "/kubepods", "burstable": "/kubepods/burstable"}
 
 
+class OverCri:
+    """The record of a runtime that is told over the CRI."""
+
+    def __init__(self, node: FakeNode) -> None:
+        self._node = node
+
+    async def update(self, updates: Sequence[Update]) -> Sequence[str]:
+        return await self._node.update_over_cri(updates)
+
+
 @dataclass
 class LifecycleHarness:
     """``node`` is runtime and kernel, which outlive every agent."""
 
     machine: str = "1s4c2t"
     config: NodeConfig = STATIC
+    over_cri: bool = False
     problems: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -84,7 +96,8 @@ class LifecycleHarness:
         await load(self.manager, restored)
         await self.cgroups.open(self.manager.pool)
         pods = SeenPods(self.manager, parse)
-        self._follower = asyncio.create_task(self.ledger.run(self.node))
+        record = OverCri(self.node) if self.over_cri else self.node
+        self._follower = asyncio.create_task(self.ledger.run(record))
         await self.node.connect(
             ContainerLifecycle(self.manager, pods, self.cgroups, runtime, self.ledger)
         )

@@ -231,6 +231,27 @@ async def test_a_runtime_that_does_not_answer_is_asked_again(h: LifecycleHarness
     assert sum("record of CPUs is behind" in text for text in h.problems) == 2
 
 
+def test_the_record_over_the_cri_is_never_older_than_the_kernel() -> None:
+    """The runtime asks before it writes, and is told what holds then."""
+
+    async def scenario() -> None:
+        h = LifecycleHarness(over_cri=True)
+        await h.start()
+        shared = [
+            await h.run(await h.pod(f"w{n}", "burstable"), "main", BEST_EFFORT) for n in range(20)
+        ]
+        owner = await h.run(await h.pod("a"), "main", guaranteed(2))
+        entries = len(h.store.entries)
+        await h.settle()
+        assert {one.seen.resources.cpus for one in shared} == {"1,4-7"}
+        assert owner.seen.resources.cpu_quota == -1
+        assert len(h.store.entries) == entries, "what only follows is no decision"
+        h.check()
+        await h.kill()
+
+    run_virtually(scenario())
+
+
 def test_every_cpu_given_away_leaves_nobody_behind() -> None:
     async def scenario() -> None:
         config = NodeConfig(

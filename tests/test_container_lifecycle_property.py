@@ -55,7 +55,8 @@ async def _step(h: LifecycleHarness, choice: random.Random, number: int) -> None
 
 async def _life(seed: int, length: int, *, faults: bool) -> None:
     choice = random.Random(seed)  # noqa: S311 - reproducible
-    h = LifecycleHarness(machine=choice.choice(("1s4c2t", "2s2c2t", "1s8c1t")))
+    machine = choice.choice(("1s4c2t", "2s2c2t", "1s8c1t"))
+    h = LifecycleHarness(machine=machine, over_cri=choice.random() < 0.5)
     await h.start()
     for number in range(length):
         if faults and choice.random() < 0.2:

@@ -357,7 +357,7 @@ def test_too_few_files_are_one_error(world: ProcessWorld) -> None:
     """At the limit, containers are refused and those that run are kept."""
     text = answer(
         world,
-        "from pinfold.node.ports import RuntimeFailedError",
+        "from pinfold.node.port_errors import RuntimeFailedError",
         "made = 0",
         "try:",
         "    while made < 60:",

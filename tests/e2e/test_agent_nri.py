@@ -25,12 +25,14 @@ def eventually(what: Callable[[], object], expected: object, seconds: float = 10
 class Scene:
     """A kubelet's containerd, and the agent that is its plugin."""
 
-    def __init__(self, node: ContainerdNode, folder: Path) -> None:
+    def __init__(self, node: ContainerdNode, folder: Path, *, over_cri: bool = False) -> None:
         self.node = node
         self.kubelet = KubeletStandIn(node)
         self.agent = AgentProcess(folder)
         del self.agent.config["staticPodPath"]
         self.agent.config["pinfold"] |= {"runtime": "nri", "nriSocket": str(node.nri)}
+        if over_cri:
+            self.agent.config["pinfold"]["runtimeEndpoint"] = f"unix://{node.address}"
 
     def start(self) -> None:
         self.agent.start()
@@ -48,10 +50,12 @@ class Scene:
         return int(self.agent.client.get("/v1/status")["agent"]["nri"]["behind"])
 
 
-@pytest.fixture
-def scene(containerd: ContainerdNode, tmp_path: Path) -> Iterator[Scene]:
+@pytest.fixture(params=["record over NRI", "record over the CRI"])
+def scene(
+    request: pytest.FixtureRequest, containerd: ContainerdNode, tmp_path: Path
+) -> Iterator[Scene]:
     skip_unless_an_agent_can_run()
-    scene = Scene(containerd, tmp_path)
+    scene = Scene(containerd, tmp_path, over_cri="CRI" in request.param)
     try:
         scene.start()
         yield scene

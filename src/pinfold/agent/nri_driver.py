@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from pinfold.adapters.cri import CriClient, CriRecord, read_endpoint
 from pinfold.adapters.nri import NriPlugin, PluginSettings
 from pinfold.agent.cluster import ClusterEvents, open_cluster
 from pinfold.agent.guarded_plugin import GuardedPlugin
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from pinfold.agent.drivers import Parse, Report
     from pinfold.node.cgroup_ports import FoundCgroups
 
+CRI_BATCH: Final = 16
+"""Containers that a runtime is told of at once over the CRI."""
+
 NRI_BATCH: Final = 256
 """Containers in one unsolicited update: containerd 1.7 may hang for good when one crosses with an
 event, so there are few of them."""
@@ -46,6 +50,9 @@ class NriDriver:
         self.runtime: SeenRuntime = SeenRuntime()
         self.describe_cgroups = cgroups.describe()
         self.lifecycle: ContainerLifecycle | None = None
+        self._client: CriClient | None = None
+        if (endpoint := config.own.runtime_endpoint) is not None:
+            self._client = CriClient(read_endpoint(endpoint).address)
         self._config = config
         self._ledger: RuntimeLedger | None = None
         self._report: Report = lambda _pod, _problem: None
@@ -53,7 +60,11 @@ class NriDriver:
     def containers(self, ports: Ports, settings: ManagerSettings, report: Report) -> Containers:
         """See :class:`Driver`."""
         self._report = report
-        self._ledger = RuntimeLedger(ports.cgroups, report, batch=NRI_BATCH)
+        if self._client is None:
+            self._ledger = RuntimeLedger(ports.cgroups, report, batch=NRI_BATCH)
+        else:
+            # Told over the CRI, the runtime asks here before it writes: nothing can cross.
+            self._ledger = RuntimeLedger(ports.cgroups, report, batch=CRI_BATCH, settled=0.0)
         return Containers(ports.cgroups, ports.runtime, settings)
 
     def pool_changed(self, pool: CPUSet) -> None:
@@ -89,7 +100,8 @@ class NriDriver:
                 cluster.node_problem(problem)
 
         async def serve(plugin: NriPlugin) -> None:
-            await asyncio.gather(plugin.run(), ledger.run(plugin))
+            record = plugin if self._client is None else CriRecord(self._client)
+            await asyncio.gather(plugin.run(), ledger.run(record))
 
         guarded = GuardedPlugin(
             lambda: NriPlugin(events, settings, report=report),
@@ -101,7 +113,11 @@ class NriDriver:
 
         async def follow(stop: asyncio.Event) -> None:
             del stop
-            await guarded.run()
+            try:
+                await guarded.run()
+            finally:
+                if self._client is not None:
+                    await self._client.close()
 
         def about() -> Mapping[str, Any]:
             return {"socket": own.nri_socket, **guarded.about(), "behind": ledger.behind}

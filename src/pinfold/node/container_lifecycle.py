@@ -34,7 +34,7 @@ from pinfold.node.runtime_view import (
     Update,
 )
 from pinfold.node.seen_containers import SeenContainers
-from pinfold.node.seen_pods import SeenPods
+from pinfold.node.seen_pods import SeenPod, SeenPods
 from pinfold.node.seen_runtime import SeenRuntime
 
 NO_CAP: Final = -1
@@ -198,6 +198,9 @@ class ContainerLifecycle:
             active = books.pods.active.get(pod.uid)
             if seen is None or active is None or self._runtime.id_of(key) != container.id:
                 return ()
+            if not wanted.changes_requests:
+                # Only where it runs is to change (the record that follows), and that is decided.
+                return (self._where_it_is(seen, container),)
             decision = pods.decide(seen, changed)
             if not decision.admitted:
                 await pods.refuse(seen, decision)
@@ -221,6 +224,14 @@ class ContainerLifecycle:
         quota = None if cpus is None else NO_CAP
         own = Update(container.id, Resources(cpus=str(given), cpu_quota=quota))
         return (own, *self._ledger.answer())
+
+    def _where_it_is(self, seen: SeenPod, container: SeenContainer) -> Update:
+        books = self._books
+        cpus = books.state.ledger.cpus_of(seen.sandbox.uid, container.name)
+        given = str(books.pool if cpus is None else cpus)
+        key = ContainerKey(seen.sandbox.uid, container.name)
+        self._ledger.put(key, container.id, cpus, given)
+        return Update(container.id, Resources(cpus=given))
 
     async def stop_container(self, pod: Sandbox, container: SeenContainer) -> Sequence[Update]:
         """See :class:`pinfold.node.runtime_view.RuntimeEvents`.

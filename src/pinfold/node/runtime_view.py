@@ -41,6 +41,11 @@ class Resources:
     hugepages: Mapping[str, int] = field(default_factory=dict)
     unified: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def changes_requests(self) -> bool:
+        """Whether, as a change, it says anything of what a container asks for."""
+        return any((self.cpu_shares, self.cpu_quota, self.cpu_period, self.memory))
+
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:

@@ -151,6 +151,16 @@ class FakeNode:
         self._change(updates)
         return ()
 
+    async def update_over_cri(self, updates: Sequence[Update]) -> Sequence[str]:
+        """See :class:`pinfold.node.runtime_view.RuntimeRecord`; the plugin is asked each time."""
+        if self.record_faults.due():
+            raise RuntimeFailedError("the runtime does not answer", "injected")
+        for update in updates:
+            container = self.containers.get(update.container_id)
+            if container is not None:
+                await self.resize(container, update.resources)
+        return ()
+
     def _change(self, updates: Sequence[Update]) -> None:
         for update in updates:
             container = self.containers.get(update.container_id)
