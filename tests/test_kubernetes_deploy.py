@@ -143,6 +143,7 @@ def test_paths_are_those_of_the_configuration(tmp_path: Path) -> None:
     }
     assert hosts == {
         "nri": (str(Path(own.nri_socket).parent), False),
+        "runtime": (str(Path((own.runtime_endpoint or "").removeprefix("unix://")).parent), False),
         "cgroups": ("/sys/fs/cgroup", False),
         "sys": ("/sys/devices", True),
         "record": (own.state_dir, False),

@@ -287,7 +287,11 @@ class NriWorld:
         self.extra: list[str] = []
         """Sandboxes that a test has started itself."""
         del self.agent.config["staticPodPath"]
-        self.agent.config["pinfold"] |= {"runtime": "nri", "nriSocket": str(node.nri)}
+        self.agent.config["pinfold"] |= {
+            "runtime": "nri",
+            "nriSocket": str(node.nri),
+            "runtimeEndpoint": f"unix://{node.address}",
+        }
 
     @property
     def root(self) -> Path:

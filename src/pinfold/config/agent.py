@@ -46,7 +46,8 @@ class AgentSection(
         runtime: what runs the containers: ``process``, the agent itself, as plain processes;
             ``cri``, a container runtime that it tells to; ``nri``, a container runtime for a
             kubelet, which the agent is asked by.
-        runtime_endpoint: the CRI socket, with ``cri``; None: found as crictl finds it.
+        runtime_endpoint: the CRI socket; None: found as crictl finds it with ``cri``, not used
+            with ``nri``.
         nri_socket: where the runtime takes plugins, with ``nri``.
         nri_plugin_index: two digits; of several plugins the lowest is asked first.
         pod_resources_socket: podresources for node agents; None: ``pod-resources/pinfold.sock`` in
