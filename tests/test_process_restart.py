@@ -117,14 +117,19 @@ def test_an_agent_killed_at_any_moment_leaves_no_stray(world: ProcessWorld) -> N
         async with opened(world) as runtime:
             return list(await runtime.containers())
 
-    statuses = play(run())
     # A supervisor that was just being started finds its folder gone, or is adopted once complete.
     until(lambda: len(world.processes()) <= len(play(run())) * 2)
-    statuses = play(run())
-    living = {processes(world, s.id)[0] for s in statuses if s.state is not ContainerState.EXITED}
-    waiting = {s.pid for s in statuses if s.state is ContainerState.CREATED}
-    assert set(world.processes()) == living | waiting
-    assert sorted(path.name for path in world.root.iterdir()) == sorted(s.id for s in statuses)
+
+    def accounted_for() -> bool:
+        statuses = play(run())
+        lasting = [s for s in statuses if s.state is not ContainerState.EXITED]
+        living = {processes(world, s.id)[0] for s in lasting}
+        waiting = {s.pid for s in statuses if s.state is ContainerState.CREATED}
+        return set(world.processes()) == living | waiting
+
+    until(accounted_for)
+    names = sorted(path.name for path in world.root.iterdir())
+    assert names == sorted(s.id for s in play(run()))
 
 
 @pytest.mark.parametrize("present", [True, False], ids=["agent there", "agent away"])

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import pytest
 from click.testing import CliRunner
 
 from pinfold.adapters.cri import cri_pb2 as cri
@@ -23,13 +24,20 @@ from pinfold.cli import main
 from pinfold.core.cpuset import CPUSet
 from pinfold.state.ledger import Ledger
 from pinfold.state.restore import to_checkpoint
-from tests.agent_process import AgentProcess
+from tests.agent_process import AgentProcess, skip_unless_an_agent_can_run
 from tests.containerd_node import ContainerdNode
 from tests.kubelet_stand_in import KubeletStandIn
 
 QUIET = {"workqueue", "sandbox-allowed", "mems-wider"}
 """Infos that are always there: of the machine, and of pods' sandboxes."""
 NAMES = ("web", "db")
+
+
+def skip_unless_audited() -> None:
+    """Skip the test where an agent cannot run, or an audit cannot see the whole machine."""
+    skip_unless_an_agent_can_run()
+    if Path("/proc/2/comm").read_text().strip() != "kthreadd":
+        pytest.skip("kernel threads are not seen from inside of a pid namespace")
 
 
 def eventually(what: Callable[[], object], expected: object, seconds: float = 15) -> None:

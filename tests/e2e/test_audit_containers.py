@@ -18,9 +18,8 @@ from click.testing import CliRunner
 from pinfold.adapters.procfs.cgroups import find_hierarchies
 from pinfold.adapters.procfs.files import KernelFiles
 from pinfold.cli import main
-from tests.agent_process import skip_unless_an_agent_can_run
 from tests.containerd_node import ContainerdNode
-from tests.e2e.audit_scene import SCENES, Scene, eventually, nri_scene
+from tests.e2e.audit_scene import SCENES, Scene, eventually, nri_scene, skip_unless_audited
 
 QUIET = {"workqueue", "sandbox-allowed", "mems-wider"}
 """Infos that are always there: of the machine, and of pods' sandboxes."""
@@ -31,13 +30,13 @@ NAMES = ("web", "db")
 def scene(
     request: pytest.FixtureRequest, containerd: ContainerdNode, tmp_path: Path
 ) -> Iterator[Scene]:
-    skip_unless_an_agent_can_run()
+    skip_unless_audited()
     yield from SCENES[request.param](containerd, tmp_path)
 
 
 @pytest.fixture
 def nri(containerd: ContainerdNode, tmp_path: Path) -> Iterator[Scene]:
-    skip_unless_an_agent_can_run()
+    skip_unless_audited()
     yield from nri_scene(containerd, tmp_path)
 
 
@@ -202,7 +201,7 @@ def test_a_running_agent_tells_what_there_is(
     containerd: ContainerdNode, tmp_path: Path, mode: str
 ) -> None:
     """Without any flag: on CRI it also tells which runtime to ask."""
-    skip_unless_an_agent_can_run()
+    skip_unless_audited()
     for scene in SCENES[mode](containerd, tmp_path):
         text, document = live(scene)
         assert f"✓ {scene.title('db')}\n    CPUs 1\n" in text
