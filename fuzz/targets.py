@@ -11,6 +11,8 @@ from typing import Final
 from fuzz import seeds
 from fuzz.engine import Target
 from fuzz.machine_targets import MACHINE_TARGETS
+from fuzz.nri_target import NRI_TARGET
+from fuzz.store_target import STORE_TARGET
 from pinfold.adapters.kubernetes.manifests import ManifestError, read_manifests
 from pinfold.adapters.statefile.files import StateFileError
 from pinfold.adapters.statefile.references import read_container_ids, read_pod_uids
@@ -232,6 +234,8 @@ def _all() -> dict[str, Target]:
         Target("gojson", run_go_json, _state_files, _STATE),
         Target("references", run_references, _references, _STATE),
         *MACHINE_TARGETS,
+        NRI_TARGET,
+        STORE_TARGET,
     ]
     return {target.name: target for target in listed}
 
