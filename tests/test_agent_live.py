@@ -142,6 +142,8 @@ def test_run_passes_status_streams_and_signals(node: AgentProcess) -> None:
     refused = node.run("run", "--cpus", "1000", "--", "true")
     assert refused.returncode == 1
     assert refused.stderr.startswith("Error: ")
+    names = [pod["name"] for pod in node.client.get("/v1/pods")["pods"]]
+    assert not [name for name in names if name.startswith("true")], "it stays in the history only"
 
 
 def test_the_manifest_folder_is_followed(node: AgentProcess) -> None:

@@ -9,7 +9,7 @@ import signal
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
@@ -125,7 +125,7 @@ class Agent:
         config = self.config.node
         return {
             "agent": {
-                "version": version("pinfold"),
+                "version": _version(),
                 "pid": os.getpid(),
                 "started_at": self.started_at,
                 "state_dir": self.config.own.state_dir,
@@ -287,6 +287,13 @@ class Agent:
             await work(*args)
         except (PortError, UnknownPodError) as error:
             log.error("failed", problem=str(error))
+
+
+def _version() -> str:
+    try:
+        return version("pinfold")
+    except PackageNotFoundError:
+        return "not installed"
 
 
 def _with_uid(manifest: Mapping[str, Any]) -> Mapping[str, Any]:

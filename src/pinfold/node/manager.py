@@ -77,11 +77,14 @@ class Manager(Bookkeeper):
             )
             before, after = self.state, settle(self.state, decision)
             namesakes = self.pods.ended_namesakes(pod)
-            await self.store.commit(Batch(node_record(after), (record,), namesakes, (entry,)))
+            # Who waits in the foreground is told; the history is all that is left of a rejection.
+            kept = () if source == FOREGROUND and not decision.admitted else (record,)
+            await self.store.commit(Batch(node_record(after), kept, namesakes, (entry,)))
             for uid in namesakes:
                 del self.pods.ended[uid]
             if not decision.admitted:
-                await self.remember(record)
+                for one in kept:
+                    await self.remember(one)
                 return record
             self.state = after
             active = self.pods.active[pod.uid] = ActivePod(workload, record, attached_pid=pid)
