@@ -11,8 +11,9 @@ import pytest
 
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.node_config import NodeConfig
+from pinfold.node.port_errors import RuntimeFailedError
 from pinfold.node.records import PodPhase
-from pinfold.node.runtime_view import RefusedError, Resources
+from pinfold.node.runtime_view import RefusedError, Resources, SeenContainer
 from tests.lifecycle_harness import BEST_EFFORT, LifecycleHarness, guaranteed
 from tests.manager_harness import run_virtually
 
@@ -229,6 +230,38 @@ async def test_a_runtime_that_does_not_answer_is_asked_again(h: LifecycleHarness
     await h.settle()
     assert shared.seen.resources.cpus == "1-7"
     assert sum("record of CPUs is behind" in text for text in h.problems) == 2
+
+
+@story
+async def test_a_creation_that_fails_after_the_answer_holds_nothing(h: LifecycleHarness) -> None:
+    h.node.creation_faults.fail_at = {1}
+    pod = await h.pod("db")
+    with pytest.raises(RuntimeFailedError, match="disk is full"):
+        await h.node.create(pod, "main", guaranteed(2))
+    assert h.manager.state.ledger.exclusive == CPUSet([2, 3])
+    await asyncio.sleep(11)
+    assert h.manager.state.ledger.exclusive == CPUSet()
+    assert any("was not created" in text for text in h.problems)
+    await h.run(pod, "main", guaranteed(2))
+    await asyncio.sleep(11)
+    assert h.kernel() == {"db/main": "2-3"}
+
+
+@story
+async def test_a_creation_that_takes_long_is_taken_over(h: LifecycleHarness) -> None:
+    pod = await h.pod("db")
+    plugin = h.node.plugin
+    assert plugin is not None
+    seen = SeenContainer(
+        "slow", pod.id, "main", resources=guaranteed(2), cgroups_path="/kubepods/slow"
+    )
+    await plugin.create_container(pod, seen)
+    await asyncio.sleep(11)
+    other = await h.run(await h.pod("web"), "main", guaranteed(2))
+    assert other.kernel == CPUSet([2, 3])
+    await plugin.post_create_container(pod, seen)
+    assert h.manager.state.ledger.cpus_of("uid-db", "main") == CPUSet([4, 5])
+    await plugin.stop_pod_sandbox(pod)
 
 
 def test_the_record_over_the_cri_is_never_older_than_the_kernel() -> None:

@@ -60,7 +60,8 @@ async def _life(seed: int, length: int, *, faults: bool) -> None:
     await h.start()
     for number in range(length):
         if faults and choice.random() < 0.2:
-            port = choice.choice((h.store.faults, h.cgroups.faults, h.node.record_faults))
+            ports = (h.store.faults, h.cgroups.faults, h.node.record_faults)
+            port = choice.choice((*ports, h.node.creation_faults))
             port.fail_at = {port.calls + choice.randrange(1, 4)}
         with suppress(RefusedError, *([PortError] if faults else [])):
             await _step(h, choice, number)

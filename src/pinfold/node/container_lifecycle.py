@@ -13,6 +13,7 @@ must have been an init container of, takes some of them over.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -39,6 +40,9 @@ from pinfold.node.seen_runtime import SeenRuntime
 
 NO_CAP: Final = -1
 
+CREATION: Final = 10.0
+"""Seconds from an answer to the word that the container was created, unless that has failed."""
+
 
 class ContainerLifecycle:
     """The :class:`pinfold.node.runtime_view.RuntimeEvents` of a node whose pods a kubelet runs.
@@ -64,6 +68,7 @@ class ContainerLifecycle:
         self._cgroups = cgroups
         self._runtime = runtime
         self._ledger = ledger
+        self._creating: dict[ContainerKey, str] = {}
         self._containers = SeenContainers(
             books, pods, cgroups=cgroups, runtime=runtime, ledger=ledger
         )
@@ -75,6 +80,7 @@ class ContainerLifecycle:
     ) -> Sequence[Update]:
         """See :class:`pinfold.node.runtime_view.RuntimeEvents`."""
         async with self._books.lock:
+            self._creating.clear()
             await self._containers.synchronize(pods, containers)
         self._books.announce_soon()
         return ()
@@ -140,13 +146,35 @@ class ContainerLifecycle:
             given = books.pool if cpus is None else cpus
             self._containers.note(seen, container, str(given))
             await self._containers.place(active, container.name)
-        self._books.announce_soon()
+        key = ContainerKey(pod.uid, container.name)
+        self._creating[key] = container.id
+        books.spawn(self._expect(key, pod, container), name=f"creation of {container.id}")
+        books.announce_soon()
         resources = Resources(cpus=str(given), cpu_quota=None if cpus is None else NO_CAP)
         env = application_environment(active.name, pod.uid, container.name, cpus)
         return Adjustment(resources, env), self._ledger.answer()
 
     async def post_create_container(self, pod: Sandbox, container: SeenContainer) -> None:
         """See :class:`pinfold.node.runtime_view.RuntimeEvents`."""
+        key = ContainerKey(pod.uid, container.name)
+        if self._creating.get(key) == container.id:
+            del self._creating[key]
+        if self._runtime.id_of(key) != container.id:
+            # It took longer than it was waited for; its first instruction is still to come.
+            async with self._books.lock:
+                await self._containers.adopt(self._pods.put(pod), container)
+
+    async def _expect(self, key: ContainerKey, pod: Sandbox, container: SeenContainer) -> None:
+        """Let go of what a container was given whose creation has failed after the answer."""
+        await asyncio.sleep(CREATION)
+        if self._creating.get(key) == container.id:
+            del self._creating[key]
+            self._books.observers.report(
+                f"{pod.namespace}/{pod.name}",
+                f"container {container.name} ({container.id[:12]}) was not created: the runtime "
+                "has failed after the answer",
+            )
+            await self.remove_container(pod, container)
 
     async def start_container(self, pod: Sandbox, container: SeenContainer) -> None:
         """See :class:`pinfold.node.runtime_view.RuntimeEvents`.
@@ -191,7 +219,7 @@ class ContainerLifecycle:
     ) -> Sequence[Update]:
         """See :class:`pinfold.node.runtime_view.RuntimeEvents`."""
         books, pods = self._books, self._pods
-        changed = replace(container, resources=_merged(container.resources, wanted))
+        changed = replace(container, resources=container.resources.changed_by(wanted))
         key = ContainerKey(pod.uid, container.name)
         async with books.lock:
             seen = pods.by_uid.get(pod.uid)
@@ -270,13 +298,3 @@ class ContainerLifecycle:
                 await pods.take_for_sure(seen, step, step.state)
             await books.grow_pool()
         self._books.announce_soon()
-
-
-def _merged(before: Resources, wanted: Resources) -> Resources:
-    """A container's resources after an update; what stays is left out, or 0 by containerd."""
-    given = {
-        name: value
-        for name in ("cpu_shares", "cpu_quota", "cpu_period", "memory")
-        if (value := getattr(wanted, name))
-    }
-    return replace(before, **given)

@@ -8,7 +8,7 @@ Interface, ``v1alpha1``; the values are free of its wire types.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Protocol
 
@@ -45,6 +45,16 @@ class Resources:
     def changes_requests(self) -> bool:
         """Whether, as a change, it says anything of what a container asks for."""
         return any((self.cpu_shares, self.cpu_quota, self.cpu_period, self.memory))
+
+    def changed_by(self, wanted: Resources) -> Resources:
+        """What is on record after a change; what stays is left out of it, or 0 by containerd."""
+        return replace(
+            self,
+            cpu_shares=wanted.cpu_shares or self.cpu_shares,
+            cpu_quota=wanted.cpu_quota or self.cpu_quota,
+            cpu_period=wanted.cpu_period or self.cpu_period,
+            memory=wanted.memory or self.memory,
+        )
 
 
 @dataclass(frozen=True, slots=True)

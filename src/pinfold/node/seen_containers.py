@@ -111,7 +111,7 @@ class SeenContainers:
         # Those who have their CPUs already come first.
         owners = books.state.ledger.assignments
         for seen, one in sorted(shown, key=lambda item: item[0].sandbox.uid not in owners):
-            await self._adopt(seen, one)
+            await self.adopt(seen, one)
         await books.grow_pool()
         # The others leave the owners' CPUs before these come.
         owners = books.state.ledger.assignments
@@ -120,8 +120,12 @@ class SeenContainers:
         ):
             await self._locate(seen, one)
 
-    async def _adopt(self, seen: SeenPod, one: SeenContainer) -> None:
-        """Take over a container that runs; one that cannot have its CPUs is among the others."""
+    async def adopt(self, seen: SeenPod, one: SeenContainer) -> None:
+        """Take over a container that is there; one that cannot have its CPUs is among the others.
+
+        Raises:
+            StoreError: it could not be written down.
+        """
         decision = self._pods.decide(seen, one)
         if not decision.admitted:
             self._books.observers.report(

@@ -56,6 +56,8 @@ class FakeNode:
         self.containers: dict[str, FakeContainer] = {}
         self.starts: list[tuple[ContainerKey, CPUSet]] = []
         self.record_faults = Faults()
+        self.creation_faults = Faults()
+        """Creations that fail after the plugin has answered."""
         self._number = 0
 
     async def connect(self, plugin: RuntimeEvents) -> None:
@@ -80,6 +82,7 @@ class FakeNode:
 
         Raises:
             RefusedError: the plugin does not want it.
+            RuntimeFailedError: it failed after the plugin had answered.
         """
         self._number += 1
         number = f"c{self._number}"
@@ -92,6 +95,8 @@ class FakeNode:
             adjustment, updates = await self.plugin.create_container(pod, asked)
             self._change(updates)
             seen = replace(seen, resources=_applied(resources, adjustment.resources))
+            if self.creation_faults.due():
+                raise RuntimeFailedError("the disk is full", "injected")
         container = self.containers[number] = FakeContainer(pod, seen)
         if self.plugin is not None:
             await self.plugin.post_create_container(pod, seen)

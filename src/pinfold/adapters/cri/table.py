@@ -157,6 +157,11 @@ def _status(answer: pb.ContainerStatusResponse) -> ContainerStatus:
     wire = answer.status
     state = _STATES[wire.state]
     is_over = state is ContainerState.EXITED
+    started = wire.started_at / 1e9 if wire.started_at > 0 else None
+    finished = wire.finished_at / 1e9 if is_over and wire.finished_at > 0 else None
+    if started is not None and finished is not None:
+        # containerd notes the start of a short one after its end.
+        started = min(started, finished)
     message = ": ".join(word for word in (wire.reason, wire.message) if word)
     return ContainerStatus(
         id=wire.id,
@@ -165,8 +170,8 @@ def _status(answer: pb.ContainerStatusResponse) -> ContainerStatus:
         state=state,
         pid=None if is_over else pid_of(answer.info),
         exit_code=wire.exit_code if is_over else None,
-        started_at=wire.started_at / 1e9 if wire.started_at > 0 else None,
-        finished_at=wire.finished_at / 1e9 if is_over and wire.finished_at > 0 else None,
+        started_at=started,
+        finished_at=finished,
         message=message if is_over else "",
     )
 
