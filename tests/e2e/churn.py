@@ -198,6 +198,7 @@ def problems(world: World) -> list[str]:
     shared, pool = CPUSet.parse(status["shared"]), CPUSet.parse(status["pool"])
     owned, found = CPUSet(), []
     ids = _ids(world)
+    idle = world.kubelet.never_started() if isinstance(world, NriWorld) else {}
     for one in status["pods"]:
         if one["phase"] != "Running":
             continue
@@ -208,6 +209,8 @@ def problems(world: World) -> list[str]:
                 if not owned.isdisjoint(cpus):
                     found.append(f"{name}: {cpus} has two owners")
                 owned |= cpus
+            if (key := (one["uid"], container["name"])) in idle and key not in ids:
+                continue  # its start failed with the one that was killed; a kubelet tries again
             wanted = cpus if container["exclusive"] else pool
             found += _kernel(name, container["pid"], wanted)
             found += _recorded(world, name, ids.get((one["uid"], container["name"])), wanted)

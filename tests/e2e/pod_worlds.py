@@ -207,6 +207,14 @@ class ManifestKubelet(KubeletStandIn):
 
     def running(self) -> dict[tuple[str, str], str]:
         """The ids of the containers that run, by the uid of the pod and the container's name."""
+        return self.containers(cri.CONTAINER_RUNNING)
+
+    def never_started(self) -> dict[tuple[str, str], str]:
+        """The same of those that were created, and whose start nobody has asked for."""
+        return self.containers(cri.CONTAINER_CREATED)
+
+    def containers(self, state: int) -> dict[tuple[str, str], str]:
+        """The ids of the containers in a state, by the uid of the pod and the container's name."""
         listed = self.call(
             "ListContainers", cri.ListContainersRequest(), cri.ListContainersResponse
         ).containers
@@ -217,7 +225,7 @@ class ManifestKubelet(KubeletStandIn):
         return {
             (uids[one.pod_sandbox_id], one.metadata.name): one.id
             for one in listed
-            if one.state == cri.CONTAINER_RUNNING
+            if one.state == state
         }
 
     def sandboxes(self) -> list[str]:

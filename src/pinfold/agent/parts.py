@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from pinfold.adapters.podfiles import PodFileFolder
@@ -35,3 +36,11 @@ class Companion:
     run: Callable[[asyncio.Event], Coroutine[Any, Any, None]]
     problem: Callable[[], str] = str
     about: Callable[[], Mapping[str, Any]] = dict
+
+
+def own_version() -> str:
+    """The version of the installed package."""
+    try:
+        return version("pinfold")
+    except PackageNotFoundError:
+        return "not installed"

@@ -9,7 +9,6 @@ import signal
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +17,7 @@ import structlog
 from pinfold.adapters.kubernetes.manifest_folder import ManifestFolder, StaticPod
 from pinfold.adapters.sysfs.online import online_cpus
 from pinfold.adapters.systemd.notify import Notifier
-from pinfold.agent.parts import Companion, Ports
+from pinfold.agent.parts import Companion, Ports, own_version
 from pinfold.config.agent import AgentConfig
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.machine_document import machine_document
@@ -125,7 +124,7 @@ class Agent:
         config = self.config.node
         return {
             "agent": {
-                "version": _version(),
+                "version": own_version(),
                 "pid": os.getpid(),
                 "started_at": self.started_at,
                 "state_dir": self.config.own.state_dir,
@@ -287,13 +286,6 @@ class Agent:
             await work(*args)
         except (PortError, UnknownPodError) as error:
             log.error("failed", problem=str(error))
-
-
-def _version() -> str:
-    try:
-        return version("pinfold")
-    except PackageNotFoundError:
-        return "not installed"
 
 
 def _with_uid(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
