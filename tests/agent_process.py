@@ -27,6 +27,14 @@ PATIENCE = float(os.environ.get("PINFOLD_TEST_PATIENCE", "1"))
 """How much slower than a usual machine this one may be (an emulated one is)."""
 
 
+def eventually(what: Callable[[], object], expected: object, seconds: float = 15) -> None:
+    """Wait until something is so."""
+    deadline = time.monotonic() + seconds * PATIENCE
+    while (found := what()) != expected:
+        assert time.monotonic() < deadline, f"{found!r} is not {expected!r}"
+        time.sleep(0.02)
+
+
 def skip_unless_an_agent_can_run() -> None:
     """Skip the test, with the reason, where there is no root, no cgroup tree or one CPU only."""
     cpus = CPUSet(os.sched_getaffinity(0))

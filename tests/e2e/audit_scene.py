@@ -6,8 +6,7 @@ import json
 import os
 import shutil
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +23,7 @@ from pinfold.cli import main
 from pinfold.core.cpuset import CPUSet
 from pinfold.state.ledger import Ledger
 from pinfold.state.restore import to_checkpoint
-from tests.agent_process import AgentProcess, skip_unless_an_agent_can_run
+from tests.agent_process import AgentProcess, eventually, skip_unless_an_agent_can_run
 from tests.containerd_node import ContainerdNode
 from tests.kubelet_stand_in import KubeletStandIn
 
@@ -38,14 +37,6 @@ def skip_unless_audited() -> None:
     skip_unless_an_agent_can_run()
     if Path("/proc/2/comm").read_text().strip() != "kthreadd":
         pytest.skip("kernel threads are not seen from inside of a pid namespace")
-
-
-def eventually(what: Callable[[], object], expected: object, seconds: float = 15) -> None:
-    """Wait until something is so."""
-    deadline = time.monotonic() + seconds
-    while (found := what()) != expected:
-        assert time.monotonic() < deadline, f"{found!r} is not {expected!r}"
-        time.sleep(0.02)
 
 
 @dataclass

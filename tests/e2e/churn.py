@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pinfold.core.cpuset import CPUSet
-from tests.agent_process import ROOT, allowed
+from tests.agent_process import ROOT, allowed, eventually
 from tests.e2e.pod_worlds import (
     CriWorld,
     Manifest,
@@ -24,7 +24,6 @@ from tests.e2e.pod_worlds import (
     RefusedPodError,
     Running,
     World,
-    eventually,
 )
 
 SECONDS: Final = float(os.environ.get("PINFOLD_TEST_CHURN_SECONDS", "20"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from pinfold.core.cpuset import CPUSet
 from pinfold.core.pod import QOSClass, apply_defaults
 from pinfold.core.pod_api import pod_from_api
 from pinfold.core.quantity import Quantity
-from tests.agent_process import PATIENCE, AgentProcess, allowed
+from tests.agent_process import PATIENCE, AgentProcess, allowed, eventually
 from tests.containerd_node import ContainerdNode, containerd_node
 from tests.kubelet_stand_in import KubeletStandIn
 
@@ -35,14 +35,6 @@ QOS_FOLDERS: Final = {
 }
 
 Manifest = Mapping[str, Any]
-
-
-def eventually(what: Callable[[], object], expected: object, seconds: float = 15) -> None:
-    """Wait until something is so."""
-    deadline = time.monotonic() + seconds * PATIENCE
-    while (found := what()) != expected:
-        assert time.monotonic() < deadline, f"{found!r} is not {expected!r}"
-        time.sleep(0.02)
 
 
 def cpuset_folder(group: str) -> Path:

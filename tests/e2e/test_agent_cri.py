@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.agent_process import AgentProcess, skip_unless_an_agent_can_run
+from tests.agent_process import AgentProcess, eventually, skip_unless_an_agent_can_run
 from tests.containerd_node import ContainerdNode
 from tests.kubelet_stand_in import KubeletStandIn
-
-
-def eventually(what: Callable[[], object], expected: object, seconds: float = 15) -> None:
-    """Wait until something is so."""
-    deadline = time.monotonic() + seconds
-    while (found := what()) != expected:
-        assert time.monotonic() < deadline, f"{found!r} is not {expected!r}"
-        time.sleep(0.02)
 
 
 class Scene:

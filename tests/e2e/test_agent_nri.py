@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
 import pytest
 
-from tests.agent_process import AgentProcess, skip_unless_an_agent_can_run
+from tests.agent_process import AgentProcess, eventually, skip_unless_an_agent_can_run
 from tests.containerd_node import ContainerdNode
 from tests.kubelet_stand_in import KubeletStandIn
-
-
-def eventually(what: Callable[[], object], expected: object, seconds: float = 10) -> None:
-    """Wait until something is so."""
-    deadline = time.monotonic() + seconds
-    while (found := what()) != expected:
-        assert time.monotonic() < deadline, f"{found!r} is not {expected!r}"
-        time.sleep(0.02)
 
 
 class Scene:

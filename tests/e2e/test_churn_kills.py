@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from pinfold.core.cpuset import CPUSet
-from tests.agent_process import skip_unless_an_agent_can_run
+from tests.agent_process import eventually, skip_unless_an_agent_can_run
 from tests.containerd_node import ContainerdNode
 from tests.e2e.churn import SECONDS, Churn, check, end_all, problems, running_below
-from tests.e2e.pod_worlds import CriWorld, NriWorld, eventually, started
+from tests.e2e.pod_worlds import CriWorld, NriWorld, started
 
 ROUNDS = max(2, round(SECONDS / 10))
 

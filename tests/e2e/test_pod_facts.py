@@ -12,13 +12,12 @@ import grpc
 import pytest
 
 from pinfold.core.cpuset import CPUSet
-from tests.agent_process import allowed, skip_unless_an_agent_can_run
+from tests.agent_process import allowed, eventually, skip_unless_an_agent_can_run
 from tests.containerd_node import ContainerdNode
 from tests.e2e.churn import check, pod
 from tests.e2e.pod_worlds import (
     ManifestKubelet,
     NriWorld,
-    eventually,
     patient_containerd,
     planned,
     started,
