@@ -19,6 +19,7 @@ from pinfold.node.model import build_node, empty_state
 from pinfold.node.recovery import OnMismatch, load, restore
 from pinfold.node.runtime_ledger import RuntimeLedger
 from pinfold.node.runtime_view import Resources, Sandbox, Update
+from pinfold.node.seen_containers import SeenContainers
 from pinfold.node.seen_pods import SeenPods
 from pinfold.node.seen_runtime import SeenRuntime
 from pinfold.node.settings import ManagerSettings
@@ -99,7 +100,11 @@ class LifecycleHarness:
         record = OverCri(self.node) if self.over_cri else self.node
         self._follower = asyncio.create_task(self.ledger.run(record))
         await self.node.connect(
-            ContainerLifecycle(self.manager, pods, self.cgroups, runtime, self.ledger)
+            ContainerLifecycle(
+                SeenContainers(
+                    self.manager, pods, cgroups=self.cgroups, runtime=runtime, ledger=self.ledger
+                )
+            )
         )
         return self.manager
 

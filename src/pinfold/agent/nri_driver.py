@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from pinfold.adapters.cri import CriClient, CriRecord, read_endpoint
 from pinfold.adapters.nri import NriPlugin, PluginSettings
 from pinfold.agent.cluster import ClusterEvents, open_cluster
+from pinfold.agent.drivers import CRI_BATCH
 from pinfold.agent.guarded_plugin import GuardedPlugin
 from pinfold.agent.parts import Companion, Ports
 from pinfold.config.agent import AgentConfig
@@ -19,6 +20,7 @@ from pinfold.node.containers import Containers
 from pinfold.node.manager import Manager
 from pinfold.node.recovery import Restored, load
 from pinfold.node.runtime_ledger import RuntimeLedger
+from pinfold.node.seen_containers import SeenContainers
 from pinfold.node.seen_pods import SeenPods
 from pinfold.node.seen_runtime import SeenRuntime
 from pinfold.node.settings import ManagerSettings
@@ -27,9 +29,6 @@ if TYPE_CHECKING:
     from pinfold.adapters.cgroup.runtime_cgroups import RuntimeCgroups
     from pinfold.agent.drivers import Parse, Report
     from pinfold.node.cgroup_ports import FoundCgroups
-
-CRI_BATCH: Final = 16
-"""Containers that a runtime is told of at once over the CRI."""
 
 NRI_BATCH: Final = 256
 """Containers in one unsolicited update: containerd 1.7 may hang for good when one crosses with an
@@ -82,7 +81,10 @@ class NriDriver:
         assert ledger is not None  # noqa: S101 - the manager has asked for its containers
         cgroups = cast("FoundCgroups", manager.containers.cgroups)
         pods = SeenPods(manager, parse)
-        lifecycle = ContainerLifecycle(manager, pods, cgroups, self.runtime, ledger)
+        containers = SeenContainers(
+            manager, pods, cgroups=cgroups, runtime=self.runtime, ledger=ledger
+        )
+        lifecycle = ContainerLifecycle(containers)
         self.lifecycle = lifecycle
         own = self._config.own
         cluster = open_cluster(self._config, manager, self._report)

@@ -20,11 +20,8 @@ from typing import Final
 
 from pinfold.core.topology_manager import UNEXPECTED_ADMISSION_ERROR
 from pinfold.core.workload import application_environment
-from pinfold.node.bookkeeper import Bookkeeper
-from pinfold.node.cgroup_ports import FoundCgroups
 from pinfold.node.port_errors import CgroupError, ContainerKey, StoreError
 from pinfold.node.ports import ContainerState
-from pinfold.node.runtime_ledger import RuntimeLedger
 from pinfold.node.runtime_view import (
     Adjustment,
     RefusedError,
@@ -35,8 +32,7 @@ from pinfold.node.runtime_view import (
     Update,
 )
 from pinfold.node.seen_containers import SeenContainers
-from pinfold.node.seen_pods import SeenPod, SeenPods
-from pinfold.node.seen_runtime import SeenRuntime
+from pinfold.node.seen_pods import SeenPod
 
 NO_CAP: Final = -1
 
@@ -48,30 +44,17 @@ class ContainerLifecycle:
     """The :class:`pinfold.node.runtime_view.RuntimeEvents` of a node whose pods a kubelet runs.
 
     Args:
-        books: the node's state; its runtime is ``runtime``.
-        pods: the pods' part of the books.
-        cgroups: the cgroups that the runtime makes.
-        runtime: what the runtime has told.
-        ledger: what the runtime has on record.
+        containers: what is known of the containers, and all that it is kept in.
     """
 
-    def __init__(
-        self,
-        books: Bookkeeper,
-        pods: SeenPods,
-        cgroups: FoundCgroups,
-        runtime: SeenRuntime,
-        ledger: RuntimeLedger,
-    ) -> None:
-        self._books = books
-        self._pods = pods
-        self._cgroups = cgroups
-        self._runtime = runtime
-        self._ledger = ledger
+    def __init__(self, containers: SeenContainers) -> None:
+        self._containers = containers
+        self._books = containers.books
+        self._pods = containers.pods
+        self._cgroups = containers.cgroups
+        self._runtime = containers.runtime
+        self._ledger = containers.ledger
         self._creating: dict[ContainerKey, str] = {}
-        self._containers = SeenContainers(
-            books, pods, cgroups=cgroups, runtime=runtime, ledger=ledger
-        )
 
     # ------------------------------------------------------------------------------ everything
 

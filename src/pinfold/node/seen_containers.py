@@ -19,7 +19,7 @@ class SeenContainers:
     """What is done about one container or one pod at a time.
 
     Args:
-        books: the node's state.
+        books: the node's state; its runtime is ``runtime``.
         pods: the pods' part of it.
         cgroups: the cgroups that the runtime makes.
         runtime: what the runtime has told.
@@ -35,24 +35,24 @@ class SeenContainers:
         runtime: SeenRuntime,
         ledger: RuntimeLedger,
     ) -> None:
-        self._books = books
-        self._pods = pods
-        self._cgroups = cgroups
-        self._runtime = runtime
-        self._ledger = ledger
+        self.books = books
+        self.pods = pods
+        self.cgroups = cgroups
+        self.runtime = runtime
+        self.ledger = ledger
 
     def note(self, seen: SeenPod, container: SeenContainer, recorded: str) -> None:
         """Take note of a container, and of what the runtime has on record for it."""
         uid, name = seen.sandbox.uid, container.name
         key = ContainerKey(uid, name)
-        self._books.pods.active[uid].statuses[name] = self._runtime.put(key, container)
-        self._cgroups.identify(key, container.id)
-        own = self._books.state.ledger.cpus_of(uid, name)
-        self._ledger.put(key, container.id, own, recorded)
+        self.books.pods.active[uid].statuses[name] = self.runtime.put(key, container)
+        self.cgroups.identify(key, container.id)
+        own = self.books.state.ledger.cpus_of(uid, name)
+        self.ledger.put(key, container.id, own, recorded)
 
     def set_state(self, key: ContainerKey, state: SeenState) -> None:
         """Take note of the newest container's state."""
-        containers = self._pods.by_uid[key.pod_uid].containers
+        containers = self.pods.by_uid[key.pod_uid].containers
         if key.name in containers:
             containers[key.name] = replace(containers[key.name], state=state)
 
@@ -62,8 +62,8 @@ class SeenContainers:
         Raises:
             CgroupError: its CPUs are not in force.
         """
-        cpus = self._books.state.ledger.cpus_of(active.uid, name)
-        await self._cgroups.place(ContainerKey(active.uid, name), Placement(cpus=cpus))
+        cpus = self.books.state.ledger.cpus_of(active.uid, name)
+        await self.cgroups.place(ContainerKey(active.uid, name), Placement(cpus=cpus))
 
     async def find(self, key: ContainerKey, container: SeenContainer) -> None:
         """Look for its cgroup, by the path or by the process in it.
@@ -71,20 +71,20 @@ class SeenContainers:
         Raises:
             CgroupError: its CPUs are not in force.
         """
-        if not await self._cgroups.find(key, container.cgroups_path) and container.pid:
-            await self._cgroups.enter(key, container.pid)
+        if not await self.cgroups.find(key, container.cgroups_path) and container.pid:
+            await self.cgroups.enter(key, container.pid)
 
     async def forget(self, active: ActivePod) -> None:
         """A pod is over."""
         for container in active.workload.pod.all_containers:
             await self.drop(active.key(container))
-        await self._pods.forget(active)
+        await self.pods.forget(active)
 
     async def drop(self, key: ContainerKey) -> None:
         """A container is over."""
-        self._runtime.drop(key)
-        self._ledger.forget(key)
-        await self._cgroups.remove(key)
+        self.runtime.drop(key)
+        self.ledger.forget(key)
+        await self.cgroups.remove(key)
 
     async def synchronize(
         self, pods: Sequence[Sandbox], containers: Sequence[SeenContainer]
@@ -94,13 +94,13 @@ class SeenContainers:
         Raises:
             StoreError: it could not be written down.
         """
-        books = self._books
+        books = self.books
         by_sandbox = {pod.id: pod for pod in pods}
-        self._runtime.clear()
-        self._ledger.clear()
-        self._pods.by_uid = {pod.uid: SeenPod(pod) for pod in pods}
+        self.runtime.clear()
+        self.ledger.clear()
+        self.pods.by_uid = {pod.uid: SeenPod(pod) for pod in pods}
         shown = [
-            (self._pods.by_uid[sandbox.uid], one)
+            (self.pods.by_uid[sandbox.uid], one)
             for one in containers
             if (sandbox := by_sandbox.get(one.sandbox_id)) is not None
             and one.state is not SeenState.STOPPED
@@ -126,26 +126,26 @@ class SeenContainers:
         Raises:
             StoreError: it could not be written down.
         """
-        decision = self._pods.decide(seen, one)
+        decision = self.pods.decide(seen, one)
         if not decision.admitted:
-            self._books.observers.report(
+            self.books.observers.report(
                 seen.name,
                 f"container {one.name} was created while nobody answered, and shares its CPUs: "
                 f"{decision.reason}: {decision.message}",
             )
             decision = replace(decision, admitted=True, allocations={})
-        known = self._books.state.ledger.cpus_of(seen.sandbox.uid, one.name)
-        step = self._pods.step(seen, one, decision)
+        known = self.books.state.ledger.cpus_of(seen.sandbox.uid, one.name)
+        step = self.pods.step(seen, one, decision)
         given = step.state.ledger.cpus_of(seen.sandbox.uid, one.name)
         news = decision if given != known else None
-        await self._pods.take(seen, step, "adopted", news)
+        await self.pods.take(seen, step, "adopted", news)
         self.note(seen, one, one.resources.cpus)
 
     async def _locate(self, seen: SeenPod, one: SeenContainer) -> None:
         key = ContainerKey(seen.sandbox.uid, one.name)
         try:
-            await self.place(self._books.pods.active[key.pod_uid], key.name)
+            await self.place(self.books.pods.active[key.pod_uid], key.name)
             await self.find(key, one)
         except CgroupError as error:
             # It may have ended a moment ago; the reconciliation looks again.
-            self._books.observers.report(seen.name, str(error))
+            self.books.observers.report(seen.name, str(error))
