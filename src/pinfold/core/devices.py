@@ -1,0 +1,92 @@
+"""Devices that a device plugin offers, and what an answer to Allocate asks of a container.
+
+Values only.  Source: the device plugin API ``v1beta1`` (``Device``, ``DevicePluginOptions``,
+``ContainerAllocateResponse``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+_NO_TEXTS: Final[Mapping[str, str]] = MappingProxyType({})
+_NO_DEVICES: Final[Mapping[str, Device]] = MappingProxyType({})
+
+
+def _no_texts() -> Mapping[str, str]:
+    return _NO_TEXTS
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One device of a resource; ``numa_nodes`` is empty where the plugin names no locality."""
+
+    id: str
+    healthy: bool = True
+    numa_nodes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceResource:
+    """One extended resource as its plugin lists it.
+
+    ``devices`` is by id.  ``pre_start_required`` and ``preferred_allocation`` are the plugin's
+    options; ``connected`` is false while the plugin is gone, when none of its devices counts as
+    healthy.
+    """
+
+    name: str
+    devices: Mapping[str, Device] = field(default_factory=lambda: _NO_DEVICES)
+    pre_start_required: bool = False
+    preferred_allocation: bool = False
+    connected: bool = True
+
+
+DeviceInventory = Mapping[str, DeviceResource]
+"""Resource name -> the resource, for every plugin that is registered or not yet given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMount:
+    """A host path that the container sees."""
+
+    container_path: str
+    host_path: str
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceNode:
+    """A device node that the container may use; ``permissions`` of ``r``, ``w``, ``m``."""
+
+    container_path: str
+    host_path: str
+    permissions: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRunOptions:
+    """What containers with some devices are started with (``ContainerAllocateResponse``).
+
+    ``cdi_devices`` are fully qualified names of the Container Device Interface.
+    """
+
+    envs: Mapping[str, str] = field(default_factory=_no_texts)
+    mounts: tuple[DeviceMount, ...] = ()
+    devices: tuple[DeviceNode, ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=_no_texts)
+    cdi_devices: tuple[str, ...] = ()
+
+
+class PreferenceQuestion(NamedTuple):
+    """What a plugin is asked: which ``size`` of the devices it would rather give away.
+
+    ``available`` and ``must_include`` are sorted ids; the latter are among the former.
+    """
+
+    resource: str
+    available: tuple[str, ...]
+    must_include: tuple[str, ...]
+    size: int
