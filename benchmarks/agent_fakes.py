@@ -53,7 +53,7 @@ def make_manager() -> Manager:
         empty_state(node, view.topology.cpus),
         containers=Containers(cgroups, FakeRuntime(cgroups), settings),
         store=MemoryStore(),
-        announcements=Announcements(MemoryPodFiles(), lambda _ledger: None, report),
+        announcements=Announcements(MemoryPodFiles(), lambda _state, _pods: None, report),
         settings=settings,
         observers=Observers(time.time, lambda _decision, _state: "{}", report),
     )

@@ -85,7 +85,7 @@ class LifecycleHarness:
             restored.state,
             containers=Containers(self.cgroups, runtime, settings),
             store=self.store,
-            announcements=Announcements(self.files, lambda _: None, self.report),
+            announcements=Announcements(self.files, lambda _state, _pods: None, self.report),
             settings=settings,
             observers=Observers(
                 self.clock,

@@ -16,6 +16,7 @@ from pinfold.core.node_config import NodeConfig
 from pinfold.core.short_form import parse_short_form
 from pinfold.core.workload import Workload
 from pinfold.core.workload_api import workload_from_api
+from pinfold.node.admission import NodeState
 from pinfold.node.announcements import Announcements
 from pinfold.node.bookkeeper import Observers
 from pinfold.node.containers import Containers
@@ -128,7 +129,7 @@ class Harness:
             restored.state,
             containers=Containers(self.cgroups, self.runtime, settings),
             store=self.store,
-            announcements=Announcements(self.files, self.mirrored.append, report),
+            announcements=Announcements(self.files, self.mirror, report),
             settings=settings,
             observers=Observers(self.clock, lambda _decision, _state: "{}", report),
         )
@@ -136,6 +137,9 @@ class Harness:
         self.running = manager, follower
         await take_over(manager, restored)
         return manager
+
+    def mirror(self, state: NodeState, _pods: object) -> None:
+        self.mirrored.append(state.ledger)
 
     @property
     def manager(self) -> Manager:

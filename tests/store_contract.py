@@ -11,12 +11,20 @@ import pytest
 from hypothesis import strategies as st
 
 from pinfold.core.cpuset import CPUSet
+from pinfold.core.memory import Block
 from pinfold.node.port_errors import StoreError
 from pinfold.node.ports import Store
-from pinfold.node.records import Batch, HistoryEntry, NodeRecord, PodPhase, PodRecord
+from pinfold.node.records import (
+    Batch,
+    DeviceGrant,
+    HistoryEntry,
+    NodeRecord,
+    PodPhase,
+    PodRecord,
+)
 
 NODE: Final = NodeRecord("static", CPUSet.parse("0-511"), CPUSet([0]), CPUSet.parse("0-511"))
-FULL_NODE: Final = NodeRecord("none", CPUSet(), CPUSet(), CPUSet.parse("0-30:2"))
+FULL_NODE: Final = NodeRecord("none", CPUSet(), CPUSet(), CPUSet.parse("0-30:2"), "Static")
 
 
 def pod(label: str, /, **fields: object) -> PodRecord:
@@ -32,6 +40,8 @@ def pod(label: str, /, **fields: object) -> PodRecord:
         assignments={"a": CPUSet.parse("2-3,8-511"), "ü": CPUSet([1])},
         restarts={"a": 3},
         exit_codes={"init": 0, "a": 137},
+        memory={"a": (Block((0, 1), "memory", 2**40), Block((1,), "hugepages-2Mi", 2**21))},
+        devices={"a": {"example.com/gpu": DeviceGrant(("gpu-1", "gpu-0"), b"\x00\xff")}},
     )
     return replace(record, **fields)  # type: ignore[arg-type] # the caller names fields
 
@@ -61,9 +71,16 @@ async def check_refusals(store: Store) -> None:
         ("constraint", Batch(put=(pod("b", restarts={"a": -1}),))),
         ("too large", Batch(put=(pod("b", exit_codes={"a": 2**63}),))),
         ("UTF-8", Batch(put=(pod("b", source="/\udcff"),))),
+        ("NUMA nodes", Batch(put=(pod("b", memory={"a": (Block((), "memory", 1),)}),))),
+        ("NUMA nodes", Batch(put=(pod("b", memory={"a": (Block((64,), "memory", 1),)}),))),
+        ("bytes", Batch(put=(pod("b", memory={"a": (Block((0,), "memory", 2**63),)}),))),
+        ("constraint", Batch(put=(pod("b", memory={"a": (Block((0,), "", 1),)}),))),
+        ("no devices", Batch(put=(pod("b", devices={"a": {"r/d": DeviceGrant(())}}),))),
+        ("constraint", Batch(put=(pod("b", devices={"a": {"": DeviceGrant(("d",))}}),))),
         ("UTF-8", Batch(drop=("\ud800",))),
         ("node.*constraint", Batch(replace(NODE, machine=CPUSet()))),
         ("node.*constraint", Batch(replace(NODE, policy_name=""))),
+        ("node.*constraint", Batch(replace(NODE, memory_policy=""))),
         ("history.*constraint", Batch(history=(replace(_entry("e"), document="{"),))),
         ("history.*constraint", Batch(history=(_entry(""),))),
     ):
@@ -158,6 +175,8 @@ async def _check_every_field(store: Store) -> None:
             assignments={nasty: every, "": CPUSet([65535])},
             restarts={nasty: 2**63 - 1, "only restarts": 0},
             exit_codes={nasty: -(2**63), "only a code": 255},
+            memory={nasty: (Block((63, 0), nasty, 0), Block((1,), nasty, 2**63 - 1))},
+            devices={nasty: {nasty: DeviceGrant((nasty, "\ud800", ""), bytes(range(256)))}},
         ),
         pod("empty texts", reason="", message="", admitted_at=-1.0),
     ]
@@ -208,6 +227,34 @@ RECORDS: Final = st.builds(
     assignments=st.dictionaries(st.text(max_size=8), CPUS, max_size=3),
     restarts=st.dictionaries(st.text(max_size=8), st.integers(0, 10**9), max_size=3),
     exit_codes=st.dictionaries(st.text(max_size=8), st.integers(-255, 255), max_size=3),
+    memory=st.dictionaries(
+        st.text(max_size=8),
+        st.lists(
+            st.builds(
+                Block,
+                st.lists(st.integers(0, 63), min_size=1, max_size=3).map(tuple),
+                st.sampled_from(["memory", "hugepages-2Mi"]),
+                st.integers(0, 2**63 - 1),
+            ),
+            min_size=1,
+            max_size=2,
+        ).map(tuple),
+        max_size=2,
+    ),
+    devices=st.dictionaries(
+        st.text(max_size=8),
+        st.dictionaries(
+            st.sampled_from(["example.com/gpu", "example.com/nic"]),
+            st.builds(
+                DeviceGrant,
+                st.lists(st.text(max_size=8), min_size=1, max_size=3).map(tuple),
+                st.binary(max_size=16),
+            ),
+            min_size=1,
+            max_size=2,
+        ),
+        max_size=2,
+    ),
 )
 """Pods that may contend for a name."""
 BATCHES: Final = st.builds(

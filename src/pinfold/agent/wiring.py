@@ -13,13 +13,13 @@ import structlog
 
 from pinfold.adapters.podfiles import PodFileFolder
 from pinfold.adapters.shield import lower_shield, raise_shield
-from pinfold.adapters.statefile.files import StateFileError, write_state_file
 from pinfold.adapters.store import SQLiteStore
 from pinfold.adapters.sysfs.online import online_cpus
 from pinfold.adapters.sysfs.source import open_machine
 from pinfold.agent.drivers import Driver, ProcessDriver, open_driver
 from pinfold.agent.parts import Companion, Ports
 from pinfold.agent.service import Agent
+from pinfold.agent.state_files import StateFiles
 from pinfold.config.agent import AgentConfig, pod_resources_socket
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.kubelet_faults import SOUND
@@ -31,16 +31,12 @@ from pinfold.node.bookkeeper import Observers
 from pinfold.node.cgroup_ports import Partition
 from pinfold.node.manager import Manager
 from pinfold.node.pod_resources import ManagedPodResources
-from pinfold.node.port_errors import PortError
 from pinfold.node.recovery import OnMismatch, restore
 from pinfold.node.settings import ManagerSettings
 from pinfold.planning.explain import explain_decision, explain_document
 from pinfold.planning.planner import Planner
-from pinfold.state.ledger import Ledger
-from pinfold.state.restore import to_checkpoint
 
 DATABASE: Final = "pinfold.db"
-MIRROR: Final = "cpu_manager_state"
 POD_FILES: Final = "pods"
 SHIELD: Final = "shield.json"
 
@@ -109,7 +105,7 @@ async def build_agent(
         partition=Partition(config.own.partition),
         kept_pods=config.own.max_pods_remembered,
     )
-    mirror = Path(config.own.state_dir) / MIRROR
+    mirror = StateFiles(Path(config.own.state_dir))
 
     def describe(decision: Decision, state: NodeState) -> str:
         explanation = explain_decision(planner, state, decision)
@@ -121,7 +117,7 @@ async def build_agent(
         restored.state,
         containers=driver.containers(ports, settings, _report),
         store=ports.store,
-        announcements=Announcements(ports.files, lambda ledger: _mirror(mirror, ledger), _report),
+        announcements=Announcements(ports.files, mirror.write, _report),
         settings=settings,
         observers=Observers(time.time, describe, _report, driver.pool_changed),
     )
@@ -178,13 +174,6 @@ def _stay_off_exclusive_cpus(planner: Planner) -> None:
 
 def _parse(manifest: str) -> Workload:
     return workload_from_api(json.loads(manifest))
-
-
-def _mirror(path: Path, ledger: Ledger) -> None:
-    try:
-        write_state_file(path, to_checkpoint(ledger).encode())
-    except StateFileError as error:
-        raise PortError(str(error)) from None
 
 
 def _report(pod: str | None, problem: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.pod import Container, guaranteed_cpus
@@ -16,6 +16,10 @@ from pinfold.state.ledger import Ledger
 
 if TYPE_CHECKING:
     from pinfold.node.pod_worker import PodWorker
+
+
+CANNOT_RUN: Final = "ContainerCannotRun"
+"""The reason of a pod that failed because a container of it could not be started."""
 
 
 @dataclass(slots=True)
@@ -40,7 +44,10 @@ class ActivePod:
     retracted: bool = False
     """Applications are told nothing of the pod any more."""
     failure: str = ""
-    """Why a container could not be started, the last time that one could not."""
+    """Why a container could not be started, the last time that one could not, or why the pod was
+    ended."""
+    failure_reason: str = CANNOT_RUN
+    """The reason that goes with it."""
     attached_pid: int | None = None
     """The process of a pod that wraps one which somebody else started."""
     reported: asyncio.Event = field(default_factory=asyncio.Event)

@@ -1,8 +1,9 @@
-"""What a node decides about one pod: exclusive CPUs, then whether everything else fits.
+"""What a node decides about one pod: what it is given, then whether everything else fits.
 
 The order is the kubelet's (1.34, seen live on 1.36): the topology manager's admit handler gives
-out the CPUs first, the capacity check comes after it.  A decision is complete before anything is
-changed, so a rejected pod holds nothing (a kubelet lets go of its CPUs at the next admission).
+out devices, CPUs and memory first, the capacity check comes after it.  A decision is complete
+before anything is changed, so a rejected pod holds nothing (a kubelet lets go of its CPUs at the
+next admission).
 """
 
 from __future__ import annotations
@@ -12,24 +13,26 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pinfold.core.cpuset import CPUSet
+from pinfold.core.device_state import DeviceState
 from pinfold.core.hints import TopologyHint
 from pinfold.core.kubelet_faults import KubeletFault
-from pinfold.core.pod import CPU, MEMORY, Pod, guaranteed_cpus, pod_guaranteed_cpus, pod_requests
+from pinfold.core.memory import Block, MemoryState, remove_container, remove_pod
+from pinfold.core.memory_policy import MemoryTransaction, StaticMemoryPolicy
+from pinfold.core.pod import Container, Pod, guaranteed_cpus
 from pinfold.core.static_policy import CPUAllocation, PodTransaction, StaticPolicy
-from pinfold.core.topology_manager import (
-    UNEXPECTED_ADMISSION_ERROR,
-    AffinityDecision,
-    TopologyManager,
-)
+from pinfold.core.topology_manager import Admission, AffinityDecision, TopologyManager
+from pinfold.node.capacity import PODS, amounts, shortage
 from pinfold.node.cpu_manager import CPUManager
+from pinfold.node.device_manager import Answers, DeviceManager
+from pinfold.node.memory_manager import MemoryManager
+from pinfold.node.pod_draft import PodDraft
 from pinfold.state.ledger import Assign, Change, Ledger
-
-PODS: Final = "pods"
-EPHEMERAL_STORAGE: Final = "ephemeral-storage"
 
 POOL_EMPTY: Final = (
     "no CPU would be left for the containers that share CPUs (strict-cpu-reservation)"
 )
+
+NO_ANSWERS: Final[Answers] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,26 +40,30 @@ class Node:
     """A configured node: the policies in force, and what pods may request in total.
 
     ``allocatable`` holds milli-CPUs for ``cpu`` and whole units for everything else; it names
-    every resource that the node has.
+    every resource that the node has, but for those of device plugins.
     """
 
     cpu_policy: StaticPolicy | None
     topology_manager: TopologyManager
     allocatable: Mapping[str, int]
     max_pods: int = 110
+    memory_policy: StaticMemoryPolicy | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """What runs on the node: the ledger of CPUs, the sum of requests, the number of pods.
+    """What runs on the node: who has which CPUs, memory and devices; the sum of requests.
 
-    CPUs that are ``offline`` keep their owners, and are given to nobody else.
+    CPUs that are ``offline`` keep their owners, and are given to nobody else.  ``memory`` is None
+    under memory manager policy None.
     """
 
     ledger: Ledger
     requested: Mapping[str, int] = field(default_factory=dict)
     pods: int = 0
     offline: CPUSet = CPUSet()  # noqa: RUF009 - immutable
+    memory: MemoryState | None = None
+    devices: DeviceState = field(default_factory=DeviceState)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +71,9 @@ class Decision:
     """The answer to one pod, with everything that it was made from.
 
     ``reason`` and ``message`` are the kubelet's, None when admitted.  ``affinities`` are the
-    topology manager's merges; ``allocations`` the exclusive sets by container; ``fault`` is set
-    where the kubelet itself has no valid answer.
+    topology manager's merges; ``allocations`` the exclusive sets by container, ``memory`` the
+    blocks, ``devices`` the ids by resource; ``fault`` is set where the kubelet itself has no valid
+    answer.
     """
 
     pod: Pod
@@ -78,6 +86,10 @@ class Decision:
     failed_container: str | None = None
     fault: KubeletFault | None = None
     requests: Mapping[str, int] = field(default_factory=dict)
+    memory: Mapping[str, tuple[Block, ...]] = field(default_factory=dict)
+    memory_state: MemoryState | None = None
+    """All memory of the node as it is with this pod; None where it had none to give."""
+    devices: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -87,30 +99,46 @@ class Decision:
             for name, allocation in self.allocations.items()
         )
 
+    def refused(self, reason: str, message: str) -> Decision:
+        """The refusal of a pod that would have been given what it asks for."""
+        return replace(
+            self,
+            admitted=False,
+            reason=reason,
+            message=message,
+            allocations={},
+            memory={},
+            memory_state=None,
+            devices={},
+        )
 
-def decide(node: Node, state: NodeState, pod: Pod) -> Decision:
-    """Decide about a pod; nothing is changed."""
-    decision = _allocate(node, state, pod)
+
+def decide(node: Node, state: NodeState, pod: Pod, answers: Answers = NO_ANSWERS) -> Decision:
+    """Decide about a pod; nothing is changed.
+
+    Raises:
+        PreferenceNeededError: a device plugin has to be asked first, and its answer put into
+            ``answers``.
+    """
+    draft = PodDraft(
+        pod,
+        cpus=_pod_cpus(node, state, pod),
+        memory=_pod_memory(node, state, pod),
+        devices=DeviceManager(state.devices, answers, node.topology_manager.numa.nodes),
+    )
+    decision = _decision(pod, draft, draft.admit(node.topology_manager))
     if not decision.admitted:
         return decision
     requests = amounts(pod)
-    shortage = _shortage(node, state, requests)
-    if shortage is None:
-        return replace(decision, requests=requests)
-    resource, message = shortage
-    reason = f"OutOf{resource}"
-    if pod.is_critical:
-        # Critical pods may push others out; with nothing to push out this is what is said.
-        used = state.requested.get(resource, state.pods if resource == PODS else 0)
-        capacity = node.max_pods if resource == PODS else node.allocatable.get(resource, 0)
-        missing = requests.get(resource, 1) - (capacity - used)
-        reason = UNEXPECTED_ADMISSION_ERROR
-        message = (
-            "Unexpected error while attempting to recover from admission failure: preemption: "
-            "error finding a set of pods to preempt: no set of running pods found to reclaim "
-            f"resources: [(res: {resource}, q: {missing}), ]"
-        )
-    return replace(decision, admitted=False, reason=reason, message=message, allocations={})
+    refusal = shortage(
+        {PODS: 1, **requests},
+        {PODS: node.max_pods, **state.devices.allocatable(), **node.allocatable},
+        {PODS: state.pods, **state.requested},
+        critical=pod.is_critical,
+    )
+    if refusal is not None:
+        return decision.refused(*refusal)
+    return replace(decision, requests=requests)
 
 
 def decide_container(
@@ -118,7 +146,8 @@ def decide_container(
 ) -> Decision:
     """Decide about one container of a pod whose others are decided, or not known yet.
 
-    Only the CPUs: whether the pod fits the node at all was somebody else's question.
+    CPUs and memory only: whether the pod fits the node at all was somebody else's question, and
+    devices are given by a kubelet.
 
     Args:
         node: the policies.
@@ -128,11 +157,58 @@ def decide_container(
         idle: CPUs of the pod's containers that have ended: this one may take them over, as those
             of an init container.
     """
-    policy = node.cpu_policy
     container = next(one for one in pod.all_containers if one.name == name)
-    requested = guaranteed_cpus(pod, container)
-    if policy is None or pod.has_pod_level_resources or requested == 0:
-        return Decision(pod, admitted=True)
+    draft = PodDraft(
+        pod,
+        cpus=_container_cpus(node, state, pod, container, idle),
+        memory=_container_memory(node, state, pod, container, idle),
+        devices=None,
+    )
+    return _decision(pod, draft, draft.admit(node.topology_manager, (container,)))
+
+
+def _decision(pod: Pod, draft: PodDraft, admission: Admission) -> Decision:
+    given = admission.admitted
+    return Decision(
+        pod=pod,
+        admitted=given,
+        reason=admission.reason,
+        message=admission.message,
+        allocations=draft.cpus.allocations if draft.cpus and given else {},
+        affinities=admission.decisions,
+        affinity=admission.affinity,
+        failed_container=admission.failed_container,
+        fault=None if draft.cpus is None else draft.cpus.fault,
+        memory=draft.memory.allocations if draft.memory and given else {},
+        memory_state=draft.memory.transaction.state if draft.memory and given else None,
+        devices=draft.devices.allocations if draft.devices and given else {},
+    )
+
+
+def _pod_cpus(node: Node, state: NodeState, pod: Pod) -> CPUManager | None:
+    if node.cpu_policy is None:
+        return None
+    held = state.ledger.assignments.get(pod.uid, {})
+    draft = PodTransaction(
+        pod.uid,
+        state.ledger.default.mask & ~state.offline.mask,
+        {name: cpus.mask for name, cpus in held.items()},
+    )
+    return CPUManager(node.cpu_policy, draft)
+
+
+def _pod_memory(node: Node, state: NodeState, pod: Pod) -> MemoryManager | None:
+    if node.memory_policy is None or state.memory is None:
+        return None
+    return MemoryManager(node.memory_policy, MemoryTransaction(pod.uid, state.memory))
+
+
+def _container_cpus(
+    node: Node, state: NodeState, pod: Pod, container: Container, idle: Mapping[str, CPUSet]
+) -> CPUManager | None:
+    name, requested = container.name, guaranteed_cpus(pod, container)
+    if node.cpu_policy is None or requested == 0:
+        return None
     held = {
         other: cpus.mask
         for other, cpus in state.ledger.assignments.get(pod.uid, {}).items()
@@ -150,19 +226,18 @@ def decide_container(
         held,
         (_union(idle.values()) | returned) & ~taken & ~state.offline.mask,
     )
-    manager = CPUManager(policy, draft)
-    admission = node.topology_manager.admit(pod, (container,), [manager])
-    return Decision(
-        pod=pod,
-        admitted=admission.admitted,
-        reason=admission.reason,
-        message=admission.message,
-        allocations=manager.allocations if admission.admitted else {},
-        affinities=admission.decisions,
-        affinity=admission.affinity,
-        failed_container=admission.failed_container,
-        fault=manager.fault,
-    )
+    return CPUManager(node.cpu_policy, draft)
+
+
+def _container_memory(
+    node: Node, state: NodeState, pod: Pod, container: Container, ended: Iterable[str]
+) -> MemoryManager | None:
+    memory = state.memory
+    if node.memory_policy is None or memory is None:
+        return None
+    for name in (*ended, container.name):
+        memory = remove_container(memory, pod.uid, name)
+    return MemoryManager(node.memory_policy, MemoryTransaction(pod.uid, memory))
 
 
 def settle(state: NodeState, decision: Decision) -> NodeState:
@@ -173,50 +248,41 @@ def settle(state: NodeState, decision: Decision) -> NodeState:
     """
     if not decision.admitted:
         return state
-    ledger = state.ledger
+    uid = decision.pod.uid
+    ledger, memory, devices = state.ledger, state.memory, state.devices
     if decision.allocations:
         given = {name: allocation.cpus for name, allocation in decision.allocations.items()}
-        ledger = ledger.with_pod(decision.pod.uid, given)
+        ledger = ledger.with_pod(uid, given)
+    if decision.memory_state is not None:
+        memory = decision.memory_state
+    if decision.devices:
+        devices = devices.with_pod(uid, decision.devices)
     requested = dict(state.requested)
     for name, amount in decision.requests.items():
         requested[name] = requested.get(name, 0) + amount
-    return replace(state, ledger=ledger, requested=requested, pods=state.pods + 1)
+    return replace(
+        state,
+        ledger=ledger,
+        memory=memory,
+        devices=devices,
+        requested=requested,
+        pods=state.pods + 1,
+    )
 
 
 def release(state: NodeState, pod: Pod) -> NodeState:
     """The state of the node once an admitted pod is gone."""
-    return replace(recount(state, pod, None), ledger=state.ledger.without(pod.uid))
+    return replace(
+        recount(state, pod, None),
+        ledger=state.ledger.without(pod.uid),
+        memory=None if state.memory is None else remove_pod(state.memory, pod.uid),
+        devices=state.devices.without(pod.uid),
+    )
 
 
 def resume(state: NodeState, pod: Pod) -> NodeState:
     """Count a pod that was admitted before, whose CPUs are in the ledger already."""
     return recount(state, None, pod)
-
-
-def _allocate(node: Node, state: NodeState, pod: Pod) -> Decision:
-    policy = node.cpu_policy
-    if policy is None or pod.has_pod_level_resources or pod_guaranteed_cpus(pod) == 0:
-        # No provider would have an opinion, and then every policy admits.
-        return Decision(pod, admitted=True)
-    held = state.ledger.assignments.get(pod.uid, {})
-    draft = PodTransaction(
-        pod.uid,
-        state.ledger.default.mask & ~state.offline.mask,
-        {name: cpus.mask for name, cpus in held.items()},
-    )
-    manager = CPUManager(policy, draft)
-    admission = node.topology_manager.admit(pod, pod.all_containers, [manager])
-    return Decision(
-        pod=pod,
-        admitted=admission.admitted,
-        reason=admission.reason,
-        message=admission.message,
-        allocations=manager.allocations if admission.admitted else {},
-        affinities=admission.decisions,
-        affinity=admission.affinity,
-        failed_container=admission.failed_container,
-        fault=manager.fault,
-    )
 
 
 def recount(state: NodeState, before: Pod | None, pod: Pod | None) -> NodeState:
@@ -237,44 +303,3 @@ def _union(sets: Iterable[CPUSet]) -> int:
     for cpus in sets:
         mask |= cpus.mask
     return mask
-
-
-def amounts(pod: Pod) -> dict[str, int]:
-    """What a pod requests: milli-CPUs for ``cpu``, whole units for everything else."""
-    return {
-        name: quantity.milli_value() if name == CPU else quantity.value()
-        for name, quantity in pod_requests(pod).items()
-    }
-
-
-def _shortage(node: Node, state: NodeState, requests: Mapping[str, int]) -> tuple[str, str] | None:
-    """The first resource of which there is not enough, and the kubelet's text."""
-    if state.pods + 1 > node.max_pods:
-        return PODS, _insufficient(PODS, 1, state.pods, node.max_pods)
-    for resource in sorted(requests, key=_check_order):
-        capacity = node.allocatable.get(resource)
-        if capacity is None:
-            if resource == EPHEMERAL_STORAGE or _is_extended(resource):
-                # Nobody on this node manages it; the kubelet leaves such requests out.
-                continue
-            capacity = 0
-        requested, used = requests[resource], state.requested.get(resource, 0)
-        if requested > 0 and requested > capacity - used:
-            return resource, _insufficient(resource, requested, used, capacity)
-    return None
-
-
-def _check_order(resource: str) -> tuple[int, str]:
-    first = (CPU, MEMORY, EPHEMERAL_STORAGE)
-    return (first.index(resource) if resource in first else len(first), resource)
-
-
-def _is_extended(resource: str) -> bool:
-    return "/" in resource and "kubernetes.io/" not in resource
-
-
-def _insufficient(resource: str, requested: int, used: int, capacity: int) -> str:
-    return (
-        f"Node didn't have enough resource: {resource}, "
-        f"requested: {requested}, used: {used}, capacity: {capacity}"
-    )

@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.active_pod import ActivePod
+from pinfold.node.admission import NodeState
 from pinfold.node.port_errors import PortError
 from pinfold.node.ports import PodFiles
+from pinfold.node.records import PodRecord
 from pinfold.state.ledger import Ledger
 
 VERSION = 1
@@ -20,32 +22,42 @@ class Announcements:
 
     Args:
         files: what applications read about their CPUs.
-        mirror: writes the ledger in the kubelet's layout; raises PortError.
+        mirror: writes who has what in the kubelet's layouts; raises PortError.
         report: takes a problem for the operator (pod as ``namespace/name`` or None).
     """
 
     def __init__(
         self,
         files: PodFiles,
-        mirror: Callable[[Ledger], None],
+        mirror: Callable[[NodeState, Sequence[PodRecord]], None],
         report: Callable[[str | None, str], None],
     ) -> None:
         self._files = files
         self._write_mirror = mirror
         self._report = report
-        self._mirrored: Ledger | None = None
+        self._mirrored: NodeState | None = None
         self._told: dict[str, tuple[CPUSet, ...]] = {}
 
-    def mirror(self, ledger: Ledger) -> None:
-        """Write the kubelet's state file, if the ledger has changed."""
-        if ledger == self._mirrored:
+    def mirror(self, state: NodeState, pods: Sequence[PodRecord]) -> None:
+        """Write the kubelet's state files, if somebody has something else now.
+
+        Args:
+            state: who has what.
+            pods: the records of the active pods, which hold what device plugins answered.
+        """
+        known = self._mirrored
+        if known is not None and (state.ledger, state.memory, state.devices) == (
+            known.ledger,
+            known.memory,
+            known.devices,
+        ):
             return
         try:
-            self._write_mirror(ledger)
+            self._write_mirror(state, pods)
         except PortError as error:
-            self._report(None, f"the mirrored state file was not written: {error}")
+            self._report(None, f"a mirrored state file was not written: {error}")
         else:
-            self._mirrored = ledger
+            self._mirrored = state
 
     async def publish(self, pods: Iterable[ActivePod], ledger: Ledger, pool: CPUSet) -> None:
         """Tell applications their CPUs; files whose content stays are not touched."""

@@ -12,6 +12,7 @@ from pinfold.node.admission import Decision, Node, NodeState
 from pinfold.node.announcements import Announcements
 from pinfold.node.containers import Containers
 from pinfold.node.counters import Counters
+from pinfold.node.device_ports import DevicePlugins
 from pinfold.node.exits import Exits
 from pinfold.node.pod_table import PodTable
 from pinfold.node.port_errors import CgroupError, PortError
@@ -48,6 +49,7 @@ class Bookkeeper:
         announcements: who is told.
         settings: see the class.
         observers: see the class.
+        plugins: the device plugins; None where the node has no devices of its own.
     """
 
     def __init__(  # noqa: PLR0913 - the ports, one each
@@ -60,6 +62,7 @@ class Bookkeeper:
         announcements: Announcements,
         settings: ManagerSettings,
         observers: Observers,
+        plugins: DevicePlugins | None = None,
     ) -> None:
         self.node = node
         self.state = state
@@ -68,6 +71,7 @@ class Bookkeeper:
         self.announcements = announcements
         self.settings = settings
         self.observers = observers
+        self.plugins = plugins
         self.counters = Counters()
         self.pods = PodTable()
         self.lock = asyncio.Lock()
@@ -142,9 +146,12 @@ class Bookkeeper:
             del ended[oldest]
             await self.commit_for_sure(Batch(drop=(oldest,)))
 
+    def mirror(self) -> None:
+        self.announcements.mirror(self.state, [pod.record for pod in self.pods.active.values()])
+
     async def announce(self) -> None:
         """Tell the mirror and the applications what holds now."""
-        self.announcements.mirror(self.state.ledger)
+        self.mirror()
         await self.announcements.publish(self.pods.active.values(), self.state.ledger, self.pool)
 
     def announce_soon(self) -> None:
@@ -152,7 +159,7 @@ class Bookkeeper:
 
         There is a file for each pod, and whoever waits for CPUs does not wait for these.
         """
-        self.announcements.mirror(self.state.ledger)
+        self.mirror()
         if self._announcing is None or self._announcing.done():
             self._announcing = self.spawn(self._tell_applications(), name="announce")
         else:
@@ -194,4 +201,5 @@ def node_record(state: NodeState) -> NodeRecord:
         default=ledger.default,
         reserved=CPUSet() if bounds is None else bounds.reserved,
         machine=ledger.known if bounds is None else bounds.machine,
+        memory_policy="None" if state.memory is None else "Static",
     )

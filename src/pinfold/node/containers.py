@@ -6,6 +6,7 @@ from typing import Final
 
 from pinfold.core.cgroup_values import container_cgroup, pod_cgroup
 from pinfold.core.cpuset import CPUSet
+from pinfold.core.devices import DeviceRunOptions
 from pinfold.core.pod import Container
 from pinfold.core.workload import application_environment
 from pinfold.node.active_pod import ActivePod
@@ -19,10 +20,20 @@ from pinfold.node.ports import (
     ProcessAdopter,
     Runtime,
 )
+from pinfold.node.records import PodRecord
 from pinfold.node.settings import ManagerSettings
 
 MEMORY_LIMIT: Final = "pinfold.dev/memory-limit"
 """The annotation that, with the value ``none``, leaves a pod's memory without a limit."""
+
+
+NO_DEVICES: Final = DeviceRunOptions()
+
+
+def memory_nodes(record: PodRecord, container: str) -> CPUSet | None:
+    """The NUMA nodes that a container's memory comes from; None where it may be any."""
+    blocks = record.memory.get(container, ())
+    return CPUSet(node for block in blocks for node in block.numa_affinity or ()) or None
 
 
 class Containers:
@@ -45,9 +56,21 @@ class Containers:
         self.adopter = adopter
 
     async def start(
-        self, pod: ActivePod, container: Container, cpus: CPUSet | None, attempt: int
+        self,
+        pod: ActivePod,
+        container: Container,
+        cpus: CPUSet | None,
+        attempt: int,
+        devices: DeviceRunOptions = NO_DEVICES,
     ) -> tuple[ContainerStatus, str]:
         """Create, place, then let go; the first instruction runs on the container's CPUs.
+
+        Args:
+            pod: the pod, and ``container`` one of its containers.
+            container: who is started.
+            cpus: its exclusive CPUs, None on the shared pool.
+            attempt: how often it was started before.
+            devices: what device plugins ask for it.
 
         Returns:
             The running container, and what the kernel did not grant ("" when nothing).
@@ -57,7 +80,8 @@ class Containers:
         """
         placement = self.placement(pod, container, cpus)
         process = pod.workload.processes[container.name]
-        env = application_environment(pod.name, pod.uid, container.name, cpus)
+        told = application_environment(pod.name, pod.uid, container.name, cpus)
+        env = {**told, **devices.envs}
         spec = ContainerSpec(
             key=pod.key(container),
             namespace=pod.record.namespace,
@@ -70,6 +94,7 @@ class Containers:
             placement=placement,
             sandbox=pod.workload.sandbox,
             grace_period=pod.workload.grace_period,
+            devices=devices,
         )
         if pod.attached_pid is not None:
             if self.adopter is None:
@@ -155,6 +180,7 @@ class Containers:
         )
         return Placement(
             cpus=cpus,
+            mems=memory_nodes(pod.record, container.name),
             limits=Limits(
                 cpu_shares=own.cpu_shares,
                 cpu_quota=own.cpu_quota if own.cpu_quota > 0 else -1,

@@ -14,12 +14,14 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
+from pinfold.core.device_policy import PreferenceNeededError
 from pinfold.core.pod import Container
 from pinfold.core.topology_manager import UNEXPECTED_ADMISSION_ERROR
 from pinfold.core.workload import Workload
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.admission import POOL_EMPTY, Decision, NodeState, decide, release, settle
 from pinfold.node.bookkeeper import Bookkeeper, node_record
+from pinfold.node.device_grants import PluginTalk, Question
 from pinfold.node.pod_worker import PodWorker
 from pinfold.node.port_errors import CgroupError, PortError
 from pinfold.node.ports import ContainerStatus
@@ -28,9 +30,6 @@ from pinfold.node.worker_host import ManagerHost
 
 FOREGROUND: Final = "run"
 """The source of pods that wrap a process of ``pinfold run``."""
-
-CANNOT_RUN: Final = "ContainerCannotRun"
-"""The reason of a pod that failed because a container of it could not be started."""
 
 
 class Manager(Bookkeeper):
@@ -63,54 +62,81 @@ class Manager(Bookkeeper):
             CgroupError: the CPUs could not be taken from the others; the pod failed.
         """
         pod = workload.pod
-        async with self.lock:
-            self.pods.check_free(pod)
-            decision = self._decide(workload)
-            self.counters.count_admission(decision)
-            record = self._record(decision, manifest, source)
-            entry = HistoryEntry(
-                record.admitted_at,
-                "admitted" if decision.admitted else "rejected",
-                pod.uid,
-                f"{pod.namespace}/{pod.name}",
-                self.observers.describe(decision, self.state),
-            )
-            before, after = self.state, settle(self.state, decision)
-            namesakes = self.pods.ended_namesakes(pod)
-            # Who waits in the foreground is told; the history is all that is left of a rejection.
-            kept = () if source == FOREGROUND and not decision.admitted else (record,)
-            await self.store.commit(Batch(node_record(after), kept, namesakes, (entry,)))
-            for uid in namesakes:
-                del self.pods.ended[uid]
-            if not decision.admitted:
-                for one in kept:
-                    await self.remember(one)
-                return record
-            self.state = after
-            active = self.pods.active[pod.uid] = ActivePod(workload, record, attached_pid=pid)
-            if after.ledger.default != before.ledger.default:
-                await self._make_room(active, before)
+        talk = PluginTalk(self.plugins)
+        while True:
+            async with self.lock:
+                self.pods.check_free(pod)
+                decision, question = self._decide(workload, talk)
+                if question is None:
+                    record, active = await self._take(workload, decision, talk, manifest, source)
+                    if active is not None:
+                        active.attached_pid = pid
+                    break
+            # A plugin may take its time: others are admitted meanwhile, and it is decided anew.
+            await talk.ask(question)
+        if active is None:
+            return record
         self.announce_soon()
         self.begin(active)
         return record
 
-    def _decide(self, workload: Workload) -> Decision:
-        decision = decide(self.node, self.state, workload.pod)
+    async def _take(
+        self,
+        workload: Workload,
+        decision: Decision,
+        talk: PluginTalk,
+        manifest: str,
+        source: str,
+    ) -> tuple[PodRecord, ActivePod | None]:
+        """Write a decision down and make it hold; the pod, where it was admitted."""
+        pod = workload.pod
+        self.counters.count_admission(decision)
+        record = self._record(decision, talk, manifest, source)
+        entry = HistoryEntry(
+            record.admitted_at,
+            "admitted" if decision.admitted else "rejected",
+            pod.uid,
+            f"{pod.namespace}/{pod.name}",
+            self.observers.describe(decision, self.state),
+        )
+        before, after = self.state, settle(self.state, decision)
+        namesakes = self.pods.ended_namesakes(pod)
+        # Who waits in the foreground is told; the history is all that is left of a rejection.
+        kept = () if source == FOREGROUND and not decision.admitted else (record,)
+        await self.store.commit(Batch(node_record(after), kept, namesakes, (entry,)))
+        for uid in namesakes:
+            del self.pods.ended[uid]
         if not decision.admitted:
-            return decision
+            for one in kept:
+                await self.remember(one)
+            return record, None
+        self.state = after
+        active = self.pods.active[pod.uid] = ActivePod(workload, record)
+        if after.ledger.default != before.ledger.default:
+            await self._make_room(active, before)
+        return record, active
+
+    def _decide(self, workload: Workload, talk: PluginTalk) -> tuple[Decision, Question | None]:
+        """A decision, and what a plugin must be asked before it may hold."""
+        try:
+            decision = decide(self.node, self.state, workload.pod, talk.preferred)
+        except PreferenceNeededError as needed:
+            return Decision(workload.pod, admitted=False), needed.question
+        if not decision.admitted:
+            return decision, None
         after = settle(self.state, decision)
         shares = len(decision.allocations) < len(workload.pod.all_containers)
-        if after.ledger.default - after.offline or not (shares or self.anybody_shares()):
-            return decision
-        return replace(
-            decision,
-            admitted=False,
-            reason=UNEXPECTED_ADMISSION_ERROR,
-            message=POOL_EMPTY,
-            allocations={},
-        )
+        if not (after.ledger.default - after.offline) and (shares or self.anybody_shares()):
+            return decision.refused(UNEXPECTED_ADMISSION_ERROR, POOL_EMPTY), None
+        refusal = talk.refusal(decision)
+        if refusal is not None:
+            container, reason, message = refusal
+            return replace(decision.refused(reason, message), failed_container=container), None
+        return decision, talk.open_question(decision)
 
-    def _record(self, decision: Decision, manifest: str, source: str) -> PodRecord:
+    def _record(
+        self, decision: Decision, talk: PluginTalk, manifest: str, source: str
+    ) -> PodRecord:
         pod = decision.pod
         return PodRecord(
             uid=pod.uid,
@@ -123,6 +149,8 @@ class Manager(Bookkeeper):
             message=decision.message,
             admitted_at=self.observers.clock(),
             assignments={name: a.cpus for name, a in decision.allocations.items()},
+            memory=decision.memory,
+            devices=talk.grants(decision),
         )
 
     async def _make_room(self, pod: ActivePod, before: NodeState) -> None:
@@ -135,8 +163,7 @@ class Manager(Bookkeeper):
                 phase=PodPhase.FAILED,
                 reason=UNEXPECTED_ADMISSION_ERROR,
                 message=f"the CPUs could not be taken from the shared pool: {error}",
-                assignments={},
-            )
+            ).without_resources()
             await self.commit_for_sure(Batch(node_record(before), (failed,)))
             self.state = before
             del self.pods.active[pod.uid]
@@ -221,9 +248,9 @@ class Manager(Bookkeeper):
             after = release(self.state, pod.workload.pod)
             kind = "released" if phase is None else "ended"
             entry = HistoryEntry(self.observers.clock(), kind, pod.uid, pod.name, "{}")
-            last = replace(pod.record, phase=phase or PodPhase.FAILED, assignments={})
+            last = replace(pod.record, phase=phase or PodPhase.FAILED).without_resources()
             if phase is PodPhase.FAILED and pod.failure:
-                last = replace(last, reason=CANNOT_RUN, message=pod.failure)
+                last = replace(last, reason=pod.failure_reason, message=pod.failure)
             put, drop = ((), (pod.uid,)) if phase is None else ((last,), ())
             await self.commit_for_sure(Batch(node_record(after), put, drop, (entry,)))
             self.state = after

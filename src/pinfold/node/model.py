@@ -12,10 +12,19 @@ from pinfold.core.hints import HintError, NUMAInfo
 from pinfold.core.kubelet_faults import KUBELET, AllocationRules
 from pinfold.core.kubelet_view import KubeletView, kubelet_view
 from pinfold.core.machine import Machine
+from pinfold.core.memory_policy import StaticMemoryPolicy
+from pinfold.core.memory_reservation import (
+    NONE,
+    MemoryPolicyError,
+    MemoryReservationError,
+    check_policy_name,
+    node_memory,
+)
 from pinfold.core.node_allocatable import (
     PODS,
     AllocatableError,
     MachineCapacity,
+    allocatable_reservation,
     check_allocatable,
     node_allocatable,
     reserved_cpu_count,
@@ -36,6 +45,7 @@ from pinfold.state.ledger import Bounds, Ledger
 _REFUSALS: Final = (
     AllocatableError,
     HintError,
+    MemoryPolicyError,
     PolicyOptionError,
     ReservationError,
     TopologyManagerError,
@@ -84,6 +94,7 @@ def build_node(
         capacity = capacity_of(machine, view)
         check_allocatable(_with_memory(capacity), config)
         allocatable = node_allocatable(capacity, config)
+        memory_policy = _memory_policy(view, config, capacity)
     except _REFUSALS as error:
         raise NodeError(str(error), _remedy(error, view, config)) from None
     if managed and policy is not None and len(view.topology.numa_nodes) > MAX_HINT_NODES:
@@ -97,6 +108,7 @@ def build_node(
     pods = allocatable.pop(PODS).value()
     return Node(
         cpu_policy=policy,
+        memory_policy=memory_policy,
         topology_manager=topology_manager,
         allocatable={
             name: quantity.milli_value() if name == CPU else quantity.value()
@@ -109,10 +121,11 @@ def build_node(
 def empty_state(node: Node, machine_cpus: CPUSet) -> NodeState:
     """The state of a node on which nothing runs."""
     policy = node.cpu_policy
+    memory = None if node.memory_policy is None else node.memory_policy.empty_state
     if policy is None:
-        return NodeState(Ledger.fresh("none", Bounds(machine_cpus)))
+        return NodeState(Ledger.fresh("none", Bounds(machine_cpus)), memory=memory)
     bounds = Bounds(machine_cpus, policy.reserved, policy.options.strict_cpu_reservation)
-    return NodeState(Ledger.fresh("static", bounds))
+    return NodeState(Ledger.fresh("static", bounds), memory=memory)
 
 
 def capacity_of(machine: Machine, view: KubeletView) -> MachineCapacity:
@@ -160,11 +173,29 @@ def _cpu_policy(
     )
 
 
+def _memory_policy(
+    view: KubeletView, config: NodeConfig, capacity: MachineCapacity
+) -> StaticMemoryPolicy | None:
+    check_policy_name(config.memory_manager_policy)
+    if config.memory_manager_policy == NONE:
+        return None
+    return StaticMemoryPolicy.create(
+        node_memory(view), config.reserved_memory, allocatable_reservation(capacity, config)
+    )
+
+
 def _remedy(error: ValueError, view: KubeletView, config: NodeConfig) -> str:
     if isinstance(error, AllocatableError):
         if "[cpumanager]" not in str(error):
             return "lower kubeReserved, systemReserved or evictionHard"
         return "reserve CPUs: reservedSystemCPUs (--reserved-cpus 0), or cpu in kubeReserved"
+    if isinstance(error, MemoryReservationError):
+        return (
+            "for each resource the limits in reservedMemory must add up to kubeReserved plus "
+            "systemReserved plus evictionHard"
+        )
+    if isinstance(error, MemoryPolicyError):
+        return "memoryManagerPolicy is None or Static"
     if isinstance(error, ReservationError):
         return (
             f"the machine has CPUs {view.topology.cpus}; "

@@ -20,7 +20,8 @@ from pinfold.core.node_allocatable import node_allocatable, node_capacity
 from pinfold.core.node_config import NodeConfig
 from pinfold.core.pod import CPU, HUGEPAGES_PREFIX, MEMORY, Resources
 from pinfold.core.quantity import Format, Quantity
-from pinfold.node.admission import PODS, Node, NodeState
+from pinfold.node.admission import Node, NodeState
+from pinfold.node.capacity import PODS
 from pinfold.node.model import capacity_of
 from pinfold.node.pod_resources import allocatable_resources
 

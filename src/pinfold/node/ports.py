@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol, runtime_checkable
 
+from pinfold.core.devices import DeviceRunOptions
 from pinfold.core.workload import DEFAULT_GRACE_PERIOD, Process, SandboxOptions
 from pinfold.node.cgroup_ports import Placement
 from pinfold.node.port_errors import ContainerKey
@@ -37,7 +38,8 @@ class ContainerSpec:
 
     What follows ``oom_score_adj`` matters to a runtime that makes the cgroups itself: ``placement``
     is what the container is created with, ``cgroup_parent`` the pod's cgroup as the CRI names it
-    ("": the runtime's setting), ``grace_period`` the seconds from SIGTERM to SIGKILL.
+    ("": the runtime's setting), ``grace_period`` the seconds from SIGTERM to SIGKILL.  ``devices``
+    is what device plugins ask for the container.
     """
 
     key: ContainerKey
@@ -51,6 +53,7 @@ class ContainerSpec:
     sandbox: SandboxOptions = field(default_factory=SandboxOptions)
     cgroup_parent: str = ""
     grace_period: int = DEFAULT_GRACE_PERIOD
+    devices: DeviceRunOptions = field(default_factory=DeviceRunOptions)
 
 
 @dataclass(frozen=True, slots=True)

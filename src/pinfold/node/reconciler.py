@@ -118,7 +118,7 @@ async def reconcile(manager: Manager) -> list[Drift]:
         repaired = [await _repair(manager, drift, running) for drift in found]
         await _write_down(manager, repaired)
     manager.counters.count_reconcile(manager.observers.clock() - began, repaired)
-    manager.announcements.mirror(ledger)
+    manager.mirror()
     return repaired
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from pinfold.core.cpuset import CPUSet
+from pinfold.core.memory import Block
 
 
 class PodPhase(Enum):
@@ -30,12 +31,29 @@ class PodPhase(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceGrant:
+    """Devices of one resource that a container has, by id.
+
+    ``response`` is the plugin's serialized ``ContainerAllocateResponse``, from which the container
+    is started again without asking the plugin.
+    """
+
+    ids: tuple[str, ...]
+    response: bytes = b""
+
+
+DeviceGrants = Mapping[str, DeviceGrant]
+"""Resource name -> the devices that a container has of it."""
+
+
+@dataclass(frozen=True, slots=True)
 class PodRecord:
     """One pod as the agent remembers it.
 
     ``manifest`` is the pod as JSON, enough to decide and start anew; ``source`` says who asked
     (``api``, ``run``, or the path of a manifest file); ``assignments`` holds the exclusive CPUs by
-    container; ``restarts`` counts attempts by container; times are seconds since the epoch.
+    container, ``memory`` the memory manager's blocks, ``devices`` what plugins gave; ``restarts``
+    counts attempts by container; times are seconds since the epoch.
     """
 
     uid: str
@@ -50,6 +68,12 @@ class PodRecord:
     assignments: Mapping[str, CPUSet] = field(default_factory=dict)
     restarts: Mapping[str, int] = field(default_factory=dict)
     exit_codes: Mapping[str, int] = field(default_factory=dict)
+    memory: Mapping[str, tuple[Block, ...]] = field(default_factory=dict)
+    devices: Mapping[str, DeviceGrants] = field(default_factory=dict)
+
+    def without_resources(self) -> PodRecord:
+        """The record of a pod that has given everything back."""
+        return replace(self, assignments={}, memory={}, devices={})
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +84,7 @@ class NodeRecord:
     default: CPUSet
     reserved: CPUSet
     machine: CPUSet
+    memory_policy: str = "None"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from pinfold.core.pod import Container
 from pinfold.node.active_pod import ActivePod
+from pinfold.node.device_grants import prepare_devices
 from pinfold.node.ports import ContainerStatus
 from pinfold.node.records import PodPhase, PodRecord
 
@@ -34,7 +35,9 @@ class ManagerHost:
         cpus = pod.exclusive_cpus(manager.state.ledger, container)
         began = manager.observers.clock()
         await manager.announcements.publish([pod], manager.state.ledger, manager.pool)
-        status, note = await manager.containers.start(pod, container, cpus, attempt)
+        grants = pod.record.devices.get(container.name, {})
+        devices = await prepare_devices(manager.plugins, grants)
+        status, note = await manager.containers.start(pod, container, cpus, attempt, devices)
         manager.counters.count_start(manager.observers.clock() - began)
         await self._started(pod, container, status, note)
         return status

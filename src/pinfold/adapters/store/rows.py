@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from pinfold.adapters.store.grants import read_devices, read_memory, write_grants
 from pinfold.adapters.store.schema import REMEDY
 from pinfold.core.cpuset import MAX_CPU, CPUSet, CPUSetError
 from pinfold.node.port_errors import StoreError
@@ -103,10 +104,11 @@ def trim_history(database: sqlite3.Connection, limit: int) -> None:
 
 def _read_node(database: sqlite3.Connection, file: str) -> NodeRecord | None:
     node = None
-    for policy, *sets in database.execute(
-        "SELECT policy_name, default_cpus, reserved_cpus, machine_cpus FROM node"
+    for policy, memory, *sets in database.execute(
+        "SELECT policy_name, memory_policy, default_cpus, reserved_cpus, machine_cpus FROM node"
     ):
-        node = NodeRecord(policy, *(_read(CPUSet.parse, t, f"{file}: table node") for t in sets))
+        default, reserved, machine = (_read(CPUSet.parse, t, f"{file}: table node") for t in sets)
+        node = NodeRecord(policy, default, reserved, machine, memory)
     return node
 
 
@@ -124,6 +126,8 @@ def _read_pods(database: sqlite3.Connection, file: str) -> dict[str, PodRecord]:
             restarts.setdefault(number, {})[container] = count
         if code is not None:
             exit_codes.setdefault(number, {})[container] = code
+    memory = read_memory(database, file)
+    devices = read_devices(database, file)
     pods = {}
     for (
         number,
@@ -154,6 +158,8 @@ def _read_pods(database: sqlite3.Connection, file: str) -> dict[str, PodRecord]:
             assignments=assignments.get(number, {}),
             restarts=restarts.get(number, {}),
             exit_codes=exit_codes.get(number, {}),
+            memory=memory.get(number, {}),
+            devices=devices.get(number, {}),
         )
     return pods
 
@@ -198,12 +204,19 @@ def _put(database: sqlite3.Connection, pod: PodRecord) -> None:
             for container in {*pod.restarts, *pod.exit_codes}
         ],
     )
+    write_grants(database, number, pod)
 
 
 def _put_node(database: sqlite3.Connection, node: NodeRecord) -> None:
     database.execute(
-        "INSERT OR REPLACE INTO node VALUES (1, ?, ?, ?, ?)",
-        (node.policy_name, _text(node.default), _text(node.reserved), _text(node.machine)),
+        "INSERT OR REPLACE INTO node VALUES (1, ?, ?, ?, ?, ?)",
+        (
+            node.policy_name,
+            _text(node.default),
+            _text(node.reserved),
+            _text(node.machine),
+            node.memory_policy,
+        ),
     )
 
 

@@ -69,7 +69,28 @@ CREATE INDEX history_of_pod ON history (pod);
 CREATE INDEX history_of_uid ON history (pod_uid);
 """
 
-MIGRATIONS: Final = (_FIRST,)
+_MEMORY_AND_DEVICES: Final = """
+ALTER TABLE node ADD COLUMN memory_policy TEXT NOT NULL DEFAULT 'None' CHECK (memory_policy <> '');
+CREATE TABLE memory (
+    pod INTEGER NOT NULL REFERENCES pods (number) ON DELETE CASCADE,
+    container TEXT NOT NULL,
+    position INTEGER NOT NULL,
+    type TEXT NOT NULL CHECK (type <> ''),
+    numa_nodes TEXT NOT NULL CHECK (json_valid(numa_nodes)),
+    size INTEGER NOT NULL CHECK (size >= 0),
+    PRIMARY KEY (pod, container, position)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE devices (
+    pod INTEGER NOT NULL REFERENCES pods (number) ON DELETE CASCADE,
+    container TEXT NOT NULL,
+    resource TEXT NOT NULL CHECK (resource <> ''),
+    ids TEXT NOT NULL CHECK (json_valid(ids)),
+    response BLOB NOT NULL,
+    PRIMARY KEY (pod, container, resource)
+) STRICT, WITHOUT ROWID
+"""
+
+MIGRATIONS: Final = (_FIRST, _MEMORY_AND_DEVICES)
 """What leads from each form to the next; the first makes an empty database.
 
 A script that was released is never edited, not even its spaces: a file is known by the texts.

@@ -1,0 +1,141 @@
+"""What device plugins are asked in the course of an admission, and before a container starts.
+
+A decision is pure: where it depends on what a plugin says, the plugin is asked first, without
+holding anything up, and the decision is made anew with the answer.  Only when every plugin has
+agreed is the pod written down, so a plugin that refuses leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple, TypeAlias
+
+from pinfold.core.allocation import AllocationError
+from pinfold.core.devices import (
+    DeviceMount,
+    DeviceNode,
+    DeviceRunOptions,
+    PreferenceQuestion,
+)
+from pinfold.core.topology_manager import admission_failure
+from pinfold.node.admission import Decision
+from pinfold.node.device_ports import DevicePluginError, DevicePlugins
+from pinfold.node.records import DeviceGrant, DeviceGrants
+
+_NO_PLUGINS: Final = "no device plugin has registered"
+
+
+class AllocateQuestion(NamedTuple):
+    """What a plugin is asked once the devices of a container are chosen."""
+
+    container: str
+    resource: str
+    device_ids: tuple[str, ...]
+
+
+Question: TypeAlias = PreferenceQuestion | AllocateQuestion
+
+
+class PluginTalk:
+    """The questions and answers of one admission.
+
+    ``preferred`` holds what plugins would rather give, or the text of their failure.
+    """
+
+    def __init__(self, plugins: DevicePlugins | None) -> None:
+        self._plugins = plugins
+        self.preferred: dict[PreferenceQuestion, tuple[str, ...] | str] = {}
+        self._responses: dict[AllocateQuestion, bytes | str] = {}
+
+    async def ask(self, question: Question) -> None:
+        """Ask a plugin; whatever comes of it is an answer."""
+        try:
+            if self._plugins is None:
+                raise DevicePluginError(_NO_PLUGINS)  # noqa: TRY301 - the same end as a failure
+            if isinstance(question, PreferenceQuestion):
+                found = await self._plugins.preferred_allocation(question)
+                self.preferred[question] = tuple(found)
+            else:
+                _, resource, ids = question
+                self._responses[question] = await self._plugins.allocate(resource, ids)
+        except DevicePluginError as error:
+            if isinstance(question, PreferenceQuestion):
+                self.preferred[question] = str(error)
+            else:
+                self._responses[question] = str(error)
+
+    def open_question(self, decision: Decision) -> AllocateQuestion | None:
+        """What has to be asked before the decision may hold; None: nothing more."""
+        if not decision.admitted:
+            return None
+        return next((q for q in _questions(decision) if q not in self._responses), None)
+
+    def refusal(self, decision: Decision) -> tuple[str, str, str] | None:
+        """Container, reason and message of the first refusal; None when every plugin agrees."""
+        for question in _questions(decision):
+            answer = self._responses.get(question)
+            if isinstance(answer, str):
+                return question.container, *admission_failure(AllocationError(answer))
+        return None
+
+    def grants(self, decision: Decision) -> dict[str, DeviceGrants]:
+        """What the pod is given, by container, with the plugins' answers."""
+        given: dict[str, dict[str, DeviceGrant]] = {}
+        for question in _questions(decision):
+            answer = self._responses.get(question, b"")
+            response = b"" if isinstance(answer, str) else answer
+            grant = DeviceGrant(question.device_ids, response)
+            given.setdefault(question.container, {})[question.resource] = grant
+        return dict(given)
+
+
+def _questions(decision: Decision) -> Iterable[AllocateQuestion]:
+    for container, resources in decision.devices.items():
+        for resource, ids in resources.items():
+            yield AllocateQuestion(container, resource, tuple(ids))
+
+
+async def prepare_devices(plugins: DevicePlugins | None, grants: DeviceGrants) -> DeviceRunOptions:
+    """What a container is started with; its plugins have prepared the devices.
+
+    Raises:
+        DevicePluginError: a plugin has not, or is not there, or its answer cannot be read.
+    """
+    if not grants:
+        return DeviceRunOptions()
+    if plugins is None:
+        raise DevicePluginError(_NO_PLUGINS)
+    inventory = plugins.inventory()
+    for resource, grant in sorted(grants.items()):
+        known = inventory.get(resource)
+        if known is not None and known.pre_start_required:
+            await plugins.pre_start(resource, grant.ids)
+    return merged(plugins.options(grant.response) for _, grant in sorted(grants.items()))
+
+
+def merged(options: Iterable[DeviceRunOptions]) -> DeviceRunOptions:
+    """One set of options of several; of two for the same name or path, the first holds.
+
+    Source: upstream ``deviceRunContainerOptions``.
+    """
+    envs: dict[str, str] = {}
+    mounts: dict[str, DeviceMount] = {}
+    devices: dict[str, DeviceNode] = {}
+    annotations: dict[str, str] = {}
+    cdi_devices: dict[str, None] = {}
+    for one in options:
+        _keep_first(envs, one.envs)
+        _keep_first(annotations, one.annotations)
+        for mount in one.mounts:
+            mounts.setdefault(mount.container_path, mount)
+        for device in one.devices:
+            devices.setdefault(device.container_path, device)
+        cdi_devices |= dict.fromkeys(one.cdi_devices)
+    return DeviceRunOptions(
+        envs, tuple(mounts.values()), tuple(devices.values()), annotations, tuple(cdi_devices)
+    )
+
+
+def _keep_first(known: dict[str, str], more: Mapping[str, str]) -> None:
+    for name, value in more.items():
+        known.setdefault(name, value)

@@ -1,0 +1,69 @@
+"""Devices come, fail and go: what that means for the node and for the pods that use them.
+
+Source: the specification's notes on the device manager: a device that fails fails the pods that
+use it; a plugin that is gone takes its capacity with it and leaves the pods alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from pinfold.core.devices import DeviceInventory
+from pinfold.node.active_pod import ActivePod
+from pinfold.node.manager import Manager
+from pinfold.node.records import PodPhase
+
+UNHEALTHY_DEVICE: Final = "UnhealthyDevice"
+"""The reason of a pod that was ended because a device of it failed."""
+
+
+class DeviceHealth:
+    """Keeps the manager's devices those that the plugins list."""
+
+    def __init__(self, manager: Manager) -> None:
+        self._manager = manager
+        self._latest: DeviceInventory | None = None
+        self._changed = asyncio.Event()
+
+    def changed(self, inventory: DeviceInventory) -> None:
+        """Take what the plugins list now; of a storm only the last is looked at."""
+        self._latest = inventory
+        self._changed.set()
+
+    async def follow(self) -> None:
+        """Make the manager's state follow, for ever."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            if self._latest is not None:
+                await self.take(self._latest)
+
+    async def take(self, inventory: DeviceInventory) -> None:
+        """Let this be the node's devices, and end the pods of those that have failed."""
+        manager = self._manager
+        async with manager.lock:
+            devices = manager.state.devices.with_inventory(inventory)
+            manager.state = replace(manager.state, devices=devices)
+        for pod, resource, device in list(self._failed(inventory)):
+            if pod.ending:
+                continue
+            pod.failure = f"device {device} of {resource} is unhealthy"
+            pod.failure_reason = UNHEALTHY_DEVICE
+            manager.observers.report(pod.name, f"{pod.failure}; the pod is ended")
+            manager.ended_by_itself(pod, PodPhase.FAILED)
+        manager.announce_soon()
+
+    def _failed(self, inventory: DeviceInventory) -> Iterator[tuple[ActivePod, str, str]]:
+        for pod in self._manager.pods.active.values():
+            for grants in pod.record.devices.values():
+                for resource, grant in grants.items():
+                    listed = inventory.get(resource)
+                    if listed is None or not listed.connected:
+                        continue
+                    for device_id in grant.ids:
+                        device = listed.devices.get(device_id)
+                        if device is not None and not device.healthy:
+                            yield pod, resource, device_id

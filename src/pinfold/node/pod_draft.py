@@ -1,0 +1,61 @@
+"""One pod's draft: what every manager would give it, until it is known whether all of them can."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pinfold.core.device_state import DeviceState
+from pinfold.core.pod import Container, Pod, QOSClass, pod_guaranteed_cpus
+from pinfold.core.topology_manager import Admission, HintProvider, TopologyManager
+from pinfold.node.cpu_manager import CPUManager
+from pinfold.node.device_manager import DeviceManager
+from pinfold.node.memory_manager import MemoryManager
+
+
+@dataclass(frozen=True, slots=True)
+class PodDraft:
+    """The managers at work on one pod, each on a draft of its own; None where there is none."""
+
+    pod: Pod
+    cpus: CPUManager | None
+    memory: MemoryManager | None
+    devices: DeviceManager | None
+
+    def admit(
+        self, topology_manager: TopologyManager, containers: Sequence[Container] | None = None
+    ) -> Admission:
+        """Let the topology manager admit the pod, or only some of its containers.
+
+        Raises:
+            PreferenceNeededError: a device plugin has to be asked first.
+        """
+        pod = self.pod
+        if not self._is_concerned():
+            # No provider would have an opinion, and then every policy admits.
+            return Admission(admitted=True, reason=None, message=None, affinity={}, decisions=())
+        # The kubelet's order: the first that fails is the one that is told of.
+        order: tuple[HintProvider[Pod, Container] | None, ...] = (
+            self.devices,
+            self.cpus,
+            self.memory,
+        )
+        providers = [provider for provider in order if provider is not None]
+        return topology_manager.admit(pod, containers or pod.all_containers, providers)
+
+    def _is_concerned(self) -> bool:
+        pod = self.pod
+        if self.devices is not None and self._wants_devices(self.devices.state):
+            return True
+        if pod.has_pod_level_resources:
+            return False
+        if self.cpus is not None and pod_guaranteed_cpus(pod) > 0:
+            return True
+        return self.memory is not None and pod.qos is QOSClass.GUARANTEED
+
+    def _wants_devices(self, state: DeviceState) -> bool:
+        return any(
+            resource in state.inventory or bool(state.in_use(resource))
+            for container in self.pod.all_containers
+            for resource in container.limits
+        )
