@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pinfold.adapters.sysfs.capture import (
     DIRECTORIES,
     FILES,
+    LINKS,
     capture_entries,
     reduce_command_line,
     reduce_cpuinfo,
@@ -32,6 +33,7 @@ ALLOWED = re.compile(
         (
             *FILES,
             *DIRECTORIES,
+            *LINKS,
             rf"{NODE}/node\d+/(?:meminfo|cpu\d+)",
             rf"{NODE}/node\d+/access[01]/initiators/node\d+",
             r"sys/bus/pci/devices/[0-9a-f:.]+/(?:class|numa_node|local_cpus|local_cpulist)",

@@ -8,21 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.state.cpu_manager_state import CheckpointError
-from pinfold.state.memory_manager_state import (
+from pinfold.core.memory import (
     Block,
-    MemoryManagerCheckpoint,
     MemoryTable,
+    NodeMemory,
     NUMANodeState,
-    restore_memory,
+    default_machine_state,
+    hugepage_resource,
 )
+from pinfold.state.cpu_manager_state import CheckpointError
+from pinfold.state.memory_manager_state import MemoryManagerCheckpoint, restore_memory
 from pinfold.state.memory_startup import (
     MemoryStartError,
-    NodeMemory,
     cleared_machine_state,
-    default_machine_state,
     expected_machine_state,
-    hugepage_resource,
     machine_state_difference,
     start_memory_policy,
 )

@@ -21,16 +21,15 @@ from pinfold.adapters.statefile.files import (
     replace_state_file,
 )
 from pinfold.core.cpuset import CPUSet
+from pinfold.core.memory import Block, NodeMemory, default_machine_state
 from pinfold.core.policy_options import StaticPolicyOptions
 from pinfold.core.topology import CPUTopology
 from pinfold.state.cpu_manager_state import CPUManagerCheckpoint, Layout
 from pinfold.state.device_checkpoint import DeviceManagerCheckpoint, PodDevicesEntry
 from pinfold.state.doctor import Circumstances, Finding, Severity, examine
 from pinfold.state.ledger import Bounds, Ledger
-from pinfold.state.memory_manager_state import Block, MemoryManagerCheckpoint
+from pinfold.state.memory_manager_state import MemoryManagerCheckpoint
 from pinfold.state.memory_startup import (
-    NodeMemory,
-    default_machine_state,
     expected_machine_state,
     start_memory_policy,
 )

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from pinfold.core.hugepages import page_size
 from pinfold.core.pod import (
     CPU,
-    HUGEPAGES_PREFIX,
     MEMORY,
     NO_RESOURCES,
     Container,
@@ -21,10 +21,11 @@ from pinfold.core.pod import (
     QOSClass,
     Resources,
     container_requests,
+    is_hugepages,
     pod_limits,
     pod_requests,
 )
-from pinfold.core.quantity import ZERO, Quantity, QuantityError
+from pinfold.core.quantity import ZERO, Quantity
 
 DEFAULT_PERIOD: Final = 100_000
 """The CFS period, unless the gate CustomCPUCFSQuotaPeriod is on and another is configured."""
@@ -268,14 +269,10 @@ def _container_hugepages(pod: Pod, container: Container) -> dict[int, int]:
 def _hugepage_limits(resources: Resources) -> dict[int, int]:
     limits: dict[int, int] = {}
     for name, quantity in resources.items():
-        if not name.startswith(HUGEPAGES_PREFIX):
-            continue
-        try:
-            size = Quantity.parse(name.removeprefix(HUGEPAGES_PREFIX)).value()
-        except QuantityError:
-            # The API refuses such a name; a kubelet passes it over.
-            continue
-        limits[size] = quantity.value()
+        size = page_size(name) if is_hugepages(name) else None
+        # The API refuses a name without a size; a kubelet passes it over.
+        if size is not None:
+            limits[size] = quantity.value()
     return limits
 
 

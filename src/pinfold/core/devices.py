@@ -21,7 +21,10 @@ def _no_texts() -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One device of a resource; ``numa_nodes`` is empty where the plugin names no locality."""
+    """One device of a resource.
+
+    ``numa_nodes`` is empty where the plugin names no locality, or one without any node.
+    """
 
     id: str
     healthy: bool = True
@@ -83,7 +86,8 @@ class DeviceRunOptions:
 class PreferenceQuestion(NamedTuple):
     """What a plugin is asked: which ``size`` of the devices it would rather give away.
 
-    ``available`` and ``must_include`` are sorted ids; the latter are among the former.
+    ``available`` and ``must_include`` are ids in natural order (``gpu-2`` before ``gpu-10``); the
+    latter are among the former.
     """
 
     resource: str

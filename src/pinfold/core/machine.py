@@ -114,13 +114,17 @@ class PCIFunction:
     """Where a PCI function is; ``numa_node`` is -1 where the firmware does not say.
 
     ``device_class`` is the 24-bit class code as sysfs prints it (``0x010802``); ``local_cpus`` is
-    None where the kernel does not tell.
+    None where the kernel does not tell.  ``names`` are the kernel's of what it drives: interfaces,
+    block devices and so on, and what is stacked on them (a bond is a name of each of its links).
+    ``physical_function`` is the address of the function that a virtual one belongs to.
     """
 
     address: str
     device_class: str
     numa_node: int
     local_cpus: CPUSet | None
+    names: tuple[str, ...] = ()
+    physical_function: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.kubelet_view import KubeletView, UnseenMachineError, kubelet_view
-from pinfold.core.machine import Cpu, Hugepages, Machine, NUMANode
+from pinfold.core.machine import Cpu, Hugepages, Machine, NUMANode, PCIFunction
 
 VERSION: Final = 1
 
@@ -49,15 +49,7 @@ def machine_document(machine: Machine, view: KubeletView | None = None) -> dict[
         "cpu_kinds": [
             {"kind": k.kind, "cpus": str(k.cpus), "info": dict(k.info)} for k in machine.cpu_kinds
         ],
-        "pci": [
-            {
-                "address": p.address,
-                "class": p.device_class,
-                "numa_node": p.numa_node,
-                "local_cpus": _listed(p.local_cpus),
-            }
-            for p in machine.pci
-        ],
+        "pci": [_pci(function) for function in machine.pci],
         "kubelet": kubelet,
         "cpus": [_cpu(cpu, machine, view) for cpu in machine.cpus],
     }
@@ -79,6 +71,20 @@ def _numa(node: NUMANode) -> dict[str, Any]:
         "memory_kind": node.memory_kind,
         "hwloc_local_cpus": _listed(node.local_cpus),
         "synthetic": node.synthetic or None,
+    }
+    return row | {key: value for key, value in optional.items() if value is not None}
+
+
+def _pci(function: PCIFunction) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "address": function.address,
+        "class": function.device_class,
+        "numa_node": function.numa_node,
+        "local_cpus": _listed(function.local_cpus),
+    }
+    optional = {
+        "names": list(function.names) or None,
+        "physical_function": function.physical_function,
     }
     return row | {key: value for key, value in optional.items() if value is not None}
 

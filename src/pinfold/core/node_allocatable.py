@@ -20,8 +20,9 @@ from pinfold.core.eviction import (
     EvictionError,
     parse_thresholds,
 )
+from pinfold.core.hugepages import resource_name
 from pinfold.core.node_config import NodeConfig
-from pinfold.core.pod import CPU, HUGEPAGES_PREFIX, MEMORY, NO_RESOURCES, Resources
+from pinfold.core.pod import CPU, MEMORY, NO_RESOURCES, Resources, is_hugepages
 from pinfold.core.quantity import ZERO, Format, Quantity, QuantityError
 
 PODS: Final = "pods"
@@ -116,7 +117,7 @@ def machine_capacity(machine: MachineCapacity) -> dict[str, Quantity]:
         MEMORY: Quantity(machine.memory_bytes, 0, Format.BINARY_SI),
     }
     for size, pages in sorted(machine.hugepages.items()):
-        capacity[hugepages_name(size)] = Quantity(size * pages, 0, Format.BINARY_SI)
+        capacity[resource_name(size)] = Quantity(size * pages, 0, Format.BINARY_SI)
     if machine.ephemeral_storage is not None:
         capacity[EPHEMERAL_STORAGE] = machine.ephemeral_storage
     if machine.pids is not None:
@@ -154,7 +155,7 @@ def pods_cgroup(machine: MachineCapacity, config: NodeConfig) -> tuple[PodCgroup
         cpu_quota=None,
         cpu_period=None,
         memory=limits[MEMORY].value(),
-        hugepage_limits={size: limits[hugepages_name(size)].value() for size in machine.hugepages},
+        hugepage_limits={size: limits[resource_name(size)].value() for size in machine.hugepages},
     )
     pids = limits[PID].value() if PID in limits else 0
     return cgroup, pids or None
@@ -200,14 +201,9 @@ def node_allocatable(machine: MachineCapacity, config: NodeConfig) -> dict[str, 
     }
     allocatable.update(machine.device_allocatable)
     for name, quantity in allocatable.items():
-        if name.startswith(HUGEPAGES_PREFIX):
+        if is_hugepages(name):
             allocatable[MEMORY] = _less(allocatable[MEMORY], quantity)
     return allocatable
-
-
-def hugepages_name(size: int) -> str:
-    """The resource name of a page size in bytes, such as ``hugepages-2Mi``."""
-    return f"{HUGEPAGES_PREFIX}{Quantity(size, 0, Format.BINARY_SI)}"
 
 
 def _evicted_at(capacity: Resources, config: NodeConfig) -> dict[str, Quantity]:

@@ -108,10 +108,11 @@ def _has_pod_level(resources: PodResources | None) -> bool:
 
 def is_pod_level_resource(name: str) -> bool:
     """Whether a pod as a whole may ask for it (cpu, memory, hugepages)."""
-    return name in (CPU, MEMORY) or _is_hugepages(name)
+    return name in (CPU, MEMORY) or is_hugepages(name)
 
 
-def _is_hugepages(name: str) -> bool:
+def is_hugepages(name: str) -> bool:
+    """Whether a resource is one of huge pages; the name need not say a size that there is."""
     return name.startswith(HUGEPAGES_PREFIX)
 
 
@@ -253,7 +254,7 @@ def apply_defaults(pod: Pod) -> Pod:
     pages = {
         name: quantity
         for name, quantity in container_limits(defaulted).items()
-        if _is_hugepages(name) and name not in requests
+        if is_hugepages(name) and name not in requests
     }
     limits = {**pages, **limits}
     if limits:

@@ -5,14 +5,12 @@ Source: upstream ``pkg/apis/core/validation`` (1.34).
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
+from pinfold.core.hugepages import is_divisible
 from pinfold.core.pod import (
     CPU,
-    HUGEPAGES_PREFIX,
     MEMORY,
     NO_RESOURCES,
     Container,
@@ -20,28 +18,24 @@ from pinfold.core.pod import (
     Resources,
     container_limits,
     container_requests,
+    is_hugepages,
     is_pod_level_resource,
 )
-from pinfold.core.pod_api import PodError
-from pinfold.core.quantity import Quantity, QuantityError
+from pinfold.core.pod_api import PodError, quantity_from_api
+from pinfold.core.quantity import Quantity
+from pinfold.core.resource_names import (
+    container_resource_problem,
+    is_extended,
+    may_be_overcommitted,
+)
 
-_STANDARD: Final = frozenset({CPU, MEMORY, "ephemeral-storage"})
-_NAME_PART = re.compile(r"(?:[A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]", re.ASCII)
-_LONGEST_NAME_PART: Final = 63
-_NATIVE_DOMAIN: Final = "kubernetes.io/"
-
-
-class _Kind(NamedTuple):
-    """What may be asked of a resource of this name."""
-
-    overcommitted: bool
-    """Requests may be below limits."""
-    whole: bool
-    """No fractions."""
-    page: int | None
-    """Bytes of a huge page; 0 where the name has no size that one can have."""
-    problem: str
-    """Why no container can ask for it."""
+_BINARY_DIVISORS: Final = (
+    *("1", "1k", "1M", "1G", "1T", "1P", "1E"),
+    *("1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"),
+)
+_FIELD_RESOURCES: Final = tuple(
+    f"{key}.{name}" for key in ("limits", "requests") for name in (CPU, "ephemeral-storage", MEMORY)
+)
 
 
 def validate_pod(pod: Pod, path: str = "") -> None:
@@ -98,46 +92,57 @@ def _container_problems(
             yield from _resource_problems(container.requests, container.limits, where)
 
 
-def _resource_problems(requests: Resources, limits: Resources, path: str) -> Iterator[PodError]:
-    for name, quantity in limits.items():
-        yield from _quantity_problems(name, quantity, path, "limits")
-    for name, quantity in requests.items():
-        yield from _quantity_problems(name, quantity, path, "requests")
-        yield from _limit_problems(name, quantity, limits.get(name), path)
-    names = (*limits, *requests)
-    if CPU not in names and MEMORY not in names and any(_kind(n).page is not None for n in names):
-        yield PodError(path, "Forbidden: HugePages require cpu or memory")
-
-
-def _quantity_problems(name: str, quantity: Quantity, path: str, key: str) -> Iterator[PodError]:
-    kind = _kind(name)
-    if kind.problem:
-        yield PodError(f"{path}.{key}[{name}]", f'Invalid value: "{name}": {kind.problem}')
-    if quantity.sign < 0:
-        yield PodError(
-            f"{path}.{key}[{name}]",
-            f'Invalid value: "{quantity}": must be greater than or equal to 0',
-        )
-    if kind.whole and quantity.milli_value() % 1000:
-        yield PodError(f"{path}.{key}[{name}]", f'Invalid value: "{quantity}": must be an integer')
-    if kind.page is not None and (kind.page == 0 or quantity.value() % kind.page):
-        yield PodError(
-            f"{path}.{key}[{name}]",
-            f'Invalid value: "{quantity}": {quantity} is not positive integer multiple of {name}',
-        )
-
-
-def _limit_problems(
-    name: str, request: Quantity, limit: Quantity | None, path: str
+def requirement_problems(
+    requests: Resources, limits: Resources, path: str = "resources"
 ) -> Iterator[PodError]:
-    overcommitted = _kind(name).overcommitted
-    if limit is None:
-        if not overcommitted:
+    """Yield what is wrong with a container's resources by themselves.
+
+    This is upstream's smaller validator (``pkg/apis/core/v1/validation``): it asks neither whole
+    pages nor a limit where there must be one.
+    """
+    for name, quantity in limits.items():
+        yield from _amount_problems(name, quantity, f"{path}.limits")
+    for name, quantity in requests.items():
+        yield from _amount_problems(name, quantity, f"{path}.requests")
+        if name in limits:
+            yield from _limit_problems(name, quantity, limits[name], path)
+
+
+def _resource_problems(requests: Resources, limits: Resources, path: str) -> Iterator[PodError]:
+    yield from requirement_problems(requests, limits, path)
+    for key, resources in (("limits", limits), ("requests", requests)):
+        for name, quantity in resources.items():
+            if is_hugepages(name) and not is_divisible(name, quantity):
+                yield PodError(
+                    f"{path}.{key}[{name}]",
+                    f'Invalid value: "{quantity}": {quantity} is not positive integer multiple '
+                    f"of {name}",
+                )
+    for name in requests:
+        if name not in limits and not may_be_overcommitted(name):
             yield PodError(
                 f"{path}.limits",
                 "Required value: Limit must be set for non overcommitable resources",
             )
-    elif overcommitted:
+    names = {*limits, *requests}
+    if CPU not in names and MEMORY not in names and any(map(is_hugepages, names)):
+        yield PodError(path, "Forbidden: HugePages require cpu or memory")
+
+
+def _amount_problems(name: str, quantity: Quantity, path: str) -> Iterator[PodError]:
+    problem = container_resource_problem(name)
+    if problem:
+        yield PodError(f"{path}[{name}]", f'Invalid value: "{name}": {problem}')
+    if quantity.sign < 0:
+        yield PodError(
+            f"{path}[{name}]", f'Invalid value: "{quantity}": must be greater than or equal to 0'
+        )
+    if is_extended(name) and quantity.milli_value() % 1000:
+        yield PodError(f"{path}[{name}]", f'Invalid value: "{quantity}": must be an integer')
+
+
+def _limit_problems(name: str, request: Quantity, limit: Quantity, path: str) -> Iterator[PodError]:
+    if may_be_overcommitted(name):
         if limit < request:
             yield PodError(
                 f"{path}.requests",
@@ -164,7 +169,7 @@ def _pod_level_problems(pod: Pod, path: str) -> Iterator[PodError]:
                 )
     yield from _resource_problems(requests, limits, path)
     yield from _aggregate_problems(requests, container_requests(pod), f"{path}.requests")
-    pages = {n: q for n, q in container_limits(pod).items() if n.startswith(HUGEPAGES_PREFIX)}
+    pages = {n: q for n, q in container_limits(pod).items() if is_hugepages(n)}
     yield from _aggregate_problems(limits, pages, f"{path}.limits")
     for index, container in enumerate(pod.containers):
         for name, quantity in container.limits.items():
@@ -187,39 +192,81 @@ def _aggregate_problems(whole: Resources, parts: Resources, path: str) -> Iterat
             )
 
 
-@lru_cache(maxsize=1024)
-def _kind(name: str) -> _Kind:
-    prefix, slash, part = name.rpartition("/")
-    native = not slash or _NATIVE_DOMAIN in name
-    pages = name.startswith(HUGEPAGES_PREFIX)
-    problem = _name_problem(part)
-    if not problem and not slash and name not in _STANDARD and not pages:
-        problem = "must be a standard resource for containers"
-    if not problem and slash and not native and prefix.startswith("requests."):
-        problem = "doesn't follow extended resource name standard"
-    return _Kind(
-        overcommitted=native and not pages,
-        whole=not native,
-        page=_page_size(name) if pages else None,
-        problem=problem,
-    )
+def manifest_problems(manifest: Mapping[str, Any], path: str = "") -> Iterator[PodError]:
+    """Yield what the API server would refuse in fields of a pod that only its manifest has.
+
+    These are the size limits of ``emptyDir`` volumes and variables of ``resourceFieldRef``;
+    arguments as :func:`pinfold.core.pod_api.pod_from_api`.
+    """
+    spec = manifest.get("spec")
+    if not isinstance(spec, Mapping):
+        return
+    for volume, here in _items(spec, "volumes", f"{path}spec"):
+        source = volume.get("emptyDir")
+        if isinstance(source, Mapping):
+            yield from _size_limit_problems(source.get("sizeLimit"), f"{here}.emptyDir.sizeLimit")
+    for key in ("initContainers", "containers"):
+        for container, outer in _items(spec, key, f"{path}spec"):
+            for variable, here in _items(container, "env", outer):
+                source = variable.get("valueFrom")
+                field = source.get("resourceFieldRef") if isinstance(source, Mapping) else None
+                if isinstance(field, Mapping):
+                    yield from _field_problems(field, f"{here}.valueFrom.resourceFieldRef")
 
 
-def _name_problem(part: str) -> str:
-    if len(part) > _LONGEST_NAME_PART:
-        return f"name part must be no more than {_LONGEST_NAME_PART} bytes"
-    if _NAME_PART.fullmatch(part):
-        return ""
-    return (
-        "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and "
-        "end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex "
-        "used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
-    )
+def _items(
+    fields: Mapping[str, Any], key: str, path: str
+) -> Iterator[tuple[Mapping[str, Any], str]]:
+    items = fields.get(key)
+    for index, item in enumerate(items if isinstance(items, list) else ()):
+        if isinstance(item, Mapping):
+            yield item, f"{path}.{key}[{index}]"
 
 
-def _page_size(name: str) -> int:
+def _size_limit_problems(value: object, path: str) -> Iterator[PodError]:
+    if value is None:
+        return
     try:
-        size = Quantity.parse(name.removeprefix(HUGEPAGES_PREFIX))
-    except QuantityError:
-        return 0
-    return size.value() if size.sign > 0 and size.milli_value() % 1000 == 0 else 0
+        limit = quantity_from_api(value, path)
+    except PodError as error:
+        yield error
+        return
+    if limit.sign < 0:
+        yield PodError(path, "Forbidden: SizeLimit field must be a valid resource quantity")
+
+
+def _field_problems(field: Mapping[str, Any], path: str) -> Iterator[PodError]:
+    resource = field.get("resource")
+    if not isinstance(resource, str) or not resource:
+        yield PodError(f"{path}.resource", "Required value")
+        return
+    key, _, name = resource.partition(".")
+    pages = key in ("limits", "requests") and is_hugepages(name)
+    if not pages and resource not in _FIELD_RESOURCES:
+        names = ", ".join(f'"{known}"' for known in _FIELD_RESOURCES)
+        yield PodError(
+            f"{path}.resource", f'Unsupported value: "{resource}": supported values: {names}'
+        )
+        return
+    value = field.get("divisor")
+    try:
+        divisor = quantity_from_api("0" if value is None else value, f"{path}.divisor")
+    except PodError as error:
+        yield error
+        return
+    if divisor.is_zero:
+        return
+    known: tuple[str, ...] = _BINARY_DIVISORS
+    texts, kind = ", ".join(known), name
+    if name == CPU:
+        known, texts = ("1m", "1"), "1m and 1"
+    elif name == "ephemeral-storage":
+        kind = "local ephemeral storage"
+    elif pages:
+        kind = "hugepages"
+    if str(divisor) not in known:
+        yield PodError(
+            f"{path}.divisor",
+            f'Invalid value: "{resource}": only divisor\'s values {texts} are supported with the '
+            f"{kind} resource",
+        )

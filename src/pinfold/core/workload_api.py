@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pinfold.core.pod import apply_defaults
 from pinfold.core.pod_api import PodError, pod_from_api
-from pinfold.core.pod_validation import validate_pod
+from pinfold.core.pod_validation import manifest_problems, validate_pod
 from pinfold.core.workload import (
     DEFAULT_GRACE_PERIOD,
     HostPath,
@@ -45,6 +45,8 @@ def workload_from_api(manifest: Mapping[str, Any]) -> Workload:
     """
     pod = apply_defaults(pod_from_api(manifest))
     validate_pod(pod)
+    for problem in manifest_problems(manifest):
+        raise problem
     spec = manifest.get("spec") or {}
     metadata = {name: getattr(pod, attribute) for name, attribute in _FIELDS.items()}
     volumes = _volumes(spec.get("volumes"))

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
+from pinfold.core.device_state import DeviceAllocations, DeviceOwnershipError, DeviceState
+from pinfold.core.device_table import in_natural_order
+from pinfold.core.devices import Device, DeviceResource
 from pinfold.state.checksum import checksum_of_dump
 from pinfold.state.cpu_manager_state import CORRUPT, CheckpointError
 from pinfold.state.go_json import GoJSONError, parse
@@ -62,6 +65,21 @@ _FILE: Final = GoStruct(
 )
 
 Devices = tuple[str, ...]
+
+
+class Holding(NamedTuple):
+    """One resource of one container."""
+
+    pod_uid: str
+    container: str
+    resource: str
+
+
+class RestoredDevices(NamedTuple):
+    """What a checkpoint says: the state, and the plugins' serialized allocate responses."""
+
+    state: DeviceState
+    responses: Mapping[Holding, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,3 +183,120 @@ def _tuples(value: dict[Value, list[str] | None] | None) -> dict[Value, Devices 
     if value is None:
         return None
     return {key: None if ids is None else tuple(ids) for key, ids in value.items()}
+
+
+def checkpoint_of(
+    state: DeviceState, responses: Mapping[Holding, bytes]
+) -> DeviceManagerCheckpoint:
+    """The checkpoint of a node's devices, sealed; entries by pod, container and resource.
+
+    Registered devices are the healthy ones, so none while a plugin is gone, as upstream.
+
+    Raises:
+        CheckpointError: a container has devices without a response: the kubelet could not start
+            it again.
+    """
+    entries = [
+        _entry_of(state, Holding(uid, container, resource), ids, responses)
+        for uid, containers in sorted(state.allocations.pods.items())
+        for container, resources in sorted(containers.items())
+        for resource, ids in sorted(resources.items())
+    ]
+    registered: dict[str, Devices | None] = {}
+    for name in sorted(state.inventory):
+        table = state.table(name)
+        registered[name] = () if table is None else table.names(table.healthy)
+    return DeviceManagerCheckpoint(tuple(entries) or None, registered).sealed()
+
+
+def restore_devices(checkpoint: DeviceManagerCheckpoint) -> RestoredDevices:
+    """What the content means; its checksum is :meth:`DeviceManagerCheckpoint.verify`'s business.
+
+    Resources are listed without a connected plugin: their devices count once it registers again.
+    The NUMA nodes of devices are known where a container has them.
+
+    Raises:
+        CheckpointError: content that no kubelet writes; names the entry.
+    """
+    responses: dict[Holding, bytes] = {}
+    pods: dict[str, dict[str, dict[str, Devices]]] = {}
+    nodes: dict[tuple[str, str], tuple[int, ...]] = {}
+    for number, entry in enumerate(checkpoint.pod_device_entries or ()):
+        where = f"PodDeviceEntries[{number}]"
+        holding = Holding(entry.pod_uid, entry.container_name, entry.resource_name)
+        missing = [word for word, value in zip(_WORDS, holding, strict=True) if not value]
+        if missing:
+            raise CheckpointError(f"{where}: no {missing[0]}")
+        if holding in responses:
+            raise CheckpointError(f"{where}: the same pod, container and resource once more")
+        if entry.alloc_resp is None:
+            raise CheckpointError(f"{where}: no AllocResp, the plugin's answer to Allocate")
+        responses[holding] = entry.alloc_resp
+        found = _devices_of(where, entry)
+        nodes |= {(holding.resource, device): near for device, near in found.items()}
+        resources = pods.setdefault(holding.pod_uid, {}).setdefault(holding.container, {})
+        resources[holding.resource] = tuple(found)
+    try:
+        allocations = DeviceAllocations(pods)
+    except DeviceOwnershipError as error:
+        raise CheckpointError(f"PodDeviceEntries: {error}") from None
+    inventory = {
+        name: _listed(name, ids or (), nodes)
+        for name, ids in (checkpoint.registered_devices or {}).items()
+    }
+    return RestoredDevices(DeviceState(inventory, allocations), responses)
+
+
+_WORDS: Final = ("PodUID", "ContainerName", "ResourceName")
+
+
+def _entry_of(
+    state: DeviceState, holding: Holding, ids: Devices, responses: Mapping[Holding, bytes]
+) -> PodDevicesEntry:
+    response = responses.get(holding)
+    if response is None:
+        raise CheckpointError(
+            f"pod {holding.pod_uid!r}, container {holding.container!r}: the answer of the plugin "
+            f"of {holding.resource} to Allocate is not known; delete the pod and create it again"
+        )
+    listed = state.inventory.get(holding.resource)
+    by_node: dict[int, list[str]] = {}
+    for id_ in ids:
+        device = None if listed is None else listed.devices.get(id_)
+        # Duplicate node ids of a plugin would make the kubelet list the device twice.
+        near = dict.fromkeys(device.numa_nodes) if device is not None else None
+        for node in near or (NO_NUMA_NODE,):
+            by_node.setdefault(node, []).append(id_)
+    devices = {node: tuple(by_node[node]) for node in sorted(by_node)}
+    return PodDevicesEntry(*holding, devices, response)
+
+
+def _devices_of(where: str, entry: PodDevicesEntry) -> dict[str, tuple[int, ...]]:
+    """Device id -> NUMA nodes of one entry."""
+    found: dict[str, list[int]] = {}
+    for node, ids in sorted((entry.device_ids or {}).items()):
+        if node < NO_NUMA_NODE:
+            raise CheckpointError(f"{where}: {node} is no NUMA node ({NO_NUMA_NODE} is for none)")
+        for device in ids or ():
+            if not device:
+                raise CheckpointError(f"{where}: a device without an id")
+            if node in found.setdefault(device, []):
+                raise CheckpointError(f"{where}: device {device!r} twice on NUMA node {node}")
+            found[device].append(node)
+    if not found:
+        raise CheckpointError(f"{where}: no DeviceIDs")
+    return {
+        device: tuple(node for node in near if node != NO_NUMA_NODE)
+        for device, near in found.items()
+    }
+
+
+def _listed(
+    name: str, ids: Devices, nodes: Mapping[tuple[str, str], tuple[int, ...]]
+) -> DeviceResource:
+    if not name:
+        raise CheckpointError("RegisteredDevices: a resource without a name")
+    if len(set(ids)) < len(ids) or "" in ids:
+        raise CheckpointError(f"RegisteredDevices[{name!r}]: a device without an id, or twice")
+    devices = {i: Device(i, numa_nodes=nodes.get((name, i), ())) for i in in_natural_order(ids)}
+    return DeviceResource(name, devices, connected=False)

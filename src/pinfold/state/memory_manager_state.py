@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from pinfold.core.memory import Block, MemoryState, MemoryTable, NUMANodeState
 from pinfold.state.checksum import checksum_of_dump
 from pinfold.state.cpu_manager_state import CORRUPT, CheckpointError
 from pinfold.state.go_json import GoJSONError, Object, parse, quote
@@ -82,35 +83,6 @@ _PODS: Final = GoField(
 _END: Final = GoField("Checksum", "checksum", GoInteger("checksum.Checksum", signed=False))
 _V1: Final = GoStruct("state.MemoryManagerCheckpoint", (*_HEAD, _END))
 _V2: Final = GoStruct("state.MemoryManagerCheckpoint", (*_HEAD, _PODS, _END))
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryTable:
-    """One kind of memory of one NUMA node, in bytes."""
-
-    total: int = 0
-    system_reserved: int = 0
-    allocatable: int = 0
-    reserved: int = 0
-    free: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class NUMANodeState:
-    """One NUMA node; ``cells`` are the nodes of the group that it is used in."""
-
-    number_of_assignments: int
-    memory_map: Mapping[str, MemoryTable | None] | None
-    cells: tuple[int, ...] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Memory of one kind (``memory``, ``hugepages-2Mi``...) that a container has; size in bytes."""
-
-    numa_affinity: tuple[int, ...] | None
-    type: str
-    size: int
 
 
 Blocks = Mapping[str, tuple[Block, ...] | None]
@@ -223,6 +195,35 @@ def _load(file: bytes, policy_name: str) -> MemoryManagerCheckpoint:
             f"checkpoint policy {quote(checkpoint.policy_name)}"
         )
     return checkpoint
+
+
+def checkpoint_of(policy_name: str, state: MemoryState) -> MemoryManagerCheckpoint:
+    """The sealed file content of a state; under policy ``None`` give ``MemoryState()``."""
+    return MemoryManagerCheckpoint(policy_name, state.machine, state.assignments).sealed()
+
+
+def state_of(checkpoint: MemoryManagerCheckpoint) -> MemoryState:
+    """The state that a file holds, as it stands there; nothing is checked against a machine.
+
+    A container without blocks, which a kubelet takes for one without assignment, is left out.
+
+    Raises:
+        CheckpointError: a NUMA node is ``null``, or there are ``podEntries`` (a newer kubelet's),
+            which a state does not have.
+    """
+    if checkpoint.pod_entries:
+        raise CheckpointError("podEntries are of a newer kubelet, drain the node and start anew")
+    machine: dict[int, NUMANodeState] = {}
+    for node_id, node in (checkpoint.machine_state or {}).items():
+        if node is None:
+            raise CheckpointError(f"machineState: NUMA node {node_id} is null, delete the file")
+        machine[node_id] = node
+    assignments = {
+        uid: {name: blocks for name, blocks in containers.items() if blocks is not None}
+        for uid, containers in (checkpoint.entries or {}).items()
+        if containers is not None
+    }
+    return MemoryState(machine, assignments)
 
 
 def _map(value: Value, convert: Callable[[Value], object]) -> Value:

@@ -7,71 +7,22 @@ Sizes are bytes and, as in upstream, unsigned 64-bit numbers that wrap around.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Final
+from dataclasses import replace
 
-from pinfold.state.memory_manager_state import (
+from pinfold.core.memory import (
+    UINT64,
     Block,
-    MemoryManagerCheckpoint,
     MemoryTable,
+    NodeMemory,
     NUMANodeState,
+    charge,
+    default_machine_state,
 )
-
-_UINT64: Final = (1 << 64) - 1
-_BINARY_SUFFIXES: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+from pinfold.state.memory_manager_state import MemoryManagerCheckpoint
 
 
 class MemoryStartError(ValueError):
     """A state with which the kubelet does not start; the message is the kubelet's."""
-
-
-@dataclass(frozen=True, slots=True)
-class NodeMemory:
-    """One NUMA node as the kubelet sees it.
-
-    ``memory`` is its size in bytes; ``hugepages`` maps a page size in KiB to the number of pages;
-    ``reserved`` (``reservedMemory``) maps a resource name to bytes.
-    """
-
-    memory: int
-    hugepages: Mapping[int, int] = field(default_factory=dict)
-    reserved: Mapping[str, int] = field(default_factory=dict)
-
-
-def hugepage_resource(page_size_kb: int) -> str:
-    """The resource name of a huge page size.
-
-    >>> hugepage_resource(2048)
-    'hugepages-2Mi'
-    """
-    size, power = page_size_kb, 1
-    while size and size % 1024 == 0 and power < len(_BINARY_SUFFIXES) - 1:
-        size //= 1024
-        power += 1
-    return f"hugepages-{size}{_BINARY_SUFFIXES[power]}"
-
-
-def default_machine_state(nodes: Mapping[int, NodeMemory]) -> dict[int, NUMANodeState]:
-    """The machine state of a machine on which nothing is assigned."""
-    states = {}
-    for node_id, node in nodes.items():
-        tables: dict[str, MemoryTable | None] = {}
-        in_hugepages = 0
-        for page_size_kb, pages in node.hugepages.items():
-            name = hugepage_resource(page_size_kb)
-            total = pages * page_size_kb * 1024 & _UINT64
-            tables[name] = _free_table(total, node.reserved.get(name, 0), total)
-            in_hugepages += total
-        tables["memory"] = _free_table(
-            node.memory, node.reserved.get("memory", 0), node.memory - in_hugepages
-        )
-        states[node_id] = NUMANodeState(0, tables, (node_id,))
-    return states
-
-
-def _free_table(total: int, reserved: int, usable: int) -> MemoryTable:
-    allocatable = (usable - reserved) & _UINT64
-    return MemoryTable(total, reserved, allocatable, 0, allocatable)
 
 
 def start_memory_policy(
@@ -130,31 +81,23 @@ def expected_machine_state(
     for uid, containers in sorted((checkpoint.entries or {}).items()):
         for name, blocks in sorted((containers or {}).items()):
             for block in blocks or ():
-                _charge(states, block, f"(pod: {uid}, container: {name})")
+                _check(states, block, f"(pod: {uid}, container: {name})")
+                charge(states, block)
     return states
 
 
-def _charge(states: dict[int, NUMANodeState], block: Block, who: str) -> None:
-    left = block.size
+def _check(states: Mapping[int, NUMANodeState], block: Block, who: str) -> None:
     for node_id in block.numa_affinity or ():
         node = states.get(node_id)
         if node is None:
             raise MemoryStartError(
                 f"[memorymanager] {who} the memory assignment uses the NUMA that does not exist"
             )
-        tables = dict(node.memory_map or {})
-        table = tables.get(block.type)
-        if table is None:
+        if (node.memory_map or {}).get(block.type) is None:
             raise MemoryStartError(
                 f"[memorymanager] {who} the memory assignment uses memory resource "
                 "that does not exist"
             )
-        taken = min(left, table.free)
-        left -= taken
-        tables[block.type] = replace(
-            table, reserved=table.reserved + taken, free=table.free - taken
-        )
-        states[node_id] = NUMANodeState(node.number_of_assignments + 1, tables, block.numa_affinity)
 
 
 def machine_state_difference(
@@ -204,8 +147,8 @@ def _table_difference(
     node = state[node_id]
     cells = (node.cells or ()) if node is not None else ()
     for what in ("free", "reserved"):
-        mine = sum(getattr(_table(state, cell, name), what) for cell in cells) & _UINT64
-        theirs = sum(getattr(_table(expected, cell, name), what) for cell in cells) & _UINT64
+        mine = sum(getattr(_table(state, cell, name), what) for cell in cells) & UINT64
+        theirs = sum(getattr(_table(expected, cell, name), what) for cell in cells) & UINT64
         if mine != theirs:
             return f"{what} in the group {list(cells)} is {mine}, the assignments make {theirs}"
     return None
@@ -213,4 +156,4 @@ def _table_difference(
 
 def _table(states: Mapping[int, NUMANodeState | None], node_id: int, name: str) -> MemoryTable:
     node = states.get(node_id)
-    return ((node.memory_map or {}).get(name) if node is not None else None) or MemoryTable()
+    return MemoryTable() if node is None else node.table(name)

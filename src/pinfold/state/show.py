@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from pinfold.core.cpuset import CPUSet
+from pinfold.core.memory import Block
 from pinfold.state.cpu_manager_state import CPUManagerCheckpoint, Layout
 from pinfold.state.device_checkpoint import DeviceManagerCheckpoint
-from pinfold.state.memory_manager_state import Block, MemoryManagerCheckpoint
+from pinfold.state.memory_manager_state import MemoryManagerCheckpoint
 from pinfold.state.state_file import StateFile, ledger_of, pod_sets
 
 DESCRIPTION_VERSION = 1

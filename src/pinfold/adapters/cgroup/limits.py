@@ -8,8 +8,7 @@ from typing import Final, NamedTuple
 
 from pinfold.adapters.cgroup.files import put, read
 from pinfold.core.cgroup_values import shares_to_weight
-from pinfold.core.node_allocatable import hugepages_name
-from pinfold.core.pod import HUGEPAGES_PREFIX
+from pinfold.core.hugepages import unit_name
 from pinfold.node.cgroup_ports import Limits
 from pinfold.node.port_errors import CgroupError
 
@@ -37,7 +36,7 @@ def v2_settings(limits: Limits) -> Iterator[Setting]:
     yield Setting("cpu", "cpu.max", capped, quota is not None)
     yield Setting("memory", "memory.max", str(memory or "max"), bool(memory))
     for size, amount in limits.hugepages.items():
-        yield Setting("hugetlb", f"hugetlb.{_page_size(size)}.max", str(amount), wished=True)
+        yield Setting("hugetlb", f"hugetlb.{unit_name(size)}.max", str(amount), wished=True)
 
 
 def v1_settings(limits: Limits) -> Iterator[Setting]:
@@ -48,18 +47,13 @@ def v1_settings(limits: Limits) -> Iterator[Setting]:
     yield Setting("cpu", _V1_QUOTA, str(quota or -1), quota is not None)
     yield Setting("memory", "memory.limit_in_bytes", str(memory or -1), bool(memory))
     for size, amount in limits.hugepages.items():
-        file = f"hugetlb.{_page_size(size)}.limit_in_bytes"
+        file = f"hugetlb.{unit_name(size)}.limit_in_bytes"
         yield Setting("hugetlb", file, str(amount), wished=True)
 
 
 def _quota(limits: Limits) -> int | None:
     quota = limits.cpu_quota
     return quota if quota is not None and quota > 0 else None
-
-
-def _page_size(size: int) -> str:
-    """As the kernel names page sizes: ``2MB``, ``1GB``, ``64KB``."""
-    return hugepages_name(size).removeprefix(HUGEPAGES_PREFIX).replace("i", "B")
 
 
 Folder = Callable[[str], Path | None]

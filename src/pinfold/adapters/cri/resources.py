@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from pinfold.adapters.cri import cri_pb2 as pb
 from pinfold.adapters.cri.client import CriClient, CriError
+from pinfold.core.hugepages import HugePagesError, unit_name
 from pinfold.node.port_errors import RuntimeFailedError
 from pinfold.node.ports import ContainerSpec
 from pinfold.node.runtime_view import Resources, Update
@@ -122,7 +124,7 @@ def page_size_name(size: int) -> str:
     Raises:
         RuntimeFailedError: no kernel has pages of this size.
     """
-    for unit, name in ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "KB")):
-        if size >= unit and size % unit == 0:
-            return f"{size // unit}{name}"
+    if size >= 1024:
+        with suppress(HugePagesError):
+            return unit_name(size)
     raise RuntimeFailedError(f"there are no hugepages of {size} bytes")

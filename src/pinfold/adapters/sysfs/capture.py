@@ -13,8 +13,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from pinfold.adapters.sysfs.discovery import PCI_DIRECTORY, read_tree
+from pinfold.adapters.sysfs.discovery import read_tree
 from pinfold.adapters.sysfs.memory import DAX_DEVICES, DAX_KMEM
+from pinfold.adapters.sysfs.pci import (
+    LOWER,
+    NAMED,
+    PCI_DIRECTORY,
+    PHYSICAL_FUNCTION,
+    SLAVES,
+    named_devices,
+)
 from pinfold.adapters.sysfs.proc import NOFILE_INFO, CpuInfo
 from pinfold.adapters.sysfs.tree import Tree
 from pinfold.core.machine import Machine
@@ -53,7 +61,16 @@ DIRECTORIES: Final = (
 )
 """Directories that say something by being there."""
 
+LINKS: Final = (
+    rf"{PCI_DIRECTORY}/[0-9a-f:.]+/{PHYSICAL_FUNCTION}",
+    rf"(?:{'|'.join(NAMED)})/[^/]+(?:/(?:{LOWER}|{SLAVES}/)\d+)?",
+)
+"""Links by which devices are found; their targets are made up from addresses and names."""
+
 _PCI_FILES: Final = ("class", "numa_node", "local_cpus", "local_cpulist")
+
+# Names of interfaces and RDMA devices that are made of a hardware address, such as enx001122334455.
+_OF_ADDRESS: Final = re.compile(r"[a-z]+x[0-9a-f]{12,16}")
 
 # A value of sysfs: a number, a list, a mask, a size, a word.
 _VALUE: Final = re.compile(r"[\w,:+\- \t\n\0]*", re.ASCII)
@@ -98,6 +115,7 @@ def capture_entries(tree: Tree) -> tuple[Machine, tuple[Entry, ...]]:
         _node_memory(tree),
         _dax(tree),
         _pci(tree, machine),
+        _names(tree),
         _proc(tree, machine),
         _allowed(machine),
     ):
@@ -196,6 +214,27 @@ def _pci(tree: Tree, machine: Machine) -> Iterator[Entry]:
             text = tree.read(path)
             if text is not None and _VALUE.fullmatch(text):
                 yield Entry(path, text=text)
+        if function.physical_function is not None:
+            path = f"{PCI_DIRECTORY}/{function.address}/{PHYSICAL_FUNCTION}"
+            yield Entry(path, link=f"../{function.physical_function}")
+
+
+def _names(tree: Tree) -> Iterator[Entry]:
+    """The links from the names to the functions: a name says nothing private but by its address."""
+    for device in named_devices(tree):
+        if _OF_ADDRESS.fullmatch(device.name):
+            continue
+        path = f"{device.folder}/{device.name}"
+        # Where a link is followed, its target need not be there.
+        up = "../" * device.folder.count("/")
+        targets = [f"{up}devices/pci/{address}/{device.name}" for address in device.functions]
+        if len(targets) == 1:
+            yield Entry(path, link=targets[0])
+            continue
+        stack = SLAVES + "/" if device.folder == "sys/block" else LOWER
+        deeper = "../" * (2 if device.folder == "sys/block" else 1)
+        for index, target in enumerate(targets):
+            yield Entry(f"{path}/{stack}{index}", link=f"{deeper}{target}")
 
 
 def _proc(tree: Tree, machine: Machine) -> Iterator[Entry]:

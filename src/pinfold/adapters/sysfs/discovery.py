@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
 
 from pinfold.adapters.sysfs.caches import CacheFolder, Caches, read_caches
 from pinfold.adapters.sysfs.cpus import CpuFolder, die_of, group_cores, group_sockets, read_cpus
@@ -19,6 +17,7 @@ from pinfold.adapters.sysfs.numa import (
     read_nodes,
 )
 from pinfold.adapters.sysfs.opening import open_tree
+from pinfold.adapters.sysfs.pci import read_pci
 from pinfold.adapters.sysfs.proc import CpuInfo, read_allowed, read_architecture
 from pinfold.adapters.sysfs.reader import Reader
 from pinfold.adapters.sysfs.tree import LiveTree, Tree, missing_cpu_directory
@@ -30,14 +29,7 @@ from pinfold.core.machine import (
     KubeletFacts,
     Machine,
     NUMANode,
-    PCIFunction,
 )
-
-PCI_DIRECTORY: Final = "sys/bus/pci/devices"
-
-_PCI_ADDRESS: Final = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])")
-# Base classes: storage, network, display, processing accelerator; and co-processors.
-_PCI_CLASSES: Final = ("0x01", "0x02", "0x03", "0x12", "0x0b40")
 
 
 def read_machine(path: Path) -> Machine:
@@ -107,32 +99,6 @@ def read_tree(tree: Tree, name: str | None = None) -> Machine:
             mem_total=mem_total,
         ),
     )
-
-
-def read_pci(reader: Reader) -> tuple[PCIFunction, ...]:
-    """Storage, network, display and accelerator functions, by address.
-
-    Raises:
-        MachineError: a file is not what it should be.
-    """
-    found = []
-    for address in reader.tree.names(PCI_DIRECTORY):
-        match = _PCI_ADDRESS.fullmatch(address)
-        folder = f"{PCI_DIRECTORY}/{address}"
-        device_class = reader.text(f"{folder}/class") if match else None
-        if match is None or device_class is None or not device_class.startswith(_PCI_CLASSES):
-            continue
-        if re.fullmatch(r"0x[0-9a-f]{6}", device_class) is None:
-            raise reader.error(f"{folder}/class", f"{device_class[:40]!r} is no PCI class")
-        node = reader.number(f"{folder}/numa_node")
-        function = PCIFunction(
-            address=address,
-            device_class=device_class,
-            numa_node=-1 if node is None else node,
-            local_cpus=reader.cpu_set((f"{folder}/local_cpus",), (f"{folder}/local_cpulist",)),
-        )
-        found.append((tuple(int(part, 16) for part in match.groups()), function))
-    return tuple(function for _, function in sorted(found, key=lambda pair: pair[0]))
 
 
 def _cpus(  # noqa: PLR0913 - one argument for each thing a row tells

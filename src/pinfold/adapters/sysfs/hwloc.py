@@ -37,6 +37,7 @@ _UNIFIED_OR_DATA: Final = ("0", "1")
 _PCI_CLASSES: Final = ("01", "02", "03", "12", "0b40")
 """Storage, network, display, accelerators; and co-processors."""
 
+_NAME = re.compile(r"[\w.\-@:!]{1,64}", re.ASCII)
 _NUMBER = re.compile(r"-?\d{1,19}", re.ASCII)
 _MAX_BYTES: Final = 1 << 63
 
@@ -261,6 +262,7 @@ def _distances(found: list[HwlocDistances], nodes: tuple[NUMANode, ...]) -> Dist
 
 def _pci(topology: HwlocTopology, sets: _Sets) -> tuple[PCIFunction, ...]:
     functions: list[PCIFunction] = []
+    names = _names(topology)
     for thing in topology.objects:
         device_class = thing.attributes.get("pci_type", "")[:4]
         if thing.kind != "PCIDev" or not device_class.startswith(_PCI_CLASSES):
@@ -275,9 +277,22 @@ def _pci(topology: HwlocTopology, sets: _Sets) -> tuple[PCIFunction, ...]:
                 device_class=f"0x{device_class}",
                 numa_node=next(iter(nodes)) if len(nodes) == 1 else -1,
                 local_cpus=CPUSet.from_mask(cpus),
+                names=tuple(names.get(id(thing), ())),
             )
         )
     return tuple(sorted(functions, key=lambda function: function.address))
+
+
+def _names(topology: HwlocTopology) -> Mapping[int, list[str]]:
+    """The names of the OS devices of each PCI device, by the identity of its object."""
+    names: dict[int, list[str]] = {}
+    for thing in topology.objects:
+        name = thing.attributes.get("name", "")
+        if thing.kind == "OSDev" and _NAME.fullmatch(name):
+            device = next((o for o in thing.ancestors() if o.kind == "PCIDev"), None)
+            if device is not None and name not in names.setdefault(id(device), []):
+                names[id(device)].append(name)
+    return names
 
 
 def _cpu_mask(thing: HwlocObject, attribute: str) -> int | None:

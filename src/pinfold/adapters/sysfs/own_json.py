@@ -97,6 +97,8 @@ class _PCI(Struct):
     numa_node: Id
     local_cpus: str | None = None
     device_class: str = field(name="class", default="")
+    names: Annotated[list[str], Meta(max_length=MAX_ITEMS)] = field(default_factory=list)
+    physical_function: str | None = None
 
 
 class _Kubelet(Struct):
@@ -233,6 +235,8 @@ class _Reader:
             device_class=pci.device_class,
             numa_node=pci.numa_node,
             local_cpus=None if local is None else self._set(local, f"pci[{index}]", within=False),
+            names=tuple(pci.names),
+            physical_function=pci.physical_function,
         )
 
     def _distances(self) -> Distances | None:

@@ -1,0 +1,160 @@
+"""Who may register, and where its socket is; refusals are worded as the kubelet words them.
+
+Source: upstream ``pkg/kubelet/cm/devicemanager/plugin/v1beta1`` (``types.go``, ``server.go``,
+``handler.go``), ``pkg/apis/core/v1/helper`` and apimachinery's ``IsQualifiedName``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+VERSION: Final = "v1beta1"
+"""The only version of the device plugin API."""
+
+SOCKET_NAME: Final = "kubelet.sock"
+"""Where plugins register."""
+
+LONGEST_PATH: Final = 107
+"""Bytes of a socket's path (``sun_path`` of ``unix(7)`` without its end)."""
+
+_NATIVE_DOMAIN: Final = "kubernetes.io/"
+_QUOTA_PREFIX: Final = "requests."
+_LONGEST_DOMAIN: Final = 253
+_LONGEST_NAME: Final = 63
+_LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+_DOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})*", re.ASCII)
+_NAME = re.compile(r"(?:[A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]", re.ASCII)
+_ESCAPES: Final = {
+    '"': '\\"',
+    "\\": "\\\\",
+    "\a": "\\a",
+    "\b": "\\b",
+    "\f": "\\f",
+    "\n": "\\n",
+    "\r": "\\r",
+    "\t": "\\t",
+    "\v": "\\v",
+}
+
+
+class RegistrationRefusedError(Exception):
+    """A plugin may not register; the text is what it is told."""
+
+
+def check_version(version: str) -> None:
+    """Refuse another version than ours, in Register.
+
+    Raises:
+        RegistrationRefusedError: with the kubelet's text.
+    """
+    if version != VERSION:
+        raise RegistrationRefusedError(
+            f"requested API version {go_quoted(version)} is not supported by kubelet. "
+            f'Supported version is ["{VERSION}"]'
+        )
+
+
+def check_versions(versions: Sequence[str]) -> None:
+    """Refuse a plugin of the registry that offers other versions only.
+
+    Raises:
+        RegistrationRefusedError: with the kubelet's text.
+    """
+    if VERSION not in versions:
+        raise RegistrationRefusedError(
+            f"manager version, {VERSION}, is not among plugin supported versions "
+            f"[{' '.join(versions)}]"
+        )
+
+
+def check_resource_name(name: str) -> None:
+    """Refuse what is no name of an extended resource.
+
+    Raises:
+        RegistrationRefusedError: with the kubelet's text.
+    """
+    if not is_extended_resource_name(name):
+        raise RegistrationRefusedError(f"the ResourceName {go_quoted(name)} is invalid")
+
+
+def is_extended_resource_name(name: str) -> bool:
+    """Whether it is ``domain/name`` outside of ``kubernetes.io``, and no quota's name."""
+    domain, slash, part = name.partition("/")
+    if not slash or _NATIVE_DOMAIN in name or name.startswith(_QUOTA_PREFIX):
+        return False
+    return (
+        len(_QUOTA_PREFIX) + len(domain) <= _LONGEST_DOMAIN
+        and _DOMAIN.fullmatch(domain) is not None
+        and len(part) <= _LONGEST_NAME
+        and _NAME.fullmatch(part) is not None
+    )
+
+
+def endpoint_path(folder: Path, endpoint: str) -> Path:
+    """Where the socket of a plugin is that registers with the file name ``endpoint``.
+
+    The kubelet joins whatever it is told; only names of files in ``folder`` are taken here.
+
+    Raises:
+        RegistrationRefusedError: it is another path.
+    """
+    if (
+        endpoint in ("", ".", "..", SOCKET_NAME)
+        or "/" in endpoint
+        or "\0" in endpoint
+        or len(os.fsencode(folder / endpoint)) > LONGEST_PATH
+    ):
+        raise RegistrationRefusedError(
+            f"the endpoint {go_quoted(endpoint)} is invalid: it must be the file name of the "
+            f"plugin's own socket in {folder}, whose path has {LONGEST_PATH} bytes at most"
+        )
+    return folder / endpoint
+
+
+def check_socket(path: Path, folder: Path | None) -> bool:
+    """Whether the socket is there yet.
+
+    Args:
+        path: where it is to be.
+        folder: what it must be in, whatever symbolic links there are; None for anywhere.
+
+    Raises:
+        RegistrationRefusedError: another file is there, or a link leads out of the folder.
+    """
+    try:
+        mode = path.stat().st_mode
+        inside = folder is None or path.resolve().parent == folder.resolve()
+    except FileNotFoundError:
+        return False
+    except (OSError, RuntimeError) as error:
+        raise RegistrationRefusedError(f"{path}: {_words(error)}") from None
+    if not inside:
+        raise RegistrationRefusedError(f"{path}: a symbolic link that leads out of {folder}")
+    if not stat.S_ISSOCK(mode):
+        raise RegistrationRefusedError(f"{path}: is no socket")
+    return True
+
+
+def go_quoted(text: str) -> str:
+    """A text as Go's ``%q`` prints it."""
+    return f'"{"".join(map(_escaped, text))}"'
+
+
+def _escaped(char: str) -> str:
+    if char in _ESCAPES:
+        return _ESCAPES[char]
+    if char.isprintable():
+        return char
+    code = ord(char)
+    if code < 0x80:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _words(error: OSError | RuntimeError) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

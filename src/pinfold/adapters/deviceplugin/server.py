@@ -1,0 +1,327 @@
+"""The kubelet's side of the device plugin API: plugins register, list devices and are asked.
+
+Source: upstream ``pkg/kubelet/cm/devicemanager/plugin/v1beta1`` and ``devicemanager/manager.go``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from pinfold.adapters.deviceplugin import deviceplugin_pb2 as pb
+from pinfold.adapters.deviceplugin.inventory import PluginInventory
+from pinfold.adapters.deviceplugin.messages import run_options
+from pinfold.adapters.deviceplugin.plugin_client import PluginClient, PluginLimits
+from pinfold.adapters.deviceplugin.registered_plugin import RegisteredPlugin
+from pinfold.adapters.deviceplugin.registration_rules import (
+    RegistrationRefusedError,
+    check_resource_name,
+    check_socket,
+    check_version,
+    endpoint_path,
+)
+from pinfold.adapters.deviceplugin.registry import PluginRegistry
+from pinfold.adapters.deviceplugin.socket_file import Identity, RegistrationSocket, identity
+from pinfold.core.devices import DeviceInventory, DeviceRunOptions, PreferenceQuestion
+from pinfold.node.device_ports import DevicePluginError
+from pinfold.node.port_errors import PortError
+
+DEFAULT_FOLDER: Final = "/var/lib/kubelet/device-plugins"
+"""Where plugins look for ``kubelet.sock`` when they are told no other folder."""
+
+_SERVICE: Final = "v1beta1.Registration"
+_SOCKET_PAUSE: Final = 0.02
+_OPTIONS: Final = (("grpc.max_receive_message_length", 4 << 20),)
+
+
+class DevicePluginServer:
+    """The port :class:`pinfold.node.device_ports.DevicePlugins`, for one event loop.
+
+    Args:
+        folder: where ``kubelet.sock`` is made and the sockets of plugins are.
+        registry: the folder of the plugin watcher (``plugins_registry``), None for none.
+        limits: how long plugins may take, and how much they may send.
+        report: takes a problem, in one line.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        registry: Path | None = None,
+        limits: PluginLimits | None = None,
+        report: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._limits = limits or PluginLimits()
+        self._folder = folder.absolute()
+        self._report = report
+        self._socket = RegistrationSocket(self._folder)
+        self._inventory = PluginInventory(self._limits.grace)
+        self._plugins: dict[str, RegisteredPlugin] = {}
+        self._numbers = itertools.count(1)
+        self._closing: set[asyncio.Task[None]] = set()
+        self._registry = (
+            None
+            if registry is None
+            else PluginRegistry(registry.absolute(), self._limits, self, report)
+        )
+        self._server: grpc.aio.Server | None = None
+        self._identity: Identity | None = None
+        self._looking: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Let plugins register.
+
+        Raises:
+            PortError: the socket or the registry cannot be had.
+        """
+        self._server, self._identity = await self._serve(clean=True)
+        try:
+            if self._registry is not None:
+                self._registry.prepare()
+        except PortError:
+            await self.close()
+            raise
+        self._looking = asyncio.create_task(self._look(), name="device plugins")
+
+    async def close(self) -> None:
+        """End every connection and remove the socket; the inventory stays as it is."""
+        self._inventory.close()
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.wait({self._looking})
+            self._looking = None
+        if self._registry is not None:
+            await self._registry.close()
+        server, self._server = self._server, None
+        self._socket.remove(self._identity)
+        if server is not None:
+            await server.stop(None)
+        plugins = list(self._plugins.values())
+        self._plugins.clear()
+        await asyncio.gather(*(plugin.close() for plugin in plugins), *self._closing)
+
+    # ------------------------------------------------------------------------------- the port
+
+    def inventory(self) -> DeviceInventory:
+        """What the plugins list now."""
+        return self._inventory.now()
+
+    def subscribe(self, changed: Callable[[DeviceInventory], None]) -> None:
+        """Have ``changed`` called, once per turn of the loop, when the inventory is another one."""
+        self._inventory.subscribe(changed)
+
+    async def preferred_allocation(self, question: PreferenceQuestion) -> Sequence[str]:
+        """The ids that the plugin would rather give away.
+
+        They are as it says them, none if it has no wish; what was not offered is the asker's to
+        ignore, as the kubelet does.
+
+        Raises:
+            DevicePluginError: it gave no answer.
+        """
+        return await self._client(question.resource).preferred_allocation(question)
+
+    async def allocate(self, resource: str, device_ids: Sequence[str]) -> bytes:
+        """Tell the plugin that a container is going to have these devices.
+
+        Raises:
+            DevicePluginError: the container must not start with them.
+        """
+        return await self._client(resource).allocate(device_ids)
+
+    async def pre_start(self, resource: str, device_ids: Sequence[str]) -> None:
+        """Let the plugin prepare its devices.
+
+        Raises:
+            DevicePluginError: the container must not start.
+        """
+        await self._client(resource).pre_start(device_ids)
+
+    def options(self, response: bytes) -> DeviceRunOptions:
+        """Read a serialized ``ContainerAllocateResponse``.
+
+        Raises:
+            DevicePluginError: it is none.
+        """
+        return run_options(response)
+
+    def _client(self, resource: str) -> PluginClient:
+        plugin = self._plugins.get(resource)
+        if plugin is None:
+            raise DevicePluginError(
+                f"{resource}: its device plugin is not there", "start the plugin, or wait for it"
+            )
+        return plugin.client
+
+    # --------------------------------------------------------------------------- registration
+
+    async def register(
+        self,
+        resource: str,
+        path: Path,
+        *,
+        origin: Path | None = None,
+        offered: pb.DevicePluginOptions | None = None,
+    ) -> None:
+        """Connect to a plugin; whoever had the resource before is replaced.
+
+        Args:
+            resource: its name, which was checked.
+            path: the plugin's socket, for which it is waited.
+            origin: the socket in the registry that told of it.
+            offered: the options in its registration, which count if it cannot be asked for them.
+
+        Raises:
+            RegistrationRefusedError: another file is at the path, or there was a later plugin.
+            DevicePluginError: it did not answer.
+        """
+        number = next(self._numbers)
+        client = PluginClient(resource, path, self._limits)
+        try:
+            await self._await_socket(path, None if origin else self._folder)
+            await client.dial()
+            try:
+                options = await client.get_options()
+            except DevicePluginError as error:
+                raise RegistrationRefusedError(
+                    f"failed to get device plugin options: {error}"
+                ) from None
+            before = self._before(resource, number)
+        except BaseException:
+            await client.close()
+            raise
+        options = options or offered or pb.DevicePluginOptions()
+        plugin = RegisteredPlugin(
+            client,
+            number=number,
+            origin=origin,
+            pre_start_required=options.pre_start_required,
+            preferred_allocation=options.get_preferred_allocation_available,
+            inventory=self._inventory,
+            report=self._report,
+            ended=self._ended,
+        )
+        self._plugins[resource] = plugin
+        plugin.start()
+        if before is not None:
+            self._close_soon(before)
+
+    def deregister(self, resource: str, origin: Path) -> None:
+        """Take the plugin of a socket in the registry for gone."""
+        plugin = self._plugins.get(resource)
+        if plugin is not None and plugin.origin == origin:
+            plugin.stop(f"{origin} was removed")
+
+    def serves(self, resource: str) -> bool:
+        """Whether a plugin is connected for the resource."""
+        return resource in self._plugins
+
+    def _before(self, resource: str, number: int) -> RegisteredPlugin | None:
+        before = self._plugins.get(resource)
+        if before is not None and before.number > number:
+            raise RegistrationRefusedError(f"{resource}: a later registration has come first")
+        return before
+
+    async def _await_socket(self, path: Path, folder: Path | None) -> None:
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + self._limits.dial
+        while not check_socket(path, folder):
+            if loop.time() >= ends:
+                raise DevicePluginError(
+                    f"failed to dial device plugin: {path} is not there",
+                    "the plugin must listen there before it registers",
+                )
+            await asyncio.sleep(_SOCKET_PAUSE)
+
+    def _ended(self, plugin: RegisteredPlugin, reason: str) -> None:
+        if self._plugins.get(plugin.resource) is plugin:
+            del self._plugins[plugin.resource]
+            self._inventory.disconnect(plugin.resource)
+            self._report(f"device plugin {plugin.resource} has gone: {reason}")
+            self._close_soon(plugin)
+
+    def _close_soon(self, plugin: RegisteredPlugin) -> None:
+        plugin.silence()
+        task = asyncio.create_task(plugin.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+    # -------------------------------------------------------------------------------- serving
+
+    async def _serve(self, *, clean: bool) -> tuple[grpc.aio.Server, Identity | None]:
+        self._socket.prepare()
+        server = grpc.aio.server(handlers=(self._handlers(),), options=list(_OPTIONS))
+        try:
+            with self._socket.workshop() as made:
+                try:
+                    server.add_insecure_port(f"unix:{quote(str(made))}")
+                except RuntimeError as error:
+                    raise PortError(f"{self._socket.path}: {error}") from None
+                await server.start()
+                return server, await self._socket.put(made, clean=clean)
+        except BaseException:
+            await server.stop(None)
+            raise
+
+    def _handlers(self) -> grpc.GenericRpcHandler:
+        async def register(
+            message: bytes, context: grpc.aio.ServicerContext[bytes, bytes]
+        ) -> bytes:
+            try:
+                request = pb.RegisterRequest.FromString(message)
+            except DecodeError as error:
+                await context.abort(
+                    grpc.StatusCode.INTERNAL,
+                    f"grpc: failed to unmarshal the received message: {error}",
+                )
+            try:
+                check_version(request.version)
+                check_resource_name(request.resource_name)
+                await self.register(
+                    request.resource_name,
+                    endpoint_path(self._folder, request.endpoint),
+                    offered=request.options if request.HasField("options") else None,
+                )
+            except (RegistrationRefusedError, DevicePluginError) as error:
+                self._report(f"device plugin {request.resource_name!r} was refused: {error}")
+                # An error of Go's that is no gRPC status travels as code UNKNOWN.
+                await context.abort(grpc.StatusCode.UNKNOWN, str(error))
+            return b""
+
+        handlers: dict[str, grpc.RpcMethodHandler[Any, Any]]
+        handlers = {"Register": grpc.unary_unary_rpc_method_handler(register)}
+        return grpc.method_handlers_generic_handler(_SERVICE, handlers)
+
+    async def _look(self) -> None:
+        """Look after the files: our socket, those of the plugins, the registry."""
+        reported = ""
+        while True:
+            if self._registry is not None:
+                self._registry.look()
+            for plugin in list(self._plugins.values()):
+                if identity(plugin.client.path) is None:
+                    plugin.stop(f"its socket {plugin.client.path} was removed")
+            if identity(self._socket.path) != self._identity:
+                try:
+                    await self._serve_again()
+                    reported = ""
+                except PortError as error:
+                    if str(error) != reported:
+                        self._report(f"device plugins cannot register: {error}")
+                        reported = str(error)
+            await asyncio.sleep(self._limits.look)
+
+    async def _serve_again(self) -> None:
+        before = self._server
+        self._server, self._identity = await self._serve(clean=False)
+        if before is not None:
+            await before.stop(None)
