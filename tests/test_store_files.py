@@ -389,6 +389,10 @@ IGNORE = "PRAGMA ignore_check_constraints = ON"
     ("statements", "words"),
     [
         (["UPDATE node SET default_cpus = '0-x'"], "table node: '0-x'"),
+        (["UPDATE memory SET numa_nodes = '[-1]' WHERE pod = 2"], "table memory, pod 2.*numa_nodes"),
+        (["UPDATE memory SET numa_nodes = '{}' WHERE pod = 2"], "table memory, pod 2.*numa_nodes"),
+        (["UPDATE devices SET ids = '[]' WHERE pod = 2"], "table devices, pod 2.*gpu.*ids is"),
+        (["UPDATE devices SET ids = '[7]' WHERE pod = 2"], "table devices, pod 2.*gpu.*ids is"),
         (
             ["UPDATE assignments SET cpus = '3-1' WHERE pod = 2 AND container = 'a'"],
             "table assignments, pod 2, container 'a': range '3-1'",
@@ -409,7 +413,7 @@ IGNORE = "PRAGMA ignore_check_constraints = ON"
         ),
         (
             ["DELETE FROM pods WHERE number = 4"],
-            r"table (assignments|containers), a row: not in table pods",
+            r"table (assignments|containers|memory|devices), a row: not in table pods",
         ),
         (["UPDATE pods SET name = CAST(x'ff' AS TEXT) WHERE number = 2"], "(?i)utf-8"),
     ],
@@ -455,9 +459,15 @@ def test_the_tables_keep_nonsense_out(tmp_path: Path) -> None:
         "UPDATE pods SET name = 'p1'",
         "UPDATE pods SET namespace = NULL",
         "UPDATE assignments SET cpus = ''",
+        "UPDATE memory SET type = ''",
+        "UPDATE memory SET numa_nodes = '['",
+        "UPDATE memory SET size = -1",
+        "UPDATE devices SET resource = ''",
+        "UPDATE devices SET ids = '['",
+        "UPDATE devices SET response = 'text'",
         "UPDATE containers SET restarts = -1",
         "UPDATE containers SET exit_code = 'x'",
-        "INSERT INTO node SELECT 2, 'none', '', '', '0'",
+        "INSERT INTO node SELECT 2, 'none', '', '', '0', 'None'",
         "UPDATE history SET document = '{'",
         "UPDATE history SET kind = ''",
     ):

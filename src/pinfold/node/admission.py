@@ -73,7 +73,7 @@ class Decision:
     ``reason`` and ``message`` are the kubelet's, None when admitted.  ``affinities`` are the
     topology manager's merges; ``allocations`` the exclusive sets by container, ``memory`` the
     blocks, ``devices`` the ids by resource; ``fault`` is set where the kubelet itself has no valid
-    answer.
+    answer.  ``providers`` names the managers whose hints are in the merges, in their order.
     """
 
     pod: Pod
@@ -82,6 +82,7 @@ class Decision:
     message: str | None = None
     allocations: Mapping[str, CPUAllocation] = field(default_factory=dict)
     affinities: tuple[AffinityDecision, ...] = ()
+    providers: tuple[str, ...] = ()
     affinity: Mapping[str, TopologyHint] = field(default_factory=dict)
     failed_container: str | None = None
     fault: KubeletFault | None = None
@@ -176,6 +177,7 @@ def _decision(pod: Pod, draft: PodDraft, admission: Admission) -> Decision:
         message=admission.message,
         allocations=draft.cpus.allocations if draft.cpus and given else {},
         affinities=admission.decisions,
+        providers=tuple(draft.concerned()),
         affinity=admission.affinity,
         failed_container=admission.failed_container,
         fault=None if draft.cpus is None else draft.cpus.fault,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from pinfold.core.device_state import DeviceState
 from pinfold.core.pod import Container, Pod, QOSClass, pod_guaranteed_cpus
@@ -11,6 +12,8 @@ from pinfold.core.topology_manager import Admission, HintProvider, TopologyManag
 from pinfold.node.cpu_manager import CPUManager
 from pinfold.node.device_manager import DeviceManager
 from pinfold.node.memory_manager import MemoryManager
+
+Provider: TypeAlias = HintProvider[Pod, Container]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,22 @@ class PodDraft:
     memory: MemoryManager | None
     devices: DeviceManager | None
 
+    def concerned(self) -> dict[str, Provider]:
+        """The managers that the pod wants something of, by name, in the kubelet's order.
+
+        The first that fails is the one that is told of.
+        """
+        pod, found = self.pod, dict[str, Provider]()
+        if self.devices is not None and self._wants_devices(self.devices.state):
+            found["device manager"] = self.devices
+        if pod.has_pod_level_resources:
+            return found
+        if self.cpus is not None and pod_guaranteed_cpus(pod) > 0:
+            found["cpu manager"] = self.cpus
+        if self.memory is not None and pod.qos is QOSClass.GUARANTEED:
+            found["memory manager"] = self.memory
+        return found
+
     def admit(
         self, topology_manager: TopologyManager, containers: Sequence[Container] | None = None
     ) -> Admission:
@@ -30,28 +49,11 @@ class PodDraft:
         Raises:
             PreferenceNeededError: a device plugin has to be asked first.
         """
-        pod = self.pod
-        if not self._is_concerned():
-            # No provider would have an opinion, and then every policy admits.
+        providers = list(self.concerned().values())
+        if not providers:
+            # Nobody would have an opinion, and then every policy admits.
             return Admission(admitted=True, reason=None, message=None, affinity={}, decisions=())
-        # The kubelet's order: the first that fails is the one that is told of.
-        order: tuple[HintProvider[Pod, Container] | None, ...] = (
-            self.devices,
-            self.cpus,
-            self.memory,
-        )
-        providers = [provider for provider in order if provider is not None]
-        return topology_manager.admit(pod, containers or pod.all_containers, providers)
-
-    def _is_concerned(self) -> bool:
-        pod = self.pod
-        if self.devices is not None and self._wants_devices(self.devices.state):
-            return True
-        if pod.has_pod_level_resources:
-            return False
-        if self.cpus is not None and pod_guaranteed_cpus(pod) > 0:
-            return True
-        return self.memory is not None and pod.qos is QOSClass.GUARANTEED
+        return topology_manager.admit(self.pod, containers or self.pod.all_containers, providers)
 
     def _wants_devices(self, state: DeviceState) -> bool:
         return any(

@@ -20,9 +20,6 @@ from pinfold.planning.remedies import find_remedies
 
 VERSION: Final = 1
 
-PROVIDERS: Final = ("cpu manager",)
-"""Names of the hint providers, in the order in which their answers stand in a decision."""
-
 
 class UnknownPodError(ValueError):
     """There is no pod of that name among those that are planned."""
@@ -93,12 +90,18 @@ def _containers(planner: Planner, decision: Decision) -> Iterator[ContainerReaso
         yield ContainerReason(
             name=container.name,
             request=_request(container),
-            answers=() if merge is None else tuple(zip(PROVIDERS, merge.answers, strict=True)),
+            answers=() if merge is None else _answers(decision, merge),
             merged=None if merge is None else merge.best,
             constraint=_constraint(planner, decision, container, merge),
             cpus=None if allocation is None else allocation.cpus,
             steps=() if allocation is None else allocation.steps,
         )
+
+
+def _answers(
+    decision: Decision, merge: AffinityDecision
+) -> tuple[tuple[str, ResourceHints | None], ...]:
+    return tuple(zip(decision.providers, merge.answers, strict=True))
 
 
 def _request(container: Container) -> str:
@@ -158,7 +161,7 @@ def _why_refused(
     if merge is None or merge.admit:
         return decision.message or ""
     policy = planner.config.topology_manager_policy
-    blocking = ", ".join(f"{PROVIDERS[i]} ({resource})" for i, resource in merge.blocking())
+    blocking = ", ".join(f"{decision.providers[i]} ({resource})" for i, resource in merge.blocking())
     whole = "one NUMA node" if policy == "single-numa-node" else "the fewest NUMA nodes possible"
     return (
         f"policy {policy} needs {whole} for {asked} CPUs, and the best affinity left is "
