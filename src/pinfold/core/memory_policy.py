@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 from pinfold.core.allocation import AllocationError
-from pinfold.core.cpu_hints import TooManyNUMANodesError
 from pinfold.core.cpuset import iter_bits
 from pinfold.core.hints import HintError, TopologyHint, numa_mask
 from pinfold.core.kubelet_view import KubeletView
 from pinfold.core.memory import (
-    UINT64,
     Block,
     MemoryState,
     NodeMemory,
@@ -24,7 +22,8 @@ from pinfold.core.memory import (
     default_machine_state,
     remove_container,
 )
-from pinfold.core.memory_hints import NodeGroups, Reusable, best_hint, memory_hints
+from pinfold.core.memory_affinity import choose_nodes
+from pinfold.core.memory_hints import Reusable, memory_hints
 from pinfold.core.memory_request import (
     pod_requested_memory,
     requested_memory,
@@ -41,17 +40,6 @@ from pinfold.core.memory_reservation import (
 )
 from pinfold.core.node_config import NodeConfig
 from pinfold.core.pod import Container, Pod, QOSClass, Resources
-
-_NO_DEFAULT: Final = (
-    "[memorymanager] failed to get the default NUMA affinity, "
-    "no NUMA nodes with enough memory is available"
-)
-_DEFAULT_NOT_PREFERRED: Final = "[memorymanager] failed to find the default preferred hint"
-_NO_EXTENSION: Final = (
-    "[memorymanager] failed to find NUMA nodes to extend the current topology hint"
-)
-_EXTENSION_NOT_PREFERRED: Final = "[memorymanager] failed to find the extended preferred hint"
-_VIOLATION: Final = "[memorymanager] preferred hint violates NUMA node allocation"
 
 
 @dataclass(slots=True)
@@ -202,7 +190,9 @@ class StaticMemoryPolicy:
                 "node of this machine has pages of that size (a kubelet would crash)"
             )
         reusable = reusable_memory(state, pod, container)
-        mask = _choose(state, requested, reusable, affinity or TopologyHint(None, preferred=False))
+        mask = choose_nodes(
+            state, requested, reusable, affinity or TopologyHint(None, preferred=False)
+        )
         nodes = tuple(iter_bits(mask))
         blocks = tuple(Block(nodes, resource, size) for resource, size in requested.items())
         left = reusable.get(mask, {})
@@ -268,54 +258,3 @@ def _regenerated(
         mask = numa_mask(block.numa_affinity or ())
         hints[block.type].append(TopologyHint(mask, preferred=True))
     return hints
-
-
-def _choose(
-    state: MemoryState, requested: Mapping[str, int], reusable: Reusable, affinity: TopologyHint
-) -> int:
-    """The NUMA nodes that an allocation under ``affinity`` uses (a bitmask)."""
-    mask, preferred = affinity
-    if mask is None:
-        hints = _candidates(state, requested, reusable)
-        if not hints:
-            raise AllocationError(_NO_DEFAULT)
-        default = best_hint(hints)
-        if preferred and not default.preferred:
-            raise AllocationError(_DEFAULT_NOT_PREFERRED)
-        mask, preferred = default.mask or 0, default.preferred
-    if not _satisfies(state, mask, requested):
-        hints = _candidates(state, requested, reusable)
-        wider = [hint for hint in hints if mask & ~(hint.mask or 0) == 0]
-        if not wider:
-            raise AllocationError(_NO_EXTENSION)
-        extended = best_hint(wider)
-        if preferred and not extended.preferred:
-            raise AllocationError(_EXTENSION_NOT_PREFERRED)
-        mask = extended.mask or 0
-    if mask & (mask - 1) and not NodeGroups.of(state.machine).may_span(mask):
-        raise AllocationError(_VIOLATION)
-    return mask
-
-
-def _candidates(
-    state: MemoryState, requested: Mapping[str, int], reusable: Reusable
-) -> list[TopologyHint]:
-    try:
-        return memory_hints(state.machine, requested, reusable)
-    except TooManyNUMANodesError as error:
-        raise AllocationError(f"[memorymanager] {error}") from None
-
-
-def _satisfies(state: MemoryState, mask: int, requested: Mapping[str, int]) -> bool:
-    """Whether the nodes have enough free, what can be reused not counted."""
-    unknown = [node for node in iter_bits(mask) if node not in state.machine]
-    if unknown:
-        raise AllocationError(
-            f"[memorymanager] the topology manager's answer has NUMA node {unknown[0]}, which "
-            "the memory manager does not know"
-        )
-    nodes = [state.machine[node] for node in iter_bits(mask)]
-    return all(
-        sum(node.table(resource).free for node in nodes) & UINT64 >= size
-        for resource, size in requested.items()
-    )

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from pinfold.core.hugepages import resource_name
 from pinfold.core.kubelet_view import KubeletView
-from pinfold.core.memory import UINT64, NodeMemory, hugepage_resource
+from pinfold.core.memory import UINT64, NodeMemory
 from pinfold.core.pod import HUGEPAGES_PREFIX, MEMORY, Resources
 from pinfold.core.quantity import ZERO, Quantity
 
@@ -112,7 +113,7 @@ def check_reserved_fits(nodes: Mapping[int, NodeMemory]) -> None:
         MemoryReservationError: naming the node, the resource and both sizes.
     """
     for node_id, node in nodes.items():
-        pools = {hugepage_resource(kb): kb * _KIB * n for kb, n in node.hugepages.items()}
+        pools = {resource_name(kb * _KIB): kb * _KIB * n for kb, n in node.hugepages.items()}
         for name, size in {**pools, MEMORY: node.memory - sum(pools.values())}.items():
             reserved = node.reserved.get(name, 0)
             if reserved > size:
