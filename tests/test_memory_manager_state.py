@@ -14,7 +14,6 @@ from pinfold.core.memory import (
     NodeMemory,
     NUMANodeState,
     default_machine_state,
-    hugepage_resource,
 )
 from pinfold.state.cpu_manager_state import CheckpointError
 from pinfold.state.memory_manager_state import MemoryManagerCheckpoint, restore_memory
@@ -48,19 +47,6 @@ def test_node_ids_are_sorted_as_texts_in_json_and_as_numbers_in_the_hash() -> No
     checkpoint = MemoryManagerCheckpoint("Static", nodes, {})
     assert checkpoint.encode().index(b'"10"') < checkpoint.encode().index(b'"9"')
     assert checkpoint.hash_input().index("9:<*>") < checkpoint.hash_input().index("10:<*>")
-
-
-@pytest.mark.parametrize(
-    ("kib", "name"),
-    [
-        (64, "hugepages-64Ki"),
-        (2048, "hugepages-2Mi"),
-        (1 << 20, "hugepages-1Gi"),
-        (3, "hugepages-3Ki"),
-    ],
-)
-def test_names_of_huge_pages(kib: int, name: str) -> None:
-    assert hugepage_resource(kib) == name
 
 
 NODES = {

@@ -37,7 +37,8 @@ def _new(case: Case) -> Outcome:
         check_policy_name(case["policy"])
         if case["policy"] == STATIC:
             StaticMemoryPolicy.create(
-                {node: NodeMemory(0) for node in case["numa_nodes"]},
+                # The recording has no sizes; a reservation beyond them is refused here.
+                {node: NodeMemory(1 << 62) for node in case["numa_nodes"]},
                 [
                     {"numaNode": item["numaNode"], "limits": _quantities(item["limits"])}
                     for item in case["reserved_memory"]

@@ -19,6 +19,7 @@ _COMMANDS = {
     "delete": "pinfold.cli.apply",
     "status": "pinfold.cli.status",
     "shield": "pinfold.cli.shield",
+    "hugepages": "pinfold.cli.hugepages",
 }
 
 

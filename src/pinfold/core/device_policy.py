@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import add
 
 from pinfold.core.allocation import AllocationError, lowest_bits
 from pinfold.core.cpu_hints import MAX_HINT_NODES, TooManyNUMANodesError
@@ -199,9 +200,23 @@ def _devices_near(local: Sequence[Locality], devices: int, count: int) -> list[i
     for near, here in several.items():
         inside[near] = here
     for at in range(count):
-        bit = 1 << at
-        for mask in range(1 << count):
-            if mask & bit:
-                inside[mask] += inside[mask ^ bit]
+        _add_without(inside, 1 << at)
     total = inside[-1]
     return [near_one + total - out for near_one, out in zip(sums, reversed(inside), strict=True)]
+
+
+def _add_without(sums: list[int], bit: int) -> None:
+    """Add to each combination that has ``bit`` the one that differs only in not having it."""
+    period = 2 * bit
+    if bit < len(sums) // period:
+        parts = [slice(start, None, period) for start in range(period)]
+        pairs = zip(parts[:bit], parts[bit:], strict=True)
+    else:
+        starts = range(0, len(sums), period)
+        pairs = zip(
+            [slice(start, start + bit) for start in starts],
+            [slice(start + bit, start + period) for start in starts],
+            strict=True,
+        )
+    for without, having in pairs:
+        sums[having] = map(add, sums[without], sums[having])

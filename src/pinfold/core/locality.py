@@ -91,6 +91,10 @@ class Localities:
         """The online CPUs of all nodes."""
         return _union(self.nodes.values())
 
+    def cpus_at(self, nodes: int) -> CPUSet:
+        """The online CPUs of some nodes (a bitmask)."""
+        return _union(cpus for node, cpus in self.nodes.items() if nodes >> node & 1)
+
     def resolve(self, name: str) -> Locality:
         """Where a device is.
 
@@ -189,7 +193,7 @@ class Localities:
         if nodes:
             return nodes, local
         if cpus is not None and (near := self._closest_to(function.numa_node)):
-            return near, _union(self.nodes[n] for n in self.nodes if near >> n & 1)
+            return near, self.cpus_at(near)
         if self.mask.bit_count() == 1:
             return self.mask, online  # there is only one place to be
         return None

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from pinfold.core.pod import HUGEPAGES_PREFIX, MEMORY
+from pinfold.core.hugepages import resource_name
+from pinfold.core.pod import MEMORY
 
 UINT64: Final = (1 << 64) - 1
 """Largest size; sums are taken modulo one more, as upstream's are."""
-_BINARY_SUFFIXES: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 
 class MemoryStateError(ValueError):
@@ -78,19 +78,6 @@ class NodeMemory:
     reserved: Mapping[str, int] = field(default_factory=dict)
 
 
-def hugepage_resource(page_size_kb: int) -> str:
-    """The resource name of a huge page size.
-
-    >>> hugepage_resource(2048)
-    'hugepages-2Mi'
-    """
-    size, power = page_size_kb, 1
-    while size and size % 1024 == 0 and power < len(_BINARY_SUFFIXES) - 1:
-        size //= 1024
-        power += 1
-    return f"{HUGEPAGES_PREFIX}{size}{_BINARY_SUFFIXES[power]}"
-
-
 def default_machine_state(nodes: Mapping[int, NodeMemory]) -> dict[int, NUMANodeState]:
     """The machine state of a machine on which nothing is assigned."""
     states = {}
@@ -98,7 +85,7 @@ def default_machine_state(nodes: Mapping[int, NodeMemory]) -> dict[int, NUMANode
         tables: dict[str, MemoryTable | None] = {}
         in_hugepages = 0
         for page_size_kb, pages in node.hugepages.items():
-            name = hugepage_resource(page_size_kb)
+            name = resource_name(page_size_kb * 1024)
             total = pages * page_size_kb * 1024 & UINT64
             tables[name] = _free_table(total, node.reserved.get(name, 0), total)
             in_hugepages += total
@@ -139,16 +126,23 @@ def charge(machine: dict[int, NUMANodeState], block: Block, size: int | None = N
     return left
 
 
-def release(machine: dict[int, NUMANodeState], block: Block) -> None:
+def release(
+    machine: dict[int, NUMANodeState], block: Block, kept: Mapping[int, int] | None = None
+) -> None:
     """Give a block's memory back to its NUMA nodes, to the first of them first.
 
     In a group the single nodes may differ from what they were before the block, their sum does
     not.  A node without assignments leaves its group.
+
+    Args:
+        machine: a draft of the machine state; its nodes are replaced.
+        block: what is given back.
+        kept: NUMA node -> bytes that must stay reserved there, for containers that are on it alone.
     """
-    left = block.size
+    left, kept = block.size, kept or {}
     for node_id in block.numa_affinity or ():
         node = machine[node_id]
-        given = min(left, node.table(block.type).reserved)
+        given = min(left, max(node.table(block.type).reserved - kept.get(node_id, 0), 0))
         left -= given
         assignments = node.number_of_assignments - 1
         machine[node_id] = NUMANodeState(
@@ -223,17 +217,21 @@ class MemoryState:
 
 
 def remove_container(state: MemoryState, pod_uid: str, container: str) -> MemoryState:
-    """Give back what a container has; the same state where it has nothing."""
+    """Give back what a container has; the same state where it has nothing.
+
+    Where another container is alone on a node of the group, a kubelet may give back that one's
+    memory, and hand it out twice; here every container keeps its own.
+    """
     blocks = state.blocks_of(pod_uid, container)
     if blocks is None:
         return state
-    machine = dict(state.machine)
-    for block in blocks:
-        release(machine, block)
     left = {name: kept for name, kept in state.assignments[pod_uid].items() if name != container}
     assignments = {**state.assignments, pod_uid: left}
     if not left:
         del assignments[pod_uid]
+    machine = dict(state.machine)
+    for block in blocks:
+        release(machine, block, _alone(assignments, block))
     return MemoryState(machine, assignments)
 
 
@@ -249,6 +247,18 @@ def _blocks(assignments: Assignments) -> Iterator[tuple[str, str, Block]]:
         for name, blocks in containers.items():
             for block in blocks:
                 yield uid, name, block
+
+
+def _alone(assignments: Assignments, block: Block) -> dict[int, int]:
+    """NUMA node -> bytes of the block's type that containers have on it alone."""
+    sizes: dict[int, int] = {}
+    nodes = block.numa_affinity or ()
+    if len(nodes) > 1:
+        for _, _, other in _blocks(assignments):
+            if other.type == block.type and len(other.numa_affinity or ()) == 1:
+                for node in other.numa_affinity or ():
+                    sizes[node] = sizes.get(node, 0) + other.size
+    return sizes
 
 
 def _narrow_first(item: tuple[str, str, Block]) -> tuple[int, str, str, str]:

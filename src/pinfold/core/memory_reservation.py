@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from pinfold.core.hugepages import resource_name
 from pinfold.core.kubelet_view import KubeletView
 from pinfold.core.memory import UINT64, NodeMemory
 from pinfold.core.pod import HUGEPAGES_PREFIX, MEMORY, Resources
@@ -105,25 +106,33 @@ def _check_totals(limits: Iterable[tuple[int, str, Quantity]], reservation: Reso
             )
 
 
-def node_memory(
-    view: KubeletView, reserved_memory: Iterable[Mapping[str, Any]] = ()
-) -> dict[int, NodeMemory]:
-    """The memory of the NUMA nodes that a kubelet sees, by id.
+def check_reserved_fits(nodes: Mapping[int, NodeMemory]) -> None:
+    """Make sure that every NUMA node has what is reserved of it.
 
-    Args:
-        view: the kubelet's view; a node of which cAdvisor reads no memory has zero bytes.
-        reserved_memory: ``{numaNode, limits}``; only checked by :func:`reserved_by_node`, so
-            entries of other nodes are passed over.
+    Raises:
+        MemoryReservationError: naming the node, the resource and both sizes.
     """
-    reserved: dict[int, dict[str, int]] = {}
-    for item in reserved_memory:
-        of_node = reserved.setdefault(item["numaNode"], {})
-        of_node |= {name: quantity.value() & UINT64 for name, quantity in item["limits"].items()}
+    for node_id, node in nodes.items():
+        pools = {resource_name(kb * _KIB): kb * _KIB * n for kb, n in node.hugepages.items()}
+        for name, size in {**pools, MEMORY: node.memory - sum(pools.values())}.items():
+            reserved = node.reserved.get(name, 0)
+            if reserved > size:
+                raise MemoryReservationError(
+                    f"reservedMemory keeps {reserved} bytes of {name} of NUMA node {node_id}, "
+                    f"which has {size} (huge pages taken off memory); reserve less of it, or give "
+                    "sizes that fit"
+                )
+
+
+def node_memory(view: KubeletView) -> dict[int, NodeMemory]:
+    """The memory of the NUMA nodes that a kubelet sees, by id; nothing is reserved yet.
+
+    A node of which cAdvisor reads no memory has zero bytes.
+    """
     return {
         node: NodeMemory(
             view.memory.get(node, 0),
             {size // _KIB: pages for size, pages in sorted(view.hugepages.get(node, {}).items())},
-            reserved.get(node, {}),
         )
         for node in view.numa_nodes
     }

@@ -188,9 +188,7 @@ def _tuples(value: dict[Value, list[str] | None] | None) -> dict[Value, Devices 
 def checkpoint_of(
     state: DeviceState, responses: Mapping[Holding, bytes]
 ) -> DeviceManagerCheckpoint:
-    """The checkpoint of a node's devices, sealed; entries by pod, container and resource.
-
-    Registered devices are the healthy ones, so none while a plugin is gone, as upstream.
+    """The checkpoint of a node's devices, sealed; registered are the healthy ones, as upstream.
 
     Raises:
         CheckpointError: a container has devices without a response: the kubelet could not start

@@ -9,37 +9,24 @@ import asyncio
 import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
-from urllib.parse import quote
-
-import grpc
-import grpc.aio
-from google.protobuf.message import DecodeError
+from typing import Final
 
 from pinfold.adapters.deviceplugin import deviceplugin_pb2 as pb
 from pinfold.adapters.deviceplugin.inventory import PluginInventory
 from pinfold.adapters.deviceplugin.messages import run_options
 from pinfold.adapters.deviceplugin.plugin_client import PluginClient, PluginLimits
 from pinfold.adapters.deviceplugin.registered_plugin import RegisteredPlugin
-from pinfold.adapters.deviceplugin.registration_rules import (
-    RegistrationRefusedError,
-    check_resource_name,
-    check_socket,
-    check_version,
-    endpoint_path,
-)
+from pinfold.adapters.deviceplugin.registration_rules import RegistrationRefusedError, check_socket
+from pinfold.adapters.deviceplugin.registration_service import RegistrationService
 from pinfold.adapters.deviceplugin.registry import PluginRegistry
-from pinfold.adapters.deviceplugin.socket_file import Identity, RegistrationSocket, identity
+from pinfold.adapters.deviceplugin.socket_file import identity
 from pinfold.core.devices import DeviceInventory, DeviceRunOptions, PreferenceQuestion
 from pinfold.node.device_ports import DevicePluginError
-from pinfold.node.port_errors import PortError
 
 DEFAULT_FOLDER: Final = "/var/lib/kubelet/device-plugins"
 """Where plugins look for ``kubelet.sock`` when they are told no other folder."""
 
-_SERVICE: Final = "v1beta1.Registration"
 _SOCKET_PAUSE: Final = 0.02
-_OPTIONS: Final = (("grpc.max_receive_message_length", 4 << 20),)
 
 
 class DevicePluginServer:
@@ -63,7 +50,7 @@ class DevicePluginServer:
         self._limits = limits or PluginLimits()
         self._folder = folder.absolute()
         self._report = report
-        self._socket = RegistrationSocket(self._folder)
+        self._service = RegistrationService(self._folder, self, report)
         self._inventory = PluginInventory(self._limits.grace)
         self._plugins: dict[str, RegisteredPlugin] = {}
         self._numbers = itertools.count(1)
@@ -73,8 +60,6 @@ class DevicePluginServer:
             if registry is None
             else PluginRegistry(registry.absolute(), self._limits, self, report)
         )
-        self._server: grpc.aio.Server | None = None
-        self._identity: Identity | None = None
         self._looking: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -83,13 +68,9 @@ class DevicePluginServer:
         Raises:
             PortError: the socket or the registry cannot be had.
         """
-        self._server, self._identity = await self._serve(clean=True)
-        try:
-            if self._registry is not None:
-                self._registry.prepare()
-        except PortError:
-            await self.close()
-            raise
+        if self._registry is not None:
+            self._registry.prepare()
+        await self._service.start()
         self._looking = asyncio.create_task(self._look(), name="device plugins")
 
     async def close(self) -> None:
@@ -101,10 +82,7 @@ class DevicePluginServer:
             self._looking = None
         if self._registry is not None:
             await self._registry.close()
-        server, self._server = self._server, None
-        self._socket.remove(self._identity)
-        if server is not None:
-            await server.stop(None)
+        await self._service.close()
         plugins = list(self._plugins.values())
         self._plugins.clear()
         await asyncio.gather(*(plugin.close() for plugin in plugins), *self._closing)
@@ -255,73 +233,13 @@ class DevicePluginServer:
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
-    # -------------------------------------------------------------------------------- serving
-
-    async def _serve(self, *, clean: bool) -> tuple[grpc.aio.Server, Identity | None]:
-        self._socket.prepare()
-        server = grpc.aio.server(handlers=(self._handlers(),), options=list(_OPTIONS))
-        try:
-            with self._socket.workshop() as made:
-                try:
-                    server.add_insecure_port(f"unix:{quote(str(made))}")
-                except RuntimeError as error:
-                    raise PortError(f"{self._socket.path}: {error}") from None
-                await server.start()
-                return server, await self._socket.put(made, clean=clean)
-        except BaseException:
-            await server.stop(None)
-            raise
-
-    def _handlers(self) -> grpc.GenericRpcHandler:
-        async def register(
-            message: bytes, context: grpc.aio.ServicerContext[bytes, bytes]
-        ) -> bytes:
-            try:
-                request = pb.RegisterRequest.FromString(message)
-            except DecodeError as error:
-                await context.abort(
-                    grpc.StatusCode.INTERNAL,
-                    f"grpc: failed to unmarshal the received message: {error}",
-                )
-            try:
-                check_version(request.version)
-                check_resource_name(request.resource_name)
-                await self.register(
-                    request.resource_name,
-                    endpoint_path(self._folder, request.endpoint),
-                    offered=request.options if request.HasField("options") else None,
-                )
-            except (RegistrationRefusedError, DevicePluginError) as error:
-                self._report(f"device plugin {request.resource_name!r} was refused: {error}")
-                # An error of Go's that is no gRPC status travels as code UNKNOWN.
-                await context.abort(grpc.StatusCode.UNKNOWN, str(error))
-            return b""
-
-        handlers: dict[str, grpc.RpcMethodHandler[Any, Any]]
-        handlers = {"Register": grpc.unary_unary_rpc_method_handler(register)}
-        return grpc.method_handlers_generic_handler(_SERVICE, handlers)
-
     async def _look(self) -> None:
         """Look after the files: our socket, those of the plugins, the registry."""
-        reported = ""
         while True:
             if self._registry is not None:
                 self._registry.look()
             for plugin in list(self._plugins.values()):
                 if identity(plugin.client.path) is None:
                     plugin.stop(f"its socket {plugin.client.path} was removed")
-            if identity(self._socket.path) != self._identity:
-                try:
-                    await self._serve_again()
-                    reported = ""
-                except PortError as error:
-                    if str(error) != reported:
-                        self._report(f"device plugins cannot register: {error}")
-                        reported = str(error)
+            await self._service.look()
             await asyncio.sleep(self._limits.look)
-
-    async def _serve_again(self) -> None:
-        before = self._server
-        self._server, self._identity = await self._serve(clean=False)
-        if before is not None:
-            await before.stop(None)

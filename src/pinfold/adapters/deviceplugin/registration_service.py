@@ -1,0 +1,125 @@
+"""``v1beta1.Registration`` on ``kubelet.sock``, which comes back when its file is taken away.
+
+Source: upstream ``pkg/kubelet/cm/devicemanager/plugin/v1beta1/server.go``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, Protocol
+from urllib.parse import quote
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from pinfold.adapters.deviceplugin import deviceplugin_pb2 as pb
+from pinfold.adapters.deviceplugin.registration_rules import (
+    RegistrationRefusedError,
+    check_resource_name,
+    check_version,
+    endpoint_path,
+)
+from pinfold.adapters.deviceplugin.socket_file import Identity, RegistrationSocket, identity
+from pinfold.node.device_ports import DevicePluginError
+from pinfold.node.port_errors import PortError
+
+_SERVICE: Final = "v1beta1.Registration"
+_OPTIONS: Final = (("grpc.max_receive_message_length", 4 << 20),)
+
+
+class Connecting(Protocol):
+    """Who takes the plugins that register."""
+
+    async def register(
+        self, resource: str, path: Path, *, offered: pb.DevicePluginOptions | None
+    ) -> None:
+        """Connect to a plugin; raises what :meth:`DevicePluginServer.register` raises."""
+
+
+class RegistrationService:
+    """The socket at which plugins register, in ``folder`` (absolute)."""
+
+    def __init__(self, folder: Path, connecting: Connecting, report: Callable[[str], None]) -> None:
+        self._folder = folder
+        self._connecting = connecting
+        self._report = report
+        self._socket = RegistrationSocket(folder)
+        self._server: grpc.aio.Server | None = None
+        self._identity: Identity | None = None
+        self._reported = ""
+
+    async def start(self) -> None:
+        """Serve, in a folder without the sockets of earlier plugins.
+
+        Raises:
+            PortError: the socket cannot be had.
+        """
+        self._server, self._identity = await self._serve(clean=True)
+
+    async def look(self) -> None:
+        """Make the socket anew if its file has gone; plugins then register again."""
+        if identity(self._socket.path) == self._identity:
+            return
+        before = self._server
+        try:
+            self._server, self._identity = await self._serve(clean=False)
+        except PortError as error:
+            if str(error) != self._reported:
+                self._report(f"device plugins cannot register: {error}")
+                self._reported = str(error)
+            return
+        self._reported = ""
+        if before is not None:
+            await before.stop(None)
+
+    async def close(self) -> None:
+        """Remove the socket and end the calls."""
+        server, self._server = self._server, None
+        self._socket.remove(self._identity)
+        if server is not None:
+            await server.stop(None)
+
+    async def _serve(self, *, clean: bool) -> tuple[grpc.aio.Server, Identity | None]:
+        self._socket.prepare()
+        server = grpc.aio.server(handlers=(self._handlers(),), options=list(_OPTIONS))
+        try:
+            with self._socket.workshop() as made:
+                try:
+                    server.add_insecure_port(f"unix:{quote(str(made))}")
+                except RuntimeError as error:
+                    raise PortError(f"{self._socket.path}: {error}") from None
+                await server.start()
+                return server, await self._socket.put(made, clean=clean)
+        except BaseException:
+            await server.stop(None)
+            raise
+
+    def _handlers(self) -> grpc.GenericRpcHandler:
+        handlers: dict[str, grpc.RpcMethodHandler[Any, Any]]
+        handlers = {"Register": grpc.unary_unary_rpc_method_handler(self._register)}
+        return grpc.method_handlers_generic_handler(_SERVICE, handlers)
+
+    async def _register(
+        self, message: bytes, context: grpc.aio.ServicerContext[bytes, bytes]
+    ) -> bytes:
+        try:
+            request = pb.RegisterRequest.FromString(message)
+        except DecodeError as error:
+            await context.abort(
+                grpc.StatusCode.INTERNAL, f"grpc: failed to unmarshal the received message: {error}"
+            )
+        try:
+            check_version(request.version)
+            check_resource_name(request.resource_name)
+            await self._connecting.register(
+                request.resource_name,
+                endpoint_path(self._folder, request.endpoint),
+                offered=request.options if request.HasField("options") else None,
+            )
+        except (RegistrationRefusedError, DevicePluginError) as error:
+            self._report(f"device plugin {request.resource_name[:253]!r} was refused: {error}")
+            # An error of Go's that is no gRPC status travels as code UNKNOWN.
+            await context.abort(grpc.StatusCode.UNKNOWN, str(error))
+        return b""

@@ -1,0 +1,86 @@
+"""The files of the kernel's pools of huge pages; each failure names file and remedy."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from pinfold.core.hugepages import folder_size
+from pinfold.node.port_errors import PortError
+
+NODES: Final = "sys/devices/system/node"
+MACHINE: Final = "sys/kernel/mm/hugepages"
+_NODE: Final = re.compile(r"node([0-9]{1,9})", re.ASCII)
+_NUMBER: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
+_REMEDIES: Final = {
+    errno.EACCES: "run as root",
+    errno.EPERM: "run as root",
+    errno.EROFS: "sysfs is mounted read-only here, as in a container; run it on the host",
+    errno.EINVAL: "this kernel takes pages of this size at boot only: hugepagesz=SIZE hugepages=N",
+}
+
+
+class HugePagePoolError(PortError):
+    """The pools cannot be read or set, or do not have what was asked for; nothing is changed."""
+
+
+def pool_folders(root: Path) -> Iterator[tuple[int | None, int, Path]]:
+    """Node, page size and folder of every pool; node None where the kernel tells no nodes."""
+    nodes = [
+        (int(match[1]), entry / "hugepages")
+        for entry in _entries(root / NODES)
+        if (match := _NODE.fullmatch(entry.name))
+    ]
+    places: list[tuple[int | None, Path]] = [
+        (node, folder) for node, folder in nodes if folder.is_dir()
+    ]
+    for node, place in places or [(None, root / MACHINE)]:
+        for folder in _entries(place):
+            size = folder_size(folder.name)
+            if size:
+                yield node, size, folder
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
+
+
+def read_number(file: Path) -> int:
+    """Read a number.
+
+    Raises:
+        HugePagePoolError: it cannot be read, or is none.
+    """
+    try:
+        text = file.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        problem = error.strerror if isinstance(error, OSError) else "not text"
+        raise HugePagePoolError(f"{file}: {problem}") from None
+    if not _NUMBER.fullmatch(text):
+        raise HugePagePoolError(f"{file}: {text[:40]!r} is no number")
+    return int(text)
+
+
+def write_number(file: Path, number: int) -> None:
+    """Write a number.
+
+    Raises:
+        HugePagePoolError: the kernel does not take it.
+    """
+    try:
+        # Write-only: nobody may read compact_memory.
+        descriptor = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(descriptor, f"{number}\n".encode())
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        remedy = _REMEDIES.get(error.errno or 0, "")
+        raise HugePagePoolError(f"{file}: writing {number}: {error.strerror}", remedy) from None
