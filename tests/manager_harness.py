@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import selectors
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -13,6 +13,7 @@ from pinfold.core.cpuset import CPUSet
 from pinfold.core.kubelet_faults import SOUND
 from pinfold.core.kubelet_view import kubelet_view
 from pinfold.core.node_config import NodeConfig
+from pinfold.core.quantity import Quantity
 from pinfold.core.short_form import parse_short_form
 from pinfold.core.workload import Workload
 from pinfold.core.workload_api import workload_from_api
@@ -20,11 +21,13 @@ from pinfold.node.admission import NodeState
 from pinfold.node.announcements import Announcements
 from pinfold.node.bookkeeper import Observers
 from pinfold.node.containers import Containers
+from pinfold.node.device_health import DeviceHealth
 from pinfold.node.manager import Manager
 from pinfold.node.model import build_node, empty_state
 from pinfold.node.ports import ContainerState
 from pinfold.node.recovery import OnMismatch, restore, take_over
 from pinfold.node.settings import ManagerSettings
+from pinfold.planning.fake_plugins import FakeDevicePlugins
 from pinfold.planning.fakes import FakeCgroups, FakeRuntime, MemoryPodFiles, MemoryStore
 from pinfold.state.ledger import Ledger
 
@@ -66,11 +69,29 @@ def run_virtually(work: Coroutine[Any, Any, _T]) -> _T:
 STATIC = NodeConfig(cpu_manager_policy="static", reserved_system_cpus=CPUSet([0]))
 
 
-def manifest(name: str, *cpus: str, init: Iterable[str] = (), **spec: Any) -> dict[str, Any]:
-    """A pod whose containers have these CPU limits ("" for none: BestEffort)."""
+ALL_MANAGERS = NodeConfig(
+    cpu_manager_policy="static",
+    reserved_system_cpus=CPUSet([0]),
+    memory_manager_policy="Static",
+    kube_reserved={"memory": Quantity.parse("924Mi")},
+    reserved_memory=({"numaNode": 0, "limits": {"memory": Quantity.parse("1Gi")}},),
+    topology_manager_policy="restricted",
+)
+"""CPUs, memory and devices are aligned; the eviction threshold makes the reserved Gi whole."""
+
+
+def manifest(
+    name: str,
+    *cpus: str,
+    init: Iterable[str] = (),
+    more: Mapping[str, str] | None = None,
+    **spec: Any,
+) -> dict[str, Any]:
+    """A pod whose containers have these CPU limits ("" for none: BestEffort), and ``more``."""
 
     def container(container_name: str, amount: str) -> dict[str, Any]:
         limits = {"cpu": amount, "memory": "64Mi"} if amount else {}
+        limits |= more or {}
         return {
             "name": container_name,
             "command": ["run"],
@@ -110,6 +131,7 @@ class Harness:
         self.runtime = FakeRuntime(self.cgroups)
         self.store = MemoryStore()
         self.files = MemoryPodFiles()
+        self.plugins = FakeDevicePlugins()
         self.now = 0.0
         self.running: tuple[Manager, asyncio.Task[None]] | None = None
 
@@ -132,10 +154,13 @@ class Harness:
             announcements=Announcements(self.files, self.mirror, report),
             settings=settings,
             observers=Observers(self.clock, lambda _decision, _state: "{}", report),
+            plugins=self.plugins,
         )
         follower = asyncio.create_task(manager.exits.follow(self.runtime.exits()))
         self.running = manager, follower
+        self.health = DeviceHealth(manager)
         await take_over(manager, restored)
+        await self.health.take(self.plugins.inventory())
         return manager
 
     def mirror(self, state: NodeState, _pods: object) -> None:
@@ -197,6 +222,15 @@ class Harness:
                 continue
             strangers = ledger.exclusive - ledger.cpus_of_pod(status.key.pod_uid)
             assert cpus.isdisjoint(strangers), f"{status.key} shares {cpus & strangers}"
+        state, pods = self.manager.state, self.manager.pods.active
+        for pod in pods.values():
+            devices = {n: {r: g.ids for r, g in gs.items()} for n, gs in pod.record.devices.items()}
+            assert state.devices.allocations.of_pod(pod.uid) == devices
+            if state.memory is not None:
+                assert state.memory.assignments.get(pod.uid, {}) == pod.record.memory
+        assert state.devices.allocations.pods.keys() <= pods.keys()
+        if state.memory is not None:
+            assert state.memory.assignments.keys() <= pods.keys()
         for uid, containers in ledger.assignments.items():
             assert uid in self.manager.pods.active, f"leaked: {uid} {dict(containers)}"
             for cpus in containers.values():

@@ -8,16 +8,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pinfold.core.cpuset import CPUSet
+from pinfold.core.devices import Device, DeviceResource
 from pinfold.node.pod_table import NameTakenError, UnknownPodError
 from pinfold.node.port_errors import PortError
 from pinfold.node.ports import ContainerState
 from pinfold.node.reconciler import reconcile
 from pinfold.node.records import PodPhase
-from tests.manager_harness import Harness, manifest, run_virtually
+from tests.manager_harness import ALL_MANAGERS, Harness, manifest, run_virtually
+
+GPU = "example.com/gpu"
 
 
 @dataclass
@@ -51,6 +55,9 @@ class Death:
         await asyncio.Event().wait()
 
 
+_AT_ONCE = {"exits", "known", "reconnect", "allowed", "inventory", "subscribe", "options"}
+
+
 class Mortal:
     """A port of an agent that may die."""
 
@@ -60,7 +67,7 @@ class Mortal:
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._port, name)
-        if name in {"exits", "known", "reconnect", "allowed"} or not callable(method):
+        if name in _AT_ONCE or not callable(method):
             return method
 
         async def call(*args: Any, **kwargs: Any) -> Any:
@@ -79,7 +86,8 @@ class MortalHarness(Harness):
         self.death = Death(at, after)
 
     async def start(self, *args: Any) -> Any:
-        ports = {name: getattr(self, name) for name in ("cgroups", "runtime", "store", "files")}
+        names = ("cgroups", "runtime", "store", "files", "plugins")
+        ports = {name: getattr(self, name) for name in names}
         try:
             vars(self).update({name: Mortal(port, self.death) for name, port in ports.items()})
             return await super().start(*args)
@@ -107,13 +115,25 @@ async def until_dead(node: MortalHarness, life: Any) -> bool:
     return died
 
 
+DEVICES = tuple(Device(f"gpu-{n}", numa_nodes=(n % 2,)) for n in range(4))
+
+
+def everything() -> MortalHarness:
+    """A node on which every manager has something to give."""
+    node = MortalHarness(machine="2s2c2t", config=ALL_MANAGERS)
+    gpus = {device.id: device for device in DEVICES}
+    node.plugins.put(DeviceResource(GPU, gpus, pre_start_required=True, preferred_allocation=True))
+    return node
+
+
 async def life(node: MortalHarness) -> None:
     """What an agent goes through: pods come, run, end and go."""
     await node.start()
+    more = {GPU: "1"} if node.config is ALL_MANAGERS else {}
     for pod in (
         manifest("web", ""),
-        manifest("db", "2", "500m"),
-        manifest("job", "1", init=("3",), restartPolicy="Never"),
+        manifest("db", "2", "500m", more=more),
+        manifest("job", "1", init=("2" if more else "3",), restartPolicy="Never", more=more),
     ):
         if f"uid-{pod['metadata']['name']}" not in {
             *node.manager.pods.active,
@@ -131,8 +151,7 @@ async def life(node: MortalHarness) -> None:
     await node.settle()
 
 
-async def dies_and_goes_on(at: int, *, after: bool) -> bool:
-    node = MortalHarness()
+async def dies_and_goes_on(at: int, node: MortalHarness, *, after: bool) -> bool:
     node.arm(at, after=after)
     died = await until_dead(node, life(node))
     await node.kill()
@@ -161,12 +180,13 @@ async def dies_and_goes_on(at: int, *, after: bool) -> bool:
     return died
 
 
-def test_the_agent_may_die_at_every_call() -> None:
+@pytest.mark.parametrize("made", [MortalHarness, everything])
+def test_the_agent_may_die_at_every_call(made: Callable[[], MortalHarness]) -> None:
     async def all_deaths() -> int:
         deaths = 0
         for after in (False, True):
             at = 1
-            while await asyncio.wait_for(dies_and_goes_on(at, after=after), 20):
+            while await asyncio.wait_for(dies_and_goes_on(at, made(), after=after), 20):
                 at += 1
                 deaths += 1
         return deaths

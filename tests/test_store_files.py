@@ -389,8 +389,8 @@ IGNORE = "PRAGMA ignore_check_constraints = ON"
     ("statements", "words"),
     [
         (["UPDATE node SET default_cpus = '0-x'"], "table node: '0-x'"),
-        (["UPDATE memory SET numa_nodes = '[-1]' WHERE pod = 2"], "table memory, pod 2.*numa_nodes"),
-        (["UPDATE memory SET numa_nodes = '{}' WHERE pod = 2"], "table memory, pod 2.*numa_nodes"),
+        (["UPDATE memory SET numa_nodes = '[-1]' WHERE pod = 2"], "table memory, pod 2.*nodes"),
+        (["UPDATE memory SET numa_nodes = '{}' WHERE pod = 2"], "table memory, pod 2.*nodes"),
         (["UPDATE devices SET ids = '[]' WHERE pod = 2"], "table devices, pod 2.*gpu.*ids is"),
         (["UPDATE devices SET ids = '[7]' WHERE pod = 2"], "table devices, pod 2.*gpu.*ids is"),
         (

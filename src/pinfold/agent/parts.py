@@ -11,6 +11,7 @@ from typing import Any
 from pinfold.adapters.podfiles import PodFileFolder
 from pinfold.adapters.store import SQLiteStore
 from pinfold.node.cgroup_ports import Cgroups
+from pinfold.node.device_ports import DevicePlugins
 from pinfold.node.ports import Runtime
 
 
@@ -22,6 +23,7 @@ class Ports:
     runtime: Runtime
     store: SQLiteStore
     files: PodFileFolder
+    plugins: DevicePlugins | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from pinfold.core.machine_document import machine_document
 from pinfold.core.pod_api import PodError
 from pinfold.core.workload_api import workload_from_api
 from pinfold.core.workload_fields import unsupported_fields
+from pinfold.node.capacity import lacks_device
 from pinfold.node.cgroup_ports import Cgroups, Watchful
 from pinfold.node.manager import Manager
 from pinfold.node.node_status import node_status, node_status_document
@@ -62,6 +63,8 @@ class Agent:
         self._folder = (
             None if config.static_pod_path is None else ManifestFolder(config.static_pod_path)
         )
+        self._without_devices: dict[str, StaticPod] = {}
+        self._inventory = manager.state.devices.inventory
         self._about: dict[str, Any] = {}
 
     # ------------------------------------------------------------------- what the API asks for
@@ -242,6 +245,7 @@ class Agent:
                     log.error("manifest", file=str(file), problem=problem)
                 if changed:
                     await self._guarded(self._follow_manifests)
+                await self._guarded(self._retry_without_devices)
             await asyncio.sleep(LOOK_PERIOD)
 
     async def _cpus_changed(self, online: CPUSet) -> None:
@@ -274,6 +278,20 @@ class Agent:
             return
         if record.message:
             log.warning("rejected", pod=record.name, reason=record.reason, message=record.message)
+        if lacks_device(record.reason):
+            self._without_devices[record.uid] = pod
+
+    async def _retry_without_devices(self) -> None:
+        """Try pods of the folder again that came before the plugin of a device did."""
+        inventory = self.manager.state.devices.inventory
+        if inventory is self._inventory:
+            return
+        self._inventory = inventory
+        waiting, self._without_devices = self._without_devices, {}
+        for uid, pod in waiting.items():
+            if self._folder is not None and uid in self._folder.pods:
+                await self.manager.release(uid)
+                await self._admit_static(pod, str(self._folder.path))
 
     async def _sign_of_life(self, notifier: Notifier) -> None:
         while True:

@@ -10,7 +10,10 @@ from pinfold.core.memory_reservation import STATIC
 from pinfold.node.admission import NodeState
 from pinfold.node.port_errors import PortError
 from pinfold.node.records import PodRecord
-from pinfold.state.memory_manager_state import MEMORY_MANAGER_STATE, checkpoint_of
+from pinfold.state.device_checkpoint import KUBELET_INTERNAL_CHECKPOINT, Holding
+from pinfold.state.device_checkpoint import checkpoint_of as device_checkpoint
+from pinfold.state.memory_manager_state import MEMORY_MANAGER_STATE
+from pinfold.state.memory_manager_state import checkpoint_of as memory_checkpoint
 from pinfold.state.restore import to_checkpoint
 
 CPU_MANAGER_STATE = "cpu_manager_state"
@@ -39,7 +42,10 @@ class StateFiles:
         """
         self._put(CPU_MANAGER_STATE, to_checkpoint(state.ledger).encode())
         if state.memory is not None:
-            self._put(MEMORY_MANAGER_STATE, checkpoint_of(STATIC, state.memory).encode())
+            self._put(MEMORY_MANAGER_STATE, memory_checkpoint(STATIC, state.memory).encode())
+        if state.devices.inventory or state.devices.allocations.pods:
+            devices = device_checkpoint(state.devices, _responses(pods))
+            self._put(KUBELET_INTERNAL_CHECKPOINT, devices.encode())
 
     def _put(self, name: str, content: bytes) -> None:
         if self._written.get(name) == content:
@@ -49,3 +55,12 @@ class StateFiles:
         except StateFileError as error:
             raise PortError(str(error)) from None
         self._written[name] = content
+
+
+def _responses(pods: Sequence[PodRecord]) -> dict[Holding, bytes]:
+    return {
+        Holding(pod.uid, container, resource): grant.response
+        for pod in pods
+        for container, grants in pod.devices.items()
+        for resource, grant in grants.items()
+    }

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -16,11 +17,12 @@ from pinfold.adapters.shield import lower_shield, raise_shield
 from pinfold.adapters.store import SQLiteStore
 from pinfold.adapters.sysfs.online import online_cpus
 from pinfold.adapters.sysfs.source import open_machine
+from pinfold.agent.devices import open_plugins, plugin_companion
 from pinfold.agent.drivers import Driver, ProcessDriver, open_driver
 from pinfold.agent.parts import Companion, Ports
 from pinfold.agent.service import Agent
 from pinfold.agent.state_files import StateFiles
-from pinfold.config.agent import AgentConfig, pod_resources_socket
+from pinfold.config.agent import AgentConfig, device_plugin_dir, pod_resources_socket
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.kubelet_faults import SOUND
 from pinfold.core.workload import Workload
@@ -58,11 +60,13 @@ async def start_agent(config: AgentConfig) -> None:
     state_dir = Path(config.own.state_dir)
     store = SQLiteStore.open(state_dir / DATABASE, history_limit=config.own.history_limit)
     driver = await open_driver(config)
+    plugins = await open_plugins(config, lambda problem: _report(None, problem))
     ports = Ports(
         cgroups=driver.cgroups,
         runtime=driver.runtime,
         store=store,
         files=PodFileFolder(state_dir / POD_FILES),
+        plugins=plugins,
     )
     empty = False
     try:
@@ -74,6 +78,8 @@ async def start_agent(config: AgentConfig) -> None:
         if config.own.confine_system and empty:
             await lower_shield(record=state_dir / SHIELD)
     finally:
+        if plugins is not None:
+            await plugins.close()
         await ports.runtime.close()
         await ports.cgroups.close(remove=empty)
         await store.close()
@@ -112,17 +118,22 @@ async def build_agent(
         return json.dumps(explain_document(planner, explanation))
 
     driver = driver or ProcessDriver(ports.cgroups, ports.runtime, {})
+    node = replace(planner.node, devices_managed=ports.plugins is not None)
     manager = Manager(
-        planner.node,
+        node,
         restored.state,
         containers=driver.containers(ports, settings, _report),
         store=ports.store,
         announcements=Announcements(ports.files, mirror.write, _report),
         settings=settings,
         observers=Observers(time.time, describe, _report, driver.pool_changed),
+        plugins=ports.plugins,
     )
     companions = await driver.begin(manager, restored, parse=_parse)
     ports.files.retain(manager.pods.active)
+    if ports.plugins is not None:
+        folder = device_plugin_dir(config.own)
+        companions = (*companions, plugin_companion(manager, ports.plugins, folder))
     if (socket := pod_resources_socket(config.own)) is not None:
         companions = (*companions, _pod_resources(config, manager, socket))
     return Agent(config, planner, manager, companions)

@@ -17,6 +17,7 @@ from pinfold.core.quantity import Quantity
 DEFAULT_FILE: Final = Path("/etc/pinfold/config.yaml")
 DEFAULT_STATE_DIR: Final = "/var/lib/pinfold"
 DEFAULT_SOCKET: Final = "/run/pinfold/pinfold.sock"
+DEFAULT_DEVICE_PLUGINS: Final = "/var/lib/kubelet/device-plugins"
 DEFAULT_NODE: Final = NodeConfig(
     cpu_manager_policy="static", kube_reserved={"cpu": Quantity.parse("1")}
 )
@@ -61,6 +62,9 @@ class AgentSection(
             host's name.
         node_labels: whether the Node object gets labels, with an API server.
         node_resource_topology: whether a NodeResourceTopology is kept, with an API server.
+        device_plugin_dir: the folder in which device plugins register (``kubelet.sock``), not with
+            ``nri``; None: ``/var/lib/kubelet/device-plugins`` if it is there; "": nowhere.
+        plugin_registry_dir: the folder in which plugins are found by their sockets; None: nowhere.
         on_mismatch: what to do when the record does not fit machine or configuration.
         history_limit: how many entries of the history are kept.
         confine_system: keep system services (systemd's slices) on the reserved CPUs.
@@ -83,6 +87,8 @@ class AgentSection(
     node_name: _NodeName | None = None
     node_labels: bool = False
     node_resource_topology: bool = False
+    device_plugin_dir: _PathOrNone = None
+    plugin_registry_dir: _AbsolutePath | None = None
     on_mismatch: Literal["refuse", "repair"] = "refuse"
     history_limit: Annotated[int, Meta(ge=1, le=10_000_000)] = 10_000
     confine_system: bool = False
@@ -149,6 +155,16 @@ def pod_resources_socket(section: AgentSection) -> Path | None:
     if section.runtime == "process":
         return None
     return Path(section.state_dir, "pod-resources", "pinfold.sock")
+
+
+def device_plugin_dir(section: AgentSection) -> Path | None:
+    """Where device plugins register; None: nowhere, because a kubelet has them or nobody does."""
+    if section.runtime == "nri":
+        return None
+    if section.device_plugin_dir is not None:
+        return Path(section.device_plugin_dir) if section.device_plugin_dir else None
+    usual = Path(DEFAULT_DEVICE_PLUGINS)
+    return usual if usual.is_dir() else None
 
 
 def _section(path: str, value: object) -> AgentSection:

@@ -40,7 +40,9 @@ class Node:
     """A configured node: the policies in force, and what pods may request in total.
 
     ``allocatable`` holds milli-CPUs for ``cpu`` and whole units for everything else; it names
-    every resource that the node has, but for those of device plugins.
+    every resource that the node has, but for those of device plugins.  ``devices_managed`` says
+    that pods may ask for no other extended resources than plugins offer: where no scheduler has
+    looked at them before, a pod would start without the device that it needs.
     """
 
     cpu_policy: StaticPolicy | None
@@ -48,6 +50,7 @@ class Node:
     allocatable: Mapping[str, int]
     max_pods: int = 110
     memory_policy: StaticMemoryPolicy | None = None
+    devices_managed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +139,7 @@ def decide(node: Node, state: NodeState, pod: Pod, answers: Answers = NO_ANSWERS
         {PODS: node.max_pods, **state.devices.allocatable(), **node.allocatable},
         {PODS: state.pods, **state.requested},
         critical=pod.is_critical,
+        devices_managed=node.devices_managed,
     )
     if refusal is not None:
         return decision.refused(*refusal)

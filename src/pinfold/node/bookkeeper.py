@@ -147,6 +147,7 @@ class Bookkeeper:
             await self.commit_for_sure(Batch(drop=(oldest,)))
 
     def mirror(self) -> None:
+        """Write the kubelet's state files, where something has changed."""
         self.announcements.mirror(self.state, [pod.record for pod in self.pods.active.values()])
 
     async def announce(self) -> None:

@@ -35,6 +35,7 @@ def shortage(
     used: Mapping[str, int],
     *,
     critical: bool,
+    devices_managed: bool = False,
 ) -> tuple[str, str] | None:
     """Reason and message where something is short; None where all fits.
 
@@ -43,8 +44,10 @@ def shortage(
         allocatable: what the node may give in total, in the same units.
         used: what others have requested.
         critical: the pod may push others out; with nothing to push out other words are said.
+        devices_managed: an extended resource that is not in ``allocatable`` is one that the node
+            has none of; otherwise the kubelet's rule, which leaves it to others.
     """
-    found = _first_shortage(requests, allocatable, used)
+    found = _first_shortage(requests, allocatable, used, devices_managed=devices_managed)
     if found is None:
         return None
     resource, message = found
@@ -57,13 +60,22 @@ def shortage(
     )
 
 
+def lacks_device(reason: str | None) -> bool:
+    """Whether a pod was refused for want of an extended resource."""
+    return reason is not None and reason.startswith("OutOf") and _is_extended(reason)
+
+
 def _first_shortage(
-    requests: Mapping[str, int], allocatable: Mapping[str, int], used: Mapping[str, int]
+    requests: Mapping[str, int],
+    allocatable: Mapping[str, int],
+    used: Mapping[str, int],
+    *,
+    devices_managed: bool,
 ) -> tuple[str, str] | None:
     for resource in sorted(requests, key=_check_order):
         capacity = allocatable.get(resource)
         if capacity is None:
-            if resource == EPHEMERAL_STORAGE or _is_extended(resource):
+            if resource == EPHEMERAL_STORAGE or (_is_extended(resource) and not devices_managed):
                 # Nobody on this node manages it; the kubelet leaves such requests out.
                 continue
             capacity = 0

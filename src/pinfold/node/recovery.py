@@ -182,10 +182,12 @@ def _repair(restored: Restored, node: Node) -> None:
             kept.append((pod, workload))
     for uid in again:
         pod, workload = restored.active[uid]
-        decision = decide(node, _with_devices(state, pod), workload.pod)
+        # The devices stay, whatever becomes of CPUs and memory; their plugins are not there yet.
+        decision = decide(node, replace(state, devices=DeviceState()), workload.pod)
         state = settle(state, decision)
         name = f"{pod.namespace}/{pod.name}"
         if decision.admitted:
+            state = _with_devices(state, pod)
             given = {n: a.cpus for n, a in decision.allocations.items()}
             again_as = replace(pod, assignments=given, memory=decision.memory)
             restored.active[uid] = (again_as, workload)
@@ -216,7 +218,6 @@ def _keep(
 
 
 def _with_devices(state: NodeState, pod: PodRecord) -> NodeState:
-    # Devices do not depend on the machine's CPUs and memory: a pod keeps those that it has.
     return replace(state, devices=_devices(state.devices, [pod]))
 
 

@@ -161,7 +161,8 @@ def _why_refused(
     if merge is None or merge.admit:
         return decision.message or ""
     policy = planner.config.topology_manager_policy
-    blocking = ", ".join(f"{decision.providers[i]} ({resource})" for i, resource in merge.blocking())
+    names = decision.providers
+    blocking = ", ".join(f"{names[i]} ({resource})" for i, resource in merge.blocking())
     whole = "one NUMA node" if policy == "single-numa-node" else "the fewest NUMA nodes possible"
     return (
         f"policy {policy} needs {whole} for {asked} CPUs, and the best affinity left is "

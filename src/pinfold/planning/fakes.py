@@ -141,6 +141,7 @@ class FakeRuntime:
         self._known: dict[str, ContainerStatus] = {}
         self._exits: asyncio.Queue[ContainerStatus] = asyncio.Queue()
         self._number = 0
+        self.specs: dict[str, ContainerSpec] = {}
         self.faults = Faults()
         self.ignores_sigterm: set[str] = set()
         self.ran_on: list[tuple[ContainerKey, CPUSet]] = []
@@ -164,6 +165,7 @@ class FakeRuntime:
             f"c{self._number}", spec.key, spec.attempt, ContainerState.CREATED, pid
         )
         self._known[status.id] = status
+        self.specs[status.id] = spec
         self._cgroups.processes[pid] = None
         return status
 

@@ -93,9 +93,27 @@ def container_config(  # noqa: PLR0913 - what it is, and what was found out for 
                 readonly=mount.read_only,
             )
             for mount in process.volume_mounts
+        ]
+        + [
+            pb.Mount(
+                container_path=mount.container_path,
+                host_path=mount.host_path,
+                readonly=mount.read_only,
+            )
+            for mount in spec.devices.mounts
         ],
+        devices=[
+            pb.Device(
+                container_path=device.container_path,
+                host_path=device.host_path,
+                permissions=device.permissions,
+            )
+            for device in spec.devices.devices
+        ],
+        CDI_devices=[pb.CDIDevice(name=name) for name in spec.devices.cdi_devices],
         labels=container_labels(spec),
         annotations={
+            **spec.devices.annotations,
             ATTEMPT: str(spec.attempt),
             GRACE_PERIOD: str(spec.grace_period),
             CREATION: creation,

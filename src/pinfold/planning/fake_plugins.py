@@ -1,0 +1,92 @@
+"""Device plugins in memory, for simulations and tests; see :mod:`pinfold.planning.fakes`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from pinfold.core.devices import (
+    Device,
+    DeviceInventory,
+    DeviceResource,
+    DeviceRunOptions,
+    PreferenceQuestion,
+)
+from pinfold.node.device_ports import DevicePluginError
+from pinfold.planning.fakes import Faults
+
+
+class FakeDevicePlugins:
+    """Plugins that give an environment variable for each resource, and fail when told to.
+
+    ``calls`` are the allocations that were agreed to, resource and ids.
+    """
+
+    def __init__(self) -> None:
+        self.faults = Faults()
+        self.calls: list[tuple[str, tuple[str, ...]]] = []
+        self._inventory: dict[str, DeviceResource] = {}
+        self._subscribers: list[Callable[[DeviceInventory], None]] = []
+
+    def put(self, resource: DeviceResource) -> None:
+        """Let a plugin register, or list other devices."""
+        self._inventory = {**self._inventory, resource.name: resource}
+        for changed in self._subscribers:
+            changed(self._inventory)
+
+    def put_devices(self, resource: str, *devices: Device) -> None:
+        """Let a plugin list devices, without any option."""
+        self.put(DeviceResource(resource, {device.id: device for device in devices}))
+
+    def set_health(self, resource: str, device_id: str, *, healthy: bool) -> None:
+        """Let a device fail, or recover."""
+        listed = self._inventory[resource]
+        device = replace(listed.devices[device_id], healthy=healthy)
+        self.put(replace(listed, devices={**listed.devices, device_id: device}))
+
+    def disconnect(self, resource: str) -> None:
+        """Let a plugin go away."""
+        self.put(replace(self._inventory[resource], connected=False))
+
+    def inventory(self) -> DeviceInventory:
+        """See :class:`pinfold.node.device_ports.DevicePlugins`."""
+        return self._inventory
+
+    def subscribe(self, changed: Callable[[DeviceInventory], None]) -> None:
+        """See :class:`pinfold.node.device_ports.DevicePlugins`."""
+        self._subscribers.append(changed)
+
+    async def preferred_allocation(self, question: PreferenceQuestion) -> Sequence[str]:
+        """The last of the devices that are free, so that it is seen that the plugin was asked."""
+        self._check(question.resource)
+        others = [one for one in question.available if one not in question.must_include]
+        missing = question.size - len(question.must_include)
+        return (*question.must_include, *others[len(others) - missing :])
+
+    async def allocate(self, resource: str, device_ids: Sequence[str]) -> bytes:
+        """See :class:`pinfold.node.device_ports.DevicePlugins`."""
+        self._check(resource)
+        self.calls.append((resource, tuple(device_ids)))
+        return json.dumps({resource: list(device_ids)}).encode()
+
+    async def pre_start(self, resource: str, device_ids: Sequence[str]) -> None:
+        """See :class:`pinfold.node.device_ports.DevicePlugins`."""
+        del device_ids
+        self._check(resource)
+
+    def options(self, response: bytes) -> DeviceRunOptions:
+        """See :class:`pinfold.node.device_ports.DevicePlugins`."""
+        try:
+            given = json.loads(response)
+        except ValueError:
+            raise DevicePluginError(f"no answer of a fake plugin: {response!r}") from None
+        names = {name: name.rpartition("/")[2].upper().replace("-", "_") for name in given}
+        return DeviceRunOptions({names[name]: ",".join(ids) for name, ids in given.items()})
+
+    def _check(self, resource: str) -> None:
+        listed = self._inventory.get(resource)
+        if listed is None or not listed.connected:
+            raise DevicePluginError(f"no plugin offers {resource}")
+        if self.faults.due():
+            raise DevicePluginError(f"the plugin of {resource} failed")
