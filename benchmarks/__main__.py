@@ -21,6 +21,7 @@ from benchmarks import (
     agent_kernel,
     agent_live,
     allocation,
+    devices,
     kubelet_merge,
     merge,
     process,
@@ -76,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def workloads() -> dict[str, Callable[[], Result]]:
     """Every workload by name: set up and measure."""
     found: dict[str, Callable[[], Result]] = {}
-    for module in (allocation, merge, kubelet_merge, process):
+    for module in (allocation, merge, kubelet_merge, devices, process):
         for name, setup in module.WORKLOADS.items():
             found[name] = partial(_measure, setup)
     for name, own_clock in process.OWN_CLOCK.items():

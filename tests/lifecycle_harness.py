@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from pinfold.core.kubelet_faults import SOUND
@@ -14,6 +15,7 @@ from pinfold.node.announcements import Announcements
 from pinfold.node.bookkeeper import Observers
 from pinfold.node.container_lifecycle import ContainerLifecycle
 from pinfold.node.containers import Containers
+from pinfold.node.lost_removals import LostRemovals
 from pinfold.node.manager import Manager
 from pinfold.node.model import build_node, empty_state
 from pinfold.node.recovery import OnMismatch, load, restore
@@ -58,6 +60,7 @@ class LifecycleHarness:
     machine: str = "1s4c2t"
     config: NodeConfig = STATIC
     over_cri: bool = False
+    listed: bool = True
     problems: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -99,14 +102,35 @@ class LifecycleHarness:
         pods = SeenPods(self.manager, parse)
         record = OverCri(self.node) if self.over_cri else self.node
         self._follower = asyncio.create_task(self.ledger.run(record))
-        await self.node.connect(
-            ContainerLifecycle(
-                SeenContainers(
-                    self.manager, pods, cgroups=self.cgroups, runtime=runtime, ledger=self.ledger
-                )
-            )
+        self.pods = pods
+        containers = SeenContainers(
+            self.manager, pods, cgroups=self.cgroups, runtime=runtime, ledger=self.ledger
         )
+        lifecycle = ContainerLifecycle(containers)
+        self.asked_again: list[str] = []
+        self.lost = LostRemovals(
+            lifecycle,
+            containers,
+            listing=self.node if self.listed else None,
+            events=lifecycle,
+            register_again=self.asked_again.append,
+        )
+        await self.node.connect(lifecycle)
         return self.manager
+
+    @contextmanager
+    def unheard(self) -> Iterator[None]:
+        """The agent is told nothing, and does not know."""
+        plugin, self.node.plugin = self.node.plugin, None
+        try:
+            yield
+        finally:
+            self.node.plugin = plugin
+
+    async def look_twice(self) -> None:
+        """Look for what is gone."""
+        await self.lost.look()
+        await self.lost.look()
 
     async def kill(self) -> None:
         """End the agent; the runtime goes on without it."""

@@ -8,7 +8,14 @@ import time
 import grpc
 import pytest
 
-from pinfold.adapters.cri import CriClient, CriError, CriRecord, list_cri_containers, runtime_info
+from pinfold.adapters.cri import (
+    CriClient,
+    CriError,
+    CriListing,
+    CriRecord,
+    list_cri_containers,
+    runtime_info,
+)
 from pinfold.adapters.cri import cri_pb2 as pb
 from pinfold.core.workload import Process
 from pinfold.node.port_errors import RuntimeFailedError
@@ -357,5 +364,36 @@ def test_a_listing_leaves_out_what_goes_away_meanwhile() -> None:
             client_of(runtime) as client,
         ):
             assert await list_cri_containers(client) == ([], [])
+
+    play(case())
+
+
+def test_what_exists_by_id() -> None:
+    async def case() -> None:
+        ready, stopped = pb.PodSandboxState.SANDBOX_READY, pb.PodSandboxState.SANDBOX_NOTREADY
+        pods = pb.ListPodSandboxResponse(
+            items=[pb.PodSandbox(id="up", state=ready), pb.PodSandbox(id="down", state=stopped)]
+        )
+        listed = pb.ListContainersResponse(
+            containers=[
+                a_container("made", pb.ContainerState.CONTAINER_CREATED),
+                a_container("runs", pb.ContainerState.CONTAINER_RUNNING),
+                a_container("ended", pb.ContainerState.CONTAINER_EXITED),
+                a_container("unclear", pb.ContainerState.CONTAINER_UNKNOWN),
+            ]
+        )
+        async with (
+            peer(
+                ListPodSandbox=pods.SerializeToString(),
+                ListContainers=listed.SerializeToString(),
+            ) as runtime,
+            client_of(runtime) as client,
+        ):
+            there = await CriListing(client).existing()
+            assert there.sandboxes == {"up": True, "down": False}
+            assert there.containers == {"made": True, "runs": True, "ended": False, "unclear": True}
+            runtime.answers["ListPodSandbox"] = b"\xff"
+            with pytest.raises(RuntimeFailedError):
+                await CriListing(client).existing()
 
     play(case())

@@ -286,6 +286,43 @@ def test_a_late_answer_is_told(tmp_path: Path) -> None:
     Scene(tmp_path).play(scenario)
 
 
+def test_a_late_synchronize_is_no_connection(tmp_path: Path) -> None:
+    """A containerd 1.7 keeps the connection, and never tells anything over it."""
+
+    async def scenario(scene: Scene, peer: RuntimePeer) -> None:
+        async def slow(_name: str) -> None:
+            await asyncio.sleep(0.1)
+
+        scene.events.on = {"synchronize": slow}
+        for _ in range(2):
+            await peer.register()
+            peer.ask("Synchronize", nri.SynchronizeRequest(), timeout=0.05)
+            await peer.closed.wait()
+            assert not scene.plugin.connected
+            peer = await scene.peers.get()
+        scene.events.on = {}
+        await peer.synchronize()
+        await until(lambda: scene.plugin.connected)
+        assert (scene.plugin.counters.registrations, scene.plugin.counters.disconnects) == (1, 0)
+        assert "the runtime did not wait for the answer to Synchronize" in scene.reports[1]
+
+    Scene(tmp_path).play(scenario, synchronize=False)
+
+
+def test_registering_again_on_request(tmp_path: Path) -> None:
+    async def scenario(scene: Scene, peer: RuntimePeer) -> None:
+        scene.plugin.register_again("something was not told")
+        await peer.closed.wait()
+        await (await scene.peers.get()).synchronize()
+        await until(lambda: scene.plugin.connected)
+        assert scene.events.methods == ["synchronize", "synchronize"]
+        assert scene.reports == [
+            f"{scene.settings.socket}: something was not told; connecting again"
+        ]
+
+    Scene(tmp_path).play(scenario)
+
+
 def test_a_failed_synchronize_is_no_connection(tmp_path: Path) -> None:
     async def scenario(scene: Scene, peer: RuntimePeer) -> None:
         async def fail(_name: str) -> None:

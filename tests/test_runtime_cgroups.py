@@ -220,3 +220,18 @@ def test_a_hierarchy_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     found = Hierarchies(mount, {}, {}, frozenset({"cpuset"}))
     with pytest.raises(CgroupError, match="cannot be written"):
         asyncio.run(RuntimeCgroups(found=found).open(CPUSet([0])))
+
+
+def test_when_a_process_began(tmp_path: Path) -> None:
+    """As procfs has it: a number is used again, a name may have anything in it."""
+    mount = Mount(tmp_path, "/", writable=False)
+    found = Hierarchies(mount, {}, {}, frozenset({"cpuset"}))
+    mine = RuntimeCgroups(found=found)
+    assert mine.began(os.getpid()) == mine.began(os.getpid())
+    other = RuntimeCgroups(found=found, proc=tmp_path)
+    assert other.began(5) is None
+    for state, began in (("S", 4711), ("Z", None)):
+        (tmp_path / "5").mkdir(exist_ok=True)
+        fields = " ".join(["1"] * 18)
+        (tmp_path / "5" / "stat").write_text(f"5 (a) b (c) {state} {fields} 4711 7 8\n")
+        assert other.began(5) == began

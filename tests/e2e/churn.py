@@ -127,7 +127,8 @@ class Churn:
                 self._run(owner_pod(100_000 + self.owners, len(os.sched_getaffinity(0))))
             except RefusedPodError:
                 self.refused += 1
-                self._end(f"owner-{100_000 + self.owners}")
+            # Let in while nobody answered, it would stay, and each round have more of them.
+            self._end(f"owner-{100_000 + self.owners}")
         self._end(mine["metadata"]["name"])
 
     def _replace(self, chance: random.Random) -> None:

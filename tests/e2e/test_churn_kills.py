@@ -9,10 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from pinfold.adapters.cri import cri_pb2 as cri
 from pinfold.core.cpuset import CPUSet
 from tests.agent_process import eventually, skip_unless_an_agent_can_run
 from tests.containerd_node import ContainerdNode
-from tests.e2e.churn import SECONDS, Churn, check, end_all, problems, running_below
+from tests.e2e.churn import (
+    SECONDS,
+    Churn,
+    check,
+    end_all,
+    owner_pod,
+    problems,
+    running_below,
+    shared_pod,
+)
 from tests.e2e.pod_worlds import CriWorld, NriWorld, started
 
 ROUNDS = max(2, round(SECONDS / 10))
@@ -67,6 +77,34 @@ def test_killed_in_the_middle_of_churn(world: CriWorld | NriWorld, victims: str)
     eventually(lambda: CPUSet.parse(world.agent.client.get("/v1/status")["shared"]), whole)
     assert problems(world) == []
     eventually(lambda: running_below(world), set())
+
+
+@pytest.mark.parametrize("listed", [True, False], ids=["over CRI", "by the kernel"])
+def test_pods_that_end_without_a_word_keep_no_cpus(
+    fresh_containerd: ContainerdNode, tmp_path: Path, *, listed: bool
+) -> None:
+    """As containerd's pods do once it was started again: their stop is told to nobody."""
+    skip_unless_an_agent_can_run()
+    world = NriWorld(tmp_path, fresh_containerd)
+    if not listed:
+        del world.agent.config["pinfold"]["runtimeEndpoint"]
+    with started(world):
+        whole = CPUSet.parse(world.agent.client.get("/v1/status")["shared"])
+        world.run(world.dress(shared_pod(9)))
+        world.run(world.dress(owner_pod(1)))
+        world.node.kill()
+        world.node.start()
+        eventually(world.is_connected, expected=True, seconds=30)
+        assert _shared(world) < whole
+        stop = cri.StopPodSandboxRequest(pod_sandbox_id=world.sandboxes["owner-1"])
+        world.kubelet.call("StopPodSandbox", stop, cri.StopPodSandboxResponse)
+        eventually(lambda: _shared(world), whole, seconds=30)
+        assert "and nobody was told" in world.agent.log()
+        check(world)
+
+
+def _shared(world: NriWorld) -> CPUSet:
+    return CPUSet.parse(world.agent.client.get("/v1/status")["shared"])
 
 
 def _end_everything(world: CriWorld | NriWorld, churn: Churn) -> None:

@@ -306,6 +306,29 @@ def test_a_slow_answer_is_lost_and_comes_to_light_by_synchronize(
     asyncio.run(scenario())
 
 
+def test_a_runtime_that_did_not_wait_for_synchronize_is_registered_with_again(
+    containerd: ContainerdNode,
+) -> None:
+    """It keeps such a connection, and tells nothing over it."""
+
+    async def scenario() -> None:
+        events, reports = Recorder(), list[str]()
+
+        async def slow(_name: str) -> None:
+            events.on = {}
+            await asyncio.sleep(REQUEST_TIMEOUT + 0.3)
+
+        events.on = {"synchronize": slow}
+        async with scene(containerd, events, reports) as (it, plugin):
+            assert plugin.counters.methods["Synchronize"].late == 1
+            assert events.methods == ["synchronize", "synchronize"]
+            await it.run(await it.run_pod("p"), "c")
+            assert "post_start_container" in events.methods
+        assert "did not wait for the answer to Synchronize" in reports[1]
+
+    asyncio.run(scenario())
+
+
 def test_updates_and_questions_at_the_same_time(containerd: ContainerdNode) -> None:
     async def scenario() -> None:
         events, reports = Recorder(), list[str]()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from pinfold.adapters.cri import CriClient, CriRecord, read_endpoint
+from pinfold.adapters.cri import CriClient, CriListing, CriRecord, read_endpoint
 from pinfold.adapters.nri import NriPlugin, PluginSettings
 from pinfold.agent.cluster import ClusterEvents, open_cluster
 from pinfold.agent.drivers import CRI_BATCH
@@ -17,6 +17,7 @@ from pinfold.config.agent import AgentConfig
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.container_lifecycle import ContainerLifecycle
 from pinfold.node.containers import Containers
+from pinfold.node.lost_removals import LostRemovals
 from pinfold.node.manager import Manager
 from pinfold.node.recovery import Restored, load
 from pinfold.node.runtime_ledger import RuntimeLedger
@@ -103,7 +104,7 @@ class NriDriver:
 
         async def serve(plugin: NriPlugin) -> None:
             record = plugin if self._client is None else CriRecord(self._client)
-            await asyncio.gather(plugin.run(), ledger.run(record))
+            await asyncio.gather(plugin.run(), ledger.run(record), lost.run())
 
         guarded = GuardedPlugin(
             lambda: NriPlugin(events, settings, report=report),
@@ -111,6 +112,14 @@ class NriDriver:
             let_go=lambda: lifecycle.synchronize((), ()),
             report=stopped,
             state_file=Path(own.kubelet_state_file) if own.kubelet_state_file else None,
+        )
+
+        lost = LostRemovals(
+            lifecycle,
+            containers,
+            listing=None if self._client is None else CriListing(self._client),
+            events=events,
+            register_again=guarded.register_again,
         )
 
         async def follow(stop: asyncio.Event) -> None:

@@ -32,8 +32,9 @@ def capture(output: Path, root: Path, *, force: bool) -> None:
     """Capture what --machine needs of this machine, and nothing private.
 
     CPU, cache, NUMA and hugepage files, the place of storage, network, display and accelerator
-    functions, the processor's model, and the kernel's parameters about CPUs and hugepages.  No
-    host name, serial number, mount or other parameter.
+    functions with the names of their interfaces and disks, the processor's model, and the kernel's
+    parameters about CPUs and hugepages.  No host name, hardware address, serial number, mount or
+    other parameter.
     """
     # Only this command needs them, and start-up time counts for the others.
     from pinfold.adapters.sysfs.capture import capture_entries  # noqa: PLC0415 - see above

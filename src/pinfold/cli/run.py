@@ -10,15 +10,22 @@ from typing import Any
 import click
 
 from pinfold.cli.client import Client, RefusedError, agent_runs, socket_option
-from pinfold.cli.output import InputError
-from pinfold.cli.run_manifest import Wishes, run_manifest
+from pinfold.cli.output import InputError, input_errors
+from pinfold.cli.run_manifest import Wishes, near_locality, run_manifest
 from pinfold.core.cpuset import CPUSet
+from pinfold.core.near_wishes import device_names
 from pinfold.core.workload import application_environment
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option("--cpus", metavar="N", help="CPUs: a whole number is exclusive, 500m a share.")
 @click.option("--memory", metavar="SIZE", help="Memory limit, such as 4Gi; without it no limit.")
+@click.option(
+    "--near",
+    metavar="DEVICE,...",
+    help="CPUs at the NUMA node of these: interfaces, disks, PCI addresses.",
+)
+@click.option("--near-required", is_flag=True, help="Rather do not run than run elsewhere.")
 @click.option("--name", metavar="NAME", help="The pod's name; without it made of the command's.")
 @click.option("--env", "-e", metavar="NAME=VALUE", multiple=True, help="Set a variable.")
 @click.option("--workdir", "-w", metavar="DIR", help="Where it runs; without it here.")
@@ -36,6 +43,8 @@ def run(  # noqa: PLR0913 - the options, one each
     *,
     cpus: str | None,
     memory: str | None,
+    near: str | None,
+    near_required: bool,
     name: str | None,
     env: tuple[str, ...],
     workdir: str | None,
@@ -58,6 +67,8 @@ def run(  # noqa: PLR0913 - the options, one each
         working_dir=os.path.abspath(workdir or os.curdir),  # noqa: PTH100 - keeps links as typed
         restart=restart if detach else "Never",
         whole_environment=not detach,
+        near=_devices(near, required=near_required),
+        near_required=near_required,
     )
     manifest = run_manifest(wishes)
     if not agent_runs(socket):
@@ -66,6 +77,13 @@ def run(  # noqa: PLR0913 - the options, one each
         from pinfold.cli.run_alone import run_alone  # noqa: PLC0415 - the weaker way
 
         raise SystemExit(run_alone(manifest, wishes, socket))
+    if wishes.near:
+        from pinfold.adapters.sysfs.source import open_machine  # noqa: PLC0415 - only for --near
+
+        # An agent keeps to a wish as far as it can; a misspelt name is an error all the same.
+        with input_errors():
+            machine = open_machine(None)
+        near_locality(wishes, machine)
     client = Client(socket)
     if detach:
         pod = client.post("/v1/pods", manifest)
@@ -106,6 +124,17 @@ def _name_of(program: str) -> str:
     base = os.path.basename(program).lower()  # noqa: PTH119 - a text, not a file
     kept = "".join(c if c.isascii() and c.isalnum() else "-" for c in base).strip("-")[:50]
     return f"{kept or 'run'}-{secrets.token_hex(3)}"
+
+
+def _devices(text: str | None, *, required: bool) -> tuple[str, ...]:
+    if text is None:
+        if required:
+            raise InputError("--near-required needs --near: the devices to be near to")
+        return ()
+    try:
+        return device_names(text)
+    except ValueError as error:
+        raise InputError(f"--near: {error}") from None
 
 
 def _variables(pairs: tuple[str, ...]) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from pinfold.adapters.sysfs.source import open_machine
 from pinfold.cli.client import RefusedError
 from pinfold.cli.foreground import Foreground
 from pinfold.cli.output import input_errors
-from pinfold.cli.run_manifest import CONTAINER, Wishes
+from pinfold.cli.run_manifest import CONTAINER, Wishes, near_locality
 from pinfold.config.agent import DEFAULT_NODE
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.kubelet_faults import SOUND
@@ -25,7 +26,7 @@ from pinfold.core.pod import Pod
 from pinfold.core.pod_api import PodError
 from pinfold.core.workload import application_environment
 from pinfold.core.workload_api import workload_from_api
-from pinfold.node.admission import Decision, NodeState, decide, resume, settle
+from pinfold.node.admission import Decision, Node, NodeState, decide, resume, settle
 from pinfold.node.cgroup_ports import Placement
 from pinfold.node.model import NodeError
 from pinfold.node.port_errors import ContainerKey, PortError
@@ -39,10 +40,12 @@ def run_alone(manifest: Mapping[str, Any], wishes: Wishes, socket: str) -> int:
     with input_errors(NodeError, PodError):
         planner = Planner(open_machine(None), DEFAULT_NODE, rules=SOUND)
         pod = workload_from_api(manifest).pod
+    near = near_locality(wishes, planner.machine) if wishes.near else None
     roster = Roster(Path(socket).parent / ROSTER)
     foreground = Foreground(wishes.command, wishes.working_dir)
     try:
-        cpus = _take(roster, planner, pod, foreground.pid, json.dumps(manifest))
+        wish = (None, False) if near is None else (near.cpus, wishes.near_required)
+        cpus = _take(roster, planner, pod, foreground.pid, json.dumps(manifest), wish=wish)
     except PortError as error:
         foreground.give_up()
         raise RefusedError(0, str(error)) from None
@@ -50,6 +53,12 @@ def run_alone(manifest: Mapping[str, Any], wishes: Wishes, socket: str) -> int:
         foreground.give_up()
         raise
     _say_what_is_weaker(socket, cpus)
+    if near is not None and cpus is not None and not cpus <= near.cpus:
+        click.echo(
+            f"pinfold: CPUs {cpus - near.cpus} are not near {near.name}, whose CPUs are "
+            f"{near.cpus}: not enough of them are free",
+            err=True,
+        )
     env = application_environment(f"{pod.namespace}/{pod.name}", pod.uid, CONTAINER, cpus)
     status = foreground.run({**env, **wishes.env})
     try:
@@ -59,18 +68,44 @@ def run_alone(manifest: Mapping[str, Any], wishes: Wishes, socket: str) -> int:
     return status
 
 
-def _take(roster: Roster, planner: Planner, pod: Pod, pid: int, manifest: str) -> CPUSet | None:
+def _take(  # noqa: PLR0913 - the pod, what it wishes, and where it is written down
+    roster: Roster,
+    planner: Planner,
+    pod: Pod,
+    pid: int,
+    manifest: str,
+    *,
+    wish: tuple[CPUSet | None, bool],
+) -> CPUSet | None:
     with roster.locked() as entries:
         state = _state(planner, entries)
-        decision = decide(planner.node, state, pod)
+        decision = decide_near(planner.node, state, pod, *wish)
         if not decision.admitted:
-            raise RefusedError(0, f"{decision.reason}: {decision.message}")
+            near, required = wish
+            only = f" (--near-required: of CPUs {near} only)" if required else ""
+            raise RefusedError(0, f"{decision.reason}: {decision.message}{only}")
         state = settle(state, decision)
         cpus = _given(decision)
         text = None if cpus is None else str(cpus)
         entries[pod.uid] = Entry(pid, start_of(pid) or 0, text, manifest)
         asyncio.run(_pin(entries, state.ledger.default))
     return cpus
+
+
+def decide_near(
+    node: Node,
+    state: NodeState,
+    pod: Pod,
+    near: CPUSet | None,
+    required: bool,  # noqa: FBT001 - one half of a wish
+) -> Decision:
+    """Decide with the CPUs of ``near`` alone; unless ``required``, with all where that fails."""
+    if near is not None:
+        elsewhere = state.ledger.default - near
+        decision = decide(node, replace(state, offline=state.offline | elsewhere), pod)
+        if decision.admitted or required:
+            return decision
+    return decide(node, state, pod)
 
 
 def _give_back(roster: Roster, planner: Planner, uid: str) -> None:

@@ -8,7 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import click
+
 from pinfold.cli.output import InputError
+from pinfold.core.locality import Localities, Locality, LocalityError
+from pinfold.core.machine import Machine
+from pinfold.core.near_wishes import NEAR, NEAR_POLICY, POD, REQUIRED
 from pinfold.core.pod_api import PodError, quantity_from_api
 from pinfold.node.containers import MEMORY_LIMIT
 
@@ -30,6 +35,8 @@ class Wishes:
     restart: str = "Never"
     whole_environment: bool = True
     """The command inherits the caller's environment (it is the caller's child)."""
+    near: tuple[str, ...] = ()
+    near_required: bool = False
 
 
 def run_manifest(wishes: Wishes) -> dict[str, Any]:
@@ -43,6 +50,10 @@ def run_manifest(wishes: Wishes) -> dict[str, Any]:
     if wishes.memory is not None:
         limits["memory"] = _quantity("--memory", wishes.memory)
         annotations.clear()
+    if wishes.near:
+        annotations[NEAR + POD] = ",".join(wishes.near)
+        if wishes.near_required:
+            annotations[NEAR_POLICY + POD] = REQUIRED
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -68,6 +79,31 @@ def run_manifest(wishes: Wishes) -> dict[str, Any]:
             ],
         },
     }
+
+
+def near_locality(wishes: Wishes, machine: Machine) -> Locality | None:
+    """Where the devices are that ``--near`` names; None, and said, where nobody knows.
+
+    Raises:
+        InputError: there is no such device; nobody knows, and ``--near-required`` was given; or
+            the command is to have no CPUs of its own.
+    """
+    cpus = None if wishes.cpus is None else quantity_from_api(wishes.cpus, "--cpus")
+    if cpus is None or cpus.milli_value() % 1000:
+        raise InputError(
+            "--near places CPUs that belong to the command alone; say how many, a whole number: "
+            "--cpus 2"
+        )
+    try:
+        place = Localities.of(machine).resolve_all(wishes.near)
+    except LocalityError as error:
+        raise InputError(f"--near: {error}") from None
+    if place.unknown is None:
+        return place
+    if wishes.near_required:
+        raise InputError(f"--near-required: {place.unknown}")
+    click.echo(f"pinfold: --near has no effect: {place.unknown}", err=True)
+    return None
 
 
 def _environment(wishes: Wishes) -> Mapping[str, str]:

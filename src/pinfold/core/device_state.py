@@ -77,7 +77,7 @@ class DeviceAllocations:
 
     def owners(self, resource: str) -> Mapping[str, str]:
         """Device id -> uid of the pod that has it."""
-        return (self._owners or {}).get(resource, _NO_OWNERS)
+        return self._index.get(resource, _NO_OWNERS)
 
     def users_of(self, resource: str, ids: Collection[str]) -> tuple[DeviceUser, ...]:
         """The containers that have any of these devices, in the order of the pods.
@@ -115,14 +115,15 @@ class DeviceAllocations:
         given = _checked(pod_uid, containers)
         if init_containers is not None:
             _check_within_pod(pod_uid, given, init_containers)
-        owners = self._owners_without(pod_uid, {name for c in given.values() for name in c})
+        changed = self._changed_owners(pod_uid, {name for c in given.values() for name in c})
         for resource, devices in _by_resource(given).items():
-            _own(owners[resource], pod_uid, resource, devices)
+            _own(changed[resource], pod_uid, resource, devices)
+        owners = {r: devices for r, devices in {**self._index, **changed}.items() if devices}
         pods = dict(self.pods)
         pods.pop(pod_uid, None)
         if given:
             pods[pod_uid] = given
-        return DeviceAllocations(MappingProxyType(pods), _without_empty(owners))
+        return DeviceAllocations(MappingProxyType(pods), owners)
 
     def without(self, pod_uid: str, container: str | None = None) -> DeviceAllocations:
         """Take the devices of a container, or of a whole pod, back.
@@ -136,15 +137,21 @@ class DeviceAllocations:
         left = {name: devices for name, devices in old.items() if container not in (None, name)}
         return self.with_pod(pod_uid, left)
 
-    def _owners_without(self, pod_uid: str, touched: AbstractSet[str]) -> dict[str, dict[str, str]]:
-        """A copy of the owners without the pod's devices; deep only where something changes."""
-        owners: dict[str, dict[str, str]] = dict(self._owners or {})  # type: ignore[arg-type] # the inner ones are copied before they change
+    @property
+    def _index(self) -> Mapping[str, Mapping[str, str]]:
+        return self._owners or {}
+
+    def _changed_owners(
+        self, pod_uid: str, resources: AbstractSet[str]
+    ) -> dict[str, dict[str, str]]:
+        """Copies of the owners, without the pod's devices, of what it has and of ``resources``."""
         old = _by_resource(self.of_pod(pod_uid))
-        for resource in touched | old.keys():
-            owners[resource] = dict(owners.get(resource, _NO_OWNERS))
+        changed: dict[str, dict[str, str]] = {}
+        for resource in resources | old.keys():
+            changed[resource] = dict(self.owners(resource))
             for device in old.get(resource, ()):
-                del owners[resource][device]
-        return owners
+                del changed[resource][device]
+        return changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +287,3 @@ def _check_within_pod(
                         f"pod {pod_uid!r}: device {device!r} of {resource} would belong to "
                         f"containers {other!r} and {container!r} at once"
                     )
-
-
-def _without_empty(owners: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
-    return {resource: devices for resource, devices in owners.items() if devices}

@@ -21,6 +21,24 @@ _LISTED: Final = 6
 """Names that a message lists where nothing is alike."""
 
 
+_KINDS: Final = {
+    "0x01": "storage",
+    "0x02": "network",
+    "0x03": "display",
+    "0x12": "accelerator",
+    "0x0b40": "co-processor",
+}
+OTHER_DEVICE: Final = "other"
+
+
+def device_kind(device_class: str) -> str:
+    """What a class code such as ``0x020000`` stands for, in a word."""
+    for prefix, kind in _KINDS.items():
+        if device_class.startswith(prefix):
+            return kind
+    return OTHER_DEVICE
+
+
 class LocalityError(ValueError):
     """A device that the machine does not have; the message names it, and what there is instead."""
 
@@ -110,6 +128,11 @@ class Localities:
         found = [self._place(function) for function in functions]
         addresses = tuple(function.address for function in functions)
         return self._locality(name.strip(), addresses, found)
+
+    def place(self, function: PCIFunction) -> int | None:
+        """The nodes nearest to a function (a bitmask); None where the firmware does not say."""
+        place = self._place(function)
+        return None if place is None else place[0]
 
     def resolve_all(self, names: Sequence[str]) -> Locality:
         """The smallest set of nodes that holds all these devices.

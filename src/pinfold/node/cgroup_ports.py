@@ -161,6 +161,9 @@ class FoundCgroups(MadeCgroups, Protocol):
             CgroupError: it is there, and its CPUs are not in force.
         """
 
+    def began(self, pid: int) -> int | None:
+        """When the process of this id began, in clock ticks since the boot; None: there is none."""
+
 
 class GatedCgroups(MadeCgroups, Protocol):
     """Cgroups whose shared pool waits for containers that are just being started."""

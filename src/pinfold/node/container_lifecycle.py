@@ -56,6 +56,11 @@ class ContainerLifecycle:
         self._ledger = containers.ledger
         self._creating: dict[ContainerKey, str] = {}
 
+    @property
+    def creating(self) -> frozenset[str]:
+        """The ids of containers that the runtime has been answered about, and is making."""
+        return frozenset(self._creating.values())
+
     # ------------------------------------------------------------------------------ everything
 
     async def synchronize(
@@ -77,10 +82,10 @@ class ContainerLifecycle:
     async def stop_pod_sandbox(self, pod: Sandbox) -> None:
         """See :class:`pinfold.node.runtime_view.RuntimeEvents`."""
         books = self._books
-        seen = self._pods.by_uid.get(pod.uid)
-        if seen is None or seen.sandbox.id != pod.id:
-            return  # a sandbox that another has replaced
         async with books.lock:
+            seen = self._pods.by_uid.get(pod.uid)
+            if seen is None or seen.sandbox.id != pod.id:
+                return  # a sandbox that another has replaced
             active = books.pods.active.get(pod.uid)
             if active is not None:
                 await self._containers.forget(active)
@@ -142,10 +147,17 @@ class ContainerLifecycle:
         key = ContainerKey(pod.uid, container.name)
         if self._creating.get(key) == container.id:
             del self._creating[key]
-        if self._runtime.id_of(key) != container.id:
-            # It took longer than it was waited for; its first instruction is still to come.
-            async with self._books.lock:
-                await self._containers.adopt(self._pods.put(pod), container)
+        # It may have taken longer than it was waited for.
+        await self._take_over(key, pod, container)
+
+    async def _take_over(self, key: ContainerKey, pod: Sandbox, container: SeenContainer) -> None:
+        """Take over what was created unasked, before its first instruction."""
+        async with self._books.lock:
+            if self._runtime.id_of(key) != container.id:
+                seen = self._pods.put(pod)
+                await self._containers.adopt(seen, container)
+                await self._books.grow_pool()
+                await self._containers.locate(seen, container)
 
     async def _expect(self, key: ContainerKey, pod: Sandbox, container: SeenContainer) -> None:
         """Let go of what a container was given whose creation has failed after the answer."""
@@ -165,6 +177,7 @@ class ContainerLifecycle:
         Its cgroup is there now.  Whatever came in between since the answer to its creation, nobody
         else is on its CPUs when it executes its first instruction.
         """
+        await self._take_over(ContainerKey(pod.uid, container.name), pod, container)
         try:
             await self._confirm(pod, container)
         except CgroupError as error:
@@ -249,6 +262,11 @@ class ContainerLifecycle:
 
         Its CPUs wait for its next attempt.
         """
+        self.note_stop(pod, container)
+        return self._ledger.answer()
+
+    def note_stop(self, pod: Sandbox, container: SeenContainer) -> None:
+        """Take note of a container's end; the runtime does not wait for an answer."""
         key = ContainerKey(pod.uid, container.name)
         status = self._runtime.change(key, container.id, ContainerState.EXITED)
         active = self._books.pods.active.get(pod.uid)
@@ -257,7 +275,6 @@ class ContainerLifecycle:
             self._books.counters.container_exits += 1
             self._ledger.forget(key)
             self._containers.set_state(key, SeenState.STOPPED)
-        return self._ledger.answer()
 
     async def remove_container(self, pod: Sandbox, container: SeenContainer) -> None:
         """See :class:`pinfold.node.runtime_view.RuntimeEvents`.

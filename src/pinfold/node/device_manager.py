@@ -65,21 +65,30 @@ class DeviceManager:
         return hints
 
     def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
-        """Give the container its devices, if it asks for any.
+        """Give the container its devices, if it asks for any: of all its resources, or none.
 
         Raises:
             AllocationError: it cannot have them; the message is the kubelet's.
             PreferenceNeededError: its plugin has to be asked first.
         """
         self._begin(pod)
-        for resource, required in self._requests(container.limits.items()):
-            self._allocate(pod, container.name, resource, required, affinity.mask)
-        own = self.held.get(container.name, {})
+        name = container.name
+        chosen = {
+            resource: self._choose(pod.uid, name, resource, required, affinity.mask)
+            for resource, required in self._requests(container.limits.items())
+        }
+        for resource, devices in chosen.items():
+            table = self.state.table(resource)
+            if table is not None and devices:
+                ids = table.names(devices)
+                self._in_use[resource] = self._used(resource, table) | devices
+                self.held.setdefault(name, {})[resource] = ids
+                self.allocations.setdefault(name, {})[resource] = ids
         ends_before_others = any(
-            init.name == container.name and not init.is_sidecar for init in pod.init_containers
+            init.name == name and not init.is_sidecar for init in pod.init_containers
         )
-        for resource, devices in own.items():
-            mask = (self.state.table(resource) or EMPTY_TABLE).mask(devices)
+        for resource, ids in self.held.get(name, {}).items():
+            mask = (self.state.table(resource) or EMPTY_TABLE).mask(ids)
             before = self._reusable.get(resource, 0)
             self._reusable[resource] = before | mask if ends_before_others else before & ~mask
 
@@ -118,12 +127,12 @@ class DeviceManager:
             return []
         return device_hints(table, self.numa_nodes, available, reusable, required)
 
-    def _allocate(
-        self, pod: Pod, container: str, resource: str, required: int, affinity: int | None
-    ) -> None:
+    def _choose(
+        self, pod_uid: str, container: str, resource: str, required: int, affinity: int | None
+    ) -> int:
         table = self.state.table(resource)
         request = DeviceRequest(
-            pod.uid,
+            pod_uid,
             container,
             resource,
             required,
@@ -134,13 +143,7 @@ class DeviceManager:
         )
         listed = self.state.inventory.get(resource)
         offers = listed is not None and listed.preferred_allocation
-        chosen = devices_to_allocate(table, request, self._answer if offers else None)
-        if table is None or not chosen:
-            return
-        devices = table.names(chosen)
-        self._in_use[resource] = request.in_use | chosen
-        self.held.setdefault(container, {})[resource] = devices
-        self.allocations.setdefault(container, {})[resource] = devices
+        return devices_to_allocate(table, request, self._answer if offers else None)
 
     def _used(self, resource: str, table: DeviceTable) -> int:
         if resource not in self._in_use:

@@ -170,6 +170,28 @@ class RuntimeEvents(Protocol):
         """A container is forgotten."""
 
 
+@dataclass(frozen=True, slots=True)
+class Existing:
+    """What a runtime has at a moment, by id.
+
+    ``sandboxes``: whether each is up; ``containers``: whether each runs or can still be started.
+    """
+
+    sandboxes: Mapping[str, bool]
+    containers: Mapping[str, bool]
+
+
+class RuntimeListing(Protocol):
+    """Everything that a runtime has, whether it has told of it or not."""
+
+    async def existing(self) -> Existing:
+        """What there is now.
+
+        Raises:
+            RuntimeFailedError: the runtime does not answer.
+        """
+
+
 class RuntimeRecord(Protocol):
     """Changes what a runtime has recorded for containers, and thereby their cgroups."""
 

@@ -105,6 +105,9 @@ class SeenContainers:
             if (sandbox := by_sandbox.get(one.sandbox_id)) is not None
             and one.state is not SeenState.STOPPED
         ]
+        for seen, one in shown:
+            # Of several sandboxes that a pod has had, the one with containers is the newest.
+            seen.sandbox = by_sandbox[one.sandbox_id]
         there = {seen.sandbox.uid for seen, _ in shown}
         for uid in books.pods.active.keys() - there:
             await self.forget(books.pods.active[uid])
@@ -118,7 +121,7 @@ class SeenContainers:
         for seen, one in sorted(
             shown, key=lambda item: item[1].name in owners.get(item[0].sandbox.uid, ())
         ):
-            await self._locate(seen, one)
+            await self.locate(seen, one)
 
     async def adopt(self, seen: SeenPod, one: SeenContainer) -> None:
         """Take over a container that is there; one that cannot have its CPUs is among the others.
@@ -141,7 +144,8 @@ class SeenContainers:
         await self.pods.take(seen, step, "adopted", news)
         self.note(seen, one, one.resources.cpus)
 
-    async def _locate(self, seen: SeenPod, one: SeenContainer) -> None:
+    async def locate(self, seen: SeenPod, one: SeenContainer) -> None:
+        """Bring one that was taken over to its CPUs, as far as its cgroup is there."""
         key = ContainerKey(seen.sandbox.uid, one.name)
         try:
             await self.place(self.books.pods.active[key.pod_uid], key.name)

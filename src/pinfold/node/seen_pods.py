@@ -168,7 +168,10 @@ class SeenPods:
         books = self._books
         namesakes = books.pods.ended_namesakes(step.workload.pod)
         entries = () if decision is None else (self._entry(seen, kind, decision),)
-        await books.store.commit(Batch(node_record(step.state), (step.record,), namesakes, entries))
+        node, active = node_record(step.state), books.pods.active.get(step.record.uid)
+        written = active is not None and active.record == step.record
+        if entries or namesakes or not written or node != node_record(books.state):
+            await books.store.commit(Batch(node, (step.record,), namesakes, entries))
         for uid in namesakes:
             del books.pods.ended[uid]
         self._set(seen, step)

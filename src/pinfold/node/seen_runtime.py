@@ -66,6 +66,11 @@ class SeenRuntime:
         status = self._newest.get(key)
         return None if status is None else status.id
 
+    def pid_of(self, key: ContainerKey) -> int | None:
+        """The main process of the newest container of this name, while it runs."""
+        status = self._newest.get(key)
+        return None if status is None else status.pid
+
     async def containers(self) -> Sequence[ContainerStatus]:
         """See :class:`pinfold.node.ports.Runtime`."""
         return list(self._newest.values())

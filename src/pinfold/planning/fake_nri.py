@@ -14,6 +14,7 @@ from pinfold.core.cpuset import CPUSet
 from pinfold.node.cgroup_ports import ObservedCgroups, ObservedContainer, Placement
 from pinfold.node.port_errors import CgroupError, ContainerKey, RuntimeFailedError
 from pinfold.node.runtime_view import (
+    Existing,
     Resources,
     RuntimeEvents,
     Sandbox,
@@ -53,9 +54,11 @@ class FakeNode:
         self.machine = machine
         self.plugin: RuntimeEvents | None = None
         self.pods: dict[str, Sandbox] = {}
+        self.stopped_pods: set[str] = set()
         self.containers: dict[str, FakeContainer] = {}
         self.starts: list[tuple[ContainerKey, CPUSet]] = []
         self.record_faults = Faults()
+        self.listing_faults = Faults()
         self.creation_faults = Faults()
         """Creations that fail after the plugin has answered."""
         self._number = 0
@@ -71,7 +74,14 @@ class FakeNode:
     async def run_pod(self, uid: str, name: str, cgroup_parent: str) -> Sandbox:
         """Start a sandbox."""
         self._number += 1
-        pod = Sandbox(f"s{self._number}", uid, name, "default", cgroup_parent=cgroup_parent)
+        pod = Sandbox(
+            f"s{self._number}",
+            uid,
+            name,
+            "default",
+            cgroup_parent=cgroup_parent,
+            pid=10_000 + self._number,
+        )
         self.pods[pod.id] = pod
         if self.plugin is not None:
             await self.plugin.run_pod_sandbox(pod)
@@ -108,6 +118,7 @@ class FakeNode:
         if self.plugin is not None:
             await self.plugin.start_container(container.pod, container.seen)
         self.starts.append((container.key, container.kernel))
+        self._number += 1
         container.seen = replace(container.seen, state=SeenState.RUNNING, pid=self._number)
         if self.plugin is not None:
             await self.plugin.post_start_container(container.pod, container.seen)
@@ -136,18 +147,41 @@ class FakeNode:
         if self.plugin is not None:
             await self.plugin.remove_container(container.pod, container.seen)
 
-    async def stop_pod(self, pod: Sandbox) -> None:
-        """End a pod with all its containers, and forget it."""
+    async def end_pod(self, pod: Sandbox) -> None:
+        """End a pod with all its containers; they can still be looked at."""
         for one in [one for one in self.containers.values() if one.pod.id == pod.id]:
             if one.seen.state is not SeenState.STOPPED:
                 await self.stop(one)
+        self.stopped_pods.add(pod.id)
         if self.plugin is not None:
             await self.plugin.stop_pod_sandbox(pod)
+
+    async def stop_pod(self, pod: Sandbox) -> None:
+        """End a pod with all its containers, and forget it."""
+        await self.end_pod(pod)
         for one in [one for one in self.containers.values() if one.pod.id == pod.id]:
             await self.remove(one)
         del self.pods[pod.id]
+        self.stopped_pods.discard(pod.id)
         if self.plugin is not None:
             await self.plugin.remove_pod_sandbox(pod)
+
+    async def existing(self) -> Existing:
+        """See :class:`pinfold.node.runtime_view.RuntimeListing`."""
+        if self.listing_faults.due():
+            raise RuntimeFailedError("the runtime does not answer", "injected")
+        return Existing(
+            {pod: pod not in self.stopped_pods for pod in self.pods},
+            {
+                number: one.seen.state is not SeenState.STOPPED
+                for number, one in self.containers.items()
+            },
+        )
+
+    def began(self, pid: int) -> int | None:
+        """See :class:`pinfold.node.cgroup_ports.FoundCgroups`."""
+        pods = {pod.pid for name, pod in self.pods.items() if name not in self.stopped_pods}
+        return pid if pid in pods | {one.seen.pid for one in self.containers.values()} else None
 
     async def update(self, updates: Sequence[Update]) -> Sequence[str]:
         """See :class:`pinfold.node.runtime_view.RuntimeRecord`."""
@@ -232,6 +266,10 @@ class FakeRuntimeCgroups:
         self._found[key] = container
         self._write(key)
         return True
+
+    def began(self, pid: int) -> int | None:
+        """See :class:`pinfold.node.cgroup_ports.FoundCgroups`."""
+        return self._node.began(pid)
 
     async def enter(self, key: ContainerKey, pid: int) -> None:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.cpuset import CPUSet, iter_bits
 from pinfold.core.kubelet_view import KubeletView
+from pinfold.core.locality import Localities, device_kind
 from pinfold.core.machine import CpuKind, Machine
 from pinfold.render.boxes import Level, Place
 from pinfold.render.node_map import NodeMap, Owner, build_node_map
-from pinfold.render.topology_view import KindRow, NumaRow, TopologyView, binary_size
+from pinfold.render.topology_view import (
+    DeviceRow,
+    KindRow,
+    NumaRow,
+    TopologyView,
+    binary_size,
+)
+
+_DEVICE_KINDS: Final = ("network", "storage", "display", "accelerator", "co-processor", "other")
+_NAMES_OF_ONE: Final = 3
+"""Names of one function that are shown: an interface, its RDMA device, a bond on it."""
 
 
 def machine_map(
@@ -114,7 +126,46 @@ def topology_view(machine: Machine, view: KubeletView) -> TopologyView:
         isolated=machine.isolated,
         unseen=view.unseen,
         kubelet_notes=view.notes,
+        devices=device_rows(machine),
     )
+
+
+def device_rows(machine: Machine) -> tuple[DeviceRow, ...]:
+    """The PCI devices by node and kind; those of which nobody knows where they are come last."""
+    localities = Localities.of(machine)
+    names: dict[tuple[int, str], list[str]] = {}
+    virtual: dict[tuple[int, str], int] = {}
+    for function in machine.pci:
+        row = (localities.place(function) or 0, device_kind(function.device_class))
+        names.setdefault(row, [])
+        if function.physical_function is not None:
+            virtual[row] = virtual.get(row, 0) + 1
+        else:
+            shown = "/".join(function.names[:_NAMES_OF_ONE])
+            more = "/..." if len(function.names) > _NAMES_OF_ONE else ""
+            names[row].append(f"{shown}{more}" or function.address)
+    # Devices with names first: nobody can say much about bare addresses.
+    return tuple(
+        DeviceRow(
+            _place_name(nodes),
+            kind,
+            tuple(sorted(names[nodes, kind], key=lambda name: name[:1].isdecimal())),
+            virtual.get((nodes, kind), 0),
+        )
+        for nodes, kind in sorted(names, key=_device_order)
+    )
+
+
+def _device_order(row: tuple[int, str]) -> tuple[bool, list[int], int]:
+    nodes, kind = row
+    return nodes == 0, list(iter_bits(nodes)), _DEVICE_KINDS.index(kind)
+
+
+def _place_name(nodes: int) -> str:
+    if nodes == 0:
+        return "unknown"
+    ids = list(iter_bits(nodes))
+    return f"node{'s' * (len(ids) > 1)} {','.join(map(str, ids))}"
 
 
 def _details(machine: Machine) -> Mapping[tuple[Level, int], str]:

@@ -9,6 +9,7 @@ from pinfold.render.topology_view import (
     TopologyView,
     binary_size,
     cpu_facts,
+    device_facts,
     header,
     hugepage_text,
 )
@@ -27,6 +28,9 @@ def render_topology_svg(view: TopologyView) -> str:
     y = draw_notes(canvas, view.node_map, y + drawing.height, width) + 34
     if view.numa:
         y = _draw_numa(canvas, view, y, width)
+    if view.devices:
+        canvas.text((MARGIN, y), "PCI devices", 15, bold=True)
+        y = draw_facts(canvas, device_facts(view), y + 24, width) + 16
     if view.distances:
         matrix_width = _draw_distances(Canvas(), view, y)[0]
         width = max(width, matrix_width)

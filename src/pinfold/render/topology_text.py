@@ -12,6 +12,7 @@ from pinfold.render.topology_view import (
     TopologyView,
     binary_size,
     cpu_facts,
+    device_facts,
     header,
     hugepage_text,
 )
@@ -25,6 +26,8 @@ def render_topology(view: TopologyView, style: Style) -> str:
         lines += [*legend, []]
     if view.numa:
         lines += [[("NUMA nodes", "bold")], *_numa_lines(view.numa, style), []]
+    if view.devices:
+        lines += [[("PCI devices", "bold")], *summary_lines(device_facts(view), style), []]
     if view.distances:
         lines += [[("NUMA distances", "bold")], *_distance_lines(view, style), []]
     facts = cpu_facts(view)

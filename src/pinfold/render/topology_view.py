@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Final
 
 from pinfold.core.cpuset import CPUSet
 from pinfold.render.node_map import NodeMap
+
+SHOWN_DEVICES: Final = 8
+"""Names of devices of one kind at one node; a machine can have hundreds of functions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,20 @@ class KindRow:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceRow:
+    """PCI devices of one kind at one place.
+
+    ``place`` is ``node 0`` or the like; ``names`` are those of the kernel, or addresses;
+    ``virtual`` counts the virtual functions, which are not among the names.
+    """
+
+    place: str
+    kind: str
+    names: tuple[str, ...]
+    virtual: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class TopologyView:
     """A machine to be shown.
 
@@ -58,6 +76,7 @@ class TopologyView:
     isolated: CPUSet = field(default_factory=CPUSet)
     unseen: CPUSet = field(default_factory=CPUSet)
     kubelet_notes: tuple[str, ...] = ()
+    devices: tuple[DeviceRow, ...] = ()
 
 
 def binary_size(count: int) -> str:
@@ -98,6 +117,23 @@ def cpu_facts(view: TopologyView) -> list[tuple[str, str, str]]:
         for name, cpus, say in sets
         if cpus
     ]
+
+
+def device_facts(view: TopologyView) -> list[tuple[str, str, str]]:
+    """The devices: place and kind, some of the names, and how many more there are."""
+    facts = []
+    kinds = max((len(row.place) for row in view.devices), default=0) + 2
+    before = ""
+    for row in view.devices:
+        place = "" if row.place == before else row.place
+        before = row.place
+        more = [f"{len(row.names) - SHOWN_DEVICES} more"] if len(row.names) > SHOWN_DEVICES else []
+        if row.virtual:
+            more.append(f"{row.virtual} virtual function{'s' * (row.virtual != 1)}")
+        shown = ", ".join(row.names[:SHOWN_DEVICES])
+        remark = f"and {' and '.join(more)}" if more and shown else " and ".join(more)
+        facts.append((f"{place:<{kinds}}{row.kind}", shown or remark, remark if shown else ""))
+    return facts
 
 
 def header(view: TopologyView) -> str:

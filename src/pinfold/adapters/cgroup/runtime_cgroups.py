@@ -189,6 +189,16 @@ class RuntimeCgroups:
         await self._pin(known)
         return True
 
+    def began(self, pid: int) -> int | None:
+        """See :class:`pinfold.node.cgroup_ports.FoundCgroups`."""
+        try:
+            stat = (self._proc / str(pid) / "stat").read_bytes()
+        except OSError:
+            return None
+        # The second field is a name with anything in it; the state is Z once it has ended.
+        fields = stat[stat.rindex(b")") + 1 :].split()
+        return None if fields[0] in b"ZX" else int(fields[19])
+
     async def kill(self, key: ContainerKey, *, wait: float = 5.0) -> None:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         known = self._known.get(key)

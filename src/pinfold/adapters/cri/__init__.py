@@ -6,13 +6,14 @@ from pinfold.adapters.cri.endpoint import Endpoint, find_endpoint, read_endpoint
 from pinfold.adapters.cri.resources import CriRecord
 from pinfold.adapters.cri.runtime import CriRuntime
 from pinfold.adapters.cri.sandboxes import CriSettings
-from pinfold.adapters.cri.seen import list_cri_containers
+from pinfold.adapters.cri.seen import CriListing, list_cri_containers
 from pinfold.adapters.cri.status import RuntimeInfo, runtime_info
 
 __all__ = [
     "CgroupDriver",
     "CriClient",
     "CriError",
+    "CriListing",
     "CriRecord",
     "CriRuntime",
     "CriSettings",

@@ -12,7 +12,7 @@ from pinfold.adapters.cri.client import CriClient, CriError
 from pinfold.adapters.cri.resources import from_wire
 from pinfold.adapters.cri.status import info_document
 from pinfold.adapters.cri.table import pid_of
-from pinfold.node.runtime_view import Resources, Sandbox, SeenContainer, SeenState
+from pinfold.node.runtime_view import Existing, Resources, Sandbox, SeenContainer, SeenState
 
 _AT_ONCE: Final = 8
 _STATES: Final = {
@@ -21,6 +21,27 @@ _STATES: Final = {
     pb.ContainerState.CONTAINER_EXITED: SeenState.STOPPED,
     pb.ContainerState.CONTAINER_UNKNOWN: SeenState.UNKNOWN,
 }
+
+
+class CriListing:
+    """The :class:`pinfold.node.runtime_view.RuntimeListing` of a CRI runtime."""
+
+    def __init__(self, client: CriClient) -> None:
+        self._client = client
+
+    async def existing(self) -> Existing:
+        """See :class:`pinfold.node.runtime_view.RuntimeListing`."""
+        call = self._client.call
+        # The sandboxes last: those of the containers that are listed are there.
+        containers = await call(
+            "ListContainers", pb.ListContainersRequest(), pb.ListContainersResponse
+        )
+        pods = await call("ListPodSandbox", pb.ListPodSandboxRequest(), pb.ListPodSandboxResponse)
+        ended = pb.ContainerState.CONTAINER_EXITED
+        return Existing(
+            {one.id: one.state == pb.PodSandboxState.SANDBOX_READY for one in pods.items},
+            {one.id: one.state != ended for one in containers.containers},
+        )
 
 
 async def list_cri_containers(

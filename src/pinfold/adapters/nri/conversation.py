@@ -70,6 +70,9 @@ _MAY_FAIL: Final = frozenset(
 )
 """Where an error keeps something from running unplaced; elsewhere it would only stop a clean-up."""
 
+IN_TIME: Final = 0.9
+"""Of the time for Synchronize: its clock runs in the runtime, which took it off before we did."""
+
 MOST_SYNCHRONIZED: Final = 100_000
 """How many pods and containers a runtime may tell of, all pieces together."""
 
@@ -77,11 +80,12 @@ MOST_SYNCHRONIZED: Final = 100_000
 class Conversation(Server):
     """One registration's requests.
 
-    ``on_synchronized`` is called when the runtime has the answer to Synchronize.
+    ``on_synchronized`` is called when the runtime has the answer to Synchronize, ``on_missed`` when
+    that came too late for it.
     ``request_timeout`` (seconds, from Configure) is how long it waits where a request does not say.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - who is asked, and three who are told
         self,
         events: RuntimeEvents,
         updates: Updates,
@@ -89,12 +93,14 @@ class Conversation(Server):
         *,
         report: Callable[[str], None],
         on_synchronized: Callable[[], None],
+        on_missed: Callable[[], None],
     ) -> None:
         self._events = events
         self._updates = updates
         self._counters = counters
         self._report = report
         self._on_synchronized = on_synchronized
+        self._on_missed = on_missed
         self.runtime = ""
         self.request_timeout: float | None = None
         self._pods: list[Sandbox] = []
@@ -186,7 +192,10 @@ class Conversation(Server):
         self._updates.answered(self._told)
         if self._synchronized:
             self._synchronized = False
-            self._on_synchronized()
+            if timeout is not None and seconds > timeout * IN_TIME:
+                self._on_missed()
+            else:
+                self._on_synchronized()
 
     async def _dispatch(self, method: str, payload: bytes) -> bytes:
         if (call := self._calls.get(method)) is not None:

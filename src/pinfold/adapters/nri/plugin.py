@@ -97,6 +97,8 @@ class NriPlugin:
         self._runtime = ""
         self._problem = "not started"
         self._told = ""
+        self._session: Session | None = None
+        self._misses = 0
 
     @property
     def connected(self) -> bool:
@@ -131,6 +133,11 @@ class NriPlugin:
         """
         return await self._updates.send(updates)
 
+    def register_again(self, why: str) -> None:
+        """Leave the runtime and register anew, so that it tells of everything there is."""
+        if self._session is not None and self._connected:
+            self._session.leave(why)
+
     async def run(self) -> NoReturn:
         """Be a plugin of whatever runtime is there, until cancelled.
 
@@ -163,7 +170,10 @@ class NriPlugin:
             self.counters,
             report=self._tell,
             on_synchronized=lambda: self._take(session, conversation),
+            # containerd with NRI before 0.7 keeps the connection then, and tells nothing any more.
+            on_missed=lambda: self._miss(session),
         )
+        self._session = session
         serving = asyncio.create_task(session.serve(conversation))
         try:
             if not await self._register(session):
@@ -175,13 +185,15 @@ class NriPlugin:
             with suppress(asyncio.CancelledError):
                 await serving
             await session.close()
+            self._session = None
             lost = self._connected
             self._connected = False
             self._updates.connected(None)
         if lost:
             self.counters.disconnects += 1
         self._report(f"{self._socket}: {why}; connecting again")
-        return not lost
+        # After the first time it goes faster: what is decided already is only looked at.
+        return not lost and self._misses != 1
 
     async def _register(self, session: Session) -> bool:
         request = wire.RegisterPluginRequest(
@@ -214,9 +226,14 @@ class NriPlugin:
     def _take(self, session: Session, conversation: Conversation) -> None:
         self._runtime = conversation.runtime
         self._connected = True
+        self._misses = 0
         self._told = ""
         self.counters.registrations += 1
         self._updates.connected(session)
+
+    def _miss(self, session: Session) -> None:
+        self._misses += 1
+        session.leave("the runtime did not wait for the answer to Synchronize, and tells nothing")
 
     def _report(self, problem: str) -> None:
         self._problem = problem

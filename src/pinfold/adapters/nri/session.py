@@ -198,6 +198,10 @@ class Session:
                 task.result()
         return self._why
 
+    def leave(self, why: str) -> None:
+        """Hang up; :meth:`serve` then ends with ``why``."""
+        self._end(why)
+
     async def close(self) -> None:
         """Hang up."""
         self._end("the plugin closed the connection")

@@ -228,7 +228,7 @@ def _names(tree: Tree) -> Iterator[Entry]:
         # Where a link is followed, its target need not be there.
         up = "../" * device.folder.count("/")
         targets = [f"{up}devices/pci/{address}/{device.name}" for address in device.functions]
-        if len(targets) == 1:
+        if not device.stacked:
             yield Entry(path, link=targets[0])
             continue
         stack = SLAVES + "/" if device.folder == "sys/block" else LOWER

@@ -40,11 +40,15 @@ _MAX_STACK: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class NamedDevice:
-    """A name in one of the folders of :data:`NAMED`, and the functions that it leads to."""
+    """A name in one of the folders of :data:`NAMED`, and the functions that it leads to.
+
+    ``stacked`` marks what is made of other devices: a bond, a VLAN, an array.
+    """
 
     folder: str
     name: str
     functions: tuple[str, ...]
+    stacked: bool
 
 
 def read_pci(reader: Reader) -> tuple[PCIFunction, ...]:
@@ -54,7 +58,8 @@ def read_pci(reader: Reader) -> tuple[PCIFunction, ...]:
         MachineError: a file is not what it should be.
     """
     names: dict[str, dict[str, None]] = {}
-    for device in named_devices(reader.tree):
+    # The function's own names first, then those of what is stacked on it.
+    for device in sorted(named_devices(reader.tree), key=lambda device: device.stacked):
         for address in device.functions:
             names.setdefault(address, {})[device.name] = None
     found = []
@@ -88,9 +93,11 @@ def named_devices(tree: Tree) -> Iterator[NamedDevice]:
     for folder, pattern in NAMED.items():
         for name in tree.names(folder):
             if pattern.fullmatch(name):
-                functions = _functions_of(tree, f"{folder}/{name}")
+                path = f"{folder}/{name}"
+                functions = _functions_of(tree, path)
                 if functions:
-                    yield NamedDevice(folder, name, functions)
+                    stacked = last_function(tree.real_path(path)) is None
+                    yield NamedDevice(folder, name, functions, stacked)
 
 
 def last_function(path: str, *, behind: str | None = None) -> str | None:
