@@ -14,21 +14,19 @@ from typing import Any, Final
 
 import structlog
 
-from pinfold.adapters.kubernetes.manifest_folder import ManifestFolder, StaticPod
 from pinfold.adapters.sysfs.online import online_cpus
 from pinfold.adapters.systemd.notify import Notifier
 from pinfold.agent.parts import Companion, Ports, own_version
+from pinfold.agent.static_pods import StaticPods
 from pinfold.config.agent import AgentConfig
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.machine_document import machine_document
-from pinfold.core.pod_api import PodError
 from pinfold.core.workload_api import workload_from_api
 from pinfold.core.workload_fields import unsupported_fields
-from pinfold.node.capacity import lacks_device
 from pinfold.node.cgroup_ports import Cgroups, Watchful
 from pinfold.node.manager import Manager
 from pinfold.node.node_status import node_status, node_status_document
-from pinfold.node.pod_table import NameTakenError, UnknownPodError
+from pinfold.node.pod_table import UnknownPodError
 from pinfold.node.port_errors import PortError, RuntimeFailedError
 from pinfold.node.reconciler import Drift, reconcile
 from pinfold.node.records import PodRecord
@@ -60,11 +58,11 @@ class Agent:
         self._stop = asyncio.Event()
         self._look_now = asyncio.Event()
         self._ready = False
-        self._folder = (
-            None if config.static_pod_path is None else ManifestFolder(config.static_pod_path)
+        self._static_pods = (
+            None
+            if config.static_pod_path is None
+            else StaticPods(config.static_pod_path, manager, self.apply)
         )
-        self._without_devices: dict[str, StaticPod] = {}
-        self._inventory = manager.state.devices.inventory
         self._about: dict[str, Any] = {}
 
     # ------------------------------------------------------------------- what the API asks for
@@ -239,13 +237,8 @@ class Agent:
             if now != online:
                 online = now
                 await self._guarded(self._cpus_changed, now)
-            if self._folder is not None:
-                changed, problems = self._folder.look()
-                for file, problem in problems.items():
-                    log.error("manifest", file=str(file), problem=problem)
-                if changed:
-                    await self._guarded(self._follow_manifests)
-                await self._guarded(self._retry_without_devices)
+            if self._static_pods is not None:
+                await self._guarded(self._static_pods.look)
             await asyncio.sleep(LOOK_PERIOD)
 
     async def _cpus_changed(self, online: CPUSet) -> None:
@@ -255,43 +248,6 @@ class Agent:
         log.warning("cpus", offline=str(offline) or "none")
         await self.manager.set_offline(offline)
         await reconcile(self.manager)
-
-    async def _follow_manifests(self) -> None:
-        """Make the pods of the folder those that run, and end those that left it."""
-        folder = self._folder
-        if folder is None:
-            return
-        wanted = folder.pods
-        source = str(folder.path)
-        ours = {r.uid for r in self.manager.pods.records() if r.source == source}
-        for uid in ours - wanted.keys():
-            await self.manager.release(uid)
-        for uid, pod in wanted.items():
-            if uid not in ours:
-                await self._guarded(self._admit_static, pod, source)
-
-    async def _admit_static(self, pod: StaticPod, source: str) -> None:
-        try:
-            record = await self.apply(pod.manifest, source=source)
-        except (PodError, NameTakenError) as error:
-            log.error("manifest", file=str(pod.file), problem=str(error))
-            return
-        if record.message:
-            log.warning("rejected", pod=record.name, reason=record.reason, message=record.message)
-        if lacks_device(record.reason):
-            self._without_devices[record.uid] = pod
-
-    async def _retry_without_devices(self) -> None:
-        """Try pods of the folder again that came before the plugin of a device did."""
-        inventory = self.manager.state.devices.inventory
-        if inventory is self._inventory:
-            return
-        self._inventory = inventory
-        waiting, self._without_devices = self._without_devices, {}
-        for uid, pod in waiting.items():
-            if self._folder is not None and uid in self._folder.pods:
-                await self.manager.release(uid)
-                await self._admit_static(pod, str(self._folder.path))
 
     async def _sign_of_life(self, notifier: Notifier) -> None:
         while True:

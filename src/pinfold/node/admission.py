@@ -18,11 +18,11 @@ from pinfold.core.hints import TopologyHint
 from pinfold.core.kubelet_faults import KubeletFault
 from pinfold.core.memory import Block, MemoryState, remove_container, remove_pod
 from pinfold.core.memory_policy import MemoryTransaction, StaticMemoryPolicy
-from pinfold.core.pod import Container, Pod, guaranteed_cpus
-from pinfold.core.static_policy import CPUAllocation, PodTransaction, StaticPolicy
+from pinfold.core.pod import Container, Pod
+from pinfold.core.static_policy import CPUAllocation, StaticPolicy
 from pinfold.core.topology_manager import Admission, AffinityDecision, TopologyManager
 from pinfold.node.capacity import PODS, amounts, shortage
-from pinfold.node.cpu_manager import CPUManager
+from pinfold.node.cpu_manager import draft_for_container, draft_for_pod
 from pinfold.node.device_manager import Answers, DeviceManager
 from pinfold.node.memory_manager import MemoryManager
 from pinfold.node.pod_draft import PodDraft
@@ -126,7 +126,7 @@ def decide(node: Node, state: NodeState, pod: Pod, answers: Answers = NO_ANSWERS
     """
     draft = PodDraft(
         pod,
-        cpus=_pod_cpus(node, state, pod),
+        cpus=draft_for_pod(node.cpu_policy, state.ledger, state.offline, pod),
         memory=_pod_memory(node, state, pod),
         devices=DeviceManager(state.devices, answers, node.topology_manager.numa.nodes),
     )
@@ -165,7 +165,9 @@ def decide_container(
     container = next(one for one in pod.all_containers if one.name == name)
     draft = PodDraft(
         pod,
-        cpus=_container_cpus(node, state, pod, container, idle),
+        cpus=draft_for_container(
+            node.cpu_policy, state.ledger, state.offline, (pod, container), idle
+        ),
         memory=_container_memory(node, state, pod, container, idle),
         devices=None,
     )
@@ -191,48 +193,10 @@ def _decision(pod: Pod, draft: PodDraft, admission: Admission) -> Decision:
     )
 
 
-def _pod_cpus(node: Node, state: NodeState, pod: Pod) -> CPUManager | None:
-    if node.cpu_policy is None:
-        return None
-    held = state.ledger.assignments.get(pod.uid, {})
-    draft = PodTransaction(
-        pod.uid,
-        state.ledger.default.mask & ~state.offline.mask,
-        {name: cpus.mask for name, cpus in held.items()},
-    )
-    return CPUManager(node.cpu_policy, draft)
-
-
 def _pod_memory(node: Node, state: NodeState, pod: Pod) -> MemoryManager | None:
     if node.memory_policy is None or state.memory is None:
         return None
     return MemoryManager(node.memory_policy, MemoryTransaction(pod.uid, state.memory))
-
-
-def _container_cpus(
-    node: Node, state: NodeState, pod: Pod, container: Container, idle: Mapping[str, CPUSet]
-) -> CPUManager | None:
-    name, requested = container.name, guaranteed_cpus(pod, container)
-    if node.cpu_policy is None or requested == 0:
-        return None
-    held = {
-        other: cpus.mask
-        for other, cpus in state.ledger.assignments.get(pod.uid, {}).items()
-        if other not in idle and (other != name or len(cpus) == requested)
-    }
-    # What it had in another number it gives back first (a resize).
-    own = state.ledger.cpus_of(pod.uid, name) or CPUSet()
-    returned = 0 if name in held else own.mask
-    taken = 0
-    for mask in held.values():
-        taken |= mask
-    draft = PodTransaction(
-        pod.uid,
-        state.ledger.default.mask & ~state.offline.mask,
-        held,
-        (_union(idle.values()) | returned) & ~taken & ~state.offline.mask,
-    )
-    return CPUManager(node.cpu_policy, draft)
 
 
 def _container_memory(
@@ -302,10 +266,3 @@ def recount(state: NodeState, before: Pod | None, pod: Pod | None) -> NodeState:
         requested=requested,
         pods=state.pods + (pod is not None) - (before is not None),
     )
-
-
-def _union(sets: Iterable[CPUSet]) -> int:
-    mask = 0
-    for cpus in sets:
-        mask |= cpus.mask
-    return mask

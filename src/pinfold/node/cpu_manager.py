@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pinfold.core.allocation import AllocationError
+from pinfold.core.cpuset import CPUSet
 from pinfold.core.hints import ResourceHints, TopologyHint
 from pinfold.core.kubelet_faults import CPUS_NOT_FREE, KubeletFault, UpstreamFaultError
-from pinfold.core.pod import CPU, Container, Pod
+from pinfold.core.pod import CPU, Container, Pod, guaranteed_cpus
 from pinfold.core.static_policy import CPUAllocation, PodTransaction, StaticPolicy
+from pinfold.state.ledger import Ledger
 
 
 class CPUManager:
@@ -56,3 +60,58 @@ class CPUManager:
 
 def _named(hints: list[TopologyHint] | None) -> ResourceHints | None:
     return None if hints is None else {CPU: hints}
+
+
+def draft_for_pod(
+    policy: StaticPolicy | None, ledger: Ledger, offline: CPUSet, pod: Pod
+) -> CPUManager | None:
+    """The manager for the admission of a whole pod; None under policy none.
+
+    Args:
+        policy: the static policy, if that is in force.
+        ledger: who has which CPUs.
+        offline: CPUs that are given to nobody.
+        pod: the pod, which keeps what it has.
+    """
+    if policy is None:
+        return None
+    held = ledger.assignments.get(pod.uid, {})
+    free = ledger.default.mask & ~offline.mask
+    draft = PodTransaction(pod.uid, free, {name: cpus.mask for name, cpus in held.items()})
+    return CPUManager(policy, draft)
+
+
+def draft_for_container(
+    policy: StaticPolicy | None,
+    ledger: Ledger,
+    offline: CPUSet,
+    asking: tuple[Pod, Container],
+    idle: Mapping[str, CPUSet],
+) -> CPUManager | None:
+    """The manager for one container of a pod; None where it is to have no CPUs of its own.
+
+    Args:
+        policy: the static policy, if that is in force.
+        ledger: who has which CPUs.
+        offline: CPUs that are given to nobody.
+        asking: the pod and the container.
+        idle: CPUs of the pod's containers that have ended, which this one may take over.
+    """
+    pod, container = asking
+    requested = guaranteed_cpus(pod, container)
+    if policy is None or requested == 0:
+        return None
+    held = {
+        other: cpus.mask
+        for other, cpus in ledger.assignments.get(pod.uid, {}).items()
+        if other not in idle and (other != container.name or len(cpus) == requested)
+    }
+    # What it had in another number it gives back first (a resize).
+    own = ledger.cpus_of(pod.uid, container.name) or CPUSet()
+    reusable = 0 if container.name in held else own.mask
+    for cpus in idle.values():
+        reusable |= cpus.mask
+    for mask in held.values():
+        reusable &= ~mask
+    free = ledger.default.mask & ~offline.mask
+    return CPUManager(policy, PodTransaction(pod.uid, free, held, reusable & ~offline.mask))

@@ -8,17 +8,20 @@ agreed is the pod written down, so a plugin that refuses leaves nothing behind.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Final, NamedTuple, TypeAlias
 
 from pinfold.core.allocation import AllocationError
+from pinfold.core.device_policy import PreferenceNeededError
 from pinfold.core.devices import (
     DeviceMount,
     DeviceNode,
     DeviceRunOptions,
     PreferenceQuestion,
 )
+from pinfold.core.pod import Pod
 from pinfold.core.topology_manager import admission_failure
-from pinfold.node.admission import Decision
+from pinfold.node.admission import Decision, Node, NodeState, decide
 from pinfold.node.device_ports import DevicePluginError, DevicePlugins
 from pinfold.node.records import DeviceGrant, DeviceGrants
 
@@ -64,19 +67,26 @@ class PluginTalk:
             else:
                 self._responses[question] = str(error)
 
-    def open_question(self, decision: Decision) -> AllocateQuestion | None:
-        """What has to be asked before the decision may hold; None: nothing more."""
-        if not decision.admitted:
-            return None
-        return next((q for q in _questions(decision) if q not in self._responses), None)
+    def decide(self, node: Node, state: NodeState, pod: Pod) -> tuple[Decision, Question | None]:
+        """Decide about a pod with the answers so far.
 
-    def refusal(self, decision: Decision) -> tuple[str, str, str] | None:
-        """Container, reason and message of the first refusal; None when every plugin agrees."""
+        Returns:
+            The decision, and what has to be asked before it may hold; None when nothing has.
+        """
+        try:
+            decision = decide(node, state, pod, self.preferred)
+        except PreferenceNeededError as needed:
+            return Decision(pod, admitted=False), needed.question
+        if not decision.admitted:
+            return decision, None
         for question in _questions(decision):
             answer = self._responses.get(question)
+            if answer is None:
+                return decision, question
             if isinstance(answer, str):
-                return question.container, *admission_failure(AllocationError(answer))
-        return None
+                refused = decision.refused(*admission_failure(AllocationError(answer)))
+                return replace(refused, failed_container=question.container), None
+        return decision, None
 
     def grants(self, decision: Decision) -> dict[str, DeviceGrants]:
         """What the pod is given, by container, with the plugins' answers."""

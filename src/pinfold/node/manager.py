@@ -14,12 +14,11 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
-from pinfold.core.device_policy import PreferenceNeededError
 from pinfold.core.pod import Container
 from pinfold.core.topology_manager import UNEXPECTED_ADMISSION_ERROR
 from pinfold.core.workload import Workload
 from pinfold.node.active_pod import ActivePod
-from pinfold.node.admission import POOL_EMPTY, Decision, NodeState, decide, release, settle
+from pinfold.node.admission import POOL_EMPTY, Decision, NodeState, release, settle
 from pinfold.node.bookkeeper import Bookkeeper, node_record
 from pinfold.node.device_grants import PluginTalk, Question
 from pinfold.node.pod_worker import PodWorker
@@ -118,21 +117,14 @@ class Manager(Bookkeeper):
 
     def _decide(self, workload: Workload, talk: PluginTalk) -> tuple[Decision, Question | None]:
         """A decision, and what a plugin must be asked before it may hold."""
-        try:
-            decision = decide(self.node, self.state, workload.pod, talk.preferred)
-        except PreferenceNeededError as needed:
-            return Decision(workload.pod, admitted=False), needed.question
-        if not decision.admitted:
-            return decision, None
+        decision, question = talk.decide(self.node, self.state, workload.pod)
+        if not decision.admitted or question is not None:
+            return decision, question
         after = settle(self.state, decision)
         shares = len(decision.allocations) < len(workload.pod.all_containers)
-        if not (after.ledger.default - after.offline) and (shares or self.anybody_shares()):
-            return decision.refused(UNEXPECTED_ADMISSION_ERROR, POOL_EMPTY), None
-        refusal = talk.refusal(decision)
-        if refusal is not None:
-            container, reason, message = refusal
-            return replace(decision.refused(reason, message), failed_container=container), None
-        return decision, talk.open_question(decision)
+        if after.ledger.default - after.offline or not (shares or self.anybody_shares()):
+            return decision, None
+        return decision.refused(UNEXPECTED_ADMISSION_ERROR, POOL_EMPTY), None
 
     def _record(
         self, decision: Decision, talk: PluginTalk, manifest: str, source: str

@@ -8,14 +8,13 @@ allocation that still fits, decides again about the others, and says what it did
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
 from pinfold.core.device_state import DeviceOwnershipError, DeviceState
-from pinfold.core.memory import MemoryState, MemoryStateError
-from pinfold.core.memory_reservation import NONE, STATIC
+from pinfold.core.memory import MemoryStateError
 from pinfold.core.workload import Workload
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.admission import Node, NodeState, decide, resume, settle
@@ -23,6 +22,7 @@ from pinfold.node.bookkeeper import node_record
 from pinfold.node.manager import Manager
 from pinfold.node.port_errors import ContainerKey, PortError
 from pinfold.node.ports import ContainerState, ContainerStatus
+from pinfold.node.recorded import keep, recorded_devices, recorded_memory, with_devices_of
 from pinfold.node.records import Batch, HistoryEntry, PodPhase, PodRecord, Record
 from pinfold.state.ledger import Bounds, InvariantError, Ledger
 from pinfold.state.startup import StartError, validate_static_state
@@ -95,8 +95,10 @@ def restore(
     try:
         ledger = _ledger(record, restored)
         _check(record, ledger, restored.state.ledger)
-        memory = _memory(record, node, restored.active.values())
-        devices = _devices(restored.state.devices, (pod for pod, _ in restored.active.values()))
+        memory = recorded_memory(record, node, restored.active.values())
+        devices = recorded_devices(
+            restored.state.devices, (pod for pod, _ in restored.active.values())
+        )
     except _MISFITS as error:
         if on_mismatch is OnMismatch.REFUSE:
             raise MismatchError(str(error)) from None
@@ -135,38 +137,6 @@ def _check(record: Record, ledger: Ledger, fresh: Ledger) -> None:
     ledger.bound(bounds)
 
 
-def _memory(
-    record: Record, node: Node, pods: Iterable[tuple[PodRecord, Workload]]
-) -> MemoryState | None:
-    """The memory that the pods have, on the NUMA nodes of today."""
-    configured = NONE if node.memory_policy is None else STATIC
-    if record.node is not None and record.node.memory_policy != configured:
-        raise StartError(
-            f'[memorymanager] configured policy "{configured}" differs from state checkpoint '
-            f'policy "{record.node.memory_policy}"'
-        )
-    if node.memory_policy is None:
-        return None
-    return MemoryState.of(
-        node.memory_policy.nodes, {pod.uid: pod.memory for pod, _ in pods if pod.memory}
-    )
-
-
-def _devices(state: DeviceState, pods: Iterable[PodRecord]) -> DeviceState:
-    """The devices that the pods have; whether they still exist is told by their plugins."""
-    for pod in pods:
-        if pod.devices:
-            state = state.with_pod(pod.uid, _ids(pod))
-    return state
-
-
-def _ids(pod: PodRecord) -> dict[str, dict[str, tuple[str, ...]]]:
-    return {
-        container: {resource: grant.ids for resource, grant in grants.items()}
-        for container, grants in pod.devices.items()
-    }
-
-
 def _repair(restored: Restored, node: Node) -> None:
     """Keep what fits, oldest pods first; decide again about the rest."""
     state = restored.state
@@ -174,7 +144,7 @@ def _repair(restored: Restored, node: Node) -> None:
     again: list[str] = []
     for uid, (pod, workload) in restored.active.items():
         try:
-            state = resume(_keep(state, pod, node, kept), workload.pod)
+            state = resume(keep(state, pod, node, kept), workload.pod)
         except _MISFITS as error:
             restored.report.append(f"pod {pod.namespace}/{pod.name} is decided again: {error}")
             again.append(uid)
@@ -187,7 +157,7 @@ def _repair(restored: Restored, node: Node) -> None:
         state = settle(state, decision)
         name = f"{pod.namespace}/{pod.name}"
         if decision.admitted:
-            state = _with_devices(state, pod)
+            state = with_devices_of(state, pod)
             given = {n: a.cpus for n, a in decision.allocations.items()}
             again_as = replace(pod, assignments=given, memory=decision.memory)
             restored.active[uid] = (again_as, workload)
@@ -198,27 +168,6 @@ def _repair(restored: Restored, node: Node) -> None:
             restored.failed[uid] = _failed(pod, f"{decision.reason}: {decision.message}")
             restored.report.append(f"pod {name} is ended: {decision.message}")
     restored.state = state
-
-
-def _keep(
-    state: NodeState, pod: PodRecord, node: Node, kept: Iterable[tuple[PodRecord, Workload]]
-) -> NodeState:
-    """The state with what a pod has, as far as it fits beside what others have kept."""
-    ledger, memory = state.ledger, state.memory
-    if pod.assignments:
-        if node.cpu_policy is None:
-            raise InvariantError("policy none gives no exclusive CPUs")
-        ledger = ledger.with_pod(pod.uid, dict(pod.assignments))
-    if pod.memory:
-        if node.memory_policy is None:
-            raise InvariantError("memory manager policy None gives no memory of a NUMA node")
-        others = {one.uid: one.memory for one, _ in kept if one.memory}
-        memory = MemoryState.of(node.memory_policy.nodes, {**others, pod.uid: pod.memory})
-    return replace(_with_devices(state, pod), ledger=ledger, memory=memory)
-
-
-def _with_devices(state: NodeState, pod: PodRecord) -> NodeState:
-    return replace(state, devices=_devices(state.devices, [pod]))
 
 
 def _failed(pod: PodRecord, message: str) -> PodRecord:
