@@ -26,6 +26,7 @@ from pinfold.node.device_ports import DevicePluginError
 from pinfold.node.port_errors import PortError
 
 _SERVICE: Final = "v1beta1.Registration"
+_LONGEST_TEXT: Final = 600
 _OPTIONS: Final = (("grpc.max_receive_message_length", 4 << 20),)
 
 
@@ -119,7 +120,9 @@ class RegistrationService:
                 offered=request.options if request.HasField("options") else None,
             )
         except (RegistrationRefusedError, DevicePluginError) as error:
-            self._report(f"device plugin {request.resource_name[:253]!r} was refused: {error}")
+            # What is refused may be of any length; peers drop an answer whose headers have 8 KiB.
+            text = str(error)[:_LONGEST_TEXT]
+            self._report(f"device plugin {request.resource_name[:253]!r} was refused: {text}")
             # An error of Go's that is no gRPC status travels as code UNKNOWN.
-            await context.abort(grpc.StatusCode.UNKNOWN, str(error))
+            await context.abort(grpc.StatusCode.UNKNOWN, text)
         return b""
