@@ -9,6 +9,7 @@ import mmap
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from pinfold.adapters.volumes import VolumeFolders
 from pinfold.adapters.volumes.mounts import Mount, mount, mounts_below, unmount
 from pinfold.core.workload import EmptyDir
 from pinfold.node.volume_ports import VolumeError
+from tests.agent_process import AgentProcess, manifest, skip_unless_an_agent_can_run, until
 
 SMALL = 2 << 20
 PAGES = EmptyDir("HugePages", None, SMALL)
@@ -176,3 +178,74 @@ def test_containers_that_start_at_once_share_one_mount(root: Path) -> None:
         await volumes.remove("uid")
 
     asyncio.run(scenario())
+
+
+# ------------------------------------------------------------------------------------- the agent
+
+
+@pytest.fixture
+def node(root: Path, pages: HugePagePools) -> Iterator[AgentProcess]:
+    """An agent of plain processes; the pools are filled before it looks at the machine."""
+    del pages
+    skip_unless_an_agent_can_run()
+    agent = AgentProcess(root)
+    try:
+        yield agent
+    finally:
+        agent.clean_up()
+
+
+def a_pod(out: Path) -> dict[str, Any]:
+    """It writes down the file systems of its volumes."""
+    script = (
+        f'stat -f -c %T "$PINFOLD_VOLUME_HUGE" "$PINFOLD_VOLUME_FAST_DISK" '
+        f'"$PINFOLD_VOLUME_PLAIN" > {out}.new; mv {out}.new {out}; exec sleep 1000'
+    )
+    pod = manifest("owner", ("main", ("sh", "-c", script), "1"))
+    pod["metadata"]["uid"] = "owner-uid"
+    (container,) = pod["spec"]["containers"]
+    container["resources"]["limits"] = container["resources"]["requests"] = {
+        "cpu": "1",
+        "memory": "64Mi",
+        "hugepages-2Mi": "4Mi",
+    }
+    names = ("huge", "fast-disk", "plain")
+    media: tuple[dict[str, str], ...] = ({"medium": "HugePages"}, {"medium": "Memory"}, {})
+    container["volumeMounts"] = [{"name": name, "mountPath": f"/{name}"} for name in names]
+    pod["spec"]["volumes"] = [
+        {"name": name, "emptyDir": source} for name, source in zip(names, media, strict=True)
+    ]
+    return pod
+
+
+def test_a_pod_has_its_volumes_until_it_ends(node: AgentProcess) -> None:
+    out = node.folder / "out"
+    pods = node.state / "pods"
+    node.start()
+    assert node.apply(a_pod(out))["phase"] != "Failed"
+    until(out.exists)
+    huge, fast, plain = out.read_text().split()
+    assert (huge, fast) == ("hugetlbfs", "tmpfs")
+    assert plain != "hugetlbfs"
+    before = mounts_below(pods)
+    assert {found.kind for found in before} == {"hugetlbfs", "tmpfs"}
+
+    # A pod that is gone left something while no agent looked.
+    node.kill()
+    left = asyncio.run(VolumeFolders(pods).prepare("gone-uid", "v", MEMORY))
+    node.start()
+    assert not Path(left).exists()
+    assert mounts_below(pods) == before
+    assert node.run("delete", "pod/owner").returncode == 0
+    until(lambda: not (pods / "owner-uid").exists())
+    assert mounts_below(pods) == []
+
+
+def test_a_volume_that_cannot_be_had_keeps_the_container_from_starting(node: AgentProcess) -> None:
+    node.start()
+    pod = a_pod(node.folder / "out")
+    pod["spec"]["volumes"][0]["emptyDir"] = {"medium": "HugePages-1Gi"}
+    node.apply(pod)
+    until(lambda: "volume huge: medium HugePages-1Gi: hugePages storage" in node.log())
+    assert node.run("delete", "pod/owner").returncode == 0
+    until(lambda: not (node.state / "pods/owner-uid").exists())
