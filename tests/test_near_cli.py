@@ -79,8 +79,8 @@ def two_sockets() -> Machine:
 
 def test_where_nobody_knows(capsys: pytest.CaptureFixture[str]) -> None:
     assert near_locality(wishes("nvme0n1"), two_sockets()) is None
-    assert "--near has no effect: the firmware does not say" in capsys.readouterr().err
-    with pytest.raises(InputError, match="--near-required: the firmware does not say"):
+    assert "--near has no effect: nvme0n1: the firmware does not say" in capsys.readouterr().err
+    with pytest.raises(InputError, match="--near-required: nvme0n1: the firmware does not say"):
         near_locality(wishes("nvme0n1", required=True), two_sockets())
 
 

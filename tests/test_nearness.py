@@ -282,6 +282,17 @@ def test_annotations_that_are_no_wishes(annotations: dict[str, Any], problem: st
     assert problem in attempt.notes[0]
 
 
+def test_a_node_that_knows_no_wishes() -> None:
+    """A kubelet, and so a plan of what it would do."""
+    manager = Scene(policy="restricted").node.topology_manager
+    wish = pod({NEAR: "eth1", POLICY: "nonsense"}, 1)
+    assert near_refusal(None, wish) is None
+    (attempt,) = near_attempts(manager, None, wish)
+    assert attempt.manager is manager
+    assert attempt.providers({}) == ()
+    assert attempt.notes == ()
+
+
 def test_containers_that_are_not_known_yet() -> None:
     partly = pod({"near.pinfold.dev/container.later": "eth0"}, 1)
     assert wishes_of(partly, complete=False) is not None
