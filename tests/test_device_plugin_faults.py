@@ -11,9 +11,12 @@ from pathlib import Path
 
 import grpc
 import pytest
+from google.protobuf.message import DecodeError
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pinfold.adapters.deviceplugin import deviceplugin_pb2 as pb
-from pinfold.adapters.deviceplugin.messages import list_of
+from pinfold.adapters.deviceplugin.messages import list_of, listing
 from pinfold.core.devices import Device, PreferenceQuestion
 from pinfold.node.device_ports import DevicePluginError
 from tests.device_plugin_peer import (
@@ -249,7 +252,58 @@ def test_one_that_dies_while_it_registers() -> None:
     asyncio.run(scenario())
 
 
+def test_one_that_is_refused_again_and_again_is_reported_once() -> None:
+    async def scenario() -> None:
+        async with scene() as found:
+            plugin = await found.plugin()
+            for _ in range(5):
+                await refusal(plugin.register(version="v2"))
+            for number in range(5):
+                await refusal(plugin.register(version=f"v{number}\x1b[2J"))
+            assert len(found.reports) == 6
+            assert all(report.isprintable() for report in found.reports)
+
+    asyncio.run(scenario())
+
+
 # -------------------------------------------------------------------------------------- lists
+
+
+@given(st.binary(max_size=40))
+def test_any_bytes_are_a_list_or_one_error(data: bytes) -> None:
+    try:
+        found = listing(data, {})
+    except DecodeError:
+        return
+    for device in found.devices.values():
+        assert device.id
+        assert all(0 <= node <= 63 for node in device.numa_nodes)
+
+
+@given(
+    st.lists(
+        st.builds(
+            pb.Device,
+            ID=st.sampled_from(["", "a", "b", "c\0"]),
+            health=st.sampled_from(["", "Healthy", "Unhealthy", "healthy"]),
+            topology=st.builds(
+                pb.TopologyInfo,
+                nodes=st.lists(
+                    st.builds(pb.NUMANode, ID=st.integers(-(2**63), 2**63 - 1)), max_size=2
+                ),
+            ),
+        ),
+        max_size=6,
+    )
+)
+def test_of_any_list_the_last_of_each_id_is_taken(devices: list[pb.Device]) -> None:
+    found = listing(pb.ListAndWatchResponse(devices=devices).SerializeToString(), {})
+    last = {device.ID: device for device in devices if device.ID and "\0" not in device.ID}
+    assert found.devices.keys() == last.keys()
+    for device_id, device in found.devices.items():
+        nodes = {node.ID for node in last[device_id].topology.nodes if 0 <= node.ID <= 63}
+        assert device.healthy == (last[device_id].health == "Healthy")
+        assert device.numa_nodes == tuple(sorted(nodes))
 
 
 def test_rules_for_odd_devices() -> None:
