@@ -21,6 +21,7 @@ from benchmarks import (
     agent_kernel,
     agent_live,
     allocation,
+    device_plugins,
     devices,
     kubelet_merge,
     merge,
@@ -82,7 +83,7 @@ def workloads() -> dict[str, Callable[[], Result]]:
             found[name] = partial(_measure, setup)
     for name, own_clock in process.OWN_CLOCK.items():
         found[name] = partial(_measure_own_clock, own_clock)
-    for agent in (agent_fakes, agent_kernel, agent_live, agent_containers):
+    for agent in (device_plugins, agent_fakes, agent_kernel, agent_live, agent_containers):
         found |= agent.MEASURED
     return found
 

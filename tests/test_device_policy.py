@@ -52,6 +52,8 @@ def test_natural_order() -> None:
     assert in_natural_order(reversed(ordered)) == ordered
     huge = [f"a{'9' * 5000}", f"a1{'0' * 5000}"]
     assert in_natural_order(reversed(huge)) == huge
+    assert in_natural_order([]) == []
+    assert in_natural_order(["a\0b", "a", "\0"]) == ["\0", "a", "a\0b"]
 
 
 ids = st.text("ab019-", min_size=1, max_size=4)

@@ -210,6 +210,14 @@ def test_what_the_firmware_says(node: int, local: str | None, nodes: int | None,
         assert "0000:01:00.0" in found.unknown
 
 
+def test_of_several_the_unknown_are_named() -> None:
+    made = placed(1, None)
+    nowhere = PCIFunction("0000:02:00.0", "0x010802", -1, None, ("sda",))
+    found = Localities.of(replace(made, pci=(*made.pci, nowhere))).resolve_all(["eth0", "sda"])
+    assert found.unknown is not None
+    assert "eth0,sda: the firmware does not say at which NUMA node 0000:02:00.0 is" in found.unknown
+
+
 def test_on_one_node_everything_is_near() -> None:
     found = resolve(placed(-1, CPUSet(range(4)), "1s4c"), "eth0")
     assert (found.nodes, str(found.cpus), found.unknown) == (1, "0-3", None)

@@ -115,8 +115,10 @@ class TestHints:
         assert made.pod_hints(transaction, one) == want
         more = pod("p", container("c", memory="2Gi", pages="2Mi"))
         assert made.container_hints(transaction, more, more.containers[0]) is None
-        fewer = pod("p", container("c", memory="1Gi"))
-        assert made.container_hints(transaction, fewer, fewer.containers[0]) is None
+        for other in (container("c", memory="1Gi"), container("c", memory="1Gi", giant="1Gi")):
+            assert made.container_hints(transaction, pod("p", other), other) is None
+        third = container("c", memory="1Gi", pages="2Mi", giant="1Gi")
+        assert made.container_hints(transaction, pod("p", third), third) is None
 
     @pytest.mark.parametrize("limited", [False, True])
     def test_pods_that_are_left_alone(self, limited: bool) -> None:
@@ -220,6 +222,8 @@ class TestAllocation:
         one = pod("p", container("c", memory="1.5"))
         assert made.container_hints(fresh(made), one, one.containers[0]) is None
         assert made.pod_hints(fresh(made), one) is None
+        init = pod("p", container("c", memory="1Gi"), init=(container("i", memory="1.5"),))
+        assert made.pod_hints(fresh(made), init) is None
 
     def test_a_page_size_that_the_machine_has_not(self) -> None:
         made = policy(4, 4)
@@ -287,6 +291,16 @@ class TestInitContainers:
         assert table(admit(made, made.empty_state, fits), 0).free == 0
         with pytest.raises(AllocationError):
             admit(made, made.empty_state, pod("p", container("c", memory="3Gi"), init=init))
+
+    def test_nothing_is_taken_from_what_starts_later(self) -> None:
+        made = policy(6)
+        init = (container("i", memory="2Gi"), container("j", memory="3Gi"))
+        one = pod("p", container("c", memory="1Gi"), init=init)
+        state = remove_container(admit(made, made.empty_state, one), "p", "i")
+        assert state.assignments["p"]["j"][0].size == 2 * GIB
+        state = admit(made, state, one)
+        assert state.assignments["p"]["j"][0].size == 2 * GIB
+        assert table(state, 0).reserved == 5 * GIB
 
     def test_not_on_other_nodes(self) -> None:
         made = policy(4, 4)

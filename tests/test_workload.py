@@ -144,7 +144,8 @@ def test_what_is_not_honoured_is_listed() -> None:
             },
             volumes=[
                 {"name": "a", "secret": {"secretName": "s"}},
-                {"name": "b", "emptyDir": {"medium": "Memory"}},
+                {"name": "b", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
+                {"name": "c", "emptyDir": {"sizeLimit": "1Mi"}},
             ],
             dnsPolicy="None",
             nodeSelector={"a": "b"},
@@ -158,9 +159,9 @@ def test_what_is_not_honoured_is_listed() -> None:
         "spec.containers[0].volumeMounts[0].subPath",
         "spec.containers[0].securityContext.capabilities",
         "spec.volumes[0].secret",
-        "spec.volumes[1].emptyDir.medium",
         "spec.dnsPolicy",
         "spec.nodeSelector",
+        "spec.volumes[2].emptyDir.sizeLimit",
     ]
 
 

@@ -113,7 +113,7 @@ def test_it_takes_root(pools: HugePagePools) -> None:
     before = shown()
     # Another user may not be able to read the program, so it is loaded first.
     program = (
-        "import os, pinfold.adapters.hugetlb\n"
+        "import encodings.ascii, os, pinfold.adapters.hugetlb\n"
         "from pinfold.cli.hugepages import hugepages\n"
         "os.seteuid(65534)\n"
         "hugepages(['allocate', '2Mi', '1'])\n"

@@ -19,6 +19,7 @@ from pinfold.node.manager import Manager
 from pinfold.node.ports import Runtime
 from pinfold.node.recovery import Restored, take_over
 from pinfold.node.settings import ManagerSettings
+from pinfold.node.volume_ports import Volumes
 
 if TYPE_CHECKING:
     from pinfold.adapters.cgroup.runtime_cgroups import RuntimeCgroups
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 CONTAINERS: Final = "containers"
 LOGS: Final = "logs"
 VOLUMES: Final = "volumes"
+PODS: Final = "pods"
+"""Beside the small files that tell pods their CPUs."""
 
 CRI_BATCH: Final = 16
 """Containers that a runtime is told of at once: the shared pool holds still meanwhile."""
@@ -93,17 +96,22 @@ class ProcessDriver:
     """Containers are plain processes of the agent."""
 
     def __init__(
-        self, cgroups: Cgroups, runtime: Runtime, describe_cgroups: Mapping[str, Any]
+        self,
+        cgroups: Cgroups,
+        runtime: Runtime,
+        describe_cgroups: Mapping[str, Any],
+        volumes: Volumes | None = None,
     ) -> None:
         self.cgroups = cgroups
         self.runtime = runtime
         self.describe_cgroups = describe_cgroups
+        self._volumes = volumes
 
     def containers(self, ports: Ports, settings: ManagerSettings, report: Report) -> Containers:
         """See :class:`Driver`."""
         del report
         adopter = cast("ProcessAdopter", ports.runtime)
-        return Containers(ports.cgroups, ports.runtime, settings, adopter)
+        return Containers(ports.cgroups, ports.runtime, settings, adopter, self._volumes)
 
     def pool_changed(self, pool: CPUSet) -> None:
         """The processes are in the pool's own cgroup: there is nobody to tell."""
@@ -126,8 +134,10 @@ def open_processes(config: AgentConfig) -> ProcessDriver:
     from pinfold.adapters.affinity import Affinity  # noqa: PLC0415 - one of the two
     from pinfold.adapters.cgroup import CgroupError, open_cgroups  # noqa: PLC0415
     from pinfold.adapters.process import ProcessRuntime  # noqa: PLC0415 - one of three
+    from pinfold.adapters.volumes import VolumeFolders  # noqa: PLC0415 - two of three
 
     runtime = ProcessRuntime(Path(config.own.state_dir, CONTAINERS))
+    volumes = VolumeFolders(Path(config.own.state_dir, PODS))
     try:
         cgroups = open_cgroups(config.own.cgroup_parent, config.own.cgroup_name)
     except CgroupError as error:
@@ -136,8 +146,9 @@ def open_processes(config: AgentConfig) -> ProcessDriver:
         affinity = Affinity()
         limitations = list(affinity.limitations())
         log.warning("weaker", problem=str(error), limitations=limitations)
-        return ProcessDriver(affinity, runtime, {"kind": "affinity", "limitations": limitations})
-    return ProcessDriver(cgroups, runtime, cgroups.describe())
+        described = {"kind": "affinity", "limitations": limitations}
+        return ProcessDriver(affinity, runtime, described, volumes)
+    return ProcessDriver(cgroups, runtime, cgroups.describe(), volumes)
 
 
 # -------------------------------------------------------------------------------------------- CRI
@@ -146,13 +157,15 @@ def open_processes(config: AgentConfig) -> ProcessDriver:
 class CriDriver:
     """Containers are those of a container runtime that the agent tells what to do."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts, one each
         self,
         cgroups: RuntimeCgroups,
         runtime: CriRuntime,
         client: CriClient,
         info: RuntimeInfo,
+        *,
         parent: Callable[[str], str],
+        volumes: Volumes,
     ) -> None:
         from pinfold.adapters.cri import CriRecord  # noqa: PLC0415 - heavy
 
@@ -161,6 +174,7 @@ class CriDriver:
         self.describe_cgroups = cgroups.describe()
         self._client = client
         self._parent = parent
+        self._volumes = volumes
         self._info = info
         self._record = CriRecord(client)
         self._ledger: RuntimeLedger | None = None
@@ -179,6 +193,7 @@ class CriDriver:
             record=self._record,
             ledger=self._ledger,
             parent=self._parent,
+            volumes=self._volumes,
         )
 
     def pool_changed(self, pool: CPUSet) -> None:
@@ -221,6 +236,7 @@ async def _open_cri(config: AgentConfig) -> CriDriver:
         read_endpoint,
         runtime_info,
     )
+    from pinfold.adapters.volumes import VolumeFolders  # noqa: PLC0415 - two of three
 
     endpoint = read_endpoint(config.own.runtime_endpoint or "")
     client = CriClient(endpoint.address)
@@ -242,4 +258,6 @@ async def _open_cri(config: AgentConfig) -> CriDriver:
         log_root=state_dir / LOGS, volume_root=state_dir / VOLUMES, cgroup_parent=parent_of
     )
     log.info("runtime", name=info.name, version=info.version, endpoint=endpoint.address)
-    return CriDriver(cgroups, CriRuntime(client, settings), client, info, parent)
+    volumes = VolumeFolders(state_dir / PODS)
+    runtime = CriRuntime(client, settings)
+    return CriDriver(cgroups, runtime, client, info, parent=parent, volumes=volumes)

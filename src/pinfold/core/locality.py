@@ -49,7 +49,8 @@ class Locality:
 
     Attributes:
         name: as it was asked for; several are joined by commas.
-        functions: the addresses of its PCI functions; a bond has several.
+        functions: the addresses of its PCI functions; a bond has several.  Where ``nodes`` is
+            ``None``, those of which the firmware does not say where they are.
         nodes: bitmask of the nearest NUMA nodes that have CPUs; ``None`` where the firmware does
             not say.
         cpus: the nearest online CPUs; all of them where the firmware does not say.
@@ -66,9 +67,8 @@ class Locality:
         if self.nodes is not None:
             return None
         return (
-            f"the firmware does not say which NUMA node {self.name} "
-            f"({', '.join(self.functions)}) is at; name its CPUs or node in another way, or look "
-            "for a firmware update"
+            f"{self.name}: the firmware does not say at which NUMA node "
+            f"{', '.join(self.functions)} is; update it, or leave the device out"
         )
 
 
@@ -93,7 +93,8 @@ class Localities:
         names: dict[str, list[PCIFunction]] = {}
         for function in self.functions:
             for name in (function.address, *function.names):
-                names.setdefault(name, []).append(function)
+                if name.isprintable():  # messages list them
+                    names.setdefault(name, []).append(function)
         by_name = {name: tuple(found) for name, found in names.items()}
         object.__setattr__(self, "_by_name", by_name)
         object.__setattr__(self, "mask", _mask(node for node, cpus in self.nodes.items() if cpus))
@@ -124,10 +125,7 @@ class Localities:
         Raises:
             LocalityError: the machine has no such device.
         """
-        functions = self._find(name)
-        found = [self._place(function) for function in functions]
-        addresses = tuple(function.address for function in functions)
-        return self._locality(name.strip(), addresses, found)
+        return self.resolve_all((name,))
 
     def place(self, function: PCIFunction) -> int | None:
         """The nodes nearest to a function (a bitmask); None where the firmware does not say."""
@@ -139,30 +137,24 @@ class Localities:
 
         Where one of them is unknown, so is the whole.
 
+        Args:
+            names: at least one.
+
         Raises:
             LocalityError: as :meth:`resolve`.
         """
-        found = [self.resolve(name) for name in names]
-        if len(found) == 1:
-            return found[0]
-        functions = tuple(dict.fromkeys(address for one in found for address in one.functions))
-        places = [None if one.nodes is None else (one.nodes, one.cpus) for one in found]
-        return self._locality(",".join(one.name for one in found), functions, places)
-
-    def _locality(
-        self,
-        name: str,
-        functions: tuple[str, ...],
-        places: Sequence[tuple[int, CPUSet] | None],
-    ) -> Locality:
+        places = {one.address: self._place(one) for name in names for one in self._find(name)}
+        asked = ",".join(name.strip() for name in names)
+        unknown = tuple(address for address, place in places.items() if place is None)
+        if unknown:
+            return Locality(asked, unknown, None, self.online)
         nodes = 0
-        cpus: list[CPUSet] = []
-        for place in places:
-            if place is None:
-                return Locality(name, functions, None, self.online)
-            nodes |= place[0]
-            cpus.append(place[1])
-        return Locality(name, functions, nodes, _union(cpus))
+        cpus = []
+        for place in places.values():
+            if place is not None:
+                nodes |= place[0]
+                cpus.append(place[1])
+        return Locality(asked, tuple(places), nodes, _union(cpus))
 
     def _find(self, name: str) -> tuple[PCIFunction, ...]:
         wanted = name.strip()

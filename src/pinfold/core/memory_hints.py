@@ -22,7 +22,7 @@ Reusable = Mapping[int, Mapping[str, int]]
 class NodeGroups:
     """How NUMA nodes are in use; all three are bitmasks of nodes, or sets of such.
 
-    A node serves containers of its own, or together with the others of one group.
+    A node serves containers of its own (a group of one), or together with the others of a group.
     """
 
     used: int
@@ -45,8 +45,7 @@ class NodeGroups:
             frozenset(
                 group
                 for group in set(cells.values())
-                if group & (group - 1)
-                and all(mask == group for node, mask in cells.items() if group >> node & 1)
+                if all(mask == group for node, mask in cells.items() if group >> node & 1)
             ),
         )
 

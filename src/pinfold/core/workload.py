@@ -42,13 +42,33 @@ class HostPath:
 
 
 @dataclass(frozen=True, slots=True)
+class EmptyDir:
+    """The API's ``EmptyDirVolumeSource``, with what it comes to in its pod.
+
+    ``medium`` is "" (the disk), ``Memory``, ``HugePages`` or one like ``HugePages-2Mi``.  ``size``
+    is the most that it can hold in bytes (in memory also the pod's memory limit), None where
+    nothing says so; on the disk it is not enforced.  ``page_size`` is that of its huge pages.
+    ``problem`` is why it cannot be made, in the kubelet's words.
+    """
+
+    medium: str = ""
+    size: int | None = None
+    page_size: int | None = None
+    problem: str = ""
+
+
+ON_DISK: Final = EmptyDir()
+
+
+@dataclass(frozen=True, slots=True)
 class VolumeMount:
-    """A volume in a container; ``host_path`` None is an ``emptyDir`` that lives with the pod."""
+    """A volume in a container; with ``host_path`` None it is ``empty_dir``, gone with the pod."""
 
     volume: str
     mount_path: str
     host_path: HostPath | None = None
     read_only: bool = False
+    empty_dir: EmptyDir = ON_DISK
 
 
 @dataclass(frozen=True, slots=True)

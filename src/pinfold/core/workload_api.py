@@ -9,27 +9,24 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from pinfold.core.manifest_fields import flag, mapping, number, text_of
 from pinfold.core.pod import apply_defaults
 from pinfold.core.pod_api import PodError, pod_from_api
 from pinfold.core.pod_validation import manifest_problems, validate_pod
 from pinfold.core.workload import (
     DEFAULT_GRACE_PERIOD,
+    EmptyDir,
     HostPath,
     Process,
     PullPolicy,
     RestartPolicy,
     SandboxOptions,
-    VolumeMount,
     Workload,
 )
+from pinfold.core.workload_volumes import mounts_of, volumes_of
 
 _REFERENCE: Final = re.compile(r"\$(\$|\(([-._a-zA-Z][-._a-zA-Z0-9]*)\))")
 _VARIABLE: Final = re.compile(r"[^=\0]+")
-_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_HOST_PATH_TYPES: Final = frozenset(
-    {"", "DirectoryOrCreate", "Directory", "FileOrCreate", "File"}
-    | {"Socket", "CharDevice", "BlockDevice"}
-)
 _FIELDS: Final = {
     "metadata.name": "name",
     "metadata.namespace": "namespace",
@@ -49,18 +46,18 @@ def workload_from_api(manifest: Mapping[str, Any]) -> Workload:
         raise problem
     spec = manifest.get("spec") or {}
     metadata = {name: getattr(pod, attribute) for name, attribute in _FIELDS.items()}
-    volumes = _volumes(spec.get("volumes"))
-    security = _mapping(spec.get("securityContext"), "spec.securityContext")
+    volumes = volumes_of(spec.get("volumes"), pod)
+    security = mapping(spec.get("securityContext"), "spec.securityContext")
     processes = {
         item["name"]: _process(item, path, metadata, volumes, security)
         for key in ("initContainers", "containers")
         for item, path in _items(spec, key)
     }
     sandbox = SandboxOptions(
-        host_network=_flag(spec.get("hostNetwork"), "spec.hostNetwork"),
-        host_pid=_flag(spec.get("hostPID"), "spec.hostPID"),
-        host_ipc=_flag(spec.get("hostIPC"), "spec.hostIPC"),
-        runtime_class=_text(spec.get("runtimeClassName"), "spec.runtimeClassName") or None,
+        host_network=flag(spec.get("hostNetwork"), "spec.hostNetwork"),
+        host_pid=flag(spec.get("hostPID"), "spec.hostPID"),
+        host_ipc=flag(spec.get("hostIPC"), "spec.hostIPC"),
+        runtime_class=text_of(spec.get("runtimeClassName"), "spec.runtimeClassName") or None,
         privileged=any(process.privileged for process in processes.values()),
     )
     return Workload(pod, processes, _restart_policy(spec), _grace_period(spec), sandbox)
@@ -75,7 +72,7 @@ def _process(
     item: Mapping[str, Any],
     path: str,
     metadata: Mapping[str, str],
-    volumes: Mapping[str, HostPath | None],
+    volumes: Mapping[str, HostPath | EmptyDir],
     pod_security: Mapping[str, Any],
 ) -> Process:
     env = _environment(item.get("env"), f"{path}.env", metadata)
@@ -83,103 +80,30 @@ def _process(
         tuple(_expanded(word, env) for word in _words(item.get(key), f"{path}.{key}"))
         for key in ("command", "args")
     )
-    security = _mapping(item.get("securityContext"), f"{path}.securityContext")
+    security = mapping(item.get("securityContext"), f"{path}.securityContext")
     user, group = (
-        _number(pod_security.get(key), f"spec.securityContext.{key}")
+        number(pod_security.get(key), f"spec.securityContext.{key}")
         if security.get(key) is None
-        else _number(security[key], f"{path}.securityContext.{key}")
+        else number(security[key], f"{path}.securityContext.{key}")
         for key in ("runAsUser", "runAsGroup")
     )
     return Process(
         argv=(*command, *args),
         env=env,
-        working_dir=_text(item.get("workingDir"), f"{path}.workingDir"),
-        image=_text(item.get("image"), f"{path}.image"),
+        working_dir=text_of(item.get("workingDir"), f"{path}.workingDir"),
+        image=text_of(item.get("image"), f"{path}.image"),
         command=command,
         args=args,
         image_pull_policy=_pull_policy(item.get("imagePullPolicy"), f"{path}.imagePullPolicy"),
-        volume_mounts=tuple(_mounts(item.get("volumeMounts"), f"{path}.volumeMounts", volumes)),
-        privileged=_flag(security.get("privileged"), f"{path}.securityContext.privileged"),
+        volume_mounts=tuple(mounts_of(item.get("volumeMounts"), f"{path}.volumeMounts", volumes)),
+        privileged=flag(security.get("privileged"), f"{path}.securityContext.privileged"),
         run_as_user=user,
         run_as_group=group,
     )
 
 
-def _volumes(value: object) -> dict[str, HostPath | None]:
-    """The volumes that can be mounted, by name; others are not honoured."""
-    volumes: dict[str, HostPath | None] = {}
-    for item, path in _mappings(value, "spec.volumes"):
-        name = _text(item.get("name"), f"{path}.name")
-        if not name:
-            raise PodError(f"{path}.name", "Required value")
-        if item.get("hostPath") is not None:
-            source = _mapping(item["hostPath"], f"{path}.hostPath")
-            folder = _absolute(source.get("path"), f"{path}.hostPath.path")
-            kind = _text(source.get("type"), f"{path}.hostPath.type") or ""
-            if kind not in _HOST_PATH_TYPES:
-                names = ", ".join(sorted(_HOST_PATH_TYPES - {""}))
-                raise PodError(f"{path}.hostPath.type", f"Unsupported value: {kind!r}: {names}")
-            volumes[name] = HostPath(folder, kind)
-        elif "emptyDir" in item:
-            _mapping(item["emptyDir"], f"{path}.emptyDir")
-            # The name becomes a folder.
-            if not _LABEL.fullmatch(name):
-                raise PodError(f"{path}.name", "must be a lower-case DNS label")
-            volumes[name] = None
-    return volumes
-
-
-def _mounts(
-    value: object, path: str, volumes: Mapping[str, HostPath | None]
-) -> Iterator[VolumeMount]:
-    for item, here in _mappings(value, path):
-        name = _text(item.get("name"), f"{here}.name") or ""
-        target = _absolute(item.get("mountPath"), f"{here}.mountPath")
-        read_only = _flag(item.get("readOnly"), f"{here}.readOnly")
-        if name in volumes:
-            yield VolumeMount(name, target, volumes[name], read_only)
-
-
-def _mappings(value: object, path: str) -> Iterator[tuple[Mapping[str, Any], str]]:
-    if value is None:
-        return
-    if not isinstance(value, list):
-        raise PodError(path, "must be a list")
-    for index, item in enumerate(value):
-        yield _mapping(item, f"{path}[{index}]"), f"{path}[{index}]"
-
-
-def _mapping(value: object, path: str) -> Mapping[str, Any]:
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise PodError(path, "must be a mapping")
-    return value
-
-
-def _absolute(value: object, path: str) -> str:
-    text = _text(value, path) or ""
-    if not text.startswith("/") or "\0" in text or ".." in text.split("/"):
-        raise PodError(path, "must be an absolute path without '..'")
-    return text
-
-
-def _flag(value: object, path: str) -> bool:
-    if value is None or isinstance(value, bool):
-        return bool(value)
-    raise PodError(path, "must be true or false")
-
-
-def _number(value: object, path: str) -> int | None:
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**31:
-        raise PodError(path, "must be a number from 0 to 2147483647")
-    return value
-
-
 def _pull_policy(value: object, path: str) -> PullPolicy | None:
-    text = _text(value, path)
+    text = text_of(value, path)
     if not text:
         return None
     try:
@@ -195,7 +119,7 @@ def _words(value: object, path: str) -> Iterator[str]:
     if not isinstance(value, list):
         raise PodError(path, "must be a list of strings")
     for index, word in enumerate(value):
-        text = _text(word, f"{path}[{index}]")
+        text = text_of(word, f"{path}[{index}]")
         if text is None or "\0" in text:
             raise PodError(f"{path}[{index}]", "must be a string without NUL")
         yield text
@@ -211,13 +135,13 @@ def _environment(value: object, path: str, metadata: Mapping[str, str]) -> dict[
         here = f"{path}[{index}]"
         if not isinstance(item, Mapping):
             raise PodError(here, "must be a mapping with name and value")
-        name = _text(item.get("name"), f"{here}.name")
+        name = text_of(item.get("name"), f"{here}.name")
         if not name or not _VARIABLE.fullmatch(name):
             raise PodError(f"{here}.name", "must be a name without '='")
         if item.get("valueFrom") is not None:
             env[name] = _field(item["valueFrom"], f"{here}.valueFrom", metadata)
             continue
-        text = _text(item.get("value"), f"{here}.value") or ""
+        text = text_of(item.get("value"), f"{here}.value") or ""
         if "\0" in text:
             raise PodError(f"{here}.value", "must be a string without NUL")
         env[name] = _expanded(text, env)
@@ -265,9 +189,3 @@ def _grace_period(spec: Mapping[str, Any]) -> int:
             "spec.terminationGracePeriodSeconds", "must be a number of seconds, 0 or more"
         )
     return value
-
-
-def _text(value: object, path: str) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    raise PodError(path, f"must be a string, not {value!r} (quote it)"[:200])

@@ -25,7 +25,7 @@ _SPEC: Final[Mapping[str, Any]] = {
     **dict.fromkeys(("hostNetwork", "hostPID", "hostIPC", "resources", "overhead"), _ANY),
     **dict.fromkeys(("priority", "priorityClassName", "preemptionPolicy", "nodeName"), _ANY),
     "securityContext": {"runAsUser": _ANY, "runAsGroup": _ANY},
-    "volumes": [{"name": _ANY, "hostPath": _ANY, "emptyDir": {}}],
+    "volumes": [{"name": _ANY, "hostPath": _ANY, "emptyDir": {"medium": _ANY, "sizeLimit": _ANY}}],
     "containers": [_CONTAINER],
     "initContainers": [_CONTAINER],
 }
@@ -46,7 +46,21 @@ def unsupported_fields(manifest: Mapping[str, Any]) -> list[str]:
     ``metadata``.  The manifest is one that :func:`pinfold.core.workload_api.workload_from_api` has
     taken; of another, what can be understood is listed.
     """
-    return list(_unknown(manifest.get("spec"), _SPEC, "spec"))
+    spec = manifest.get("spec")
+    return [*_unknown(spec, _SPEC, "spec"), *_sizes_on_disk(spec)]
+
+
+def _sizes_on_disk(spec: object) -> Iterator[str]:
+    """Size limits of volumes that are not in memory: a kubelet evicts the pod that exceeds them."""
+    volumes = spec.get("volumes") if isinstance(spec, Mapping) else None
+    for index, volume in enumerate(volumes if isinstance(volumes, list) else ()):
+        source = volume.get("emptyDir") if isinstance(volume, Mapping) else None
+        if (
+            isinstance(source, Mapping)
+            and not source.get("medium")
+            and source.get("sizeLimit") is not None
+        ):
+            yield f"spec.volumes[{index}].emptyDir.sizeLimit"
 
 
 def _unknown(value: object, known: Any, path: str) -> Iterator[str]:  # noqa: ANN401 - a tree of names

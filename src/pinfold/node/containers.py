@@ -22,6 +22,7 @@ from pinfold.node.ports import (
 )
 from pinfold.node.records import PodRecord
 from pinfold.node.settings import ManagerSettings
+from pinfold.node.volume_ports import Volumes, with_volumes
 
 MEMORY_LIMIT: Final = "pinfold.dev/memory-limit"
 """The annotation that, with the value ``none``, leaves a pod's memory without a limit."""
@@ -49,11 +50,13 @@ class Containers:
         runtime: Runtime,
         settings: ManagerSettings,
         adopter: ProcessAdopter | None = None,
+        volumes: Volumes | None = None,
     ) -> None:
         self.cgroups = cgroups
         self.runtime = runtime
         self.settings = settings
         self.adopter = adopter
+        self.volumes = volumes
 
     async def start(
         self,
@@ -101,6 +104,8 @@ class Containers:
                 raise RuntimeFailedError("this runtime cannot take over a process")
             status = await self.adopter.attach(spec, pod.attached_pid)
         else:
+            if self.volumes is not None:
+                spec = await with_volumes(spec, self.volumes)
             status = await self.create(spec)
         return await self.resume(status, placement)
 
@@ -142,13 +147,15 @@ class Containers:
             await self.cgroups.enter(status.key, status.pid)
 
     async def end_pod(self, pod_uid: str) -> None:
-        """Let the runtime forget what it keeps for a pod as a whole.
+        """Let the runtime forget what it keeps for a pod as a whole, and remove its volumes.
 
         Raises:
-            RuntimeFailedError: something is left; it can be tried again.
+            PortError: something is left; it can be tried again.
         """
         if isinstance(self.runtime, PodRuntime):
             await self.runtime.remove_pod(pod_uid)
+        if self.volumes is not None:
+            await self.volumes.remove(pod_uid)
 
     async def end(self, key: ContainerKey) -> None:
         """End what is left of a container's processes, strays too, and remove its cgroup.

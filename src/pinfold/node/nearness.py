@@ -54,16 +54,18 @@ class NearnessError(AllocationError):
 
 
 def near_refusal(
-    localities: Localities, pod: Pod, *, exclusive: bool = True, complete: bool = True
+    localities: Localities | None, pod: Pod, *, exclusive: bool = True, complete: bool = True
 ) -> NearnessError | None:
     """Why a pod cannot run here whatever is free: the wish is none, or cannot be met.
 
     Args:
-        localities: the devices of the machine.
+        localities: the devices of the machine; None on a node that knows no such wishes.
         pod: the pod.
         exclusive: the node gives out exclusive CPUs (static policy).
         complete: as in :func:`wishes_of`.
     """
+    if localities is None:
+        return None
     try:
         wishes = wishes_of(pod, complete=complete)
     except AnnotationError as error:
@@ -143,7 +145,7 @@ class NearAttempt:
 
 
 def near_attempts(
-    manager: TopologyManager, localities: Localities, pod: Pod, *, complete: bool = True
+    manager: TopologyManager, localities: Localities | None, pod: Pod, *, complete: bool = True
 ) -> tuple[NearAttempt, ...]:
     """The ways to admit a pod, to be tried in order until one admits; the last one's answer holds.
 
@@ -152,10 +154,12 @@ def near_attempts(
 
     Args:
         manager: the node's.
-        localities: the devices of the machine.
+        localities: the devices of the machine; None on a node that knows no such wishes.
         pod: the pod; one that :func:`near_refusal` lets pass.
         complete: as in :func:`wishes_of`.
     """
+    if localities is None:
+        return (NearAttempt(manager, Localities()),)
     plain = NearAttempt(manager, localities)
     try:
         wishes = wishes_of(pod, complete=complete)

@@ -24,6 +24,7 @@ from pinfold.node.port_errors import ContainerKey, PortError
 from pinfold.node.ports import ContainerState, ContainerStatus
 from pinfold.node.recorded import keep, recorded_devices, recorded_memory, with_devices_of
 from pinfold.node.records import Batch, HistoryEntry, PodPhase, PodRecord, Record
+from pinfold.node.volume_ports import remove_leftovers
 from pinfold.state.ledger import Bounds, InvariantError, Ledger
 from pinfold.state.startup import StartError, validate_static_state
 
@@ -208,6 +209,9 @@ async def take_over(manager: Manager, restored: Restored) -> None:
     await load(manager, restored)
     await manager.containers.cgroups.open(manager.pool)
     await _adopt(manager, _attempts(await manager.containers.runtime.containers()))
+    if manager.containers.volumes is not None:
+        for problem in await remove_leftovers(manager.containers.volumes, manager.pods.active):
+            manager.observers.report(None, problem)
     await manager.announce()
     for pod in list(manager.pods.active.values()):
         if pod.record.phase is PodPhase.TERMINATING:

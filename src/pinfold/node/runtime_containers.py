@@ -20,6 +20,7 @@ from pinfold.node.ports import ContainerSpec, ContainerState, ContainerStatus, R
 from pinfold.node.runtime_ledger import RuntimeLedger
 from pinfold.node.runtime_view import Resources, RuntimeRecord, Update
 from pinfold.node.settings import ManagerSettings
+from pinfold.node.volume_ports import Volumes
 
 
 class PooledCgroups(GatedCgroups, Protocol):
@@ -40,6 +41,7 @@ class RuntimeContainers(Containers):
         record: changes what the runtime has on record.
         ledger: keeps that in step.
         parent: OCI's ``cgroupsPath`` of the cgroup that holds a pod's, by the pod's uid.
+        volumes: makes the ``emptyDir`` volumes; without it the runtime does, as plain folders.
     """
 
     def __init__(  # noqa: PLR0913 - the ports, one each
@@ -51,8 +53,9 @@ class RuntimeContainers(Containers):
         record: RuntimeRecord,
         ledger: RuntimeLedger,
         parent: Callable[[str], str],
+        volumes: Volumes | None = None,
     ) -> None:
-        super().__init__(cgroups, runtime, settings)
+        super().__init__(cgroups, runtime, settings, volumes=volumes)
         self._pooled = cgroups
         self._record = record
         self._ledger = ledger

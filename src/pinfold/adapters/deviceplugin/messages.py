@@ -22,8 +22,6 @@ HEALTHY: Final = "Healthy"
 HIGHEST_NUMA_NODE: Final = 63
 """What fits into the kubelet's masks of NUMA nodes."""
 
-_NO_NODES: Final[tuple[int, ...]] = ()
-
 
 @dataclass(frozen=True, slots=True)
 class Listing:
@@ -46,19 +44,17 @@ def listing(data: bytes, before: Mapping[str, Device]) -> Listing:
     """
     found: dict[str, Device] = {}
     problems: dict[str, str] = {}
+    topologies: dict[bytes, tuple[int, ...]] = {b"": ()}
     total = 0
-    for raw in pb.ListAndWatchResponse.FromString(data).devices:
-        total += 1
+    for raw in pb.ListedDevices.FromString(data).devices:
         device_id = raw.ID
-        nodes = _NO_NODES
-        if raw.HasField("topology"):
-            nodes = tuple([node.ID for node in raw.topology.nodes])
-            if len(nodes) > 1 or (nodes and not 0 <= nodes[0] <= HIGHEST_NUMA_NODE):
-                nodes = _nodes(device_id, nodes, problems)
+        nodes = topologies.get(raw.topology)
+        if nodes is None:
+            nodes = topologies[raw.topology] = _nodes(device_id, raw.topology, problems)
         if not device_id or "\0" in device_id:
             problems.setdefault("id", f"a device with the id {device_id!r} is left out")
-            total -= 1
             continue
+        total += 1
         healthy = raw.health == HEALTHY
         known = before.get(device_id)
         if known is None or known.healthy is not healthy or known.numa_nodes != nodes:
@@ -71,7 +67,8 @@ def listing(data: bytes, before: Mapping[str, Device]) -> Listing:
     return Listing(MappingProxyType(found), problems)
 
 
-def _nodes(device_id: str, nodes: tuple[int, ...], problems: dict[str, str]) -> tuple[int, ...]:
+def _nodes(device_id: str, topology: bytes, problems: dict[str, str]) -> tuple[int, ...]:
+    nodes = [node.ID for node in pb.TopologyInfo.FromString(topology).nodes]
     usable = {node for node in nodes if 0 <= node <= HIGHEST_NUMA_NODE}
     for node in nodes:
         if node not in usable:

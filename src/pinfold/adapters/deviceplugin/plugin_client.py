@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 from urllib.parse import quote
 
 import grpc
@@ -17,6 +17,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
 from pinfold.adapters.deviceplugin import deviceplugin_pb2 as pb
+from pinfold.adapters.deviceplugin.registration_rules import printable
 from pinfold.core.devices import PreferenceQuestion
 from pinfold.node.device_ports import DevicePluginError
 
@@ -56,6 +57,18 @@ class PluginLimits:
     message_bytes: int = 16 << 20
 
 
+class PluginOptions(NamedTuple):
+    """What a plugin offers beyond listing and allocating."""
+
+    pre_start_required: bool = False
+    preferred_allocation: bool = False
+
+    @classmethod
+    def of(cls, options: pb.DevicePluginOptions) -> PluginOptions:
+        """Read the message."""
+        return cls(options.pre_start_required, options.get_preferred_allocation_available)
+
+
 class PluginClient:
     """One plugin at a socket, for one event loop."""
 
@@ -93,7 +106,7 @@ class PluginClient:
                 "see that the plugin runs and listens there before it registers",
             ) from None
 
-    async def get_options(self) -> pb.DevicePluginOptions | None:
+    async def get_options(self) -> PluginOptions | None:
         """What the plugin offers, None if it has no such method.
 
         Raises:
@@ -106,7 +119,7 @@ class PluginClient:
             if error.code() is grpc.StatusCode.UNIMPLEMENTED:
                 return None
             raise self._failure(method, error, self.limits.options) from None
-        return self._parsed(method, data, pb.DevicePluginOptions)
+        return PluginOptions.of(self._parsed(method, data, pb.DevicePluginOptions))
 
     async def lists(self) -> AsyncIterator[bytes]:
         """The messages of ListAndWatch, until the plugin or its socket ends.
@@ -184,9 +197,8 @@ class PluginClient:
         request: Message,
         seconds: float,
     ) -> bytes:
-        call = ask(request.SerializeToString(), timeout=seconds)
         try:
-            return await call
+            return await ask(request.SerializeToString(), timeout=seconds)
         except grpc.aio.AioRpcError as error:
             raise self._failure(method, error, seconds) from None
         except grpc.aio.UsageError:
@@ -247,5 +259,5 @@ def open_channel(path: Path, limits: PluginLimits) -> grpc.aio.Channel:
 def rpc_error(error: grpc.aio.AioRpcError) -> str:
     """A failure in the words of Go's ``status`` package, in one line."""
     code = error.code().name.title().replace("_", "")
-    reason = " ".join((error.details() or "").replace("\0", " ").split())
+    reason = " ".join(printable(error.details() or "").split())
     return f"rpc error: code = {code} desc = {reason[:_LONGEST_REASON]}"

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 
 from pinfold.adapters.deviceplugin.inventory import PluginInventory
 from pinfold.adapters.deviceplugin.messages import Listing, listing
-from pinfold.adapters.deviceplugin.plugin_client import PluginClient
+from pinfold.adapters.deviceplugin.plugin_client import PluginClient, PluginOptions
 from pinfold.core.devices import Device, DeviceResource
 from pinfold.node.device_ports import DevicePluginError
 
@@ -27,8 +27,7 @@ class RegisteredPlugin:
         client: the connection, which is closed with this.
         number: registrations are counted; a later one wins.
         origin: the socket in the registry that told of it, None when it came by Register.
-        pre_start_required: the plugin's option.
-        preferred_allocation: the same.
+        options: what the plugin offers.
         inventory: what its lists go to.
         report: takes a problem, each kind once.
         ended: is told why there are no more lists, unless it was closed.
@@ -40,8 +39,7 @@ class RegisteredPlugin:
         *,
         number: int,
         origin: Path | None,
-        pre_start_required: bool,
-        preferred_allocation: bool,
+        options: PluginOptions,
         inventory: PluginInventory,
         report: Callable[[str], None],
         ended: Callable[[RegisteredPlugin, str], None],
@@ -49,8 +47,7 @@ class RegisteredPlugin:
         self.client = client
         self.number = number
         self.origin = origin
-        self._pre_start_required = pre_start_required
-        self._preferred_allocation = preferred_allocation
+        self._options = options
         self._inventory = inventory
         self._report = report
         self._ended = ended
@@ -152,8 +149,8 @@ class RegisteredPlugin:
             DeviceResource(
                 self.resource,
                 found.devices,
-                pre_start_required=self._pre_start_required,
-                preferred_allocation=self._preferred_allocation,
+                pre_start_required=self._options.pre_start_required,
+                preferred_allocation=self._options.preferred_allocation,
             )
         )
         for kind, problem in found.problems.items():

@@ -140,6 +140,11 @@ def check_socket(path: Path, folder: Path | None) -> bool:
     return True
 
 
+def printable(text: str) -> str:
+    """A text of a peer as it may stand in a line of a log."""
+    return "".join(char if char.isprintable() else " " for char in text)
+
+
 def go_quoted(text: str) -> str:
     """A text as Go's ``%q`` prints it."""
     return f'"{"".join(map(_escaped, text))}"'

@@ -5,6 +5,8 @@ Source: upstream ``pkg/kubelet/cm/devicemanager/plugin/v1beta1/server.go``.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -15,26 +17,29 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from pinfold.adapters.deviceplugin import deviceplugin_pb2 as pb
+from pinfold.adapters.deviceplugin.plugin_client import PluginOptions
 from pinfold.adapters.deviceplugin.registration_rules import (
     RegistrationRefusedError,
     check_resource_name,
     check_version,
     endpoint_path,
+    printable,
 )
 from pinfold.adapters.deviceplugin.socket_file import Identity, RegistrationSocket, identity
 from pinfold.node.device_ports import DevicePluginError
 from pinfold.node.port_errors import PortError
 
 _SERVICE: Final = "v1beta1.Registration"
+_LONGEST_TEXT: Final = 600
+_SAME_AGAIN: Final = 60.0
+_MOST_REFUSALS: Final = 100
 _OPTIONS: Final = (("grpc.max_receive_message_length", 4 << 20),)
 
 
 class Connecting(Protocol):
     """Who takes the plugins that register."""
 
-    async def register(
-        self, resource: str, path: Path, *, offered: pb.DevicePluginOptions | None
-    ) -> None:
+    async def register(self, resource: str, path: Path, *, offered: PluginOptions | None) -> None:
         """Connect to a plugin; raises what :meth:`DevicePluginServer.register` raises."""
 
 
@@ -49,6 +54,7 @@ class RegistrationService:
         self._server: grpc.aio.Server | None = None
         self._identity: Identity | None = None
         self._reported = ""
+        self._refusals: dict[str, float] = {}
 
     async def start(self) -> None:
         """Serve, in a folder without the sockets of earlier plugins.
@@ -116,10 +122,23 @@ class RegistrationService:
             await self._connecting.register(
                 request.resource_name,
                 endpoint_path(self._folder, request.endpoint),
-                offered=request.options if request.HasField("options") else None,
+                offered=PluginOptions.of(request.options) if request.HasField("options") else None,
             )
         except (RegistrationRefusedError, DevicePluginError) as error:
-            self._report(f"device plugin {request.resource_name[:253]!r} was refused: {error}")
+            # What is refused may be of any length; peers drop an answer whose headers have 8 KiB.
+            text = str(error)[:_LONGEST_TEXT]
+            self._report_refusal(request.resource_name[:_LONGEST_TEXT], text)
             # An error of Go's that is no gRPC status travels as code UNKNOWN.
-            await context.abort(grpc.StatusCode.UNKNOWN, str(error))
+            await context.abort(grpc.StatusCode.UNKNOWN, text)
         return b""
+
+    def _report_refusal(self, resource: str, text: str) -> None:
+        """Report it, but not each time that the plugin tries again."""
+        now = time.monotonic()
+        report = f"device plugin {resource!r} was refused: {printable(text)}"
+        if now - self._refusals.get(report, -math.inf) < _SAME_AGAIN:
+            return
+        if len(self._refusals) >= _MOST_REFUSALS:
+            self._refusals.clear()
+        self._refusals[report] = now
+        self._report(report)

@@ -9,7 +9,7 @@ import asyncio
 import os
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -25,6 +25,7 @@ from pinfold.adapters.deviceplugin.registration_rules import (
     check_resource_name,
     check_versions,
     go_quoted,
+    printable,
 )
 from pinfold.adapters.deviceplugin.socket_file import Identity, identity, make_folder
 from pinfold.node.device_ports import DevicePluginError
@@ -36,6 +37,7 @@ _SERVICE: Final = "/pluginregistration.Registration/"
 _DEEPEST: Final = 8
 _FIRST_RETRY: Final = 0.5
 _LONGEST_RETRY: Final = 120.0
+_LONG_ENOUGH: Final = 60.0
 
 
 class Registrar(Protocol):
@@ -44,7 +46,7 @@ class Registrar(Protocol):
     async def register(self, resource: str, path: Path, *, origin: Path | None) -> None:
         """Connect to a plugin; raises what :meth:`DevicePluginServer.register` raises."""
 
-    def deregister(self, resource: str, origin: Path) -> None:
+    def deregister(self, origin: Path) -> None:
         """Take the plugin of that socket for gone."""
 
     def serves(self, resource: str) -> bool:
@@ -58,9 +60,17 @@ class _Found:
     identity: Identity
     task: asyncio.Task[None] | None = None
     resource: str = ""
+    since: float = 0.0
     pause: float = _FIRST_RETRY
     retry_at: float = 0.0
-    reported: str = field(default="")
+    reported: str = ""
+
+    def wait(self, now: float, *, served: bool = False) -> None:
+        """Leave it alone for a while, each time for longer unless it has served meanwhile."""
+        if served:
+            self.pause = _FIRST_RETRY
+        self.retry_at = now + self.pause
+        self.pause = min(self.pause * 2, _LONGEST_RETRY)
 
 
 class PluginRegistry:
@@ -99,15 +109,14 @@ class PluginRegistry:
             gone = self._found.pop(path)
             if gone.task is not None:
                 gone.task.cancel()
-            if gone.resource:
-                self._registrar.deregister(gone.resource, path)
+            self._registrar.deregister(path)
         now = asyncio.get_running_loop().time()
         for path, which in there.items():
             found = self._found.setdefault(path, _Found(which))
             if found.resource and not self._registrar.serves(found.resource):
                 # It is there and its stream has ended: perhaps it wants to be asked again.
                 found.resource = ""
-                found.retry_at = now + found.pause
+                found.wait(now, served=now - found.since > _LONG_ENOUGH)
             if found.task is None and not found.resource and now >= found.retry_at:
                 found.task = asyncio.create_task(self._ask(path, found))
                 self._tasks.add(found.task)
@@ -125,14 +134,13 @@ class PluginRegistry:
         channel = open_channel(path, self._limits)
         try:
             found.resource = await self._register(path, channel)
-            found.pause = _FIRST_RETRY
+            found.since = asyncio.get_running_loop().time()
             found.reported = ""
         except (DevicePluginError, RegistrationRefusedError) as error:
             if str(error) != found.reported:
-                self._report(f"plugin at {path} was not registered: {error}")
+                self._report(f"plugin at {path} was not registered: {printable(str(error))}")
                 found.reported = str(error)
-            found.retry_at = asyncio.get_running_loop().time() + found.pause
-            found.pause = min(found.pause * 2, _LONGEST_RETRY)
+            found.wait(asyncio.get_running_loop().time())
         finally:
             found.task = None
             await channel.close(None)

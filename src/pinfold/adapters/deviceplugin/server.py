@@ -11,10 +11,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from pinfold.adapters.deviceplugin import deviceplugin_pb2 as pb
 from pinfold.adapters.deviceplugin.inventory import PluginInventory
 from pinfold.adapters.deviceplugin.messages import run_options
-from pinfold.adapters.deviceplugin.plugin_client import PluginClient, PluginLimits
+from pinfold.adapters.deviceplugin.plugin_client import (
+    PluginClient,
+    PluginLimits,
+    PluginOptions,
+)
 from pinfold.adapters.deviceplugin.registered_plugin import RegisteredPlugin
 from pinfold.adapters.deviceplugin.registration_rules import RegistrationRefusedError, check_socket
 from pinfold.adapters.deviceplugin.registration_service import RegistrationService
@@ -148,7 +151,7 @@ class DevicePluginServer:
         path: Path,
         *,
         origin: Path | None = None,
-        offered: pb.DevicePluginOptions | None = None,
+        offered: PluginOptions | None = None,
     ) -> None:
         """Connect to a plugin; whoever had the resource before is replaced.
 
@@ -177,13 +180,11 @@ class DevicePluginServer:
         except BaseException:
             await client.close()
             raise
-        options = options or offered or pb.DevicePluginOptions()
         plugin = RegisteredPlugin(
             client,
             number=number,
             origin=origin,
-            pre_start_required=options.pre_start_required,
-            preferred_allocation=options.get_preferred_allocation_available,
+            options=options or offered or PluginOptions(),
             inventory=self._inventory,
             report=self._report,
             ended=self._ended,
@@ -193,11 +194,11 @@ class DevicePluginServer:
         if before is not None:
             self._close_soon(before)
 
-    def deregister(self, resource: str, origin: Path) -> None:
+    def deregister(self, origin: Path) -> None:
         """Take the plugin of a socket in the registry for gone."""
-        plugin = self._plugins.get(resource)
-        if plugin is not None and plugin.origin == origin:
-            plugin.stop(f"{origin} was removed")
+        for plugin in list(self._plugins.values()):
+            if plugin.origin == origin:
+                plugin.stop(f"{origin} was removed")
 
     def serves(self, resource: str) -> bool:
         """Whether a plugin is connected for the resource."""

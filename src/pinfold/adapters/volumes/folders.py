@@ -1,0 +1,201 @@
+"""The ``emptyDir`` volumes of pods below a folder, laid out as the kubelet does.
+
+A volume is at ``UID/volumes/kubernetes.io~empty-dir/NAME``.  Any user of the pod may write there.
+The kernel's table of mounts says what is mounted, so an agent that was killed in the middle finds
+what it left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import shutil
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote, unquote
+
+from pinfold.adapters.volumes.mounts import Mount, knows, mount, mounts_below, unmount
+from pinfold.core.hugepage_pools import size_text
+from pinfold.core.hugepages import MEDIUM_MEMORY, folder_name
+from pinfold.core.workload import EmptyDir
+from pinfold.node.volume_ports import VolumeError
+
+_LAYOUT: Final = Path("volumes", "kubernetes.io~empty-dir")
+_TOP: Final = "volumes"
+_LONGEST: Final = 255
+_PRIVATE: Final = 0o750
+_OPEN: Final = 0o777
+_PAGES: Final = Path("/sys/kernel/mm/hugepages")
+_HUGETLBFS: Final = "hugetlbfs"
+_TMPFS: Final = "tmpfs"
+_MAY_MOUNT: Final = (errno.EPERM, errno.EACCES)
+
+
+class VolumeFolders:
+    """Fulfils :class:`pinfold.node.volume_ports.Volumes`; one object has ``root`` for itself.
+
+    ``root`` is made when there is the first volume.  It may hold other files.
+    """
+
+    def __init__(self, root: Path) -> None:
+        # The kernel's table has real paths.
+        self._root = root.resolve()
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def prepare(self, pod_uid: str, name: str, source: EmptyDir) -> str:
+        """See :meth:`pinfold.node.volume_ports.Volumes.prepare`."""
+        if source.problem:
+            raise VolumeError(source.problem, "correct the manifest")
+        folder = self._folder(pod_uid) / _LAYOUT
+        if not name or "/" in name or name in (".", ".."):
+            raise VolumeError(f"{name!r} is no name of a volume", "correct the manifest")
+        path = folder / name
+        async with self._locks[pod_uid]:
+            await asyncio.to_thread(_make, self._root, path, source)
+        return str(path)
+
+    async def remove(self, pod_uid: str) -> None:
+        """See :meth:`pinfold.node.volume_ports.Volumes.remove`."""
+        folder = self._find(pod_uid)
+        if folder is None or not folder.is_dir():
+            return
+        async with self._locks[pod_uid]:
+            await asyncio.to_thread(_remove, folder)
+        self._locks.pop(pod_uid, None)
+
+    async def pods(self) -> Collection[str]:
+        """See :meth:`pinfold.node.volume_ports.Volumes.pods`."""
+        return await asyncio.to_thread(lambda: list(self._pods()))
+
+    def _pods(self) -> Iterator[str]:
+        try:
+            entries = sorted(os.scandir(self._root), key=lambda entry: entry.name)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise VolumeError(f"{self._root}: {error.strerror}") from None
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False) and Path(entry.path, _TOP).is_dir():
+                yield unquote(entry.name, errors="surrogatepass")
+
+    def _folder(self, pod_uid: str) -> Path:
+        folder = self._find(pod_uid)
+        if folder is None:
+            raise VolumeError(
+                f"pod uid {pod_uid[:40]!r}: no folder can have this name",
+                "give the pod another metadata.uid",
+            )
+        return folder
+
+    def _find(self, pod_uid: str) -> Path | None:
+        name = quote(pod_uid, safe=":", errors="surrogatepass").replace(".", "%2E")
+        return self._root / name if 0 < len(name) <= _LONGEST else None
+
+
+def _make(root: Path, path: Path, source: EmptyDir) -> None:
+    """Make a folder, and mount what belongs on it unless that is there."""
+    kind, options = _filesystem(source)
+    was_there = path.is_dir()
+    try:
+        for parent in (root, path.parents[2], path.parents[1], path.parents[0]):
+            if not parent.is_dir():
+                parent.mkdir(mode=_PRIVATE, parents=parent == root)
+        found = [one for one in mounts_below(path) if one.path == path]
+        if kind is None:
+            if found:
+                raise VolumeError(f"{path}: a {found[-1].kind} is mounted there", "unmount it")
+            _open_folder(path)
+            return
+        if found and _is_it(found[-1], kind, source):
+            return
+        for _ in found:
+            unmount(path)
+        _open_folder(path)
+        try:
+            _mount(kind, path, options)
+        except BaseException:
+            if not was_there:
+                path.rmdir()
+            raise
+    except OSError as error:
+        raise _failure(path, kind, source, error) from None
+
+
+def _open_folder(path: Path) -> None:
+    if not path.is_dir():
+        path.mkdir()
+        # Past the umask: any user of the pod writes there.
+        path.chmod(_OPEN)
+
+
+def _filesystem(source: EmptyDir) -> tuple[str | None, list[str]]:
+    """The file system, and its options: the first of them that the kernel takes."""
+    size = "" if source.size is None else f",size={source.size}"
+    if source.page_size is not None:
+        if not (_PAGES / folder_name(source.page_size)).is_dir():
+            have = sorted(entry.name for entry in _PAGES.iterdir()) if _PAGES.is_dir() else []
+            raise VolumeError(
+                f"this machine has no huge pages of {size_text(source.page_size)}",
+                f"it has {', '.join(have)}" if have else "a kernel with hugetlbfs is needed",
+            )
+        return _HUGETLBFS, [f"pagesize={source.page_size},mode=0777{size}"]
+    if source.medium == MEDIUM_MEMORY:
+        # Only newer kernels can be told to keep it out of swap.
+        return _TMPFS, [f"mode=0777{size},noswap", f"mode=0777{size}"]
+    return None, []
+
+
+def _mount(kind: str, path: Path, choices: list[str]) -> None:
+    for options in choices:
+        try:
+            mount(kind, path, options)
+        except OSError as error:
+            if error.errno != errno.EINVAL or options is choices[-1]:
+                raise
+        else:
+            return
+
+
+def _is_it(found: Mount, kind: str, source: EmptyDir) -> bool:
+    if found.kind != kind:
+        return False
+    # The kernel writes 2M where 2Mi was asked for.
+    wanted = source.page_size and f"pagesize={size_text(source.page_size).removesuffix('i')}"
+    return not wanted or wanted in found.options
+
+
+def _failure(path: Path, kind: str | None, source: EmptyDir, error: OSError) -> VolumeError:
+    problem = f"{path}: {error.strerror}"
+    if kind is None:
+        return VolumeError(problem, "make room on its disk, or let the agent write there")
+    problem = f"{path}: mounting {kind}: {error.strerror}"
+    if error.errno in _MAY_MOUNT:
+        return VolumeError(
+            problem, f"a volume of medium {source.medium} needs root (CAP_SYS_ADMIN)"
+        )
+    if error.errno == errno.ENODEV or not knows(kind):
+        return VolumeError(problem, f"the kernel has no {kind}")
+    return VolumeError(problem)
+
+
+def _remove(folder: Path) -> None:
+    """Unmount what is below, the last first, then delete; never into what is still mounted."""
+    place = folder
+    try:
+        for found in reversed(mounts_below(folder)):
+            place = found.path
+            unmount(found.path)
+        left = mounts_below(folder)
+        if left:
+            raise VolumeError(f"{left[0].path}: a {left[0].kind} is still mounted there")
+        place = folder
+        if folder.is_dir():
+            shutil.rmtree(folder)
+    except OSError as error:
+        where = error.filename or place
+        raise VolumeError(
+            f"{os.fsdecode(where)}: {error.strerror}", "it is tried again; unmount or delete it"
+        ) from None

@@ -1,0 +1,82 @@
+"""Fields of a manifest as the types that they must have; errors name the field by its path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pinfold.core.pod_api import PodError
+
+
+def mappings(value: object, path: str) -> Iterator[tuple[Mapping[str, Any], str]]:
+    """Items of a list with their paths; None is an empty list.
+
+    Raises:
+        PodError: no list, or an item that is no mapping.
+    """
+    if value is None:
+        return
+    if not isinstance(value, list):
+        raise PodError(path, "must be a list")
+    for index, item in enumerate(value):
+        yield mapping(item, f"{path}[{index}]"), f"{path}[{index}]"
+
+
+def mapping(value: object, path: str) -> Mapping[str, Any]:
+    """A mapping; None is an empty one.
+
+    Raises:
+        PodError: something else.
+    """
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise PodError(path, "must be a mapping")
+    return value
+
+
+def absolute(value: object, path: str) -> str:
+    """An absolute path.
+
+    Raises:
+        PodError: something else, or one with ``..``.
+    """
+    text = text_of(value, path) or ""
+    if not text.startswith("/") or "\0" in text or ".." in text.split("/"):
+        raise PodError(path, "must be an absolute path without '..'")
+    return text
+
+
+def flag(value: object, path: str) -> bool:
+    """A boolean; None is False.
+
+    Raises:
+        PodError: something else.
+    """
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    raise PodError(path, "must be true or false")
+
+
+def number(value: object, path: str) -> int | None:
+    """A number from 0 to 2147483647, or None.
+
+    Raises:
+        PodError: something else.
+    """
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**31:
+        raise PodError(path, "must be a number from 0 to 2147483647")
+    return value
+
+
+def text_of(value: object, path: str) -> str | None:
+    """A text, or None.
+
+    Raises:
+        PodError: something else.
+    """
+    if value is None or isinstance(value, str):
+        return value
+    raise PodError(path, f"must be a string, not {value!r} (quote it)"[:200])

@@ -1,0 +1,251 @@
+"""Volumes that this machine's kernel mounts: huge pages and memory."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import mmap
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pinfold.adapters.hugetlb import HugePagePoolError, HugePagePools
+from pinfold.adapters.volumes import VolumeFolders
+from pinfold.adapters.volumes.mounts import Mount, mount, mounts_below, unmount
+from pinfold.core.workload import EmptyDir
+from pinfold.node.volume_ports import VolumeError
+from tests.agent_process import AgentProcess, manifest, skip_unless_an_agent_can_run, until
+
+SMALL = 2 << 20
+PAGES = EmptyDir("HugePages", None, SMALL)
+MEMORY = EmptyDir("Memory", 1 << 20)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[Path]:
+    """A folder; what is mounted below it in the end is unmounted."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting needs root")
+    try:
+        mount("tmpfs", tmp_path, "size=1m")
+    except OSError as error:
+        pytest.skip(f"nothing can be mounted here: {error.strerror}")
+    unmount(tmp_path)
+    yield tmp_path
+    for found in reversed(mounts_below(tmp_path)):
+        unmount(found.path)
+
+
+@pytest.fixture
+def pages(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HugePagePools]:
+    """Four more pages of 2Mi, for one test at a time."""
+    del root
+    pools = HugePagePools()
+    with (tmp_path_factory.getbasetemp().parent / "hugepages.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            before = pools.of_size(SMALL)
+            pools.allocate(before, 4)
+        except HugePagePoolError as error:
+            pytest.skip(f"no huge pages can be had here: {error}")
+        yield pools
+        for node, pool in pools.of_size(SMALL).items():
+            pools.release({node: pool}, pool.kept - before[node].kept)
+
+
+def only(folder: Path) -> Mount:
+    (found,) = mounts_below(folder)
+    return found
+
+
+def test_huge_pages_are_used_and_come_back(root: Path, pages: HugePagePools) -> None:
+    async def scenario() -> None:
+        volumes = VolumeFolders(root / "pods")
+        path = Path(await volumes.prepare("uid", "huge", PAGES))
+        assert only(root).kind == "hugetlbfs"
+        assert "pagesize=2M" in only(root).options
+        assert path.stat().st_mode & 0o777 == 0o777
+        idle = pages.spare(SMALL)
+        with (path / "file").open("w+b") as file:
+            os.ftruncate(file.fileno(), 2 * SMALL)
+            with mmap.mmap(file.fileno(), 2 * SMALL) as memory:
+                memory[0] = memory[SMALL] = 7
+        # The file keeps its pages; who asks again gets the same volume.
+        assert pages.spare(SMALL) == idle - 2
+        assert await volumes.prepare("uid", "huge", PAGES) == str(path)
+        assert (path / "file").stat().st_size == 2 * SMALL
+        assert only(root).path == path
+        await volumes.remove("uid")
+        assert pages.spare(SMALL) == idle
+        assert mounts_below(root) == []
+        assert list((root / "pods").iterdir()) == []
+
+    asyncio.run(scenario())
+
+
+def test_a_size_limit_of_huge_pages_holds(root: Path, pages: HugePagePools) -> None:
+    async def scenario() -> None:
+        volumes = VolumeFolders(root)
+        path = Path(await volumes.prepare("uid", "huge", EmptyDir("HugePages", SMALL, SMALL)))
+        with (path / "file").open("w+b") as file:
+            os.ftruncate(file.fileno(), 2 * SMALL)
+            with pytest.raises(OSError, match="Cannot allocate memory") as caught:
+                mmap.mmap(file.fileno(), 2 * SMALL)
+            assert caught.value.errno == errno.ENOMEM
+            mmap.mmap(file.fileno(), SMALL).close()
+        await volumes.remove("uid")
+
+    del pages
+    asyncio.run(scenario())
+
+
+def test_memory_is_bounded(root: Path) -> None:
+    async def scenario() -> None:
+        volumes = VolumeFolders(root)
+        path = Path(await volumes.prepare("uid", "memory", MEMORY))
+        assert only(root).kind == "tmpfs"
+        (path / "file").write_bytes(bytes(1 << 19))
+        with pytest.raises(OSError, match="No space left"):
+            (path / "more").write_bytes(bytes(1 << 20))
+        await volumes.remove("uid")
+        assert mounts_below(root) == []
+
+    asyncio.run(scenario())
+
+
+def test_what_a_killed_agent_left_is_found(root: Path) -> None:
+    """Volumes of several pods, one mounted twice, one never mounted, one with spaces in its uid."""
+
+    async def scenario() -> None:
+        before = VolumeFolders(root)
+        await before.prepare("a b", "memory", MEMORY)
+        path = Path(await before.prepare("c", "memory", MEMORY))
+        mount("tmpfs", path, "size=1m")
+        (path / "inside").mkdir()
+        mount("tmpfs", path / "inside", "size=1m")
+        (root / "d/volumes/kubernetes.io~empty-dir/v").mkdir(parents=True)
+        after = VolumeFolders(root)
+        assert set(await after.pods()) == {"a b", "c", "d"}
+        for uid in await after.pods():
+            await after.remove(uid)
+        assert mounts_below(root) == []
+        assert list(root.iterdir()) == []
+
+    asyncio.run(scenario())
+
+
+def test_a_folder_that_was_never_mounted_is_mounted(root: Path, pages: HugePagePools) -> None:
+    del pages
+
+    async def scenario() -> None:
+        volumes = VolumeFolders(root)
+        (root / "uid/volumes/kubernetes.io~empty-dir/v").mkdir(parents=True)
+        path = Path(await volumes.prepare("uid", "v", MEMORY))
+        assert only(root).path == path
+        # Another medium of the same name is a volume of before.
+        await volumes.prepare("uid", "v", PAGES)
+        assert only(root).kind == "hugetlbfs"
+        with pytest.raises(VolumeError, match="a hugetlbfs is mounted there"):
+            await volumes.prepare("uid", "v", EmptyDir())
+        await volumes.remove("uid")
+
+    asyncio.run(scenario())
+
+
+def test_a_volume_in_use_is_removed_all_the_same(root: Path) -> None:
+    async def scenario() -> None:
+        volumes = VolumeFolders(root)
+        path = Path(await volumes.prepare("uid", "v", MEMORY))
+        with (path / "file").open("w") as file:
+            await volumes.remove("uid")
+            assert mounts_below(root) == []
+            assert not path.exists()
+            file.write("still there for who has it open")
+
+    asyncio.run(scenario())
+
+
+def test_containers_that_start_at_once_share_one_mount(root: Path) -> None:
+    async def scenario() -> None:
+        volumes = VolumeFolders(root)
+        paths = await asyncio.gather(*(volumes.prepare("uid", "v", MEMORY) for _ in range(8)))
+        assert len(set(paths)) == 1
+        assert only(root).kind == "tmpfs"
+        await volumes.remove("uid")
+
+    asyncio.run(scenario())
+
+
+# ------------------------------------------------------------------------------------- the agent
+
+
+@pytest.fixture
+def node(root: Path, pages: HugePagePools) -> Iterator[AgentProcess]:
+    """An agent of plain processes; the pools are filled before it looks at the machine."""
+    del pages
+    skip_unless_an_agent_can_run()
+    agent = AgentProcess(root)
+    try:
+        yield agent
+    finally:
+        agent.clean_up()
+
+
+def a_pod(out: Path) -> dict[str, Any]:
+    """It writes down the file systems of its volumes."""
+    script = (
+        f'stat -f -c %T "$PINFOLD_VOLUME_HUGE" "$PINFOLD_VOLUME_FAST_DISK" '
+        f'"$PINFOLD_VOLUME_PLAIN" > {out}.new; mv {out}.new {out}; exec sleep 1000'
+    )
+    pod = manifest("owner", ("main", ("sh", "-c", script), "1"))
+    pod["metadata"]["uid"] = "owner-uid"
+    (container,) = pod["spec"]["containers"]
+    container["resources"]["limits"] = container["resources"]["requests"] = {
+        "cpu": "1",
+        "memory": "64Mi",
+        "hugepages-2Mi": "4Mi",
+    }
+    names = ("huge", "fast-disk", "plain")
+    media: tuple[dict[str, str], ...] = ({"medium": "HugePages"}, {"medium": "Memory"}, {})
+    container["volumeMounts"] = [{"name": name, "mountPath": f"/{name}"} for name in names]
+    pod["spec"]["volumes"] = [
+        {"name": name, "emptyDir": source} for name, source in zip(names, media, strict=True)
+    ]
+    return pod
+
+
+def test_a_pod_has_its_volumes_until_it_ends(node: AgentProcess) -> None:
+    out = node.folder / "out"
+    pods = node.state / "pods"
+    node.start()
+    assert node.apply(a_pod(out))["phase"] != "Failed"
+    until(out.exists)
+    huge, fast, plain = out.read_text().split()
+    assert (huge, fast) == ("hugetlbfs", "tmpfs")
+    assert plain != "hugetlbfs"
+    before = mounts_below(pods)
+    assert {found.kind for found in before} == {"hugetlbfs", "tmpfs"}
+
+    # A pod that is gone left something while no agent looked.
+    node.kill()
+    left = asyncio.run(VolumeFolders(pods).prepare("gone-uid", "v", MEMORY))
+    node.start()
+    assert not Path(left).exists()
+    assert mounts_below(pods) == before
+    assert node.run("delete", "pod/owner").returncode == 0
+    until(lambda: not (pods / "owner-uid").exists())
+    assert mounts_below(pods) == []
+
+
+def test_a_volume_that_cannot_be_had_keeps_the_container_from_starting(node: AgentProcess) -> None:
+    node.start()
+    pod = a_pod(node.folder / "out")
+    pod["spec"]["volumes"][0]["emptyDir"] = {"medium": "HugePages-1Gi"}
+    node.apply(pod)
+    until(lambda: "volume huge: medium HugePages-1Gi: hugePages storage" in node.log())
+    assert node.run("delete", "pod/owner").returncode == 0
+    until(lambda: not (node.state / "pods/owner-uid").exists())
