@@ -8,7 +8,7 @@ next admission).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -16,6 +16,7 @@ from pinfold.core.cpuset import CPUSet
 from pinfold.core.device_state import DeviceState
 from pinfold.core.hints import TopologyHint
 from pinfold.core.kubelet_faults import KubeletFault
+from pinfold.core.locality import Localities
 from pinfold.core.memory import Block, MemoryState, remove_container, remove_pod
 from pinfold.core.memory_policy import MemoryTransaction, StaticMemoryPolicy
 from pinfold.core.pod import Container, Pod
@@ -25,6 +26,7 @@ from pinfold.node.capacity import PODS, amounts, shortage
 from pinfold.node.cpu_manager import draft_for_container, draft_for_pod
 from pinfold.node.device_manager import Answers, DeviceManager
 from pinfold.node.memory_manager import MemoryManager
+from pinfold.node.nearness import NearAttempt, near_attempts, near_refusal
 from pinfold.node.pod_draft import PodDraft
 from pinfold.state.ledger import Assign, Change, Ledger
 
@@ -51,6 +53,8 @@ class Node:
     max_pods: int = 110
     memory_policy: StaticMemoryPolicy | None = None
     devices_managed: bool = False
+    localities: Localities | None = None
+    """Where devices are; None where pods cannot wish to run near one (a kubelet knows no such)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,8 @@ class Decision:
     allocations: Mapping[str, CPUAllocation] = field(default_factory=dict)
     affinities: tuple[AffinityDecision, ...] = ()
     providers: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """Wishes that were not binding and cannot be met on this machine."""
     affinity: Mapping[str, TopologyHint] = field(default_factory=dict)
     failed_container: str | None = None
     fault: KubeletFault | None = None
@@ -124,25 +130,33 @@ def decide(node: Node, state: NodeState, pod: Pod, answers: Answers = NO_ANSWERS
         PreferenceNeededError: a device plugin has to be asked first, and its answer put into
             ``answers``.
     """
-    draft = PodDraft(
-        pod,
-        cpus=draft_for_pod(node.cpu_policy, state.ledger, state.offline, pod),
-        memory=_pod_memory(node, state, pod),
-        devices=DeviceManager(state.devices, answers, node.topology_manager.numa.nodes),
-    )
-    decision = _decision(pod, draft, draft.admit(node.topology_manager))
+    refusal = near_refusal(node.localities, pod, exclusive=node.cpu_policy is not None)
+    if refusal is not None:
+        return Decision(pod, admitted=False, reason=refusal.reason, message=str(refusal))
+
+    def draft(attempt: NearAttempt) -> PodDraft:
+        return PodDraft(
+            pod,
+            cpus=draft_for_pod(node.cpu_policy, state.ledger, state.offline, pod),
+            memory=_memory_draft(node, state.memory, pod.uid),
+            devices=DeviceManager(state.devices, answers, attempt.manager.numa.nodes),
+            nearness=attempt,
+        )
+
+    attempts = near_attempts(node.topology_manager, node.localities, pod)
+    decision = _first_admitted(pod, attempts, draft, pod.all_containers)
     if not decision.admitted:
         return decision
     requests = amounts(pod)
-    refusal = shortage(
+    short = shortage(
         {PODS: 1, **requests},
         {PODS: node.max_pods, **state.devices.allocatable(), **node.allocatable},
         {PODS: state.pods, **state.requested},
         critical=pod.is_critical,
         devices_managed=node.devices_managed,
     )
-    if refusal is not None:
-        return decision.refused(*refusal)
+    if short is not None:
+        return decision.refused(*short)
     return replace(decision, requests=requests)
 
 
@@ -163,15 +177,49 @@ def decide_container(
             of an init container.
     """
     container = next(one for one in pod.all_containers if one.name == name)
-    draft = PodDraft(
-        pod,
-        cpus=draft_for_container(
-            node.cpu_policy, state.ledger, state.offline, (pod, container), idle
-        ),
-        memory=_container_memory(node, state, pod, container, idle),
-        devices=None,
-    )
-    return _decision(pod, draft, draft.admit(node.topology_manager, (container,)))
+    refusal = near_refusal(node.localities, pod, complete=False)
+    if refusal is not None:
+        return Decision(pod, admitted=False, reason=refusal.reason, message=str(refusal))
+    memory = state.memory
+    if memory is not None:
+        for other in (*idle, name):
+            memory = remove_container(memory, pod.uid, other)
+
+    def draft(attempt: NearAttempt) -> PodDraft:
+        return PodDraft(
+            pod,
+            cpus=draft_for_container(
+                node.cpu_policy, state.ledger, state.offline, (pod, container), idle
+            ),
+            memory=_memory_draft(node, memory, pod.uid),
+            devices=None,
+            nearness=attempt,
+        )
+
+    attempts = near_attempts(node.topology_manager, node.localities, pod, complete=False)
+    return _first_admitted(pod, attempts, draft, (container,))
+
+
+def _first_admitted(
+    pod: Pod,
+    attempts: Iterable[NearAttempt],
+    draft_of: Callable[[NearAttempt], PodDraft],
+    containers: Sequence[Container],
+) -> Decision:
+    """The decision of the first attempt that admits the pod, else of the last."""
+    decision = Decision(pod, admitted=False)
+    for attempt in attempts:
+        draft = draft_of(attempt)
+        decision = _decision(pod, draft, draft.admit(containers))
+        if decision.admitted:
+            break
+    return decision
+
+
+def _memory_draft(node: Node, memory: MemoryState | None, pod_uid: str) -> MemoryManager | None:
+    if node.memory_policy is None or memory is None:
+        return None
+    return MemoryManager(node.memory_policy, MemoryTransaction(pod_uid, memory))
 
 
 def _decision(pod: Pod, draft: PodDraft, admission: Admission) -> Decision:
@@ -183,7 +231,8 @@ def _decision(pod: Pod, draft: PodDraft, admission: Admission) -> Decision:
         message=admission.message,
         allocations=draft.cpus.allocations if draft.cpus and given else {},
         affinities=admission.decisions,
-        providers=tuple(draft.concerned()),
+        providers=tuple(draft.providers()),
+        notes=draft.nearness.notes,
         affinity=admission.affinity,
         failed_container=admission.failed_container,
         fault=None if draft.cpus is None else draft.cpus.fault,
@@ -191,23 +240,6 @@ def _decision(pod: Pod, draft: PodDraft, admission: Admission) -> Decision:
         memory_state=draft.memory.transaction.state if draft.memory and given else None,
         devices=draft.devices.allocations if draft.devices and given else {},
     )
-
-
-def _pod_memory(node: Node, state: NodeState, pod: Pod) -> MemoryManager | None:
-    if node.memory_policy is None or state.memory is None:
-        return None
-    return MemoryManager(node.memory_policy, MemoryTransaction(pod.uid, state.memory))
-
-
-def _container_memory(
-    node: Node, state: NodeState, pod: Pod, container: Container, ended: Iterable[str]
-) -> MemoryManager | None:
-    memory = state.memory
-    if node.memory_policy is None or memory is None:
-        return None
-    for name in (*ended, container.name):
-        memory = remove_container(memory, pod.uid, name)
-    return MemoryManager(node.memory_policy, MemoryTransaction(pod.uid, memory))
 
 
 def settle(state: NodeState, decision: Decision) -> NodeState:

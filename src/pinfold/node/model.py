@@ -11,6 +11,7 @@ from pinfold.core.hint_policy import Policy, Scope
 from pinfold.core.hints import HintError, NUMAInfo
 from pinfold.core.kubelet_faults import KUBELET, AllocationRules
 from pinfold.core.kubelet_view import KubeletView, kubelet_view
+from pinfold.core.locality import Localities
 from pinfold.core.machine import Machine
 from pinfold.core.memory_policy import StaticMemoryPolicy
 from pinfold.core.memory_reservation import (
@@ -109,6 +110,8 @@ def build_node(
     return Node(
         cpu_policy=policy,
         memory_policy=memory_policy,
+        # A kubelet knows no such wish, and its answers are what is asked for then.
+        localities=None if rules == KUBELET else Localities.of(machine),
         topology_manager=topology_manager,
         allocatable={
             name: quantity.milli_value() if name == CPU else quantity.value()

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from pinfold.core.device_state import DeviceState
 from pinfold.core.pod import Container, Pod, QOSClass, pod_guaranteed_cpus
-from pinfold.core.topology_manager import Admission, HintProvider, TopologyManager
+from pinfold.core.topology_manager import Admission, HintProvider
 from pinfold.node.cpu_manager import CPUManager
 from pinfold.node.device_manager import DeviceManager
 from pinfold.node.memory_manager import MemoryManager
+from pinfold.node.nearness import NearAttempt
 
 Provider: TypeAlias = HintProvider[Pod, Container]
+
+DEVICE_MANAGER: Final = "device manager"
+CPU_MANAGER: Final = "cpu manager"
+MEMORY_MANAGER: Final = "memory manager"
+NEARNESS: Final = "nearness"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,36 +30,39 @@ class PodDraft:
     cpus: CPUManager | None
     memory: MemoryManager | None
     devices: DeviceManager | None
+    nearness: NearAttempt
 
-    def concerned(self) -> dict[str, Provider]:
+    def providers(self) -> dict[str, Provider]:
         """The managers that the pod wants something of, by name, in the kubelet's order.
 
         The first that fails is the one that is told of.
         """
         pod, found = self.pod, dict[str, Provider]()
         if self.devices is not None and self._wants_devices(self.devices.state):
-            found["device manager"] = self.devices
+            found[DEVICE_MANAGER] = self.devices
         if pod.has_pod_level_resources:
             return found
         if self.cpus is not None and pod_guaranteed_cpus(pod) > 0:
-            found["cpu manager"] = self.cpus
+            found[CPU_MANAGER] = self.cpus
         if self.memory is not None and pod.qos is QOSClass.GUARANTEED:
-            found["memory manager"] = self.memory
+            found[MEMORY_MANAGER] = self.memory
+        if found:
+            given = {} if self.cpus is None else self.cpus.allocations
+            for nearness in self.nearness.providers(given):
+                found[NEARNESS] = nearness
         return found
 
-    def admit(
-        self, topology_manager: TopologyManager, containers: Sequence[Container] | None = None
-    ) -> Admission:
-        """Let the topology manager admit the pod, or only some of its containers.
+    def admit(self, containers: Sequence[Container]) -> Admission:
+        """Let the topology manager admit some containers of the pod.
 
         Raises:
             PreferenceNeededError: a device plugin has to be asked first.
         """
-        providers = list(self.concerned().values())
+        providers = list(self.providers().values())
         if not providers:
             # Nobody would have an opinion, and then every policy admits.
             return Admission(admitted=True, reason=None, message=None, affinity={}, decisions=())
-        return topology_manager.admit(self.pod, containers or self.pod.all_containers, providers)
+        return self.nearness.manager.admit(self.pod, containers, providers)
 
     def _wants_devices(self, state: DeviceState) -> bool:
         return any(
