@@ -25,7 +25,8 @@ from pinfold.node.seen_containers import SeenContainers
 from pinfold.node.seen_pods import SeenPods
 from pinfold.node.seen_runtime import SeenRuntime
 from pinfold.node.settings import ManagerSettings
-from pinfold.planning.fake_nri import FakeContainer, FakeNode, FakeRuntimeCgroups
+from pinfold.planning.fake_nri import FakeContainer, FakeNode
+from pinfold.planning.fake_runtime_cgroups import FakeRuntimeCgroups
 from pinfold.planning.fakes import MemoryPodFiles, MemoryStore
 from tests.manager_harness import STATIC, parse
 
