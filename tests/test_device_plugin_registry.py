@@ -206,9 +206,7 @@ def test_a_socket_in_the_registry_that_does_not_say_who_it_is(
 ) -> None:
     async def scenario() -> None:
         async with scene(replace(QUICK, info=0.1)) as found:
-            good = await found.registered(
-                some_devices(2), socket="good.sock", resource="example.com/good"
-            )
+            await a_good_one(found)
             plugin = PluginPeer(found.registry)
             plugin.answers["GetInfo"] = answer
             found.peers.append(plugin)
