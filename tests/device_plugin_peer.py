@@ -23,6 +23,7 @@ from pinfold.adapters.deviceplugin.messages import list_of
 from pinfold.core.devices import Device, DeviceInventory
 
 WIDGET = "example.com/widget"
+GOOD = "example.com/good"
 QUICK = PluginLimits(
     dial=1.0,
     options=1.0,
@@ -247,3 +248,16 @@ async def scene(limits: PluginLimits = QUICK) -> AsyncIterator[Scene]:
         left = {task for task in asyncio.all_tasks() - before if "grpc" not in repr(task)}
         assert {task.get_name() for task in left if "pinfold" in repr(task)} == set()
         assert failures == []
+
+
+async def a_good_one(found: Scene) -> PluginPeer:
+    """A plugin that must not suffer from the others."""
+    good = await found.registered(some_devices(2), socket="good.sock", resource=GOOD)
+    good.answers["Allocate"] = an_answer(GOOD="yes")
+    return good
+
+
+async def the_good_one_serves(found: Scene) -> None:
+    response = await found.server.allocate(GOOD, ["d0"])
+    assert found.server.options(response).envs == {"GOOD": "yes"}
+    assert found.healthy(GOOD) == ["d0", "d1"]

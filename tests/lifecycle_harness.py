@@ -25,7 +25,8 @@ from pinfold.node.seen_containers import SeenContainers
 from pinfold.node.seen_pods import SeenPods
 from pinfold.node.seen_runtime import SeenRuntime
 from pinfold.node.settings import ManagerSettings
-from pinfold.planning.fake_nri import FakeContainer, FakeNode, FakeRuntimeCgroups
+from pinfold.planning.fake_nri import FakeContainer, FakeNode
+from pinfold.planning.fake_runtime_cgroups import FakeRuntimeCgroups
 from pinfold.planning.fakes import MemoryPodFiles, MemoryStore
 from tests.manager_harness import STATIC, parse
 
@@ -61,6 +62,7 @@ class LifecycleHarness:
     config: NodeConfig = STATIC
     over_cri: bool = False
     listed: bool = True
+    busy: bool = False
     problems: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -113,7 +115,7 @@ class LifecycleHarness:
             containers,
             listing=self.node if self.listed else None,
             events=lifecycle,
-            register_again=self.asked_again.append,
+            register_again=self.register_again,
         )
         await self.node.connect(lifecycle)
         return self.manager
@@ -138,6 +140,10 @@ class LifecycleHarness:
         if self._follower is not None:
             self._follower.cancel()
             await asyncio.gather(self._follower, return_exceptions=True)
+
+    def register_again(self, why: str) -> bool:
+        self.asked_again.append(why)
+        return not self.busy
 
     def report(self, pod: str | None, text: str) -> None:
         self.problems.append(f"{pod}: {text}")

@@ -195,7 +195,9 @@ def test_limits_as_cgroup_v2_has_them() -> None:
         Setting("cpu", "cpu.max", "150000 100000", wished=True),
         Setting("memory", "memory.max", "1073741824", wished=True),
         Setting("hugetlb", "hugetlb.2MB.max", "8388608", wished=True),
-        Setting("hugetlb", "hugetlb.1GB.max", "0", wished=True),
+        Setting("hugetlb", "hugetlb.2MB.rsvd.max", "8388608", wished=False),
+        Setting("hugetlb", "hugetlb.1GB.max", "0", wished=False),
+        Setting("hugetlb", "hugetlb.1GB.rsvd.max", "0", wished=False),
     ]
 
 
@@ -207,6 +209,7 @@ def test_limits_as_cgroup_v1_has_them() -> None:
         Setting("cpu", "cpu.cfs_quota_us", "5000", wished=True),
         Setting("memory", "memory.limit_in_bytes", "-1", wished=False),
         Setting("hugetlb", "hugetlb.64KB.limit_in_bytes", "1048576", wished=True),
+        Setting("hugetlb", "hugetlb.64KB.rsvd.limit_in_bytes", "1048576", wished=False),
     ]
 
 

@@ -16,7 +16,10 @@ from tests.manager_harness import run_virtually
 
 NAMES = ("main", "side", "init")
 AMOUNTS = (1, 2, 2, 3, 4, 0.5, 6)
-STEPS = ("run", "run", "run", "pod", "pod", "stop", "restart", "remove", "end", "resize", "agent")
+STEPS = (
+    *("run", "run", "run", "pod", "pod", "stop", "restart", "remove", "end", "unheard", "resize"),
+    "agent",
+)
 
 
 async def _step(h: LifecycleHarness, choice: random.Random, number: int) -> None:
@@ -44,6 +47,10 @@ async def _step(h: LifecycleHarness, choice: random.Random, number: int) -> None
         await h.node.remove(choice.choice(ended))
     elif what == "end" and pods:
         await h.node.stop_pod(choice.choice(pods))
+    elif what == "unheard" and pods:
+        with h.unheard():
+            await h.node.stop_pod(choice.choice(pods))
+        await h.look_twice()
     elif what == "resize" and running:
         one = choice.choice(running)
         if "burstable" not in one.pod.cgroup_parent:
@@ -56,7 +63,8 @@ async def _step(h: LifecycleHarness, choice: random.Random, number: int) -> None
 async def _life(seed: int, length: int, *, faults: bool) -> None:
     choice = random.Random(seed)  # noqa: S311 - reproducible
     machine = choice.choice(("1s4c2t", "2s2c2t", "1s8c1t"))
-    h = LifecycleHarness(machine=machine, over_cri=choice.random() < 0.5)
+    over_cri = choice.random() < 0.5
+    h = LifecycleHarness(machine=machine, over_cri=over_cri, listed=choice.random() < 0.5)
     await h.start()
     for number in range(length):
         if faults and choice.random() < 0.2:

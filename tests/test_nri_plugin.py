@@ -311,11 +311,16 @@ def test_a_late_synchronize_is_no_connection(tmp_path: Path) -> None:
 
 def test_registering_again_on_request(tmp_path: Path) -> None:
     async def scenario(scene: Scene, peer: RuntimePeer) -> None:
-        scene.plugin.register_again("something was not told")
+        async def refuse(_name: str) -> None:
+            assert not scene.plugin.register_again("while the runtime waits")
+
+        scene.events.on = {"create_container": refuse}
+        await peer.ask("CreateContainer", event())
+        await until(lambda: scene.plugin.register_again("something was not told"))
         await peer.closed.wait()
         await (await scene.peers.get()).synchronize()
         await until(lambda: scene.plugin.connected)
-        assert scene.events.methods == ["synchronize", "synchronize"]
+        assert scene.events.methods == ["synchronize", "create_container", "synchronize"]
         assert scene.reports == [
             f"{scene.settings.socket}: something was not told; connecting again"
         ]

@@ -9,7 +9,8 @@ from pinfold.core.cpuset import CPUSet
 from pinfold.node.port_errors import ContainerKey
 from pinfold.node.runtime_ledger import ANSWERED, SETTLED, RuntimeLedger
 from pinfold.node.runtime_view import Update
-from pinfold.planning.fake_nri import FakeNode, FakeRuntimeCgroups
+from pinfold.planning.fake_nri import FakeNode
+from pinfold.planning.fake_runtime_cgroups import FakeRuntimeCgroups
 from tests.manager_harness import run_virtually
 
 

@@ -63,10 +63,9 @@ class GuardedPlugin:
             return self._verdict.problem
         return "not started" if self._plugin is None else self._plugin.problem
 
-    def register_again(self, why: str) -> None:
+    def register_again(self, why: str) -> bool:
         """See :meth:`pinfold.adapters.nri.NriPlugin.register_again`."""
-        if self._plugin is not None:
-            self._plugin.register_again(why)
+        return self._plugin is not None and self._plugin.register_again(why)
 
     def about(self) -> Mapping[str, Any]:
         """What ``/v1/status`` says of it."""

@@ -106,6 +106,7 @@ async def build_agent(
     settings = ManagerSettings(
         reserved_system_cpus=config.node.reserved_system_cpus,
         machine_memory=planner.view.memory_bytes or 0,
+        page_sizes=tuple(sorted(planner.machine.hugepages)),
         cpu_cfs_quota=config.node.cpu_cfs_quota,
         cpu_cfs_period=round(config.node.cpu_cfs_quota_period * 1_000_000),
         partition=Partition(config.own.partition),

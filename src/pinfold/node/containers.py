@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from pinfold.core.cgroup_values import container_cgroup, pod_cgroup
@@ -25,7 +26,10 @@ from pinfold.node.settings import ManagerSettings
 from pinfold.node.volume_ports import Volumes, with_volumes
 
 MEMORY_LIMIT: Final = "pinfold.dev/memory-limit"
-"""The annotation that, with the value ``none``, leaves a pod's memory without a limit."""
+"""The annotation that, with the value ``none``, leaves a pod's memory without a limit.
+
+It also leaves huge pages of sizes that the pod does not ask for without one.
+"""
 
 
 NO_DEVICES: Final = DeviceRunOptions()
@@ -175,6 +179,7 @@ class Containers:
             workload.pod,
             container,
             memory_capacity=max(settings.machine_memory, 1),
+            page_sizes=settings.page_sizes,
             enforce_cpu_limits=settings.cpu_cfs_quota,
             period=settings.cpu_cfs_period,
             exclusive=exclusive,
@@ -193,17 +198,22 @@ class Containers:
                 cpu_quota=own.cpu_quota if own.cpu_quota > 0 else -1,
                 cpu_period=own.cpu_period or None,
                 memory=(own.memory_limit or None) if limited else None,
-                hugepages=own.hugepage_limits,
+                hugepages=self._hugepages(own.hugepage_limits, limited=limited),
             ),
             pod_limits=Limits(
                 cpu_shares=whole.cpu_shares,
                 cpu_quota=whole.cpu_quota,
                 cpu_period=whole.cpu_period,
                 memory=whole.memory if limited else None,
-                hugepages=whole.hugepage_limits,
+                hugepages=self._hugepages(whole.hugepage_limits, limited=limited),
             ),
             partition=settings.partition if exclusive else Partition.MEMBER,
         )
+
+    def _hugepages(self, asked: Mapping[int, int], *, limited: bool) -> dict[int, int]:
+        """The limit of every page size of the machine: nothing of those that are not asked for."""
+        pages = {size: asked.get(size, 0) for size in self.settings.page_sizes}
+        return pages if limited else {size: amount for size, amount in pages.items() if amount}
 
     def _oom_score(self, pod: ActivePod, container: Container) -> int:
         return container_cgroup(

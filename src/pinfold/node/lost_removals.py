@@ -69,7 +69,8 @@ class LostRemovals:
         containers: what is known.
         listing: what the runtime has; None: the kernel is asked.
         events: told in the runtime's place; ``lifecycle``, or who stands before it.
-        register_again: called when the runtime has containers that it has not told of.
+        register_again: has the runtime tell of everything, as it has containers that it has not
+            told of; returns whether that could be done.
         period: seconds between two looks.
     """
 
@@ -80,7 +81,7 @@ class LostRemovals:
         *,
         listing: RuntimeListing | None,
         events: RuntimeEvents,
-        register_again: Callable[[str], None],
+        register_again: Callable[[str], bool],
         period: float = PERIOD,
     ) -> None:
         self._lifecycle = lifecycle
@@ -196,9 +197,11 @@ class LostRemovals:
 
     def _tell_of_strangers(self, ids: list[str]) -> None:
         """Have the runtime tell of containers, once for each."""
-        if news := set(ids) - self._untold:
+        news = set(ids) - self._untold
+        some = ", ".join(one[:12] for one in sorted(news)[:3])
+        why = f"the runtime has {len(news)} containers that it has not told of, such as {some}"
+        if news and self._register_again(why):
             self._untold |= news
-            self._register_again(f"the runtime has {len(news)} containers that it has not told of")
 
     # ------------------------------------------------------------------------------- what exists
 

@@ -19,6 +19,7 @@ class ManagerSettings:
         reserved_system_cpus: ``reservedSystemCPUs``: no container runs on these while the shared
             pool has others, under every policy.
         machine_memory: bytes, for OOM scores.
+        page_sizes: of the machine's huge pages, in bytes; a pod may use only those it asks for.
         cpu_cfs_quota: whether CPU limits are enforced (``cpuCFSQuota``).
         cpu_cfs_period: microseconds (``cpuCFSQuotaPeriod``).
         partition: the cpuset partition that exclusive sets should be (cgroup v2).
@@ -30,6 +31,7 @@ class ManagerSettings:
 
     reserved_system_cpus: CPUSet = CPUSet()  # noqa: RUF009 - immutable
     machine_memory: int = 0
+    page_sizes: tuple[int, ...] = ()
     cpu_cfs_quota: bool = True
     cpu_cfs_period: int = DEFAULT_PERIOD_MICROSECONDS
     partition: Partition = Partition.MEMBER

@@ -54,4 +54,5 @@ def _limits(limits: Limits) -> Iterator[str]:
     if limits.memory is not None:
         yield f"memory limit of {limits.memory} bytes"
     for size, limit in sorted(limits.hugepages.items()):
-        yield f"limit of {limit} bytes on {size}-byte hugepages"
+        if limit:
+            yield f"limit of {limit} bytes on {size}-byte hugepages"

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from pinfold.adapters.cgroup.files import put, read
 from pinfold.core.cgroup_values import shares_to_weight
-from pinfold.core.hugepages import unit_name
+from pinfold.core.hugepages import HugePagesError, unit_name
 from pinfold.node.cgroup_ports import Limits
 from pinfold.node.port_errors import CgroupError
 
@@ -35,8 +35,7 @@ def v2_settings(limits: Limits) -> Iterator[Setting]:
     capped = f"{'max' if quota is None else quota} {limits.cpu_period or _PERIOD}"
     yield Setting("cpu", "cpu.max", capped, quota is not None)
     yield Setting("memory", "memory.max", str(memory or "max"), bool(memory))
-    for size, amount in limits.hugepages.items():
-        yield Setting("hugetlb", f"hugetlb.{unit_name(size)}.max", str(amount), wished=True)
+    yield from _hugetlb(limits, "max")
 
 
 def v1_settings(limits: Limits) -> Iterator[Setting]:
@@ -46,9 +45,23 @@ def v1_settings(limits: Limits) -> Iterator[Setting]:
     yield Setting("cpu", "cpu.cfs_period_us", str(limits.cpu_period or _PERIOD), wished=False)
     yield Setting("cpu", _V1_QUOTA, str(quota or -1), quota is not None)
     yield Setting("memory", "memory.limit_in_bytes", str(memory or -1), bool(memory))
+    yield from _hugetlb(limits, "limit_in_bytes")
+
+
+def _hugetlb(limits: Limits, file: str) -> Iterator[Setting]:
+    """Limits of the pages that are in use, and of those that a mapping is promised.
+
+    With the second a program is refused when it maps too much, and not killed when it touches it.
+    Older kernels (before 5.7) have only the first.  A limit of nothing is not missed where there is
+    no controller.
+    """
     for size, amount in limits.hugepages.items():
-        file = f"hugetlb.{unit_name(size)}.limit_in_bytes"
-        yield Setting("hugetlb", file, str(amount), wished=True)
+        try:
+            unit = unit_name(size)
+        except HugePagesError:
+            unit = f"{size}B"  # of which no kernel has a file
+        yield Setting("hugetlb", f"hugetlb.{unit}.{file}", str(amount), wished=amount > 0)
+        yield Setting("hugetlb", f"hugetlb.{unit}.rsvd.{file}", str(amount), wished=False)
 
 
 def _quota(limits: Limits) -> int | None:

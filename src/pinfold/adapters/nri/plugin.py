@@ -133,10 +133,17 @@ class NriPlugin:
         """
         return await self._updates.send(updates)
 
-    def register_again(self, why: str) -> None:
-        """Leave the runtime and register anew, so that it tells of everything there is."""
-        if self._session is not None and self._connected:
-            self._session.leave(why)
+    def register_again(self, why: str) -> bool:
+        """Leave the runtime and register anew, so that it tells of everything there is.
+
+        Returns:
+            Whether that was done: not while it waits for an answer, nor without a connection.
+        """
+        session = self._session
+        if session is None or not self._connected or session.busy:
+            return False
+        session.leave(why)
+        return True
 
     async def run(self) -> NoReturn:
         """Be a plugin of whatever runtime is there, until cancelled.

@@ -198,6 +198,11 @@ class Session:
                 task.result()
         return self._why
 
+    @property
+    def busy(self) -> bool:
+        """Whether the runtime waits for an answer."""
+        return not self._resting.is_set() or not self._requests.empty()
+
     def leave(self, why: str) -> None:
         """Hang up; :meth:`serve` then ends with ``why``."""
         self._end(why)
