@@ -26,7 +26,7 @@ from pinfold.core.devices import Device, DeviceInventory
 
 REGISTRATIONS: Final = 50
 ALLOCATIONS: Final = 1000
-LISTS: Final = 20
+LISTS: Final = 10
 MANY: Final = 10_000
 KUBELET_REGISTER_MS: Final = 170.0
 """From the registration to the node's capacity, observed at a kubelet."""
@@ -162,7 +162,7 @@ async def _lists(
     for number in range(LISTS):
         # All devices change, and then one of them is allocated.
         data = _devices(MANY, healthy=bool(number % 2))
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.5)  # lists that come faster are made to wait
         began = time.perf_counter_ns()
         plugin.put(data)
         await told.once()

@@ -18,6 +18,7 @@ from pinfold.node.port_errors import PortError
 from tests.device_plugin_peer import (
     QUICK,
     PluginPeer,
+    a_good_one,
     hanging,
     scene,
     some_devices,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pinfold.adapters.kubernetes.manifests import ManifestError, read_manifests
 from pinfold.core.hugepages import (
     HugePagesError,
     folder_name,
@@ -23,6 +25,7 @@ from pinfold.core.pod_api import PodError
 from pinfold.core.pod_validation import manifest_problems
 from pinfold.core.quantity import Quantity
 from pinfold.core.resource_names import is_extended, qualified_name_problems
+from pinfold.core.workload_api import workload_from_api
 from tests.vectors.runner import discover_families, read_vector_file, replay_file
 
 FOLDER = Path(__file__).parent
@@ -155,6 +158,22 @@ def test_fields_that_only_a_manifest_has() -> None:
     first, second = _refused({"volumes": volumes})
     assert first.startswith("spec.template.spec.volumes[0].emptyDir.sizeLimit: Invalid value")
     assert "[1].emptyDir.sizeLimit: Forbidden: SizeLimit" in second
+
+
+def test_both_readers_of_manifests_refuse_them(tmp_path: Path) -> None:
+    spec = {
+        "containers": [{"name": "a"}],
+        "volumes": [{"name": "v", "emptyDir": {"sizeLimit": "-1"}}],
+    }
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
+    with pytest.raises(
+        PodError, match=r"^spec\.volumes\[0\]\.emptyDir\.sizeLimit: Forbidden: Size"
+    ):
+        workload_from_api(pod)
+    file = tmp_path / "pod.json"
+    file.write_text(json.dumps(pod))
+    with pytest.raises(ManifestError, match=r"emptyDir\.sizeLimit: Forbidden: SizeLimit"):
+        read_manifests([str(file)])
 
 
 ANYTHING = st.recursive(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import secrets
 import subprocess
 import sys
@@ -14,10 +12,9 @@ import pytest
 
 from pinfold.adapters.cgroup.hierarchy import find_hierarchies
 from pinfold.adapters.cgroup.limits import Setting, apply, v1_settings, v2_settings
-from pinfold.adapters.hugetlb import HugePagePoolError, HugePagePools
 from pinfold.node.cgroup_ports import Limits
+from tests.hugepages_scene import SMALL, more_pages
 
-SMALL = 2 << 20
 MAPS = """
 import mmap, sys
 try:
@@ -32,20 +29,9 @@ Rules = Callable[[Limits], Iterator[Setting]]
 
 @pytest.fixture
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Four more pages of 2Mi, for one test at a time."""
-    if os.geteuid() != 0:
-        pytest.skip("setting the pools needs root")
-    pools = HugePagePools()
-    with (tmp_path_factory.getbasetemp().parent / "hugepages.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        try:
-            before = pools.of_size(SMALL)
-            pools.allocate(before, 4)
-        except HugePagePoolError as error:
-            pytest.skip(f"no huge pages can be had here: {error}")
+    """Four more pages of 2Mi."""
+    with more_pages(tmp_path_factory, 4):
         yield
-        for node, pool in pools.of_size(SMALL).items():
-            pools.release({node: pool}, pool.kept - before[node].kept)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import mmap
 import os
@@ -15,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from pinfold.adapters.hugetlb import HugePagePoolError, HugePagePools
+from tests.hugepages_scene import SMALL, more_pages
 
-SMALL, LARGE = 2 << 20, 1 << 30
+LARGE = 1 << 30
 PINFOLD = Path(sysconfig.get_path("scripts"), "pinfold")
 MAP_HUGETLB = 0x40000
 Call = Callable[..., subprocess.CompletedProcess[str]]
@@ -24,26 +24,9 @@ Call = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def pools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HugePagePools]:
-    """The pools of this machine, restored; one test at a time."""
-    found = HugePagePools()
-    try:
-        before = found.of_size(SMALL)
-    except HugePagePoolError as error:
-        pytest.skip(f"no huge pages of 2Mi here: {error}")
-    if os.geteuid() != 0:
-        pytest.skip("setting the pools needs root")
-    with (tmp_path_factory.getbasetemp().parent / "hugepages.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        before = found.of_size(SMALL)
-        try:
-            found.allocate(before, 1)
-            yield found
-        except HugePagePoolError as error:
-            pytest.skip(f"the pools cannot be set here: {error}")
-        finally:
-            for node, pool in found.of_size(SMALL).items():
-                if pool.kept > before[node].kept:
-                    found.release({node: pool}, pool.kept - before[node].kept)
+    """The pools of this machine with one more page; restored."""
+    with more_pages(tmp_path_factory, 1) as found:
+        yield found
 
 
 def pinfold(*words: str) -> subprocess.CompletedProcess[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import fcntl
 import mmap
 import os
 from collections.abc import Iterator
@@ -13,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from pinfold.adapters.hugetlb import HugePagePoolError, HugePagePools
+from pinfold.adapters.hugetlb import HugePagePools
 from pinfold.adapters.volumes import VolumeFolders
 from pinfold.adapters.volumes.mounts import Mount, mount, mounts_below, unmount
 from pinfold.core.workload import EmptyDir
 from pinfold.node.volume_ports import VolumeError
 from tests.agent_process import AgentProcess, manifest, skip_unless_an_agent_can_run, until
+from tests.hugepages_scene import SMALL, more_pages
 
-SMALL = 2 << 20
 PAGES = EmptyDir("HugePages", None, SMALL)
 MEMORY = EmptyDir("Memory", 1 << 20)
 
@@ -42,19 +41,10 @@ def root(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def pages(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HugePagePools]:
-    """Four more pages of 2Mi, for one test at a time."""
+    """Four more pages of 2Mi."""
     del root
-    pools = HugePagePools()
-    with (tmp_path_factory.getbasetemp().parent / "hugepages.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        try:
-            before = pools.of_size(SMALL)
-            pools.allocate(before, 4)
-        except HugePagePoolError as error:
-            pytest.skip(f"no huge pages can be had here: {error}")
+    with more_pages(tmp_path_factory, 4) as pools:
         yield pools
-        for node, pool in pools.of_size(SMALL).items():
-            pools.release({node: pool}, pool.kept - before[node].kept)
 
 
 def only(folder: Path) -> Mount:

@@ -192,6 +192,16 @@ def _aggregate_problems(whole: Resources, parts: Resources, path: str) -> Iterat
             )
 
 
+def validate_manifest(manifest: Mapping[str, Any], path: str = "") -> None:
+    """Check what :func:`validate_pod` cannot see, as its fields are not part of a pod here.
+
+    Raises:
+        PodError: the first of :func:`manifest_problems`.
+    """
+    for problem in manifest_problems(manifest, path):
+        raise problem
+
+
 def manifest_problems(manifest: Mapping[str, Any], path: str = "") -> Iterator[PodError]:
     """Yield what the API server would refuse in fields of a pod that only its manifest has.
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from pinfold.core.manifest_fields import flag, mapping, number, text_of
 from pinfold.core.pod import apply_defaults
 from pinfold.core.pod_api import PodError, pod_from_api
-from pinfold.core.pod_validation import manifest_problems, validate_pod
+from pinfold.core.pod_validation import validate_manifest, validate_pod
 from pinfold.core.workload import (
     DEFAULT_GRACE_PERIOD,
     EmptyDir,
@@ -42,8 +42,7 @@ def workload_from_api(manifest: Mapping[str, Any]) -> Workload:
     """
     pod = apply_defaults(pod_from_api(manifest))
     validate_pod(pod)
-    for problem in manifest_problems(manifest):
-        raise problem
+    validate_manifest(manifest)
     spec = manifest.get("spec") or {}
     metadata = {name: getattr(pod, attribute) for name, attribute in _FIELDS.items()}
     volumes = volumes_of(spec.get("volumes"), pod)

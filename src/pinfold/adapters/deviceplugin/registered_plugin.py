@@ -19,6 +19,12 @@ from pinfold.node.device_ports import DevicePluginError
 _LARGE: Final = 1 << 20
 """Bytes of a list from which it is read in a thread, so that the loop goes on."""
 
+_MOST_SKIPPED: Final = 64
+"""Lists that are read in vain before the plugin is made to wait."""
+
+_SHARE: Final = 9
+"""Lists are read in a tenth of the time at most."""
+
 
 class RegisteredPlugin:
     """A plugin whose lists fill the inventory, from :meth:`start` to its end or :meth:`close`.
@@ -111,22 +117,31 @@ class RegisteredPlugin:
             await self.client.close()
 
     async def _read(self) -> None:
+        skipped = 0
         async for data in self.client.lists():
+            skipped = skipped + 1 if self._arrived.is_set() else 0
             self._latest = data
             self._arrived.set()
+            if skipped >= _MOST_SKIPPED:
+                # A storm: the plugin has to wait, too.
+                skipped = 0
+                await asyncio.sleep(self.client.limits.list_pause)
 
     async def _take(self) -> None:
         """Take each list, but not faster than the pause; of several, the last."""
+        loop = asyncio.get_running_loop()
         while True:
             await self._arrived.wait()
             self._arrived.clear()
+            began = loop.time()
             data = self._latest or b""
             if len(data) < _LARGE:
                 found = self._listing(data, self._known())
             else:
                 found = await asyncio.to_thread(self._listing, data, self._known())
             self._put(found)
-            await asyncio.sleep(self.client.limits.list_pause)
+            spent = loop.time() - began
+            await asyncio.sleep(max(self.client.limits.list_pause, _SHARE * spent))
 
     def _known(self) -> Mapping[str, Device]:
         return self._inventory.devices_of(self.resource)

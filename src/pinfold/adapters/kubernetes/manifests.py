@@ -14,7 +14,7 @@ from pinfold.adapters.kubernetes.files import (
 )
 from pinfold.core.pod import Pod, apply_defaults
 from pinfold.core.pod_api import PodError, pod_from_api
-from pinfold.core.pod_validation import validate_pod
+from pinfold.core.pod_validation import validate_manifest, validate_pod
 
 __all__ = ["MAX_PODS", "MAX_REPLICAS", "ManifestError", "Manifests", "read_manifests"]
 
@@ -216,6 +216,7 @@ def _name_of(content: Mapping[str, Any]) -> str:
 def _pod(content: Mapping[str, Any], path: str) -> Pod:
     pod = apply_defaults(pod_from_api(content, path))
     validate_pod(pod, path)
+    validate_manifest(content, path)
     return pod
 
 
