@@ -15,7 +15,7 @@ from pinfold.core.cpuset import CPUSet, CPUSetError
 from pinfold.core.eviction import EvictionError, parse_thresholds
 from pinfold.core.feature_gates import FeatureGateError, check_feature_gates
 from pinfold.core.node_allocatable import RESERVABLE, AllocatableError, parse_reserved
-from pinfold.core.pod import HUGEPAGES_PREFIX, MEMORY
+from pinfold.core.pod import MEMORY, is_hugepages
 from pinfold.core.policy_options import PolicyOptionError, parse_go_bool
 from pinfold.core.quantity import Quantity, QuantityError
 
@@ -257,7 +257,7 @@ def _numa_node(item: Mapping[Any, Any], seen: set[tuple[int, str]]) -> Mapping[s
     limits: dict[str, Quantity] = {}
     for key, amount in _mapping(item.get("limits") or {}).items():
         name = str(key)
-        if name != MEMORY and not name.startswith(HUGEPAGES_PREFIX):
+        if name != MEMORY and not is_hugepages(name):
             raise SettingError(
                 f'invalid configuration: the limit type "{name}" for NUMA node {node} is not '
                 "supported, only [memory hugepages-<HugePageSize>] is accepted"

@@ -13,7 +13,7 @@ from pinfold.core.allocation import AllocationError
 from pinfold.core.hints import numa_mask
 from pinfold.core.memory import UINT64, Block, MemoryState
 from pinfold.core.memory_hints import Reusable
-from pinfold.core.pod import HUGEPAGES_PREFIX, MEMORY, Container, Pod, container_requests
+from pinfold.core.pod import MEMORY, Container, Pod, container_requests, is_hugepages
 
 _NOT_INT64: Final = "[memorymanager] failed to represent quantity as int64"
 
@@ -26,7 +26,7 @@ def requested_memory(state: MemoryState, container: Container) -> dict[str, int]
     """
     requested = {}
     for name, quantity in sorted(container.requests.items()):
-        if name != MEMORY and not name.startswith(HUGEPAGES_PREFIX):
+        if name != MEMORY and not is_hugepages(name):
             continue
         size = quantity.as_int64()
         if size is None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from pinfold.core.hugepages import resource_name
 from pinfold.core.kubelet_view import KubeletView
 from pinfold.core.memory import UINT64, NodeMemory
-from pinfold.core.pod import HUGEPAGES_PREFIX, MEMORY, Resources
+from pinfold.core.pod import MEMORY, Resources, is_hugepages
 from pinfold.core.quantity import ZERO, Quantity
 
 NONE: Final = "None"
@@ -93,9 +93,7 @@ def _check_totals(limits: Iterable[tuple[int, str, Quantity]], reservation: Reso
     totals: dict[str, Quantity] = {}
     for _, name, quantity in limits:
         totals[name] = quantity + totals[name] if name in totals else quantity
-    names = totals.keys() | {
-        name for name in reservation if name == MEMORY or name.startswith(HUGEPAGES_PREFIX)
-    }
+    names = totals.keys() | {name for name in reservation if name == MEMORY or is_hugepages(name)}
     for name in sorted(names):
         total = ZERO + totals.get(name, ZERO)
         wanted = ZERO + reservation.get(name, ZERO)

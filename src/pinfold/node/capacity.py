@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from pinfold.core.pod import CPU, MEMORY, Pod, pod_requests
+from pinfold.core.resource_names import is_extended
 from pinfold.core.topology_manager import UNEXPECTED_ADMISSION_ERROR
 
 PODS: Final = "pods"
@@ -62,7 +63,7 @@ def shortage(
 
 def lacks_device(reason: str | None) -> bool:
     """Whether a pod was refused for want of an extended resource."""
-    return reason is not None and reason.startswith("OutOf") and _is_extended(reason)
+    return reason is not None and is_extended(reason.removeprefix("OutOf"))
 
 
 def _first_shortage(
@@ -75,7 +76,7 @@ def _first_shortage(
     for resource in sorted(requests, key=_check_order):
         capacity = allocatable.get(resource)
         if capacity is None:
-            if resource == EPHEMERAL_STORAGE or (_is_extended(resource) and not devices_managed):
+            if resource == EPHEMERAL_STORAGE or (is_extended(resource) and not devices_managed):
                 # Nobody on this node manages it; the kubelet leaves such requests out.
                 continue
             capacity = 0
@@ -91,7 +92,3 @@ def _first_shortage(
 def _check_order(resource: str) -> tuple[int, str]:
     first = (PODS, CPU, MEMORY, EPHEMERAL_STORAGE)
     return (first.index(resource) if resource in first else len(first), resource)
-
-
-def _is_extended(resource: str) -> bool:
-    return "/" in resource and "kubernetes.io/" not in resource

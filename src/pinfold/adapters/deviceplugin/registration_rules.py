@@ -7,11 +7,12 @@ Source: upstream ``pkg/kubelet/cm/devicemanager/plugin/v1beta1`` (``types.go``, 
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
+
+from pinfold.core.resource_names import is_extended
 
 VERSION: Final = "v1beta1"
 """The only version of the device plugin API."""
@@ -22,13 +23,6 @@ SOCKET_NAME: Final = "kubelet.sock"
 LONGEST_PATH: Final = 107
 """Bytes of a socket's path (``sun_path`` of ``unix(7)`` without its end)."""
 
-_NATIVE_DOMAIN: Final = "kubernetes.io/"
-_QUOTA_PREFIX: Final = "requests."
-_LONGEST_DOMAIN: Final = 253
-_LONGEST_NAME: Final = 63
-_LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
-_DOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})*", re.ASCII)
-_NAME = re.compile(r"(?:[A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]", re.ASCII)
 _ESCAPES: Final = {
     '"': '\\"',
     "\\": "\\\\",
@@ -78,21 +72,8 @@ def check_resource_name(name: str) -> None:
     Raises:
         RegistrationRefusedError: with the kubelet's text.
     """
-    if not is_extended_resource_name(name):
+    if not is_extended(name):
         raise RegistrationRefusedError(f"the ResourceName {go_quoted(name)} is invalid")
-
-
-def is_extended_resource_name(name: str) -> bool:
-    """Whether it is ``domain/name`` outside of ``kubernetes.io``, and no quota's name."""
-    domain, slash, part = name.partition("/")
-    if not slash or _NATIVE_DOMAIN in name or name.startswith(_QUOTA_PREFIX):
-        return False
-    return (
-        len(_QUOTA_PREFIX) + len(domain) <= _LONGEST_DOMAIN
-        and _DOMAIN.fullmatch(domain) is not None
-        and len(part) <= _LONGEST_NAME
-        and _NAME.fullmatch(part) is not None
-    )
 
 
 def endpoint_path(folder: Path, endpoint: str) -> Path:
