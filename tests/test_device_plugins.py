@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pinfold.adapters.deviceplugin import deviceplugin_pb2 as pb
 from pinfold.adapters.deviceplugin import response_of, run_options
 from pinfold.adapters.deviceplugin.messages import list_of, listing
-from pinfold.adapters.deviceplugin.registration_rules import go_quoted, is_extended_resource_name
+from pinfold.adapters.deviceplugin.registration_rules import go_quoted
 from pinfold.core.devices import (
     Device,
     DeviceMount,
@@ -21,6 +21,7 @@ from pinfold.core.devices import (
     DeviceRunOptions,
     PreferenceQuestion,
 )
+from pinfold.core.resource_names import is_extended
 from pinfold.node.device_ports import DevicePluginError
 from pinfold.node.device_ports import DevicePlugins as Port
 from tests.device_plugin_peer import (
@@ -250,7 +251,7 @@ def test_pre_start_waits_for_the_plugin() -> None:
     ],
 )
 def test_names_of_extended_resources(name: str, valid: bool) -> None:
-    assert is_extended_resource_name(name) is valid
+    assert is_extended(name) is valid
 
 
 def test_texts_are_quoted_as_go_does() -> None:
