@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from pinfold.adapters.statefile.files import StateFileError, write_state_file
@@ -10,6 +11,7 @@ from pinfold.core.memory_reservation import STATIC
 from pinfold.node.admission import NodeState
 from pinfold.node.port_errors import PortError
 from pinfold.node.records import PodRecord
+from pinfold.state.cpu_manager_state import CheckpointError
 from pinfold.state.device_checkpoint import KUBELET_INTERNAL_CHECKPOINT, Holding
 from pinfold.state.device_checkpoint import checkpoint_of as device_checkpoint
 from pinfold.state.memory_manager_state import MEMORY_MANAGER_STATE
@@ -28,36 +30,54 @@ class StateFiles:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._written: dict[str, bytes] = {}
+        self._written: dict[str, bytes | None] = {}
 
     def write(self, state: NodeState, pods: Sequence[PodRecord]) -> None:
-        """Write the files whose content has changed.
+        """Write the files whose content has changed, and remove those that say nothing any more.
 
         Args:
             state: who has what.
             pods: the active pods, with the answers of their device plugins.
 
         Raises:
-            PortError: one of them could not be written.
+            PortError: one of them could not be written; the others are.
         """
-        self._put(CPU_MANAGER_STATE, to_checkpoint(state.ledger).encode())
+        contents: dict[str, Callable[[], bytes] | None] = {
+            CPU_MANAGER_STATE: lambda: to_checkpoint(state.ledger).encode(),
+            MEMORY_MANAGER_STATE: None,
+            KUBELET_INTERNAL_CHECKPOINT: None,
+        }
         if state.memory is not None:
-            self._put(MEMORY_MANAGER_STATE, memory_checkpoint(STATIC, state.memory).encode())
+            memory = state.memory
+            contents[MEMORY_MANAGER_STATE] = lambda: memory_checkpoint(STATIC, memory).encode()
         if state.devices.inventory or state.devices.allocations.pods:
-            devices = device_checkpoint(state.devices, _responses(pods))
-            self._put(KUBELET_INTERNAL_CHECKPOINT, devices.encode())
+            contents[KUBELET_INTERNAL_CHECKPOINT] = partial(_devices, state, pods)
+        problems = []
+        for name, content in contents.items():
+            try:
+                self._put(name, None if content is None else content())
+            except CheckpointError as error:
+                problems.append(f"{name}: {error}")
+            except (StateFileError, OSError) as error:
+                problems.append(str(error))
+        if problems:
+            raise PortError("; ".join(problems))
 
-    def _put(self, name: str, content: bytes) -> None:
-        if self._written.get(name) == content:
+    def _put(self, name: str, content: bytes | None) -> None:
+        if name in self._written and self._written[name] == content:
             return
-        try:
+        if content is None:
+            (self._folder / name).unlink(missing_ok=True)
+        else:
             write_state_file(self._folder / name, content)
-        except StateFileError as error:
-            raise PortError(str(error)) from None
         self._written[name] = content
 
 
-def _responses(pods: Sequence[PodRecord]) -> dict[Holding, bytes]:
+def _devices(state: NodeState, pods: Sequence[PodRecord]) -> bytes:
+    return device_checkpoint(state.devices, _responses(pods)).encode()
+
+
+def _responses(pods: Sequence[PodRecord]) -> Mapping[Holding, bytes]:
     return {
         Holding(pod.uid, container, resource): grant.response
         for pod in pods

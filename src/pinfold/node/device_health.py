@@ -19,6 +19,9 @@ from pinfold.node.records import PodPhase
 UNHEALTHY_DEVICE: Final = "UnhealthyDevice"
 """The reason of a pod that was ended because a device of it failed."""
 
+MIRROR_PAUSE: Final = 1.0
+"""Seconds between two mirrored lists of devices: to write 10,000 takes some 30 ms."""
+
 
 class DeviceHealth:
     """Keeps the manager's devices those that the plugins list."""
@@ -27,6 +30,8 @@ class DeviceHealth:
         self._manager = manager
         self._latest: DeviceInventory | None = None
         self._changed = asyncio.Event()
+        self._mirrored_at: float | None = None
+        self._mirror_later: asyncio.TimerHandle | None = None
 
     def changed(self, inventory: DeviceInventory) -> None:
         """Take what the plugins list now; of a storm only the last is looked at."""
@@ -54,7 +59,22 @@ class DeviceHealth:
             pod.failure_reason = UNHEALTHY_DEVICE
             manager.observers.report(pod.name, f"{pod.failure}; the pod is ended")
             manager.ended_by_itself(pod, PodPhase.FAILED)
-        manager.announce_soon()
+        self._mirror()
+
+    def _mirror(self) -> None:
+        """Have the kubelet's files say so, at once or when the pause is over."""
+        loop = asyncio.get_running_loop()
+        if self._mirror_later is not None:
+            return
+        due = 0.0 if self._mirrored_at is None else self._mirrored_at + MIRROR_PAUSE
+        if loop.time() >= due:
+            self._mirror_now()
+        else:
+            self._mirror_later = loop.call_at(due, self._mirror_now)
+
+    def _mirror_now(self) -> None:
+        self._mirrored_at, self._mirror_later = asyncio.get_running_loop().time(), None
+        self._manager.mirror()
 
     def _failed(self, inventory: DeviceInventory) -> Iterator[tuple[ActivePod, str, str]]:
         for pod in self._manager.pods.active.values():
