@@ -9,8 +9,9 @@ from typing import Any, Protocol
 import structlog
 
 from pinfold.adapters.kubernetes.manifest_folder import ManifestFolder, StaticPod
+from pinfold.core.devices import DeviceInventory
 from pinfold.core.pod_api import PodError
-from pinfold.node.capacity import lacks_device
+from pinfold.node.capacity import lacked_device
 from pinfold.node.manager import Manager
 from pinfold.node.pod_table import NameTakenError, UnknownPodError
 from pinfold.node.port_errors import PortError
@@ -40,8 +41,8 @@ class StaticPods:
         self._manager = manager
         self._apply = apply
         self._source = str(path)
-        self._without_devices: dict[str, StaticPod] = {}
-        self._inventory = manager.state.devices.inventory
+        self._inventory: DeviceInventory | None = None
+        self._offered: Mapping[str, int] = {}
 
     async def look(self) -> None:
         """Make the pods of the folder those that run, and end those that left it.
@@ -55,15 +56,12 @@ class StaticPods:
             log.error("manifest", file=str(file), problem=problem)
         if changed:
             await self._follow()
-        if self._manager.state.devices.inventory is not self._inventory:
-            self._inventory = self._manager.state.devices.inventory
-            await self._retry()
+        await self._retry()
 
     async def _follow(self) -> None:
         wanted = self._folder.pods
         ours = {r.uid for r in self._manager.pods.records() if r.source == self._source}
         for uid in ours - wanted.keys():
-            self._without_devices.pop(uid, None)
             await self._manager.release(uid)
         for uid, pod in wanted.items():
             if uid not in ours:
@@ -71,11 +69,22 @@ class StaticPods:
 
     async def _retry(self) -> None:
         """Try pods again that came before the plugin of a device did."""
-        waiting, self._without_devices = self._without_devices, {}
-        for uid, pod in waiting.items():
-            if uid in self._folder.pods:
-                await self._manager.release(uid)
-                await self._admit(pod)
+        devices = self._manager.state.devices
+        if devices.inventory is self._inventory:
+            return
+        before = self._offered
+        self._inventory, self._offered = devices.inventory, devices.allocatable()
+        more = {name for name, count in self._offered.items() if count > before.get(name, 0)}
+        for record in self._manager.pods.records():
+            pod = self._folder.pods.get(record.uid)
+            if pod is not None and lacked_device(record.reason) in more:
+                log.info("again", pod=record.name, reason=record.reason)
+                try:
+                    await self._manager.release(record.uid)
+                except (PortError, UnknownPodError) as error:
+                    log.error("failed", problem=str(error))
+                else:
+                    await self._admit(pod)
 
     async def _admit(self, pod: StaticPod) -> None:
         try:
@@ -85,5 +94,3 @@ class StaticPods:
             return
         if record.message:
             log.warning("rejected", pod=record.name, reason=record.reason, message=record.message)
-        if lacks_device(record.reason):
-            self._without_devices[record.uid] = pod

@@ -61,9 +61,10 @@ def shortage(
     )
 
 
-def lacks_device(reason: str | None) -> bool:
-    """Whether a pod was refused for want of an extended resource."""
-    return reason is not None and is_extended(reason.removeprefix("OutOf"))
+def lacked_device(reason: str | None) -> str | None:
+    """The extended resource for want of which a pod was refused."""
+    resource = (reason or "").removeprefix("OutOf")
+    return resource if resource != reason and is_extended(resource) else None
 
 
 def _first_shortage(
