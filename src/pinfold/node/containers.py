@@ -12,6 +12,7 @@ from pinfold.core.pod import Container
 from pinfold.core.workload import application_environment
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.cgroup_ports import Cgroups, Limits, Partition, Placement
+from pinfold.node.device_grants import unseen_by_a_process
 from pinfold.node.port_errors import ContainerKey, RuntimeFailedError
 from pinfold.node.ports import (
     ContainerSpec,
@@ -45,7 +46,8 @@ class Containers:
     """Drives runtime and cgroups for single containers.
 
     The CPUs of an owner have left the shared pool, confirmed, before :meth:`start` is called; they
-    go back to it only after :meth:`end` has returned.
+    go back to it only after :meth:`end` has returned.  With an ``adopter``, containers are plain
+    processes, which see the files of the host.
     """
 
     def __init__(
@@ -111,7 +113,10 @@ class Containers:
             if self.volumes is not None:
                 spec = await with_volumes(spec, self.volumes)
             status = await self.create(spec)
-        return await self.resume(status, placement)
+        status, note = await self.resume(status, placement)
+        if self.adopter is not None and attempt == 0:
+            note = "; ".join(part for part in (note, unseen_by_a_process(devices)) if part)
+        return status, note
 
     async def create(self, spec: ContainerSpec) -> ContainerStatus:
         """Have a container made whose main process has not executed its first instruction.

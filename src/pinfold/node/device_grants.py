@@ -123,6 +123,25 @@ async def prepare_devices(plugins: DevicePlugins | None, grants: DeviceGrants) -
     return merged(plugins.options(grant.response) for _, grant in sorted(grants.items()))
 
 
+def unseen_by_a_process(options: DeviceRunOptions) -> str:
+    """What of the answers of device plugins is not there for a plain process; "" for nothing.
+
+    It sees the files of the host where they are, as far as its user may.
+    """
+    files = [(mount.container_path, mount.host_path) for mount in options.mounts]
+    files += [(node.container_path, node.host_path) for node in options.devices]
+    moved = [f"{wanted} is at {there}" for wanted, there in files if wanted != there]
+    missing = [
+        *(["annotations"] if options.annotations else []),
+        *(f"CDI device {name}" for name in options.cdi_devices),
+    ]
+    parts = [
+        f"a plain process sees the files of the host: {', '.join(moved)}" if moved else "",
+        f"only a container runtime applies {', '.join(missing)}" if missing else "",
+    ]
+    return "; ".join(part for part in parts if part)
+
+
 def merged(options: Iterable[DeviceRunOptions]) -> DeviceRunOptions:
     """One set of options of several; of two for the same name or path, the first holds.
 

@@ -44,8 +44,8 @@ def resolve(spec: ContainerSpec) -> Command:
     """The command of a container, whose file and folder are there now.
 
     Raises:
-        RuntimeFailedError: there is no command, no such file or folder, or a text that the kernel
-            cannot take.
+        RuntimeFailedError: there is no command, no such file or folder, a text that the kernel
+            cannot take, or a file that a device plugin gives and that does not exist.
     """
     process = spec.process
     if not process.argv:
@@ -58,6 +58,7 @@ def resolve(spec: ContainerSpec) -> Command:
     for text in (*process.argv, *env, *env.values(), folder):
         if "\0" in text:
             raise RuntimeFailedError(f"container {spec.key}: {text!r} has a NUL character", "")
+    _check_devices(spec)
     for name in env:
         if not name or "=" in name:
             raise RuntimeFailedError(f"container {spec.key}: {name!r} cannot name a variable", "")
@@ -106,6 +107,19 @@ def find_program(command: str, search: str, folder: Path) -> str:
     raise RuntimeFailedError(
         f"cannot execute {command!r}: {where}", "install it, or give its full path"
     )
+
+
+def _check_devices(spec: ContainerSpec) -> None:
+    """A process sees the files of the host; those that a device plugin gives must be there."""
+    for what, given in (("mount", spec.devices.mounts), ("device node", spec.devices.devices)):
+        for one in given:
+            path = Path(one.host_path)
+            if not path.is_absolute() or "\0" in one.host_path or not path.exists():
+                raise RuntimeFailedError(
+                    f"container {spec.key}: its device plugin gives it the {what} "
+                    f"{one.host_path!r}, which does not exist",
+                    "see the device plugin and its driver",
+                )
 
 
 def _home() -> str:
