@@ -12,6 +12,7 @@ from pinfold.core.node_config import NodeConfig
 from pinfold.core.pod import Container, Pod
 from pinfold.core.workload import Workload
 from pinfold.node.active_pod import ActivePod
+from pinfold.node.admission import NodeState
 from pinfold.node.pod_resources import (
     ContainerResources,
     ManagedPodResources,
@@ -79,7 +80,7 @@ def test_the_policy_of_an_ordinary_container_makes_no_sidecar_of_it() -> None:
     workload = Workload(Pod("u", "p", containers=(container,)), {})
     record = PodRecord("u", "default", "p", "{}", PodPhase.RUNNING)
     table = PodTable(active={"u": ActivePod(workload, record)})
-    (pod,) = pod_resources(Ledger("none", CPUSet([0])), table)
+    (pod,) = pod_resources(NodeState(Ledger("none", CPUSet([0]))), table)
     assert pod.containers == (ContainerResources("c"),)
 
 

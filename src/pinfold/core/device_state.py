@@ -159,11 +159,13 @@ class DeviceState:
     """What plugins list, and who has what of it.
 
     Devices stay with their containers when they turn unhealthy, when their plugin goes, and when
-    it lists them no more.
+    it lists them no more.  ``gone`` are the resources whose plugin was given up, as it listed them
+    last.
     """
 
     inventory: DeviceInventory = field(default_factory=dict)
     allocations: DeviceAllocations = field(default_factory=DeviceAllocations)
+    gone: DeviceInventory = field(default_factory=dict)
     _tables: dict[str, tuple[object, DeviceTable]] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -171,7 +173,9 @@ class DeviceState:
     def with_inventory(self, inventory: DeviceInventory) -> DeviceState:
         """The same allocations beside another inventory."""
         tables = {name: self._tables[name] for name in inventory if name in self._tables}
-        return DeviceState(inventory, self.allocations, tables)
+        known = {**self.gone, **self.inventory}
+        gone = {name: known[name] for name in known.keys() - inventory.keys()}
+        return DeviceState(inventory, self.allocations, gone, tables)
 
     def with_allocations(self, allocations: DeviceAllocations) -> DeviceState:
         """The same inventory with other allocations."""
@@ -216,6 +220,12 @@ class DeviceState:
             else 0
             for name, resource in self.inventory.items()
         }
+
+    def numa_nodes(self, resource: str, device_id: str) -> tuple[int, ...]:
+        """The NUMA nodes of a device as its plugin told them last; empty if it told none."""
+        listed = self.inventory.get(resource) or self.gone.get(resource)
+        device = listed and listed.devices.get(device_id)
+        return device.numa_nodes if device else ()
 
     def table(self, resource: str) -> DeviceTable | None:
         """The resource as bits; ``None`` when its plugin is not registered.

@@ -23,7 +23,7 @@ from pinfold.core.quantity import Format, Quantity
 from pinfold.node.admission import Node, NodeState
 from pinfold.node.capacity import PODS
 from pinfold.node.model import capacity_of
-from pinfold.node.pod_resources import allocatable_resources
+from pinfold.node.pod_resources import assignable_cpus
 
 VERSION: Final = 1
 
@@ -88,7 +88,7 @@ def node_status(
         requested={**requested, PODS: Quantity(state.pods)},
         zones=_zones(machine, view, node, state),
         num_sockets=view.topology.num_sockets,
-        exclusive=allocatable_resources(node, state).cpus,
+        exclusive=assignable_cpus(node, state),
     )
 
 
@@ -158,7 +158,7 @@ def node_labels(status: NodeStatus) -> dict[str, str]:
 
 
 def _zones(machine: Machine, view: KubeletView, node: Node, state: NodeState) -> tuple[Zone, ...]:
-    may_be_owned = allocatable_resources(node, state).cpus
+    may_be_owned = assignable_cpus(node, state)
     zones = []
     for number in sorted(view.numa_nodes):
         cpus = CPUSet(cpu for cpu, info in view.topology.by_cpu.items() if info.numa_node == number)

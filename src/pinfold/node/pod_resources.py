@@ -1,17 +1,20 @@
 """Which resources the containers of a node have: what the kubelet's podresources API tells.
 
-Plain values, free of that API's wire types.  Source: upstream ``apis/podresources/server_v1.go``
-and the container manager's ``GetCPUs`` and ``GetAllocatableCPUs`` (1.34 to 1.36).
+Plain values, free of that API's wire types.  Source: upstream ``apis/podresources/server_v1.go``,
+the container manager's ``GetCPUs``, ``GetDevices``, ``GetMemory`` and what of each may be given
+(``GetAllocatable...``), and the memory manager's ``GetAllocatableMemory`` (1.34 to 1.36).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from pinfold.core.cpuset import CPUSet
+from pinfold.core.device_state import DeviceState
+from pinfold.core.memory import Block
 from pinfold.core.pod import Container, Pod
 from pinfold.core.pod_api import PodError
 from pinfold.core.workload_api import workload_from_api
@@ -22,14 +25,17 @@ from pinfold.node.records import PodRecord
 from pinfold.state.ledger import Ledger
 
 NO_CPUS: Final = CPUSet()
-_NOTHING_ASSIGNED: Final = Ledger("none", NO_CPUS)
+_NOTHING_ASSIGNED: Final = NodeState(Ledger("none", NO_CPUS))
+_NO_NODE: Final = -1
+"""What some plugins give for "no NUMA node", after the kernel's ``numa_node``."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerDevices:
     """Devices of one resource; the kubelet makes an entry for each device and NUMA node.
 
-    ``numa_nodes`` is None where the device plugin told no topology.
+    So a device that is near two nodes is told of twice.  ``numa_nodes`` is None where the device
+    plugin told no topology.
     """
 
     resource_name: str
@@ -112,13 +118,13 @@ class PodResourcesSource(Protocol):
         """What containers may be given."""
 
 
-def pod_resources(ledger: Ledger, pods: PodTable) -> tuple[PodResources, ...]:
+def pod_resources(state: NodeState, pods: PodTable) -> tuple[PodResources, ...]:
     """All active pods, in the order of their admission, those that are being ended too."""
-    return tuple(_resources(active.workload.pod, ledger) for active in pods.active.values())
+    return tuple(_resources(active.workload.pod, state) for active in pods.active.values())
 
 
 def resources_of_pod(
-    ledger: Ledger, pods: PodTable, namespace: str, name: str
+    state: NodeState, pods: PodTable, namespace: str, name: str
 ) -> PodResources | None:
     """The pod of that name: an active one before one that has ended, the newest of these.
 
@@ -127,7 +133,7 @@ def resources_of_pod(
     """
     for active in pods.active.values():
         if (active.record.namespace, active.record.name) == (namespace, name):
-            return _resources(active.workload.pod, ledger)
+            return _resources(active.workload.pod, state)
     for record in reversed(pods.ended.values()):
         if (record.namespace, record.name) == (namespace, name):
             return _ended(record)
@@ -135,13 +141,32 @@ def resources_of_pod(
 
 
 def allocatable_resources(node: Node, state: NodeState) -> AllocatableResources:
-    """The CPUs that containers may own: the machine's less the reserved ones.
+    """What containers may own: CPUs, healthy devices, and memory by NUMA node.
 
-    Under policy none there are none, as with the kubelet: nothing can be exclusive.  CPUs that
-    are offline are left out; a kubelet that starts then does not see them.
+    The CPUs are the machine's less the reserved ones.  Under policy none there are none, as with
+    the kubelet: nothing can be exclusive.  CPUs that are offline are left out; a kubelet that
+    starts then does not see them.  The memory is that of memory manager policy Static, in use or
+    not, a block for each NUMA node and kind.
     """
+    devices, memory = state.devices, node.memory_policy
+    healthy = (
+        (resource, table.names(table.healthy))
+        for resource in sorted(devices.inventory)
+        if (table := devices.table(resource)) is not None
+    )
+    return AllocatableResources(
+        assignable_cpus(node, state),
+        tuple(
+            entry for resource, ids in healthy for entry in _device_entries(devices, resource, ids)
+        ),
+        () if memory is None else _memory(memory.allocatable),
+    )
+
+
+def assignable_cpus(node: Node, state: NodeState) -> CPUSet:
+    """The CPUs of :func:`allocatable_resources`."""
     policy = node.cpu_policy
-    return AllocatableResources(NO_CPUS if policy is None else policy.assignable - state.offline)
+    return NO_CPUS if policy is None else policy.assignable - state.offline
 
 
 class ManagedPodResources:
@@ -152,35 +177,64 @@ class ManagedPodResources:
 
     def pods(self) -> Sequence[PodResources]:
         """All active pods."""
-        return pod_resources(self._books.state.ledger, self._books.pods)
+        return pod_resources(self._books.state, self._books.pods)
 
     def pod(self, namespace: str, name: str) -> PodResources | None:
         """One pod, also one that has ended and is remembered."""
-        return resources_of_pod(self._books.state.ledger, self._books.pods, namespace, name)
+        return resources_of_pod(self._books.state, self._books.pods, namespace, name)
 
     def allocatable(self) -> AllocatableResources:
         """What containers may be given."""
         return allocatable_resources(self._books.node, self._books.state)
 
 
-def _resources(pod: Pod, ledger: Ledger) -> PodResources:
+def _resources(pod: Pod, state: NodeState) -> PodResources:
     # Init containers that come to an end are not told of, though they may have CPUs for now.
     sidecars = [container for container in pod.init_containers if container.is_sidecar]
     return PodResources(
         pod.namespace,
         pod.name,
         (
-            *(_container(pod, container, ledger, restartable_init=True) for container in sidecars),
-            *(_container(pod, container, ledger) for container in pod.containers),
+            *(_container(pod, container, state, restartable_init=True) for container in sidecars),
+            *(_container(pod, container, state) for container in pod.containers),
         ),
     )
 
 
 def _container(
-    pod: Pod, container: Container, ledger: Ledger, *, restartable_init: bool = False
+    pod: Pod, container: Container, state: NodeState, *, restartable_init: bool = False
 ) -> ContainerResources:
-    cpus = ledger.cpus_of(pod.uid, container.name) or NO_CPUS
-    return ContainerResources(container.name, cpus, restartable_init=restartable_init)
+    name, devices = container.name, state.devices
+    held = devices.allocations.of_container(pod.uid, name)
+    memory = state.memory
+    return ContainerResources(
+        name,
+        state.ledger.cpus_of(pod.uid, name) or NO_CPUS,
+        devices=tuple(
+            entry
+            for resource in sorted(held)
+            for entry in _device_entries(devices, resource, held[resource])
+        ),
+        memory=() if memory is None else _memory(memory.blocks_of(pod.uid, name) or ()),
+        restartable_init=restartable_init,
+    )
+
+
+def _device_entries(
+    devices: DeviceState, resource: str, ids: Iterable[str]
+) -> Iterator[ContainerDevices]:
+    for device_id in ids:
+        nodes = [n for n in devices.numa_nodes(resource, device_id) if n != _NO_NODE]
+        for node in nodes:
+            yield ContainerDevices(resource, (device_id,), (node,))
+        if not nodes:
+            yield ContainerDevices(resource, (device_id,))
+
+
+def _memory(blocks: Iterable[Block]) -> tuple[ContainerMemory, ...]:
+    return tuple(
+        ContainerMemory(block.type, block.size, block.numa_affinity or ()) for block in blocks
+    )
 
 
 def _ended(record: PodRecord) -> PodResources:
