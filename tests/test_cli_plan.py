@@ -61,7 +61,15 @@ def test_json_has_the_promised_fields(write: Write) -> None:
     assert result.exit_code == 0
     document = json.loads(result.stdout)
     assert document["pods"][0]["containers"] == [
-        {"name": "app", "kind": "container", "cpus": "2-3", "exclusive": True}
+        {
+            "name": "app",
+            "kind": "container",
+            "cpus": "2-3",
+            "exclusive": True,
+            "numa_nodes": [],
+            "memory": [],
+            "devices": {},
+        }
     ]
     assert (document["shared"], document["reserved"]) == ("0-1,4-15", "0")
     assert document["allocatable"] == "1-15"

@@ -177,4 +177,5 @@ def test_every_field_of_the_plan_is_described() -> None:
     document = plan_document(planner.plan([pod]))
     fields = set(document) | set(document["machine"]) | set(document["config"])
     fields |= set(document["pods"][0]) | set(document["pods"][0]["containers"][0])
+    fields |= set(document["numa"][0]) | set(document["numa"][0]["memory"][0])
     assert sorted(field for field in fields if f"`{field}`" not in page) == []

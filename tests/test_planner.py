@@ -155,7 +155,15 @@ def test_the_document_is_json_with_the_promised_fields() -> None:
     first, second = document["pods"]
     assert (first["admitted"], first["reason"], first["message"]) == (True, None, None)
     assert first["containers"] == [
-        {"name": "c0", "kind": "container", "cpus": "2-3", "exclusive": True}
+        {
+            "name": "c0",
+            "kind": "container",
+            "cpus": "2-3",
+            "exclusive": True,
+            "numa_nodes": [],
+            "memory": [],
+            "devices": {},
+        }
     ]
     assert second["reason"] == "UnexpectedAdmissionError"
     assert second["containers"][0]["cpus"] == ""

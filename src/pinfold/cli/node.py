@@ -13,6 +13,8 @@ from pinfold.adapters.kubernetes.manifests import ManifestError, read_manifests
 from pinfold.adapters.sysfs.source import open_machine
 from pinfold.cli.output import F, input_errors, machine_option
 from pinfold.config.settings import SETTINGS, SettingError, override
+from pinfold.core.devices import DeviceInventory
+from pinfold.core.machine import Machine
 from pinfold.core.node_config import NodeConfig
 from pinfold.core.pod import Pod
 from pinfold.node.model import NodeError
@@ -22,7 +24,7 @@ manifest_arguments = click.argument("manifests", nargs=-1, required=True, metava
 
 
 def node_options(command: F) -> F:
-    """``--machine``, ``--kubelet-config`` and the flags that win over it."""
+    """``--machine``, ``--devices``, ``--kubelet-config`` and the flags that win over it."""
     for setting in reversed(SETTINGS):
         if setting.option is not None:
             command = click.option(
@@ -32,6 +34,12 @@ def node_options(command: F) -> F:
                 multiple=setting.pairs,
                 help=setting.help,
             )(command)
+    command = click.option(
+        "--devices",
+        metavar="FILE",
+        help="What the device plugins list: a file of kind Devices, or a kubelet's "
+        "kubelet_internal_checkpoint.",
+    )(command)
     command = click.option(
         "--kubelet-config",
         metavar="FILE",
@@ -60,10 +68,24 @@ def load_request(manifests: tuple[str, ...], options: Mapping[str, Any]) -> Requ
     config_file = options.get("kubelet_config")
     config, notes = load_config(config_file, options)
     with input_errors(ManifestError, NodeError):
-        planner = Planner(open_machine(options.get("machine")), config)
+        machine = open_machine(options.get("machine"))
+        devices, device_notes = _load_devices(options.get("devices"), machine)
+        planner = Planner(machine, config, devices=devices)
         read = read_manifests(manifests)
     name = Path(config_file).name if config_file else "as configured"
-    return Request(planner, read.pods, (*notes, *read.notes), name)
+    return Request(planner, read.pods, (*notes, *device_notes, *read.notes), name)
+
+
+def _load_devices(
+    file: str | None, machine: Machine
+) -> tuple[DeviceInventory | None, tuple[str, ...]]:
+    if file is None:
+        return None, ()
+    from pinfold.config.devices_file import ConfigError, load_devices  # noqa: PLC0415
+
+    with input_errors(ConfigError):
+        loaded = load_devices(file, machine)
+    return loaded.inventory, tuple(f"{file}: {note}" for note in loaded.notes)
 
 
 def load_config(file: str | None, options: Mapping[str, Any]) -> tuple[NodeConfig, tuple[str, ...]]:

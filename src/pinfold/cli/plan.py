@@ -73,7 +73,7 @@ def _compare(
 
     config, notes = load_config(config_file, {})
     with input_errors(NodeError):
-        planner = Planner(request.planner.machine, config)
+        planner = Planner(request.planner.machine, config, devices=request.planner.devices)
     after = planner.plan(request.pods)
     if output == "json":
         from pinfold.planning.compare import compare_document  # noqa: PLC0415

@@ -86,7 +86,6 @@ def kubelet_config(
     notes = (
         *_unknown_fields(fields, known),
         *_unknown_gates(config.feature_gates),
-        *_not_planned(config),
     )
     return LoadedConfig(config, tuple(f"{path}: {note}" for note in notes))
 
@@ -111,14 +110,6 @@ def _unknown_gates(gates: Mapping[str, bool]) -> list[str]:
     if not others:
         return []
     return [f"feature gates without an effect here: {', '.join(others)}"]
-
-
-def _not_planned(config: NodeConfig) -> list[str]:
-    """What is read and decides about pods, but not here: nobody should trust a plan blindly."""
-    if config.memory_manager_policy == "None":
-        return []
-    name = config.memory_manager_policy
-    return [f"memoryManagerPolicy {name} is not planned yet: what it would reject is admitted here"]
 
 
 def _other_fields() -> frozenset[str]:

@@ -174,7 +174,7 @@ SETTINGS: Final = (
         "memory_manager_policy",
         "--memory-manager-policy",
         policy("None", "Static"),
-        "Memory manager policy: None or Static (read, not planned yet).",
+        "Memory manager policy: None or Static.",
         unset="",
         default="None",
     ),
@@ -183,7 +183,7 @@ SETTINGS: Final = (
         "reserved_memory",
         "--reserved-memory",
         reserved_memory,
-        "Memory reserved on each NUMA node (read, not planned yet).",
+        "Memory and huge pages kept from pods on each NUMA node, for memory manager policy Static.",
     ),
     Setting(
         "featureGates",

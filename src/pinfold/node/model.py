@@ -98,14 +98,10 @@ def build_node(
         memory_policy = _memory_policy(view, config, capacity)
     except _REFUSALS as error:
         raise NodeError(str(error), _remedy(error, view, config)) from None
-    if managed and policy is not None and len(view.topology.numa_nodes) > MAX_HINT_NODES:
-        count = len(view.topology.numa_nodes)
-        raise NodeError(
-            f"{count} NUMA nodes have CPUs, and all 2^{count} combinations of them would be tried "
-            "for each container",
-            "set topologyManagerPolicy: none",
-            verdict="the kubelet would hardly ever finish an admission",
-        )
+    if managed and policy is not None:
+        _check_hints(len(view.topology.numa_nodes), "topologyManagerPolicy: none", " have CPUs")
+    if memory_policy is not None:
+        _check_hints(len(view.numa_nodes), "memoryManagerPolicy: None")
     pods = allocatable.pop(PODS).value()
     return Node(
         cpu_policy=policy,
@@ -118,6 +114,27 @@ def build_node(
             for name, quantity in allocatable.items()
         },
         max_pods=pods,
+    )
+
+
+def check_device_hints(node: Node, view: KubeletView) -> None:
+    """Make sure that devices can be aligned on this machine.
+
+    Raises:
+        NodeError: there are too many NUMA nodes for that.
+    """
+    if node.topology_manager.policy is not Policy.NONE:
+        _check_hints(len(view.numa_nodes), "topologyManagerPolicy: none")
+
+
+def _check_hints(count: int, setting: str, which: str = "") -> None:
+    if count <= MAX_HINT_NODES:
+        return
+    raise NodeError(
+        f"{count} NUMA nodes{which or ' are there'}, and all 2^{count} combinations of them would "
+        "be tried for each container",
+        f"set {setting}",
+        verdict="the kubelet would hardly ever finish an admission",
     )
 
 

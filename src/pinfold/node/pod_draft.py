@@ -6,9 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from pinfold.core.cpu_hints import TooManyNUMANodesError
 from pinfold.core.device_state import DeviceState
 from pinfold.core.pod import Container, Pod, QOSClass, pod_guaranteed_cpus
-from pinfold.core.topology_manager import Admission, HintProvider
+from pinfold.core.topology_manager import (
+    UNEXPECTED_ADMISSION_ERROR,
+    Admission,
+    HintProvider,
+)
 from pinfold.node.cpu_manager import CPUManager
 from pinfold.node.device_manager import DeviceManager
 from pinfold.node.memory_manager import MemoryManager
@@ -62,7 +67,17 @@ class PodDraft:
         if not providers:
             # Nobody would have an opinion, and then every policy admits.
             return Admission(admitted=True, reason=None, message=None, affinity={}, decisions=())
-        return self.nearness.manager.admit(self.pod, containers, providers)
+        try:
+            return self.nearness.manager.admit(self.pod, containers, providers)
+        except TooManyNUMANodesError as error:
+            # A node is not configured so, but a device plugin registers when it likes.
+            return Admission(
+                admitted=False,
+                reason=UNEXPECTED_ADMISSION_ERROR,
+                message=str(error),
+                affinity={},
+                decisions=(),
+            )
 
     def _wants_devices(self, state: DeviceState) -> bool:
         return any(

@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from pinfold.core.cpuset import CPUSet
+from pinfold.core.device_state import DeviceState
+from pinfold.core.devices import DeviceInventory
 from pinfold.core.kubelet_faults import KUBELET, AllocationRules
 from pinfold.core.kubelet_view import KubeletView, kubelet_view
 from pinfold.core.machine import Machine
+from pinfold.core.memory import Block
 from pinfold.core.node_config import NodeConfig
 from pinfold.core.pod import Container, Pod
 from pinfold.node.admission import Decision, Node, NodeState, decide, settle
-from pinfold.node.model import build_node, empty_state
+from pinfold.node.model import build_node, check_device_hints, empty_state
 from pinfold.state.ledger import Ledger
+
+_NO_DEVICES: Final[Mapping[str, tuple[str, ...]]] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerPlacement:
-    """Where a container runs: its own CPUs, or the shared pool.
+    """Where a container runs, on its own CPUs or the shared pool, and what else it was given.
 
-    ``kind`` is "container", "init" or "sidecar".
+    ``kind`` is "container", "init" or "sidecar"; ``memory`` are the blocks that the memory manager
+    gave it, ``devices`` the ids by resource.
     """
 
     name: str
     cpus: CPUSet
     exclusive: bool
     kind: str
+    memory: tuple[Block, ...] = ()
+    devices: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NO_DEVICES)
+
+    @property
+    def numa_nodes(self) -> tuple[int, ...]:
+        """The NUMA nodes that its memory may come from (``cpuset.mems``); empty for any."""
+        return tuple(sorted({node for block in self.memory for node in block.numa_affinity or ()}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +66,8 @@ class Plan:
     """The placement of some pods on a node, in the order of admission.
 
     ``shared`` is the kubelet's default CPU set at the end, ``reserved`` what is never exclusive,
-    ``allocatable`` what may be exclusive (nothing under policy none).
+    ``allocatable`` what may be exclusive (nothing under policy none); ``state`` is that of the node
+    with all pods that were admitted.
     """
 
     planner: Planner
@@ -60,7 +75,12 @@ class Plan:
     shared: CPUSet
     reserved: CPUSet
     allocatable: CPUSet
-    ledger: Ledger
+    state: NodeState
+
+    @property
+    def ledger(self) -> Ledger:
+        """Who has which CPUs."""
+        return self.state.ledger
 
     @property
     def admitted(self) -> tuple[PodPlacement, ...]:
@@ -80,9 +100,11 @@ class Planner:
         machine: the hardware.
         config: the kubelet's settings.
         rules: the kubelet's allocation (the default), or the sound one.
+        devices: what the device plugins list.  Whether they would rather give away other devices
+            (GetPreferredAllocation) is not known to a plan.
 
     Raises:
-        NodeError: a kubelet with this configuration would not start on the machine.
+        NodeError: a kubelet with this configuration would not start, or not serve, on the machine.
         MachineError: a kubelet would see no CPU.
 
     >>> from pinfold import parse_short_form
@@ -95,17 +117,29 @@ class Planner:
     """
 
     def __init__(
-        self, machine: Machine, config: NodeConfig, *, rules: AllocationRules = KUBELET
+        self,
+        machine: Machine,
+        config: NodeConfig,
+        *,
+        rules: AllocationRules = KUBELET,
+        devices: DeviceInventory | None = None,
     ) -> None:
         self.machine = machine
         self.config = config
         self.view: KubeletView = kubelet_view(machine)
         self.node: Node = build_node(machine, config, view=self.view, rules=rules)
+        if devices:
+            check_device_hints(self.node, self.view)
+        self.devices: DeviceInventory = {
+            name: replace(resource, preferred_allocation=False)
+            for name, resource in (devices or {}).items()
+        }
 
     @property
     def empty(self) -> NodeState:
         """The node with nothing on it."""
-        return empty_state(self.node, self.view.topology.cpus)
+        empty = empty_state(self.node, self.view.topology.cpus)
+        return replace(empty, devices=DeviceState(self.devices)) if self.devices else empty
 
     def empty_with(self, offline: CPUSet) -> NodeState:
         """The node with nothing on it, and with some CPUs offline."""
@@ -135,7 +169,7 @@ class Planner:
             shared=ledger.default,
             reserved=self.config.reserved_system_cpus if policy is None else policy.reserved,
             allocatable=CPUSet() if policy is None else policy.assignable,
-            ledger=ledger,
+            state=state,
         )
 
 
@@ -156,6 +190,8 @@ def _placements(decision: Decision, ledger: Ledger) -> tuple[ContainerPlacement,
             cpus=cpus if allocation is None else allocation.cpus,
             exclusive=allocation is not None,
             kind=kind,
+            memory=decision.memory.get(container.name, ()),
+            devices=decision.devices.get(container.name, _NO_DEVICES),
         )
 
     return tuple(
