@@ -1,21 +1,24 @@
 """What a node has, may give and has left: in total, and for each NUMA node.
 
 Capacity and allocatable are those of the kubelet's node status
-(:mod:`pinfold.core.node_allocatable`); the figures of a NUMA node are those that node agents
-derive from the podresources API.  Source of the object's and labels' forms: the published
-``NodeResourceTopology`` (``topology.node.k8s.io/v1alpha2``) and the Kubernetes API's labels.
+(:mod:`pinfold.core.node_allocatable`, and upstream ``nodestatus/setters.go`` for device plugins);
+the figures of a NUMA node are those that node agents derive from the podresources API.  Source of
+the object's and labels' forms: the published ``NodeResourceTopology``
+(``topology.node.k8s.io/v1alpha2``) and the Kubernetes API's labels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pinfold.core.cpuset import CPUSet
+from pinfold.core.device_state import DeviceState
 from pinfold.core.hint_policy import Policy, Scope
 from pinfold.core.kubelet_view import KubeletView
 from pinfold.core.machine import Distances, Machine
+from pinfold.core.memory import MemoryState
 from pinfold.core.node_allocatable import node_allocatable, node_capacity
 from pinfold.core.node_config import NodeConfig
 from pinfold.core.pod import CPU, HUGEPAGES_PREFIX, MEMORY, Resources
@@ -50,8 +53,10 @@ class ZoneResource:
 class Zone:
     """A NUMA node.
 
-    ``resources`` names only what a manager gives out by NUMA node; ``distances`` are the
-    firmware's, by node id, empty where they are not known; ``memory_bytes`` is what cAdvisor reads.
+    ``resources`` names only what a manager gives out by NUMA node, so memory and huge pages under
+    memory manager policy Static, and devices whose plugin told their node; a device near several
+    nodes counts in each.  ``distances`` are the firmware's, by node id, empty where they are not
+    known; ``memory_bytes`` is what cAdvisor reads.
     """
 
     id: int
@@ -79,7 +84,12 @@ def node_status(
     machine: Machine, view: KubeletView, config: NodeConfig, node: Node, state: NodeState
 ) -> NodeStatus:
     """The status of a node that :func:`pinfold.node.model.build_node` accepted."""
-    machine_capacity = capacity_of(machine, view)
+    devices = state.devices
+    machine_capacity = replace(
+        capacity_of(machine, view),
+        device_capacity=_counts({**_without_plugin(devices), **devices.capacity()}),
+        device_allocatable=_counts(devices.allocatable()),
+    )
     requested = {name: _amount(name, amount) for name, amount in sorted(state.requested.items())}
     return NodeStatus(
         config=config,
@@ -101,6 +111,7 @@ def node_status_document(status: NodeStatus) -> dict[str, Any]:
         "allocatable": _texts(status.allocatable),
         "requested": _texts(status.requested),
         "cpuManagerPolicy": config.cpu_manager_policy,
+        "memoryManagerPolicy": config.memory_manager_policy,
         "topologyManagerPolicy": config.topology_manager_policy,
         "topologyManagerScope": config.topology_manager_scope,
         "zones": [
@@ -162,7 +173,7 @@ def _zones(machine: Machine, view: KubeletView, node: Node, state: NodeState) ->
     zones = []
     for number in sorted(view.numa_nodes):
         cpus = CPUSet(cpu for cpu, info in view.topology.by_cpu.items() if info.numa_node == number)
-        resources = {}
+        resources: dict[str, ZoneResource] = {}
         if node.cpu_policy is not None and cpus:
             allocatable = cpus & may_be_owned
             resources[CPU] = ZoneResource(
@@ -170,6 +181,9 @@ def _zones(machine: Machine, view: KubeletView, node: Node, state: NodeState) ->
                 Quantity(len(allocatable)),
                 Quantity(len(allocatable - state.ledger.exclusive)),
             )
+        if state.memory is not None:
+            resources |= _zone_memory(state.memory, number)
+        resources |= _zone_devices(state.devices, number)
         zones.append(
             Zone(
                 number,
@@ -180,6 +194,40 @@ def _zones(machine: Machine, view: KubeletView, node: Node, state: NodeState) ->
             )
         )
     return tuple(zones)
+
+
+def _zone_memory(memory: MemoryState, node: int) -> Iterator[tuple[str, ZoneResource]]:
+    tables = memory.machine[node].memory_map if node in memory.machine else None
+    for name, table in sorted((tables or {}).items()):
+        if table is not None and table.total:
+            sizes = (table.total, table.allocatable, table.free)
+            yield name, ZoneResource(*(Quantity(size, 0, Format.BINARY_SI) for size in sizes))
+
+
+def _zone_devices(devices: DeviceState, node: int) -> Iterator[tuple[str, ZoneResource]]:
+    for name in sorted(devices.inventory):
+        table = devices.table(name)
+        if table is None:
+            continue
+        here = 0
+        for locality in table.localities:
+            if locality.nodes >> node & 1:
+                here |= locality.devices
+        healthy = here & table.healthy
+        free = healthy & ~table.mask(devices.in_use(name))
+        if here:
+            sizes = (here.bit_count(), healthy.bit_count(), free.bit_count())
+            yield name, ZoneResource(*map(Quantity, sizes))
+
+
+def _without_plugin(devices: DeviceState) -> dict[str, int]:
+    """Resources that a plugin once offered: a kubelet goes on to name them, with nothing there."""
+    held = {r for pod in devices.allocations.pods.values() for c in pod.values() for r in c}
+    return dict.fromkeys(sorted(held | devices.gone.keys()), 0)
+
+
+def _counts(amounts: Mapping[str, int]) -> Resources:
+    return {name: Quantity(amount) for name, amount in sorted(amounts.items())}
 
 
 def _distances(distances: Distances | None, node: int) -> dict[int, int]:

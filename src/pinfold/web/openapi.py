@@ -73,6 +73,7 @@ SCHEMAS: Final[dict[str, dict[str, Any]]] = {
         allocatable=_described(_AMOUNTS, "what pods may request, less reservations and thresholds"),
         requested=_described(_AMOUNTS, "the sum of the active pods' requests"),
         cpuManagerPolicy=_TEXT,
+        memoryManagerPolicy=_TEXT,
         topologyManagerPolicy=_TEXT,
         topologyManagerScope=_TEXT,
         zones=_list("Zone"),
@@ -84,7 +85,8 @@ SCHEMAS: Final[dict[str, dict[str, Any]]] = {
         distances=_described(_ANYTHING, "by NUMA node, as the firmware has them"),
         resources=_described(
             {"type": "object", "additionalProperties": _schema("ZoneResource")},
-            "what containers may own here; no CPUs under policy none",
+            "what containers may own here: CPUs, memory and huge pages only where their manager "
+            "gives them out by NUMA node, and devices whose plugin told their node",
         ),
     ),
     "ZoneResource": _object(
