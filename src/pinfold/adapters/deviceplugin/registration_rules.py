@@ -13,15 +13,13 @@ from pathlib import Path
 from typing import Final
 
 from pinfold.core.resource_names import is_extended
+from pinfold.sockets.places import LONGEST_PATH
 
 VERSION: Final = "v1beta1"
 """The only version of the device plugin API."""
 
 SOCKET_NAME: Final = "kubelet.sock"
 """Where plugins register."""
-
-LONGEST_PATH: Final = 107
-"""Bytes of a socket's path (``sun_path`` of ``unix(7)`` without its end)."""
 
 _ESCAPES: Final = {
     '"': '\\"',

@@ -5,6 +5,7 @@ Source: upstream ``pkg/kubelet/cm/devicemanager/plugin/v1beta1/server.go``.
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from google.protobuf.message import DecodeError
 
 from pinfold.adapters.deviceplugin import deviceplugin_pb2 as pb
 from pinfold.adapters.deviceplugin.plugin_client import PluginOptions
+from pinfold.adapters.deviceplugin.plugin_folder import registration_socket, remove_sockets
 from pinfold.adapters.deviceplugin.registration_rules import (
     RegistrationRefusedError,
     check_resource_name,
@@ -25,9 +27,9 @@ from pinfold.adapters.deviceplugin.registration_rules import (
     endpoint_path,
     printable,
 )
-from pinfold.adapters.deviceplugin.socket_file import Identity, RegistrationSocket, identity
 from pinfold.node.device_ports import DevicePluginError
 from pinfold.node.port_errors import PortError
+from pinfold.sockets.places import Identity, identity, remove_own
 
 _SERVICE: Final = "v1beta1.Registration"
 _LONGEST_TEXT: Final = 600
@@ -50,7 +52,7 @@ class RegistrationService:
         self._folder = folder
         self._connecting = connecting
         self._report = report
-        self._socket = RegistrationSocket(folder)
+        self._socket = registration_socket(folder)
         self._server: grpc.aio.Server | None = None
         self._identity: Identity | None = None
         self._reported = ""
@@ -83,7 +85,7 @@ class RegistrationService:
     async def close(self) -> None:
         """Remove the socket and end the calls."""
         server, self._server = self._server, None
-        self._socket.remove(self._identity)
+        remove_own(self._socket.path, self._identity)
         if server is not None:
             await server.stop(None)
 
@@ -97,7 +99,9 @@ class RegistrationService:
                 except RuntimeError as error:
                     raise PortError(f"{self._socket.path}: {error}") from None
                 await server.start()
-                return server, await self._socket.put(made, clean=clean)
+                # There are plugins that register again only when they see their socket removed.
+                first = functools.partial(remove_sockets, self._folder) if clean else None
+                return server, await self._socket.put(made, first=first)
         except BaseException:
             await server.stop(None)
             raise

@@ -19,16 +19,17 @@ from google.protobuf.message import DecodeError
 
 from pinfold.adapters.deviceplugin import pluginregistration_pb2 as pb
 from pinfold.adapters.deviceplugin.plugin_client import PluginLimits, open_channel, rpc_error
+from pinfold.adapters.deviceplugin.plugin_folder import ELSEWHERE
 from pinfold.adapters.deviceplugin.registration_rules import (
-    LONGEST_PATH,
     RegistrationRefusedError,
     check_resource_name,
     check_versions,
     go_quoted,
     printable,
 )
-from pinfold.adapters.deviceplugin.socket_file import Identity, identity, make_folder
 from pinfold.node.device_ports import DevicePluginError
+from pinfold.sockets.files import make_folder
+from pinfold.sockets.places import LONGEST_PATH, Identity, identity
 
 PLUGIN_TYPE: Final = "DevicePlugin"
 """The only type of plugin that is taken."""
@@ -100,7 +101,7 @@ class PluginRegistry:
         Raises:
             PortError: it cannot be used.
         """
-        make_folder(self._folder)
+        make_folder(self._folder, ELSEWHERE)
 
     def look(self) -> None:
         """See what has come and gone, and begin what has to be done."""

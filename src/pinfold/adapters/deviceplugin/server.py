@@ -22,9 +22,9 @@ from pinfold.adapters.deviceplugin.registered_plugin import RegisteredPlugin
 from pinfold.adapters.deviceplugin.registration_rules import RegistrationRefusedError, check_socket
 from pinfold.adapters.deviceplugin.registration_service import RegistrationService
 from pinfold.adapters.deviceplugin.registry import PluginRegistry
-from pinfold.adapters.deviceplugin.socket_file import identity
 from pinfold.core.devices import DeviceInventory, DeviceRunOptions, PreferenceQuestion
 from pinfold.node.device_ports import DevicePluginError
+from pinfold.sockets.places import identity
 
 DEFAULT_FOLDER: Final = "/var/lib/kubelet/device-plugins"
 """Where plugins look for ``kubelet.sock`` when they are told no other folder."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import grp
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,9 +13,10 @@ from urllib.parse import quote
 import grpc
 
 from pinfold.adapters.podresources.service import TokenBucket, pod_resources_handlers
-from pinfold.adapters.podresources.socket_file import SocketFile
 from pinfold.node.pod_resources import PodResourcesSource
 from pinfold.node.port_errors import PortError
+from pinfold.sockets.files import SocketFile
+from pinfold.sockets.places import Identity, identity, remove_own
 
 DEFAULT_SOCKET: Final = "/var/lib/pinfold/pod-resources/pinfold.sock"
 
@@ -58,7 +60,7 @@ async def serve_pod_resources(  # noqa: PLR0913 - what the caller may choose, by
     Raises:
         PortError: the socket cannot be had at the start.
     """
-    file = SocketFile.at(path, group)
+    file = _socket_file(path, group)
     limit = TokenBucket(time.monotonic)
     serving = await _Serving.open(file, source, limit)
     if ready is not None:
@@ -85,15 +87,30 @@ async def serve_pod_resources(  # noqa: PLR0913 - what the caller may choose, by
         await serving.close()
 
 
+def _socket_file(path: Path, group: str | int | None) -> SocketFile:
+    if isinstance(group, str):
+        try:
+            group = grp.getgrnam(group).gr_gid
+        except KeyError:
+            raise PortError(
+                f"{path}: there is no group {group!r} that could use the podresources socket",
+                "make the group, or name another",
+            ) from None
+    return SocketFile(
+        path.absolute(),
+        shorter="give the podresources socket a shorter one",
+        elsewhere="give the podresources socket another path",
+        group=group,
+    )
+
+
 class _Serving:
     """A server whose socket was put in its place."""
 
-    def __init__(
-        self, server: grpc.aio.Server, file: SocketFile, identity: tuple[int, int]
-    ) -> None:
+    def __init__(self, server: grpc.aio.Server, file: SocketFile, which: Identity | None) -> None:
         self._server = server
         self._file = file
-        self._identity = identity
+        self._identity = which
 
     @classmethod
     async def open(
@@ -123,9 +140,9 @@ class _Serving:
     @property
     def in_place(self) -> bool:
         """Whether the socket's file is there."""
-        return self._file.identity() == self._identity
+        return identity(self._file.path) == self._identity
 
     async def close(self) -> None:
         """Remove the file, answer what was asked, and end."""
-        self._file.remove(self._identity)
+        remove_own(self._file.path, self._identity)
         await self._server.stop(GRACE)

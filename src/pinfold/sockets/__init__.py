@@ -1,0 +1,1 @@
+"""Sockets that are files, for all who serve at one."""
