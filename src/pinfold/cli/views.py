@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from pinfold.core.allocation import Step
 from pinfold.core.cpuset import CPUSet, iter_bits
 from pinfold.core.hints import TopologyHint
+from pinfold.core.memory import Block
 from pinfold.planning.explain import ContainerReason, Explanation
+from pinfold.planning.node_use import DeviceUse, MemoryUse, numa_use, unlocated_devices
 from pinfold.planning.planner import ContainerPlacement, Plan, Planner, PodPlacement
 from pinfold.render.compare import CompareView, align_owners
 from pinfold.render.explain_text import (
@@ -18,9 +20,12 @@ from pinfold.render.explain_text import (
 )
 from pinfold.render.machine_map import machine_map
 from pinfold.render.node_map import Owner, number_owners
+from pinfold.render.numa_panel import Gauge, NUMAGauges
 from pinfold.render.plan_view import ContainerRow, PlanView, PodRow
+from pinfold.render.topology_view import binary_size
 
 MAX_HINTS_SHOWN = 24
+MAX_IDS_SHOWN = 8
 
 
 def plan_view(
@@ -49,6 +54,43 @@ def plan_view(
         reserved=plan.reserved,
         allocatable=plan.allocatable,
         notes=(*planner.view.notes, *notes),
+        numa=_numa(plan),
+    )
+
+
+def _numa(plan: Plan) -> tuple[NUMAGauges, ...]:
+    """What of memory and devices is used, where somebody counts, or there are huge pages."""
+    nodes = numa_use(plan.planner.view, plan.state)
+    booked = plan.state.memory is not None
+    pages = any(len(node.memory) > 1 for node in nodes)
+    if not booked and not pages and not plan.planner.devices:
+        return ()
+    shown = [
+        NUMAGauges(
+            node.id,
+            (
+                *(_memory_gauge(use) for use in node.memory if use.total),
+                *(_device_gauge(use) for use in node.devices if use.total),
+            ),
+            node.group,
+        )
+        for node in nodes
+    ]
+    loose = tuple(_device_gauge(use) for use in unlocated_devices(plan.state))
+    return (*shown, NUMAGauges(None, loose)) if loose else tuple(shown)
+
+
+def _memory_gauge(use: MemoryUse) -> Gauge:
+    return Gauge(use.type, use.used, use.total if use.allocatable is None else use.allocatable)
+
+
+def _device_gauge(use: DeviceUse) -> Gauge:
+    return Gauge(
+        use.resource,
+        use.used,
+        use.allocatable,
+        in_bytes=False,
+        unhealthy=use.total - use.allocatable,
     )
 
 
@@ -111,12 +153,26 @@ def _pod(placement: PodPlacement, keys: set[str]) -> PodRow:
                 container.exclusive,
                 _owner_key(placement, container, keys),
                 "" if container.kind == "container" else container.kind,
+                tuple(extras(container.memory, container.devices)),
             )
             for container in placement.containers
         ),
         decision.reason,
         decision.message,
     )
+
+
+def extras(memory: Sequence[Block], devices: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """What a container has beside CPUs, a line for each place and each resource."""
+    places: dict[tuple[int, ...], list[Block]] = {}
+    for block in memory:
+        places.setdefault(tuple(block.numa_affinity or ()), []).append(block)
+    for nodes, blocks in places.items():
+        sizes = ", ".join(f"{block.type} {binary_size(block.size)}" for block in blocks)
+        yield f"{sizes} on NUMA node{'s' * (len(nodes) > 1)} {CPUSet(nodes)}"
+    for resource, ids in sorted(devices.items()):
+        more = f" and {len(ids) - MAX_IDS_SHOWN} more" if len(ids) > MAX_IDS_SHOWN else ""
+        yield f"{resource}: {', '.join(ids[:MAX_IDS_SHOWN])}{more}"
 
 
 def _owner_key(
@@ -144,10 +200,12 @@ def policies(planner: Planner) -> str:
     cpu = f"CPU manager {config.cpu_manager_policy}" + (
         f" ({', '.join(options)})" if options else ""
     )
+    memory = config.memory_manager_policy
+    more = "" if memory == "None" else f" · memory manager {memory}"
     if config.topology_manager_policy == "none":
-        return f"{cpu} · topology manager none"
+        return f"{cpu} · topology manager none{more}"
     scope = config.topology_manager_scope
-    return f"{cpu} · topology manager {config.topology_manager_policy} (scope {scope})"
+    return f"{cpu} · topology manager {config.topology_manager_policy} (scope {scope}){more}"
 
 
 def explain_view(planner: Planner, explanation: Explanation) -> ExplainView:

@@ -11,7 +11,7 @@ VERSION: Final = 1
 
 
 def changed_pods(before: Plan, after: Plan) -> list[tuple[PodPlacement, PodPlacement]]:
-    """The pods whose admission, reason or exclusive CPUs differ, in the order of admission.
+    """The pods whose admission, reason, exclusive CPUs, memory or devices differ, in order.
 
     A shared container's CPUs follow the shared pool and count as no change of the pod.
     """
@@ -22,7 +22,8 @@ def changed_pods(before: Plan, after: Plan) -> list[tuple[PodPlacement, PodPlace
 
 def _outcome(placement: PodPlacement) -> tuple[object, ...]:
     exclusive = {c.name: c.cpus for c in placement.containers if c.exclusive}
-    return (placement.admitted, placement.decision.reason, exclusive)
+    given = {c.name: (c.memory, dict(c.devices)) for c in placement.containers}
+    return (placement.admitted, placement.decision.reason, exclusive, given)
 
 
 def compare_document(before: Plan, after: Plan) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from pinfold.core.cpuset import CPUSet
 from pinfold.render.node_map import NodeMap, Owner, mute
+from pinfold.render.numa_panel import gauge_texts
 from pinfold.render.palette import owner_symbol
 from pinfold.render.plan_view import PlanView, PodRow, headline, summary_facts
 from pinfold.render.svg import MARGIN, draw_title
@@ -119,6 +120,7 @@ def _outcome(pod: PodRow | None, node_map: NodeMap, *, ascii_only: bool) -> tupl
         if owner is not None:
             cpus = f"[{owner_symbol(owner.index, ascii_only=ascii_only)}] {container.cpus}"
         lines.append(f"{container.name}  {cpus}")
+        lines += [f"  {extra}" for extra in container.extras]
     return tuple(lines) or ("no containers",)
 
 
@@ -173,6 +175,10 @@ def _facts(view: CompareView) -> Iterator[tuple[str, str, str]]:
         if one != two:
             texts = [f"{value}  ({remark})" if remark else value for _, value, remark in (one, two)]
             yield one[0], texts[0], texts[1]
+    before, after = (gauge_texts(side.numa) for side in (view.before, view.after))
+    for name in {**before, **after}:
+        if before.get(name) != after.get(name):
+            yield f"NUMA {name}", before.get(name, "not counted"), after.get(name, "not counted")
 
 
 def _fact_lines(view: CompareView, style: Style) -> Iterator[Line]:

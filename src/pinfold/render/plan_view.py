@@ -12,6 +12,7 @@ from typing import Final
 from pinfold.core.cpuset import CPUSet
 from pinfold.render.boxes import CellState
 from pinfold.render.node_map import NodeMap
+from pinfold.render.numa_panel import NUMAGauges
 
 _LISTED: Final = 40
 """Longer lists of split cores are left out: the map shows them."""
@@ -22,7 +23,8 @@ class ContainerRow:
     """One container and the CPUs it may run on.
 
     ``owner`` is the key of its :class:`~pinfold.render.node_map.Owner` where it has CPUs for
-    itself, else ``None``; ``kind`` is ``init`` or ``sidecar`` where it is not an ordinary one.
+    itself, else ``None``; ``kind`` is ``init`` or ``sidecar`` where it is not an ordinary one;
+    ``extras`` say what it has beside CPUs, such as ``memory 8 GiB on NUMA node 0``.
     """
 
     name: str
@@ -30,6 +32,7 @@ class ContainerRow:
     exclusive: bool = False
     owner: str | None = None
     kind: str = ""
+    extras: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,10 @@ class PodRow:
 
 @dataclass(frozen=True, slots=True)
 class PlanView:
-    """A whole plan.  ``subtitle`` says the policies; ``notes`` are warnings below everything."""
+    """A whole plan.  ``subtitle`` says the policies; ``notes`` are warnings below everything.
+
+    ``numa`` is empty where there is nothing to tell of NUMA nodes but their CPUs.
+    """
 
     title: str
     node_map: NodeMap
@@ -62,6 +68,7 @@ class PlanView:
     reserved: CPUSet = field(default_factory=CPUSet)
     allocatable: CPUSet = field(default_factory=CPUSet)
     notes: tuple[str, ...] = ()
+    numa: tuple[NUMAGauges, ...] = ()
 
     @property
     def exclusive(self) -> CPUSet:

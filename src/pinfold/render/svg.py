@@ -6,6 +6,7 @@ from typing import Final
 
 from pinfold.render.boxes import Cell, CellState
 from pinfold.render.node_map import NodeMap
+from pinfold.render.numa_panel import describe_numa, draw_numa
 from pinfold.render.palette import owner_symbol, state_symbol
 from pinfold.render.plan_view import (
     ContainerRow,
@@ -40,6 +41,8 @@ def render_plan_svg(view: PlanView) -> str:
     y = draw_legend(canvas, view.node_map, y, width)
     drawing.draw(canvas, MARGIN, y)
     y = draw_notes(canvas, view.node_map, y + drawing.height, width)
+    if view.numa:
+        y = draw_numa(canvas, view.numa, (MARGIN, y + 34, width)) - 24
     if view.pods:
         y = _draw_pods(canvas, view, y + 34, width)
     y = draw_facts(canvas, list(summary_facts(view)), y + 26, width)
@@ -196,6 +199,10 @@ def _draw_container(
             place = (x + 22 + long, y)
             canvas.text(place, texts[at_line], 12, mono=owner is not None, color=color)
         y += 17
+    for extra in container.extras:
+        for text in wrap_text(extra, 11.5, width - 22):
+            canvas.text((x + 22, y - 1), text, 11.5, color="dim")
+            y += 16
     return y
 
 
@@ -220,13 +227,16 @@ def _description(view: PlanView) -> str:
     parts = [
         f"{pod.full_name}: "
         + (
-            "; ".join(
-                f"{c.name} {describe_cpus(c.cpus) if c.exclusive else 'in the shared pool'}"
-                for c in pod.containers
-            )
+            "; ".join(_described(container) for container in pod.containers)
             if pod.admitted
             else f"rejected, {pod.reason}: {pod.message}"
         )
         for pod in view.pods
     ]
-    return " ".join(f"{part}." for part in [*parts, f"Shared pool: {describe_cpus(view.shared)}"])
+    told = " ".join(f"{part}." for part in [*parts, f"Shared pool: {describe_cpus(view.shared)}"])
+    return f"{told} {describe_numa(view.numa)}".rstrip()
+
+
+def _described(container: ContainerRow) -> str:
+    cpus = describe_cpus(container.cpus) if container.exclusive else "in the shared pool"
+    return ", ".join((f"{container.name} {cpus}", *container.extras))

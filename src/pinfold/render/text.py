@@ -7,6 +7,7 @@ from typing import Final
 
 from pinfold.render.boxes import Cell, CellState
 from pinfold.render.node_map import NodeMap, Owner
+from pinfold.render.numa_panel import numa_lines
 from pinfold.render.palette import cell_paint, owner_paint, owner_symbol, state_symbol
 from pinfold.render.plan_view import (
     ContainerRow,
@@ -44,6 +45,8 @@ def render_plan(view: PlanView, style: Style) -> str:
     lines += [*map_lines(view.node_map, style), []]
     if legend := list(legend_lines(view.node_map, style)):
         lines += [*legend, []]
+    if view.numa:
+        lines += [*numa_lines(view.numa, style), []]
     if view.pods:
         lines += [*pod_lines(view, style), []]
     lines += summary_lines(list(summary_facts(view)), style)
@@ -132,6 +135,7 @@ def _wide_pod(
         for line in _container_cpus(container, node_map, style, rest):
             right.append([*head, *line])
             head = [(" " * line_width(head), "")]
+        right.extend(_extra_lines(container, container_width + 2, room))
     if not right:
         right = [[("no containers", "dim")]]
     for at in range(max(len(names), len(right))):
@@ -155,6 +159,14 @@ def _narrow_pod(pod: PodRow, node_map: NodeMap, style: Style) -> Iterator[Line]:
         yield [("  ", ""), (name, ""), (f"  {clean(pod.qos)}", "dim")]
         for line in _container_cpus(container, node_map, style, room - 2):
             yield [("    ", ""), *line]
+        yield from _extra_lines(container, 4, style.width)
+
+
+def _extra_lines(container: ContainerRow, left: int, width: int) -> Iterator[Line]:
+    """What it has beside CPUs, ``left`` columns from the edge."""
+    for extra in container.extras:
+        for text in wrap(clean(extra), width - left, after=",/"):
+            yield [(" " * left, ""), (text, "dim")]
 
 
 def _mark(pod: PodRow) -> Span:
