@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+import asyncio
+from collections.abc import Awaitable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import structlog
 
 from pinfold.adapters.kubernetes.manifest_folder import ManifestFolder, StaticPod
 from pinfold.core.devices import DeviceInventory
+from pinfold.core.pod import container_limits
 from pinfold.core.pod_api import PodError
-from pinfold.node.capacity import lacked_device
+from pinfold.core.workload_api import workload_from_api
+from pinfold.node.device_health import UNHEALTHY_DEVICE
 from pinfold.node.manager import Manager
 from pinfold.node.pod_table import NameTakenError, UnknownPodError
 from pinfold.node.port_errors import PortError
-from pinfold.node.records import PodRecord
+from pinfold.node.records import PodPhase, PodRecord
+
+PATIENCE: Final = 1.0
+"""Seconds that the others wait for one pod, whose device plugin may take its time."""
 
 log = structlog.get_logger("pinfold")
 
@@ -41,6 +47,7 @@ class StaticPods:
         self._manager = manager
         self._apply = apply
         self._source = str(path)
+        self._admitting: dict[str, asyncio.Task[None]] = {}
         self._inventory: DeviceInventory | None = None
         self._offered: Mapping[str, int] = {}
 
@@ -51,6 +58,12 @@ class StaticPods:
             PortError: a pod could not be released.
             UnknownPodError: it has gone by itself.
         """
+        for uid, task in list(self._admitting.items()):
+            if task.done():
+                del self._admitting[uid]
+                task.result()
+                if uid not in self._folder.pods:
+                    await self._manager.release(uid)
         changed, problems = self._folder.look()
         for file, problem in problems.items():
             log.error("manifest", file=str(file), problem=problem)
@@ -65,7 +78,7 @@ class StaticPods:
             await self._manager.release(uid)
         for uid, pod in wanted.items():
             if uid not in ours:
-                await self._admit(pod)
+                await self._begin(pod)
 
     async def _retry(self) -> None:
         """Try pods again that came before the plugin of a device did."""
@@ -77,14 +90,16 @@ class StaticPods:
         more = {name for name, count in self._offered.items() if count > before.get(name, 0)}
         for record in self._manager.pods.records():
             pod = self._folder.pods.get(record.uid)
-            if pod is not None and lacked_device(record.reason) in more:
+            if pod is not None and _was_refused(record) and not more.isdisjoint(_wishes(pod)):
                 log.info("again", pod=record.name, reason=record.reason)
-                try:
-                    await self._manager.release(record.uid)
-                except (PortError, UnknownPodError) as error:
-                    log.error("failed", problem=str(error))
-                else:
-                    await self._admit(pod)
+                await self._begin(pod)
+
+    async def _begin(self, pod: StaticPod) -> None:
+        """Admit a pod; the order of the files counts, but not for ever."""
+        if pod.uid not in self._admitting:
+            task = asyncio.create_task(self._admit(pod), name=f"admit {pod.uid}")
+            self._admitting[pod.uid] = task
+            await asyncio.wait({task}, timeout=PATIENCE)
 
     async def _admit(self, pod: StaticPod) -> None:
         try:
@@ -94,3 +109,14 @@ class StaticPods:
             return
         if record.message:
             log.warning("rejected", pod=record.name, reason=record.reason, message=record.message)
+
+
+def _was_refused(record: PodRecord) -> bool:
+    """Whether a pod never ran; what it lacked is not always its reason, as it is critical."""
+    has_run = record.exit_codes or record.restarts or record.reason == UNHEALTHY_DEVICE
+    return record.phase is PodPhase.FAILED and record.message is not None and not has_run
+
+
+def _wishes(pod: StaticPod) -> Iterable[str]:
+    """The resources that it asks for."""
+    return container_limits(workload_from_api(pod.manifest).pod)

@@ -61,12 +61,6 @@ def shortage(
     )
 
 
-def lacked_device(reason: str | None) -> str | None:
-    """The extended resource for want of which a pod was refused."""
-    resource = (reason or "").removeprefix("OutOf")
-    return resource if resource != reason and is_extended(resource) else None
-
-
 def _first_shortage(
     requests: Mapping[str, int],
     allocatable: Mapping[str, int],
