@@ -71,6 +71,7 @@ class AgentProcess:
             },
             **config,
         }
+        self.program: tuple[str, ...] = ("-m", "pinfold")
         self.process: subprocess.Popen[str] | None = None
         self.client = Client(str(self.socket), timeout=60.0)
 
@@ -84,7 +85,7 @@ class AgentProcess:
         file.write_text(yaml.safe_dump(self.config))
         with (self.folder / "log").open("a") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "pinfold", "agent", "--config", str(file), *flags],
+                [sys.executable, *self.program, "agent", "--config", str(file), *flags],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 text=True,

@@ -35,7 +35,8 @@ class SamplePlugin:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, *more: str) -> None:
-        """Start it, and do not wait."""
+        """Start it, and do not wait; one that still runs is ended."""
+        self.stop()
         command = [sys.executable, str(PROGRAM), "--folder", str(self.folder)]
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -47,7 +48,7 @@ class SamplePlugin:
     def stop(self, number: int = signal.SIGKILL) -> None:
         """End it; one that was never started, or has ended, is no error."""
         if self.process is not None:
-            self.process.send_signal(number)
+            self.process.send_signal(number)  # one that has ended is no error
             self.process.wait(20)
             self.process = None
 
