@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from pinfold.adapters.cri import CriClient, CriListing, CriRecord, read_endpoint
 from pinfold.adapters.nri import NriPlugin, PluginSettings
+from pinfold.adapters.podresources_client import PodResourcesClient
 from pinfold.agent.cluster import ClusterEvents, open_cluster
 from pinfold.agent.drivers import CRI_BATCH
 from pinfold.agent.guarded_plugin import GuardedPlugin
@@ -17,6 +18,7 @@ from pinfold.config.agent import AgentConfig
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.container_lifecycle import ContainerLifecycle
 from pinfold.node.containers import Containers
+from pinfold.node.device_locality import KubeletDevices
 from pinfold.node.lost_removals import LostRemovals
 from pinfold.node.manager import Manager
 from pinfold.node.recovery import Restored, load
@@ -53,6 +55,9 @@ class NriDriver:
         self._client: CriClient | None = None
         if (endpoint := config.own.runtime_endpoint) is not None:
             self._client = CriClient(read_endpoint(endpoint).address)
+        self._kubelet: PodResourcesClient | None = None
+        if socket := config.own.kubelet_pod_resources:
+            self._kubelet = PodResourcesClient(Path(socket))
         self._config = config
         self._ledger: RuntimeLedger | None = None
         self._report: Report = lambda _pod, _problem: None
@@ -82,8 +87,9 @@ class NriDriver:
         assert ledger is not None  # noqa: S101 - the manager has asked for its containers
         cgroups = cast("FoundCgroups", manager.containers.cgroups)
         pods = SeenPods(manager, parse)
+        devices = KubeletDevices(self._kubelet, self._report)
         containers = SeenContainers(
-            manager, pods, cgroups=cgroups, runtime=self.runtime, ledger=ledger
+            manager, pods, cgroups=cgroups, runtime=self.runtime, ledger=ledger, devices=devices
         )
         lifecycle = ContainerLifecycle(containers)
         self.lifecycle = lifecycle
@@ -127,11 +133,20 @@ class NriDriver:
             try:
                 await guarded.run()
             finally:
-                if self._client is not None:
-                    await self._client.close()
+                for client in (self._client, self._kubelet):
+                    if client is not None:
+                        await client.close()
 
         def about() -> Mapping[str, Any]:
-            return {"socket": own.nri_socket, **guarded.about(), "behind": ledger.behind}
+            return {
+                "socket": own.nri_socket,
+                **guarded.about(),
+                "behind": ledger.behind,
+                "kubeletPodResources": {
+                    "socket": own.kubelet_pod_resources,
+                    **devices.about(),
+                },
+            }
 
         nri = Companion("nri", follow, lambda: guarded.problem, about)
         return (nri,) if cluster is None else (nri, cluster.companion())

@@ -56,6 +56,8 @@ class AgentSection(
         pod_resources_group: a group whose members may connect to it, too.
         kubelet_state_file: the kubelet's ``cpu_manager_state``, with ``nri``: where it says that
             the kubelet pins containers, the agent does not; "": not looked at.
+        kubelet_pod_resources: the kubelet's podresources socket, with ``nri``: asked where the
+            devices of a pod are; "": not asked.
         kubeconfig: how the API server is reached, with ``nri``; None: by the service account, in a
             pod that has one; "": not at all.
         node_name: the node's name in the cluster; None: ``NODE_NAME`` in the environment, else the
@@ -83,6 +85,7 @@ class AgentSection(
     pod_resources_socket: _PathOrNone = None
     pod_resources_group: str | None = None
     kubelet_state_file: _PathOrEmpty = "/var/lib/kubelet/cpu_manager_state"
+    kubelet_pod_resources: _PathOrEmpty = "/var/lib/kubelet/pod-resources/kubelet.sock"
     kubeconfig: _PathOrNone = None
     node_name: _NodeName | None = None
     node_labels: bool = False

@@ -17,13 +17,13 @@ from pinfold.core.device_state import DeviceState
 from pinfold.core.hints import TopologyHint
 from pinfold.core.kubelet_faults import KubeletFault
 from pinfold.core.locality import Localities
-from pinfold.core.memory import Block, MemoryState, remove_container, remove_pod
+from pinfold.core.memory import Block, MemoryState, remove_pod
 from pinfold.core.memory_policy import MemoryTransaction, StaticMemoryPolicy
 from pinfold.core.pod import Container, Pod
 from pinfold.core.static_policy import CPUAllocation, StaticPolicy
 from pinfold.core.topology_manager import Admission, AffinityDecision, TopologyManager
 from pinfold.node.capacity import PODS, amounts, shortage
-from pinfold.node.cpu_manager import draft_for_container, draft_for_pod
+from pinfold.node.cpu_manager import draft_for_pod
 from pinfold.node.device_manager import Answers, DeviceManager
 from pinfold.node.memory_manager import MemoryManager
 from pinfold.node.nearness import NearAttempt, near_attempts, near_refusal
@@ -71,6 +71,10 @@ class NodeState:
     offline: CPUSet = CPUSet()  # noqa: RUF009 - immutable
     memory: MemoryState | None = None
     devices: DeviceState = field(default_factory=DeviceState)
+
+    def memory_of(self, pod_uid: str) -> dict[str, tuple[Block, ...]]:
+        """What the containers of a pod have of the memory manager."""
+        return {} if self.memory is None else dict(self.memory.assignments.get(pod_uid, {}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +142,13 @@ def decide(node: Node, state: NodeState, pod: Pod, answers: Answers = NO_ANSWERS
         return PodDraft(
             pod,
             cpus=draft_for_pod(node.cpu_policy, state.ledger, state.offline, pod),
-            memory=_memory_draft(node, state.memory, pod.uid),
+            memory=memory_draft(node, state.memory, pod.uid),
             devices=DeviceManager(state.devices, answers, attempt.manager.numa.nodes),
             nearness=attempt,
         )
 
     attempts = near_attempts(node.topology_manager, node.localities, pod)
-    decision = _first_admitted(pod, attempts, draft, pod.all_containers)
+    decision = first_admitted(pod, attempts, draft, pod.all_containers)
     if not decision.admitted:
         return decision
     requests = amounts(pod)
@@ -160,47 +164,7 @@ def decide(node: Node, state: NodeState, pod: Pod, answers: Answers = NO_ANSWERS
     return replace(decision, requests=requests)
 
 
-def decide_container(
-    node: Node, state: NodeState, pod: Pod, name: str, idle: Mapping[str, CPUSet]
-) -> Decision:
-    """Decide about one container of a pod whose others are decided, or not known yet.
-
-    CPUs and memory only: whether the pod fits the node at all was somebody else's question, and
-    devices are given by a kubelet.
-
-    Args:
-        node: the policies.
-        state: what runs on the node.
-        pod: the pod, as far as its containers are known.
-        name: the container.
-        idle: CPUs of the pod's containers that have ended: this one may take them over, as those
-            of an init container.
-    """
-    container = next(one for one in pod.all_containers if one.name == name)
-    refusal = near_refusal(node.localities, pod, complete=False)
-    if refusal is not None:
-        return Decision(pod, admitted=False, reason=refusal.reason, message=str(refusal))
-    memory = state.memory
-    if memory is not None:
-        for other in (*idle, name):
-            memory = remove_container(memory, pod.uid, other)
-
-    def draft(attempt: NearAttempt) -> PodDraft:
-        return PodDraft(
-            pod,
-            cpus=draft_for_container(
-                node.cpu_policy, state.ledger, state.offline, (pod, container), idle
-            ),
-            memory=_memory_draft(node, memory, pod.uid),
-            devices=None,
-            nearness=attempt,
-        )
-
-    attempts = near_attempts(node.topology_manager, node.localities, pod, complete=False)
-    return _first_admitted(pod, attempts, draft, (container,))
-
-
-def _first_admitted(
+def first_admitted(
     pod: Pod,
     attempts: Iterable[NearAttempt],
     draft_of: Callable[[NearAttempt], PodDraft],
@@ -216,7 +180,8 @@ def _first_admitted(
     return decision
 
 
-def _memory_draft(node: Node, memory: MemoryState | None, pod_uid: str) -> MemoryManager | None:
+def memory_draft(node: Node, memory: MemoryState | None, pod_uid: str) -> MemoryManager | None:
+    """The memory manager for one admission; None where there is none."""
     if node.memory_policy is None or memory is None:
         return None
     return MemoryManager(node.memory_policy, MemoryTransaction(pod_uid, memory))

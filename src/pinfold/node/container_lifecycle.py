@@ -1,4 +1,4 @@
-"""The CPU manager's side of containers that a runtime starts for somebody else (a kubelet).
+"""CPUs and memory of containers that a runtime starts for somebody else (a kubelet).
 
 The order is that of :mod:`pinfold.node.manager`: decide, write down, take the CPUs away from
 everybody else and see it confirmed in the kernel; only then the runtime gets its answer and goes on
@@ -34,8 +34,6 @@ from pinfold.node.runtime_view import (
 from pinfold.node.seen_containers import SeenContainers
 from pinfold.node.seen_pods import SeenPod
 
-NO_CAP: Final = -1
-
 CREATION: Final = 10.0
 """Seconds from an answer to the word that the container was created, unless that has failed."""
 
@@ -67,9 +65,10 @@ class ContainerLifecycle:
         self, pods: Sequence[Sandbox], containers: Sequence[SeenContainer]
     ) -> Sequence[Update]:
         """See :class:`pinfold.node.runtime_view.RuntimeEvents`."""
+        devices = await self._containers.devices_of_new(pods, containers)
         async with self._books.lock:
             self._creating.clear()
-            await self._containers.synchronize(pods, containers)
+            await self._containers.synchronize(pods, containers, devices)
         self._books.announce_soon()
         return ()
 
@@ -107,9 +106,10 @@ class ContainerLifecycle:
     ) -> tuple[Adjustment, Sequence[Update]]:
         """See :class:`pinfold.node.runtime_view.RuntimeEvents`."""
         books, pods = self._books, self._pods
+        devices = await self._containers.devices_of(pod, container)
         async with books.lock:
             seen = pods.put(pod)
-            decision = pods.decide(seen, container)
+            decision = pods.decide(seen, container, devices)
             books.counters.count_admission(decision)
             if not decision.admitted:
                 await pods.refuse(seen, decision)
@@ -131,16 +131,15 @@ class ContainerLifecycle:
                 ) from error
             active = books.pods.active[pod.uid]
             cpus = books.state.ledger.cpus_of(pod.uid, container.name)
-            given = books.pool if cpus is None else cpus
-            self._containers.note(seen, container, str(given))
+            given = self._containers.resources(pod.uid, container.name)
+            self._containers.note(seen, container, given)
             await self._containers.place(active, container.name)
         key = ContainerKey(pod.uid, container.name)
         self._creating[key] = container.id
         books.spawn(self._expect(key, pod, container), name=f"creation of {container.id}")
         books.announce_soon()
-        resources = Resources(cpus=str(given), cpu_quota=None if cpus is None else NO_CAP)
         env = application_environment(active.name, pod.uid, container.name, cpus)
-        return Adjustment(resources, env), self._ledger.answer()
+        return Adjustment(given, env), self._ledger.answer()
 
     async def post_create_container(self, pod: Sandbox, container: SeenContainer) -> None:
         """See :class:`pinfold.node.runtime_view.RuntimeEvents`."""
@@ -152,10 +151,13 @@ class ContainerLifecycle:
 
     async def _take_over(self, key: ContainerKey, pod: Sandbox, container: SeenContainer) -> None:
         """Take over what was created unasked, before its first instruction."""
+        if self._runtime.id_of(key) == container.id:
+            return
+        devices = await self._containers.devices_of(pod, container)
         async with self._books.lock:
             if self._runtime.id_of(key) != container.id:
                 seen = self._pods.put(pod)
-                await self._containers.adopt(seen, container)
+                await self._containers.adopt(seen, container, devices)
                 await self._books.grow_pool()
                 await self._containers.locate(seen, container)
 
@@ -217,6 +219,7 @@ class ContainerLifecycle:
         books, pods = self._books, self._pods
         changed = replace(container, resources=container.resources.changed_by(wanted))
         key = ContainerKey(pod.uid, container.name)
+        devices = await self._containers.devices_of(pod, changed)
         async with books.lock:
             seen = pods.by_uid.get(pod.uid)
             active = books.pods.active.get(pod.uid)
@@ -225,7 +228,7 @@ class ContainerLifecycle:
             if not wanted.changes_requests:
                 # Only where it runs is to change (the record that follows), and that is decided.
                 return (self._where_it_is(seen, container),)
-            decision = pods.decide(seen, changed)
+            decision = pods.decide(seen, changed, devices)
             if not decision.admitted:
                 await pods.refuse(seen, decision)
             pool = books.pool
@@ -233,9 +236,8 @@ class ContainerLifecycle:
                 await pods.take(seen, pods.step(seen, changed, decision), "resized", decision)
             except StoreError as error:
                 raise RefusedError(f"{UNEXPECTED_ADMISSION_ERROR}: {error}") from error
-            cpus = books.state.ledger.cpus_of(pod.uid, container.name)
-            given = books.pool if cpus is None else cpus
-            self._containers.note(seen, changed, str(given))
+            given = self._containers.resources(pod.uid, container.name)
+            self._containers.note(seen, changed, given)
             try:
                 # The others leave its new CPUs before it comes, and get its old ones after that.
                 await self._cgroups.set_shared(pool & books.pool or books.pool)
@@ -245,17 +247,13 @@ class ContainerLifecycle:
                 # The record says what is to be; the reconciliation makes it so.
                 books.observers.report(active.name, str(error))
         self._books.announce_soon()
-        quota = None if cpus is None else NO_CAP
-        own = Update(container.id, Resources(cpus=str(given), cpu_quota=quota))
-        return (own, *self._ledger.answer())
+        return (Update(container.id, given), *self._ledger.answer())
 
     def _where_it_is(self, seen: SeenPod, container: SeenContainer) -> Update:
-        books = self._books
-        cpus = books.state.ledger.cpus_of(seen.sandbox.uid, container.name)
-        given = str(books.pool if cpus is None else cpus)
         key = ContainerKey(seen.sandbox.uid, container.name)
-        self._ledger.put(key, container.id, cpus, given)
-        return Update(container.id, Resources(cpus=given))
+        given = replace(self._containers.resources(key.pod_uid, key.name), cpu_quota=None)
+        self._containers.record(key, container.id, given)
+        return Update(container.id, given)
 
     async def stop_container(self, pod: Sandbox, container: SeenContainer) -> Sequence[Update]:
         """See :class:`pinfold.node.runtime_view.RuntimeEvents`.

@@ -15,6 +15,7 @@ from pinfold.core.topology_manager import (
     HintProvider,
 )
 from pinfold.node.cpu_manager import CPUManager
+from pinfold.node.device_locality import GivenDevices
 from pinfold.node.device_manager import DeviceManager
 from pinfold.node.memory_manager import MemoryManager
 from pinfold.node.nearness import NearAttempt
@@ -36,6 +37,8 @@ class PodDraft:
     memory: MemoryManager | None
     devices: DeviceManager | None
     nearness: NearAttempt
+    given: GivenDevices | None = None
+    """Where a kubelet has given the devices: they are aligned with, and not given here."""
 
     def providers(self) -> dict[str, Provider]:
         """The managers that the pod wants something of, by name, in the kubelet's order.
@@ -51,6 +54,8 @@ class PodDraft:
             found[CPU_MANAGER] = self.cpus
         if self.memory is not None and pod.qos is QOSClass.GUARANTEED:
             found[MEMORY_MANAGER] = self.memory
+        if found and self.given is not None:
+            found = {DEVICE_MANAGER: self.given, **found}
         if found:
             given = {} if self.cpus is None else self.cpus.allocations
             for nearness in self.nearness.providers(given):

@@ -1,4 +1,4 @@
-"""What a runtime has on record for its containers' CPUs, and how that follows the kernel.
+"""What a runtime has on record for its containers' cpusets, and how that follows the kernel.
 
 A cpuset that is only written into the kernel is lost when the runtime writes what it has on record,
 at the next change of the container's resources by anybody.  So the record follows; a runtime takes
@@ -35,11 +35,16 @@ PATIENCE: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A container's id, its own CPUs (None: the shared pool), and what is on record for it."""
+    """A container's id, its own CPUs (None: the shared pool), and what is on record for it.
+
+    So with the NUMA nodes of its memory (None: whatever is on record).
+    """
 
     container_id: str
     own: CPUSet | None
     recorded: CPUSet | None
+    mems: CPUSet | None = None
+    recorded_mems: CPUSet | None = None
 
 
 class RuntimeLedger:
@@ -73,13 +78,27 @@ class RuntimeLedger:
         self._settled = settled
         self._answered: float | None = None
 
-    def put(self, key: ContainerKey, container_id: str, own: CPUSet | None, recorded: str) -> None:
-        """Take note of a container, and of the list of CPUs that the runtime has for it."""
-        try:
-            known = CPUSet.parse(recorded)
-        except CPUSetError:
-            known = None
-        self._entries[key] = _Entry(container_id, own, known)
+    def put(  # noqa: PLR0913 - what holds and what is on record, of CPUs and of memory
+        self,
+        key: ContainerKey,
+        container_id: str,
+        own: CPUSet | None,
+        recorded: str,
+        *,
+        mems: CPUSet | None = None,
+        recorded_mems: str = "",
+    ) -> None:
+        """Take note of a container, and of the lists that the runtime has for it.
+
+        Args:
+            key: the container.
+            container_id: the runtime's id of it.
+            own: its own CPUs; None: the shared pool.
+            recorded: the CPUs that are on record.
+            mems: the NUMA nodes of its memory; None: it is not said.
+            recorded_mems: the nodes that are on record.
+        """
+        self._entries[key] = _Entry(container_id, own, _read(recorded), mems, _read(recorded_mems))
         self._changed.set()
 
     def forget(self, key: ContainerKey) -> None:
@@ -103,6 +122,8 @@ class RuntimeLedger:
 
     def _is_stale(self, entry: _Entry) -> bool:
         wanted = self._wanted(entry)
+        if entry.mems is not None and entry.recorded_mems != entry.mems:
+            return True
         return bool(wanted) and entry.recorded != wanted
 
     def _wanted(self, entry: _Entry) -> CPUSet:
@@ -117,7 +138,9 @@ class RuntimeLedger:
         told = self._stale()[:ANSWERED]
         for key in told:
             entry = self._entries[key]
-            self._entries[key] = replace(entry, recorded=self._wanted(entry))
+            self._entries[key] = replace(
+                entry, recorded=self._wanted(entry), recorded_mems=entry.mems
+            )
         return tuple(self._update(self._entries[key]) for key in told)
 
     async def run(self, record: RuntimeRecord) -> None:
@@ -145,14 +168,14 @@ class RuntimeLedger:
         return [key for key, entry in self._entries.items() if self._is_stale(entry)]
 
     def _update(self, entry: _Entry) -> Update:
-        cpus = str(self._wanted(entry))
-        return Update(entry.container_id, Resources(cpus=cpus), ignore_failure=True)
+        told = Resources(cpus=str(self._wanted(entry)), mems=str(entry.mems or ""))
+        return Update(entry.container_id, told, ignore_failure=True)
 
     async def _tell(self, record: RuntimeRecord) -> None:
         async with self._gate():
             told = {key: self._entries[key] for key in self._stale()[: self._batch]}
             updates = [self._update(entry) for entry in told.values()]
-            wanted = {key: self._wanted(entry) for key, entry in told.items()}
+            wanted = {key: (self._wanted(entry), entry.mems) for key, entry in told.items()}
             try:
                 await record.update(updates)
             finally:
@@ -160,9 +183,17 @@ class RuntimeLedger:
                 for key, entry in told.items():
                     now = self._entries.get(key)
                     if now is not None and now.container_id == entry.container_id:
-                        await self._cgroups.place(key, Placement(cpus=now.own))
+                        await self._cgroups.place(key, Placement(now.own, now.mems))
             for key, entry in told.items():
                 now = self._entries.get(key)
                 if now is not None and now.container_id == entry.container_id:
                     # An answer that was given meanwhile was carried out before this.
-                    self._entries[key] = replace(now, recorded=wanted[key])
+                    cpus, mems = wanted[key]
+                    self._entries[key] = replace(now, recorded=cpus, recorded_mems=mems)
+
+
+def _read(recorded: str) -> CPUSet | None:
+    try:
+        return CPUSet.parse(recorded)
+    except CPUSetError:
+        return None

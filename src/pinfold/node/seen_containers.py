@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
+from pinfold.core.cpuset import CPUSet
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.bookkeeper import Bookkeeper
 from pinfold.node.cgroup_ports import FoundCgroups, Placement
+from pinfold.node.device_locality import NO_DEVICES, KubeletDevices, PodDevices, PodName
 from pinfold.node.port_errors import CgroupError, ContainerKey
 from pinfold.node.runtime_ledger import RuntimeLedger
-from pinfold.node.runtime_view import Sandbox, SeenContainer, SeenState
+from pinfold.node.runtime_view import Resources, Sandbox, SeenContainer, SeenState
 from pinfold.node.seen_pods import SeenPod, SeenPods
 from pinfold.node.seen_runtime import SeenRuntime
+
+NO_CAP: Final = -1
 
 
 class SeenContainers:
@@ -24,9 +29,10 @@ class SeenContainers:
         cgroups: the cgroups that the runtime makes.
         runtime: what the runtime has told.
         ledger: what the runtime has on record.
+        devices: the kubelet, which knows the pods' devices.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the ports, one each
         self,
         books: Bookkeeper,
         pods: SeenPods,
@@ -34,21 +40,59 @@ class SeenContainers:
         cgroups: FoundCgroups,
         runtime: SeenRuntime,
         ledger: RuntimeLedger,
+        devices: KubeletDevices | None = None,
     ) -> None:
         self.books = books
         self.pods = pods
         self.cgroups = cgroups
         self.runtime = runtime
         self.ledger = ledger
+        self.devices = devices or KubeletDevices(None, books.observers.report)
 
-    def note(self, seen: SeenPod, container: SeenContainer, recorded: str) -> None:
+    async def devices_of(self, pod: Sandbox, container: SeenContainer) -> PodDevices:
+        """The devices of a pod, as far as they matter to a container that is to be decided about.
+
+        A kubelet may take its time, so the lock is not to be held.
+        """
+        if not self.pods.is_to_be_aligned(pod, container):
+            return NO_DEVICES
+        return await self.devices.of_pod(pod.namespace, pod.name)
+
+    def placement(self, uid: str, name: str) -> Placement:
+        """Where a container belongs; its limits are the runtime's affair."""
+        state = self.books.state
+        nodes = () if state.memory is None else state.memory.nodes_of(uid, name)
+        return Placement(cpus=state.ledger.cpus_of(uid, name), mems=CPUSet(nodes) or None)
+
+    def resources(self, uid: str, name: str) -> Resources:
+        """What the runtime is to have on record for a container."""
+        placement = self.placement(uid, name)
+        own = placement.cpus
+        return Resources(
+            cpus=str(self.books.pool if own is None else own),
+            mems=str(placement.mems or ""),
+            cpu_quota=None if own is None else NO_CAP,
+        )
+
+    def note(self, seen: SeenPod, container: SeenContainer, recorded: Resources) -> None:
         """Take note of a container, and of what the runtime has on record for it."""
         uid, name = seen.sandbox.uid, container.name
         key = ContainerKey(uid, name)
         self.books.pods.active[uid].statuses[name] = self.runtime.put(key, container)
         self.cgroups.identify(key, container.id)
-        own = self.books.state.ledger.cpus_of(uid, name)
-        self.ledger.put(key, container.id, own, recorded)
+        self.record(key, container.id, recorded)
+
+    def record(self, key: ContainerKey, container_id: str, recorded: Resources) -> None:
+        """Take note of what the runtime has on record for a container."""
+        placement = self.placement(key.pod_uid, key.name)
+        self.ledger.put(
+            key,
+            container_id,
+            placement.cpus,
+            recorded.cpus,
+            mems=placement.mems,
+            recorded_mems=recorded.mems,
+        )
 
     def set_state(self, key: ContainerKey, state: SeenState) -> None:
         """Take note of the newest container's state."""
@@ -62,8 +106,8 @@ class SeenContainers:
         Raises:
             CgroupError: its CPUs are not in force.
         """
-        cpus = self.books.state.ledger.cpus_of(active.uid, name)
-        await self.cgroups.place(ContainerKey(active.uid, name), Placement(cpus=cpus))
+        placement = self.placement(active.uid, name)
+        await self.cgroups.place(ContainerKey(active.uid, name), placement)
 
     async def find(self, key: ContainerKey, container: SeenContainer) -> None:
         """Look for its cgroup, by the path or by the process in it.
@@ -86,10 +130,32 @@ class SeenContainers:
         self.ledger.forget(key)
         await self.cgroups.remove(key)
 
-    async def synchronize(
+    async def devices_of_new(
         self, pods: Sequence[Sandbox], containers: Sequence[SeenContainer]
+    ) -> Mapping[PodName, PodDevices]:
+        """The devices of pods, where one of these containers has yet to be decided about."""
+        by_sandbox = {pod.id: pod for pod in pods}
+        if any(
+            (pod := by_sandbox.get(one.sandbox_id)) is not None
+            and one.state is not SeenState.STOPPED
+            and self.pods.is_to_be_aligned(pod, one)
+            for one in containers
+        ):
+            return await self.devices.of_all()
+        return {}
+
+    async def synchronize(
+        self,
+        pods: Sequence[Sandbox],
+        containers: Sequence[SeenContainer],
+        devices: Mapping[PodName, PodDevices],
     ) -> None:
         """Take over everything that exists, in place of what was known; the lock is held.
+
+        Args:
+            pods: all pods.
+            containers: all containers.
+            devices: what a kubelet has given to pods.
 
         Raises:
             StoreError: it could not be written down.
@@ -114,7 +180,8 @@ class SeenContainers:
         # Those who have their CPUs already come first.
         owners = books.state.ledger.assignments
         for seen, one in sorted(shown, key=lambda item: item[0].sandbox.uid not in owners):
-            await self.adopt(seen, one)
+            pod = (seen.sandbox.namespace, seen.sandbox.name)
+            await self.adopt(seen, one, devices.get(pod, NO_DEVICES))
         await books.grow_pool()
         # The others leave the owners' CPUs before these come.
         owners = books.state.ledger.assignments
@@ -123,26 +190,32 @@ class SeenContainers:
         ):
             await self.locate(seen, one)
 
-    async def adopt(self, seen: SeenPod, one: SeenContainer) -> None:
+    async def adopt(self, seen: SeenPod, one: SeenContainer, devices: PodDevices) -> None:
         """Take over a container that is there; one that cannot have its CPUs is among the others.
+
+        What it has it keeps, wherever its devices are.
 
         Raises:
             StoreError: it could not be written down.
         """
-        decision = self.pods.decide(seen, one)
+        known = self.books.state
+        if not self.pods.is_to_be_aligned(seen.sandbox, one):
+            devices = NO_DEVICES
+        decision = self.pods.decide(seen, one, devices)
         if not decision.admitted:
             self.books.observers.report(
                 seen.name,
                 f"container {one.name} was created while nobody answered, and shares its CPUs: "
                 f"{decision.reason}: {decision.message}",
             )
-            decision = replace(decision, admitted=True, allocations={})
-        known = self.books.state.ledger.cpus_of(seen.sandbox.uid, one.name)
+            decision = replace(decision.refused("", ""), admitted=True)
+        uid, name = seen.sandbox.uid, one.name
         step = self.pods.step(seen, one, decision)
-        given = step.state.ledger.cpus_of(seen.sandbox.uid, one.name)
-        news = decision if given != known else None
+        same_cpus = step.state.ledger.cpus_of(uid, name) == known.ledger.cpus_of(uid, name)
+        same_memory = step.state.memory_of(uid).get(name) == known.memory_of(uid).get(name)
+        news = None if same_cpus and same_memory else decision
         await self.pods.take(seen, step, "adopted", news)
-        self.note(seen, one, one.resources.cpus)
+        self.note(seen, one, one.resources)
 
     async def locate(self, seen: SeenPod, one: SeenContainer) -> None:
         """Bring one that was taken over to its CPUs, as far as its cgroup is there."""

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pinfold.core.cpuset import CPUSet
+from pinfold.core.memory import remove_container
+from pinfold.core.pod import QOSClass, guaranteed_cpus
 from pinfold.core.static_policy import CPUAllocation
 from pinfold.core.topology_manager import UNEXPECTED_ADMISSION_ERROR
 from pinfold.core.workload import Workload
@@ -20,11 +22,12 @@ from pinfold.node.admission import (
     POOL_EMPTY,
     Decision,
     NodeState,
-    decide_container,
     recount,
     release,
 )
 from pinfold.node.bookkeeper import Bookkeeper, node_record
+from pinfold.node.container_admission import decide_container, keeps_memory
+from pinfold.node.device_locality import NO_DEVICES, PodDevices
 from pinfold.node.port_errors import PortError
 from pinfold.node.records import Batch, HistoryEntry, PodPhase, PodRecord
 from pinfold.node.runtime_view import RefusedError, Sandbox, SeenContainer, SeenState
@@ -85,30 +88,43 @@ class SeenPods:
         seen.sandbox = sandbox
         return seen
 
-    def decide(self, seen: SeenPod, container: SeenContainer) -> Decision:
-        """Decide about a container; nothing is changed."""
+    def decide(
+        self, seen: SeenPod, container: SeenContainer, devices: PodDevices = NO_DEVICES
+    ) -> Decision:
+        """Decide about a container of a pod that has these devices; nothing is changed."""
         books, name = self._books, container.name
         pod = self._workload(seen.sandbox, {**seen.containers, name: container}).pod
+        node = books.node
         if _declines(seen.sandbox, name):
-            return Decision(pod, admitted=True)
+            node = replace(node, cpu_policy=None, localities=None)
         assigned = books.state.ledger.assignments.get(pod.uid, {})
         idle = {
-            other: cpus
-            for other, cpus in assigned.items()
+            other: assigned.get(other, CPUSet())
+            for other in {**assigned, **books.state.memory_of(pod.uid)}
             if other != name and seen.has_ended(other)
         }
-        decision = decide_container(books.node, books.state, pod, name, idle)
+        decision = decide_container(node, books.state, pod, name, idle, devices)
         if not decision.admitted:
             return decision
         left = self._ledger(seen, decision, name).default - books.state.offline
         if left or (decision.allocations and not books.anybody_shares()):
             return decision
-        return replace(
-            decision,
-            admitted=False,
-            reason=UNEXPECTED_ADMISSION_ERROR,
-            message=POOL_EMPTY,
-            allocations={},
+        return decision.refused(UNEXPECTED_ADMISSION_ERROR, POOL_EMPTY)
+
+    def is_to_be_aligned(self, sandbox: Sandbox, container: SeenContainer) -> bool:
+        """Whether a container is to get CPUs or memory of NUMA nodes that it does not have yet."""
+        books, uid, name = self._books, sandbox.uid, container.name
+        pod = self._workload(sandbox, {name: container}).pod
+        (asking,) = pod.containers
+        if books.node.cpu_policy is not None and not _declines(sandbox, name):
+            has = books.state.ledger.cpus_of(uid, name) or CPUSet()
+            if guaranteed_cpus(pod, asking) != len(has):
+                return True
+        memory = books.state.memory
+        return (
+            memory is not None
+            and pod.qos is QOSClass.GUARANTEED
+            and not keeps_memory(memory, pod, asking)
         )
 
     def _ledger(self, seen: SeenPod, decision: Decision, name: str) -> Ledger:
@@ -135,27 +151,35 @@ class SeenPods:
 
     def step(self, seen: SeenPod, container: SeenContainer, decision: Decision) -> Step:
         """What the books will say once a decision is taken."""
-        ledger = self._ledger(seen, decision, container.name)
-        return self._step(seen, {**seen.containers, container.name: container}, ledger)
+        state, name = self._books.state, container.name
+        ledger, memory = self._ledger(seen, decision, name), decision.memory_state
+        if memory is None and state.memory is not None:
+            memory = remove_container(state.memory, seen.sandbox.uid, name)
+        state = replace(state, ledger=ledger, memory=memory)
+        return self._step(seen, {**seen.containers, name: container}, state)
 
     def step_without(self, seen: SeenPod, name: str) -> Step:
         """What the books will say once a container is forgotten."""
         containers = {other: one for other, one in seen.containers.items() if other != name}
-        return self._step(
-            seen, containers, self._books.state.ledger.without(seen.sandbox.uid, name)
-        )
+        state, uid = self._books.state, seen.sandbox.uid
+        memory = None if state.memory is None else remove_container(state.memory, uid, name)
+        state = replace(state, ledger=state.ledger.without(uid, name), memory=memory)
+        return self._step(seen, containers, state)
 
-    def _step(self, seen: SeenPod, containers: Mapping[str, SeenContainer], ledger: Ledger) -> Step:
+    def _step(
+        self, seen: SeenPod, containers: Mapping[str, SeenContainer], after: NodeState
+    ) -> Step:
         books, uid = self._books, seen.sandbox.uid
         active = books.pods.active.get(uid)
         workload = self._workload(seen.sandbox, containers)
         before = None if active is None else active.workload.pod
-        state = replace(recount(books.state, before, workload.pod), ledger=ledger)
+        state = recount(after, before, workload.pod)
         record = self._new_record(seen, containers) if active is None else active.record
         record = replace(
             record,
             manifest=_manifest(seen.sandbox, containers),
-            assignments=dict(ledger.assignments.get(uid, {})),
+            assignments=dict(state.ledger.assignments.get(uid, {})),
+            memory=state.memory_of(uid),
         )
         return Step(state, workload, record, containers)
 
@@ -227,7 +251,7 @@ class SeenPods:
         raise RefusedError(text)
 
     async def forget(self, active: ActivePod) -> None:
-        """A pod is over: its CPUs go back to the ledger's shared pool."""
+        """A pod is over: its CPUs go back to the ledger's shared pool, its memory to all."""
         books = self._books
         after = release(books.state, active.workload.pod)
         entry = HistoryEntry(books.observers.clock(), "released", active.uid, active.name, "{}")

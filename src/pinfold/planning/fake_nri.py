@@ -26,11 +26,13 @@ from pinfold.planning.fakes import Faults
 
 @dataclass(slots=True)
 class FakeContainer:
-    """``kernel`` is what its cpuset in the kernel is, once there is one."""
+    """``kernel`` and ``mems`` are its cpuset in the kernel, once there is one."""
 
     pod: Sandbox
     seen: SeenContainer
     kernel: CPUSet | None = None
+    mems: CPUSet = CPUSet()  # noqa: RUF009 - immutable
+    """Empty: wherever there is memory."""
 
     @property
     def key(self) -> ContainerKey:
@@ -114,6 +116,7 @@ class FakeNode:
     async def start(self, container: FakeContainer) -> None:
         """Make its cgroup, then let it execute."""
         container.kernel = CPUSet.parse(container.seen.resources.cpus) or self.machine
+        container.mems = CPUSet.parse(container.seen.resources.mems)
         if self.plugin is not None:
             await self.plugin.start_container(container.pod, container.seen)
         self.starts.append((container.key, container.kernel))
@@ -208,6 +211,7 @@ class FakeNode:
             container.seen = replace(container.seen, resources=resources)
             if container.kernel is not None and resources.cpus:
                 container.kernel = CPUSet.parse(resources.cpus)
+                container.mems = CPUSet.parse(resources.mems) or container.mems
 
     def by_path(self, path: str) -> FakeContainer | None:
         """The container whose cgroup this is, once it is there."""
@@ -222,4 +226,6 @@ def _applied(before: Resources, change: Resources) -> Resources:
         for name in ("cpu_shares", "cpu_quota", "cpu_period", "memory")
         if (value := getattr(change, name)) is not None
     }
-    return replace(before, cpus=change.cpus or before.cpus, **given)
+    return replace(
+        before, cpus=change.cpus or before.cpus, mems=change.mems or before.mems, **given
+    )

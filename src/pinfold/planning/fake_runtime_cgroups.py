@@ -89,6 +89,7 @@ class FakeRuntimeCgroups:
         container = self._found.get(key)
         if container is not None and container.kernel is not None:
             container.kernel = self._known[key].cpus or self._pool
+            container.mems = self._known[key].mems or container.mems
 
     def _fault(self, where: str) -> None:
         if self.faults.due():
