@@ -50,6 +50,8 @@ disabled_plugins = [
   # A negative oom_score_adj needs CAP_SYS_RESOURCE, which not every test machine grants.
   restrict_oom_score_adj = true
   disable_hugetlb_controller = {no_hugetlb}
+  enable_cdi = true
+  cdi_spec_dirs = ["{folder}/cdi"]
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "{folder}/cni/bin"
     conf_dir = "{folder}/cni/net.d"
@@ -79,7 +81,8 @@ def why_no_containerd() -> str | None:
 class ContainerdNode:
     """One containerd process and what belongs to it.
 
-    ``address`` is its CRI socket, ``nri`` its NRI socket, ``image`` the one image that it has.
+    ``address`` is its CRI socket, ``nri`` its NRI socket, ``image`` the one image that it has;
+    ``folder/cdi`` is where it looks for CDI devices.
     """
 
     image = REFERENCE
