@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -130,16 +131,23 @@ class Cluster:
             await self.client.close()
 
     async def _publish(self) -> None:
+        from pinfold.adapters.hugetlb import KeptPages  # noqa: PLC0415 - only here
         from pinfold.adapters.kubernetes.node_publisher import NodePublisher  # noqa: PLC0415
         from pinfold.adapters.sysfs.source import open_machine  # noqa: PLC0415 - only here
         from pinfold.core.kubelet_view import kubelet_view  # noqa: PLC0415 - only here
+        from pinfold.node.hugepage_changes import with_pages  # noqa: PLC0415 - only here
         from pinfold.node.node_status import node_status  # noqa: PLC0415 - only here
 
         machine = await asyncio.to_thread(open_machine, None)
         view = kubelet_view(machine)
-        manager, config = self._manager, self._config.node
+        manager, config, pages = self._manager, self._config.node, KeptPages()
 
         async def status() -> NodeStatus:
+            nonlocal machine, view
+            with contextlib.suppress(PortError):  # then the pages are those of before
+                now = with_pages(machine, pages.read())
+                if now is not machine:
+                    machine, view = now, kubelet_view(now)
             return node_status(machine, view, config, manager.node, manager.state)
 
         own = self._config.own

@@ -14,8 +14,10 @@ from typing import Any, Final
 
 import structlog
 
+from pinfold.adapters.hugetlb import KeptPages
 from pinfold.adapters.sysfs.online import online_cpus
 from pinfold.adapters.systemd.notify import Notifier
+from pinfold.agent.hugepages import HugepageFollower
 from pinfold.agent.parts import Companion, Ports, own_version
 from pinfold.agent.static_pods import StaticPods
 from pinfold.config.agent import AgentConfig
@@ -35,7 +37,7 @@ from pinfold.web.app import make_app
 from pinfold.web.server import serve
 
 LOOK_PERIOD: Final = 0.25
-"""Seconds between looks at the manifests and the online CPUs; a look takes some 50 us."""
+"""Seconds between looks at manifests, online CPUs and huge pages; they take some 100 us."""
 
 log = structlog.get_logger("pinfold")
 
@@ -58,6 +60,7 @@ class Agent:
         self._stop = asyncio.Event()
         self._look_now = asyncio.Event()
         self._ready = False
+        self._pages = HugepageFollower(planner, manager, KeptPages().read)
         self._static_pods = (
             None
             if config.static_pod_path is None
@@ -83,6 +86,7 @@ class Agent:
         if self.config.own.runtime == "cri" and (fields := unsupported_fields(named)):
             pod = f"{workload.pod.namespace}/{workload.pod.name}"
             log.warning("passed over", pod=pod, fields=", ".join(fields))
+        await self._pages.look()
         return await self.manager.admit(
             workload, manifest=json.dumps(named), source=source, pid=pid
         )
@@ -132,6 +136,7 @@ class Agent:
                 "config_file": None if self.config.file is None else str(self.config.file),
                 "runtime": self.config.own.runtime,
                 **self._about,
+                **({"hugepages": {"problem": problem}} if (problem := self._pages.problem) else {}),
                 **{one.name: dict(about) for one in self.companions if (about := one.about())},
             },
             "config": {
@@ -237,6 +242,7 @@ class Agent:
             if now != online:
                 online = now
                 await self._guarded(self._cpus_changed, now)
+            await self._guarded(self._pages.look)
             if self._static_pods is not None:
                 await self._guarded(self._static_pods.look)
             await asyncio.sleep(LOOK_PERIOD)

@@ -94,7 +94,7 @@ def build_node(
         policy = _cpu_policy(view, config, rules)
         capacity = capacity_of(machine, view)
         check_allocatable(_with_memory(capacity), config)
-        allocatable = node_allocatable(capacity, config)
+        allocatable = allocatable_amounts(capacity, config)
         memory_policy = _memory_policy(view, config, capacity)
     except _REFUSALS as error:
         raise NodeError(str(error), _remedy(error, view, config)) from None
@@ -102,17 +102,14 @@ def build_node(
         _check_hints(len(view.topology.numa_nodes), "topologyManagerPolicy: none", " have CPUs")
     if memory_policy is not None:
         _check_hints(len(view.numa_nodes), "memoryManagerPolicy: None")
-    pods = allocatable.pop(PODS).value()
+    pods = allocatable.pop(PODS)
     return Node(
         cpu_policy=policy,
         memory_policy=memory_policy,
         # A kubelet knows no such wish, and its answers are what is asked for then.
         localities=None if rules == KUBELET else Localities.of(machine),
         topology_manager=topology_manager,
-        allocatable={
-            name: quantity.milli_value() if name == CPU else quantity.value()
-            for name, quantity in allocatable.items()
-        },
+        allocatable=allocatable,
         max_pods=pods,
     )
 
@@ -146,6 +143,18 @@ def empty_state(node: Node, machine_cpus: CPUSet) -> NodeState:
         return NodeState(Ledger.fresh("none", Bounds(machine_cpus)), memory=memory)
     bounds = Bounds(machine_cpus, policy.reserved, policy.options.strict_cpu_reservation)
     return NodeState(Ledger.fresh("static", bounds), memory=memory)
+
+
+def allocatable_amounts(capacity: MachineCapacity, config: NodeConfig) -> dict[str, int]:
+    """What pods may request in total: milli-CPUs for ``cpu``, whole units for everything else.
+
+    Raises:
+        AllocatableError: a threshold that cannot be.
+    """
+    return {
+        name: quantity.milli_value() if name == CPU else quantity.value()
+        for name, quantity in node_allocatable(capacity, config).items()
+    }
 
 
 def capacity_of(machine: Machine, view: KubeletView) -> MachineCapacity:

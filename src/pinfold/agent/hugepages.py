@@ -1,0 +1,82 @@
+"""Lets an agent follow the machine's huge pages, whoever changes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import structlog
+
+from pinfold.core.kubelet_view import kubelet_view
+from pinfold.core.memory import Assignments
+from pinfold.node.hugepage_changes import PageCounts, follow_pages, pages_of, with_pages
+from pinfold.node.manager import Manager
+from pinfold.node.port_errors import PortError
+from pinfold.planning.planner import Planner
+
+log = structlog.get_logger("pinfold")
+
+
+class HugepageFollower:
+    """Keeps planner and manager at the numbers of pages that the kernel keeps.
+
+    Args:
+        planner: what is told of the machine, and what decisions are explained with.
+        manager: what admits pods.
+        read: the pages now; raises :class:`PortError`.
+    """
+
+    def __init__(self, planner: Planner, manager: Manager, read: Callable[[], PageCounts]) -> None:
+        self._planner = planner
+        self._manager = manager
+        self._read = read
+        self._seen = pages_of(planner.machine)
+        self._overdrawn_by: Assignments | None = None
+        self.problem = ""
+        """What was given and is not there any more; "" if all is well."""
+
+    async def look(self) -> None:
+        """Follow, if anything has changed; a look takes some 20 us for each pool."""
+        try:
+            counts = self._read()
+        except PortError as error:
+            self._tell(str(error))
+            return
+        memory = self._manager.state.memory
+        # What was overdrawn may fit once a container has given something back.
+        retry = self._overdrawn_by is not None and (
+            memory is None or memory.assignments is not self._overdrawn_by
+        )
+        if counts != self._seen or retry:
+            await self._follow(counts)
+
+    async def _follow(self, counts: PageCounts) -> None:
+        planner, manager = self._planner, self._manager
+        self._seen = counts
+        machine = with_pages(planner.machine, counts)
+        changed = machine is not planner.machine
+        if not changed and self._overdrawn_by is None:
+            return
+        async with manager.lock:
+            if changed:
+                planner.machine, planner.view = machine, kubelet_view(machine)
+            followed = follow_pages(
+                manager.node, manager.state, machine, planner.view, planner.config
+            )
+            manager.node, manager.state = followed.node, followed.state
+            planner.node = replace(
+                planner.node,
+                allocatable=followed.node.allocatable,
+                memory_policy=followed.node.memory_policy,
+            )
+            memory = followed.state.memory
+            self._overdrawn_by = memory.assignments if followed.problem and memory else None
+        if changed:
+            log.info("hugepages", pages={str(n): dict(c) for n, c in counts.items() if c})
+        self._tell(followed.problem)
+        manager.announce_soon()
+
+    def _tell(self, problem: str) -> None:
+        if problem and problem != self.problem:
+            self._manager.observers.report(None, problem)
+        self.problem = problem
