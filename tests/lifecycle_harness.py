@@ -7,14 +7,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from pinfold.core.cpuset import CPUSet
 from pinfold.core.kubelet_faults import SOUND
 from pinfold.core.kubelet_view import kubelet_view
+from pinfold.core.memory import MemoryState
 from pinfold.core.node_config import NodeConfig
 from pinfold.core.short_form import parse_short_form
 from pinfold.node.announcements import Announcements
 from pinfold.node.bookkeeper import Observers
 from pinfold.node.container_lifecycle import ContainerLifecycle
 from pinfold.node.containers import Containers
+from pinfold.node.device_locality import KubeletDevices
 from pinfold.node.lost_removals import LostRemovals
 from pinfold.node.manager import Manager
 from pinfold.node.model import build_node, empty_state
@@ -25,6 +28,7 @@ from pinfold.node.seen_containers import SeenContainers
 from pinfold.node.seen_pods import SeenPods
 from pinfold.node.seen_runtime import SeenRuntime
 from pinfold.node.settings import ManagerSettings
+from pinfold.planning.fake_devices import FakeKubeletDevices
 from pinfold.planning.fake_nri import FakeContainer, FakeNode
 from pinfold.planning.fake_runtime_cgroups import FakeRuntimeCgroups
 from pinfold.planning.fakes import MemoryPodFiles, MemoryStore
@@ -70,6 +74,7 @@ class LifecycleHarness:
         self.node = FakeNode(self.view.topology.cpus)
         self.store = MemoryStore()
         self.files = MemoryPodFiles()
+        self.kubelet = FakeKubeletDevices()
         self.now = 0.0
         self._follower: asyncio.Task[None] | None = None
 
@@ -105,8 +110,14 @@ class LifecycleHarness:
         record = OverCri(self.node) if self.over_cri else self.node
         self._follower = asyncio.create_task(self.ledger.run(record))
         self.pods = pods
+        self.devices = KubeletDevices(self.kubelet, self.report)
         containers = SeenContainers(
-            self.manager, pods, cgroups=self.cgroups, runtime=runtime, ledger=self.ledger
+            self.manager,
+            pods,
+            cgroups=self.cgroups,
+            runtime=runtime,
+            ledger=self.ledger,
+            devices=self.devices,
         )
         lifecycle = ContainerLifecycle(containers)
         self.asked_again: list[str] = []
@@ -183,10 +194,19 @@ class LifecycleHarness:
             if one.runs
         }
 
+    def mems(self) -> dict[str, str]:
+        """The NUMA nodes in the cpusets of all containers that run; "" is all of them."""
+        return {
+            f"{one.pod.name}/{one.seen.name}": str(one.mems)
+            for one in self.node.containers.values()
+            if one.runs
+        }
+
     def check(self) -> None:
         """What must hold whenever no call is under way."""
         ledger = self.manager.state.ledger
         assert ledger.violations() == []
+        self.check_memory()
         for one in self.node.containers.values():
             if one.kernel is None or not one.runs:
                 continue
@@ -203,6 +223,22 @@ class LifecycleHarness:
         }
         assert recorded == {uid: dict(c) for uid, c in ledger.assignments.items()}
         assert self.store.node is None or self.store.node.default == ledger.default
+
+    def check_memory(self) -> None:
+        """Books, record and kernel agree about memory, and no more is given than there is."""
+        memory, policy = self.manager.state.memory, self.manager.node.memory_policy
+        if memory is None or policy is None:
+            return
+        for one in self.node.containers.values():
+            if one.runs:
+                wanted = CPUSet(memory.nodes_of(one.pod.uid, one.seen.name))
+                assert not wanted or one.mems == wanted, f"{one.key} has memory of {one.mems}"
+        recorded = {uid: dict(pod.memory) for uid, pod in self.store.pods.items() if pod.memory}
+        assert recorded == {uid: dict(pod) for uid, pod in memory.assignments.items()}
+        assert MemoryState.of(policy.nodes, memory.assignments).assignments == memory.assignments
+        given = sum(b.size for pod in recorded.values() for bs in pod.values() for b in bs)
+        tables = [t for n in memory.machine.values() for t in (n.memory_map or {}).values()]
+        assert sum(table.reserved for table in tables if table is not None) == given
 
     def check_first_instructions(self) -> None:
         """Nobody ever began on CPUs of somebody else."""

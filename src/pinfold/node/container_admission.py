@@ -58,9 +58,11 @@ def decide_container(  # noqa: PLR0913, PLR0917 - the node, the container, what 
 
     def draft(attempt: NearAttempt) -> PodDraft:
         manager = memory_draft(node, memory, pod.uid)
-        given = GivenDevices(devices, attempt.manager.numa.nodes) if devices else None
-        if given is not None and given.locates(container) and node.localities is not None:
-            near = near_topology_manager(attempt.manager, node.localities)
+        near = attempt.manager
+        if node.localities is not None:
+            near = near_topology_manager(near, node.localities)
+        given = GivenDevices(devices, near.numa.nodes)
+        if given.locates(container):
             attempt = replace(attempt, manager=near)
         return PodDraft(
             pod,

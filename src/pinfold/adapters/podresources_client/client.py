@@ -8,7 +8,6 @@ all of them.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ from pinfold.adapters.podresources_client import podresources_pb2 as wire
 from pinfold.core.devices import Device
 from pinfold.node.device_locality import NO_DEVICES, Devices, PodDevices, PodName
 from pinfold.node.port_errors import PortError
+from pinfold.sockets.places import check_length
 
 DISABLED: Final = "Get method disabled"
 """In what a kubelet says to ``Get`` whose feature gate is off."""
@@ -32,9 +32,6 @@ RATE_LIMIT: Final = "rate limit"
 
 PAUSE: Final = 0.02
 """Seconds before a kubelet is asked again that has refused by its limit."""
-
-LONGEST_PATH: Final = 107
-"""Bytes of a socket's path (``sun_path`` of ``unix(7)`` without its end)."""
 
 _SERVICE: Final = "/v1.PodResourcesLister/"
 _OPTIONS: Final = (
@@ -115,10 +112,7 @@ class PodResourcesClient:
     async def _question(self, within: float) -> AsyncIterator[None]:
         """Turn everything that can go wrong into one error."""
         try:
-            if len(os.fsencode(self.path)) > LONGEST_PATH:
-                raise PortError(
-                    f"{self.path}: the path of a socket has {LONGEST_PATH} bytes at most", _REMEDY
-                )
+            check_length(self.path, _REMEDY)
             # One at a time: a channel that is closed would cancel the calls of others.
             async with asyncio.timeout(within), self._asking:
                 yield
