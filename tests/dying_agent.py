@@ -1,7 +1,8 @@
 """``python -m tests.dying_agent CONFIG N before|after``: an agent that is killed at its Nth effect.
 
-Effects are the calls of the ports: what is written to the record, to cgroups, to the runtime.  The
-count is kept in ``CONFIG.calls``, so that whoever started it knows how many there are.
+Effects are the calls of the ports: what is written to the record, to cgroups, to the runtime, and
+what device plugins are asked.  The count is kept in ``CONFIG.calls``, so that whoever started it
+knows how many there are.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ _EFFECTS = {
     *("open", "set_shared", "place", "enter", "kill", "remove"),
     *("create", "start", "signal", "attach"),
     *("commit", "publish", "retract"),
+    *("allocate", "pre_start"),
 }
 
 
@@ -67,8 +69,8 @@ def main() -> None:
     ) -> Agent:
         count = file.with_suffix(".calls")
         wrapped = (
-            Mortal(port, at, after=when == "after", count=count)
-            for port in (ports.cgroups, ports.runtime, ports.store, ports.files)
+            None if port is None else Mortal(port, at, after=when == "after", count=count)
+            for port in (ports.cgroups, ports.runtime, ports.store, ports.files, ports.plugins)
         )
         return await build(config, planner, Ports(*wrapped), driver)  # type: ignore[arg-type] # each answers as its port does
 

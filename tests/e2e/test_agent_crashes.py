@@ -1,4 +1,7 @@
-"""The real agent is killed at each of its effects, on the real kernel, and started again."""
+"""The real agent is killed at each of its effects, on the real kernel, and started again.
+
+Beside it is a real device plugin, which registers with each agent anew.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,15 @@ from tests.agent_process import (
     skip_unless_an_agent_can_run,
     until,
 )
+from tests.sample_plugin import (
+    WIDGET,
+    SamplePlugin,
+    offered,
+    skip_unless_the_sample_plugin_can_run,
+    until_offered,
+)
 
+PLUGINS = "p"
 CPUS = CPUSet(os.sched_getaffinity(0))
 POINTS = os.environ.get("PINFOLD_CRASH_POINTS", "16")
 """How many moments to die at, chosen by chance; ``all`` tries every one."""
@@ -37,12 +48,30 @@ PODS = (
     manifest("db", ("main", IDLE, "1")),
     manifest("job", ("main", ("true",), ""), restartPolicy="Never"),
 )
+DEVICES = {"web": 1, "db": 2}
+for _pod in PODS:
+    if _number := DEVICES.get(_pod["metadata"]["name"]):
+        _pod["spec"]["containers"][0]["resources"]["limits"][WIDGET] = str(_number)
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     skip_unless_an_agent_can_run()
-    return tmp_path_factory.mktemp("crash")  # type: ignore[return-value] # a plain value
+    skip_unless_the_sample_plugin_can_run()
+    folder = tmp_path_factory.mktemp("crash")
+    (folder / PLUGINS).mkdir()
+    plugin = SamplePlugin(folder / PLUGINS, "--pre-start")
+    plugin.start()
+    yield folder
+    plugin.stop()
+
+
+def _agent(place: Path, name: str) -> AgentProcess:
+    folder = place / name
+    folder.mkdir()
+    node = AgentProcess(folder)
+    node.config["pinfold"]["devicePluginDir"] = str(place / PLUGINS)
+    return node
 
 
 def _start_mortal(node: AgentProcess, at: int, when: str) -> None:
@@ -68,6 +97,7 @@ def _live(node: AgentProcess) -> None:
         assert time.monotonic() < deadline, node.log()
         time.sleep(0.01)
     with contextlib.suppress(click.ClickException):
+        until_offered(node, 4, 4)
         for pod in PODS:
             node.apply(pod)
         until(lambda: node.pod("web")["containers"][0]["pid"] or process.poll() is not None, 5)
@@ -82,6 +112,7 @@ def _check(node: AgentProcess) -> None:
     status = node.client.get("/v1/status")
     shared, pool = CPUSet.parse(status["shared"]), CPUSet.parse(status["pool"])
     owned = CPUSet()
+    given: list[str] = []
     for pod in status["pods"]:
         for container in pod["containers"]:
             cpus = CPUSet.parse(container["cpus"])
@@ -90,9 +121,20 @@ def _check(node: AgentProcess) -> None:
                 owned |= cpus
             if container["pid"]:
                 assert allowed(container["pid"]) == (cpus if container["exclusive"] else pool)
+                given += _widgets(container["pid"])
     assert owned.isdisjoint(shared), "owned and shared"
     assert owned | shared == CPUS, "a CPU was lost"
+    assert len(set(given)) == len(given), "a device has two owners"
+    until_offered(node, 4, 4)
+    assert (offered(node) or {})["in_use"] == len(given), "a device was lost"
     assert node.client.post("/v1/reconcile")["drifts"] == []
+
+
+def _widgets(pid: int) -> list[str]:
+    for entry in Path(f"/proc/{pid}/environ").read_text().split("\0"):
+        if entry.startswith("WIDGETS="):
+            return entry.removeprefix("WIDGETS=").split(",")
+    return []
 
 
 def _settled(pod: dict[str, Any]) -> bool:
@@ -102,9 +144,7 @@ def _settled(pod: dict[str, Any]) -> bool:
 
 
 def _dies_at(place: Path, at: int, when: str) -> bool:
-    folder = place / f"{at}-{when}"
-    folder.mkdir()
-    node = AgentProcess(folder)
+    node = _agent(place, f"{at}-{when}")
     try:
         _start_mortal(node, at, when)
         _live(node)
@@ -119,6 +159,7 @@ def _dies_at(place: Path, at: int, when: str) -> bool:
         for pod in node.client.get("/v1/pods")["pods"]:
             node.client.delete(f"/v1/pods/default/{pod['name']}", grace=0)
         assert node.client.get("/v1/status")["shared"] == str(CPUS)
+        assert (offered(node) or {})["in_use"] == 0
         node.stop()
         assert list(Path("/sys/fs/cgroup").rglob(node.name)) == [], "a cgroup was left"
         assert list((node.state / "containers").glob("[0-9a-f]*")) == [], "a container was left"
@@ -128,16 +169,14 @@ def _dies_at(place: Path, at: int, when: str) -> bool:
 
 
 def test_the_agent_may_be_killed_at_every_effect(place: Path) -> None:
-    folder = place / "count"
-    folder.mkdir()
-    node = AgentProcess(folder)
+    node = _agent(place, "count")
     try:
         _start_mortal(node, 0, "before")
         _live(node)
         node.stop()
     finally:
         node.clean_up()
-    effects = int((folder / "config.calls").read_text())
+    effects = int((node.folder / "config.calls").read_text())
     assert effects > 20
     moments = [(at, when) for at in range(1, effects + 1) for when in ("before", "after")]
     if POINTS != "all":
