@@ -8,6 +8,7 @@ from pinfold.core.allocation import Step
 from pinfold.core.cpuset import CPUSet, iter_bits
 from pinfold.core.hints import TopologyHint
 from pinfold.core.memory import Block
+from pinfold.node.pod_draft import MEMORY_MANAGER
 from pinfold.planning.explain import ContainerReason, Explanation
 from pinfold.planning.node_use import DeviceUse, MemoryUse, numa_use, unlocated_devices
 from pinfold.planning.planner import ContainerPlacement, Plan, Planner, PodPlacement
@@ -220,6 +221,7 @@ def explain_view(planner: Planner, explanation: Explanation) -> ExplainView:
         message=decision.message,
         containers=tuple(_container(planner, reason) for reason in explanation.containers),
         remedies=explanation.remedies,
+        notes=decision.notes,
     )
 
 
@@ -232,13 +234,16 @@ def _container(planner: Planner, reason: ContainerReason) -> ContainerExplanatio
         constraint=reason.constraint,
         cpus=reason.cpus,
         steps=tuple(step_text(planner, step) for step in reason.steps),
+        extras=tuple(extras(reason.memory, reason.devices)),
     )
 
 
 def _providers(reason: ContainerReason) -> Iterator[ProviderHints]:
     for provider, answer in reason.answers:
         if not answer:
-            yield ProviderHints(provider, "", remark="no preference")
+            fits = answer is None or provider != MEMORY_MANAGER
+            remark = "no preference" if fits else "nothing fits: no preference"
+            yield ProviderHints(provider, "", remark=remark)
             continue
         for resource, hints in answer.items():
             if hints is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any, Final
 
+from pinfold.core.memory import Block
 from pinfold.planning.node_use import DeviceUse, NUMANodeUse, device_use, numa_use
 from pinfold.planning.planner import ContainerPlacement, Plan, PodPlacement
 
@@ -68,11 +69,17 @@ def _container(container: ContainerPlacement) -> dict[str, Any]:
         "cpus": str(container.cpus),
         "exclusive": container.exclusive,
         "numa_nodes": list(container.numa_nodes),
-        "memory": [
-            {"type": b.type, "size": b.size, "numa_nodes": list(b.numa_affinity or ())}
-            for b in container.memory
-        ],
+        "memory": [block_document(block) for block in container.memory],
         "devices": {resource: list(ids) for resource, ids in container.devices.items()},
+    }
+
+
+def block_document(block: Block) -> dict[str, Any]:
+    """Memory of one kind that a container has: ``type``, ``size`` in bytes, ``numa_nodes``."""
+    return {
+        "type": block.type,
+        "size": block.size,
+        "numa_nodes": list(block.numa_affinity or ()),
     }
 
 

@@ -5,18 +5,21 @@ Every change that is named has been tried: the same decision is made again with 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from pinfold.core.allocation import Step
 from pinfold.core.cpuset import CPUSet, iter_bits
 from pinfold.core.hints import ResourceHints, TopologyHint, format_numa_mask
+from pinfold.core.memory import Block
 from pinfold.core.pod import CPU, Container, Pod, QOSClass, guaranteed_cpus
 from pinfold.core.topology_manager import AffinityDecision
 from pinfold.node.admission import Decision, NodeState
+from pinfold.planning.document import block_document
 from pinfold.planning.planner import Planner
 from pinfold.planning.remedies import find_remedies
+from pinfold.planning.wants import Wants, describe_left, describe_wants, is_memory, wants
 
 VERSION: Final = 1
 
@@ -36,6 +39,8 @@ class ContainerReason:
     constraint: str
     cpus: CPUSet | None
     steps: tuple[Step, ...]
+    memory: tuple[Block, ...]
+    devices: Mapping[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +84,12 @@ def explain_decision(
     remedies: tuple[str, ...] = ()
     if not decision.admitted:
         remedies = tuple(find_remedies(planner, state, decision, admitted))
-    return Explanation(decision, tuple(_containers(planner, decision)), remedies)
+    return Explanation(decision, tuple(_containers(planner, state, decision)), remedies)
 
 
-def _containers(planner: Planner, decision: Decision) -> Iterator[ContainerReason]:
+def _containers(
+    planner: Planner, state: NodeState, decision: Decision
+) -> Iterator[ContainerReason]:
     merges = {merge.container: merge for merge in decision.affinities}
     for container in decision.pod.all_containers:
         merge = merges.get(container.name, merges.get(None))
@@ -92,9 +99,11 @@ def _containers(planner: Planner, decision: Decision) -> Iterator[ContainerReaso
             request=_request(container),
             answers=() if merge is None else _answers(decision, merge),
             merged=None if merge is None else merge.best,
-            constraint=_constraint(planner, decision, container, merge),
+            constraint=_Constraint(planner, state, decision).of(container, merge),
             cpus=None if allocation is None else allocation.cpus,
             steps=() if allocation is None else allocation.steps,
+            memory=decision.memory.get(container.name, ()),
+            devices=decision.devices.get(container.name, {}),
         )
 
 
@@ -109,26 +118,87 @@ def _request(container: Container) -> str:
     return "requests " + ", ".join(parts) if parts else "requests nothing"
 
 
-def _constraint(
-    planner: Planner, decision: Decision, container: Container, merge: AffinityDecision | None
-) -> str:
-    """What bound the outcome for this container, in one sentence."""
-    asked = guaranteed_cpus(decision.pod, container)
-    if planner.node.cpu_policy is None:
-        outcome = "CPU manager policy none: every container runs on the shared pool"
-    elif decision.pod.has_pod_level_resources:
-        outcome = (
-            "shared pool: the pod uses pod-level resources, which the static policy passes over"
+@dataclass(frozen=True, slots=True)
+class _Constraint:
+    """Says what bound the outcome of a decision, in a sentence for each container."""
+
+    planner: Planner
+    state: NodeState
+    decision: Decision
+
+    def of(self, container: Container, merge: AffinityDecision | None) -> str:
+        decision = self.decision
+        asked = guaranteed_cpus(decision.pod, container)
+        wanted = wants(self.planner.node, self.state, decision.pod, container)
+        if not decision.admitted and decision.failed_container in (None, container.name):
+            if merge is not None and merge.container is None:
+                wanted = wants(self.planner.node, self.state, decision.pod, None)
+            return self._why_refused(merge, wanted)
+        if not decision.admitted:
+            return f"{describe_wants(wanted)} asked for" if wanted else "nothing of its own"
+        if CPU in wanted:
+            outcome = f"{asked} exclusive CPUs: Guaranteed pod with a whole cpu request"
+        else:
+            outcome = self._why_shared(container, asked)
+        return f"{outcome}{self._affinity(merge, wanted)}" if wanted else outcome
+
+    def _why_shared(self, container: Container, asked: int) -> str:
+        pod = self.decision.pod
+        if self.planner.node.cpu_policy is None:
+            return "CPU manager policy none: every container runs on the shared pool"
+        if pod.has_pod_level_resources:
+            return (
+                "shared pool: the pod uses pod-level resources, which the static policy passes over"
+            )
+        return _why_shared(pod, container) if asked == 0 else "shared pool"
+
+    def _affinity(self, merge: AffinityDecision | None, wanted: Wants) -> str:
+        """Where everything that the container has to itself comes from."""
+        others = describe_wants({name: n for name, n in wanted.items() if name != CPU})
+        what = f"{',' if CPU in wanted else ';'} {others}" if others else ""
+        if merge is None or merge.best.mask is None:
+            return f"{what}; best fit over the whole machine"
+        kind = "preferred" if merge.best.preferred else "not preferred, accepted"
+        policy = self.planner.config.topology_manager_policy
+        how = f"{kind} under {policy}" if policy != "none" else f"{kind}, for a wish"
+        return f"{what}; from NUMA nodes {format_numa_mask(merge.best.mask)} ({how})"
+
+    def _why_refused(self, merge: AffinityDecision | None, wanted: Wants) -> str:
+        decision = self.decision
+        if decision.fault is not None:
+            return f"{decision.fault.title}: {decision.fault.upstream}"
+        if merge is None or merge.admit:
+            message = decision.message or ""
+            if decision.failed_container is None:
+                return message
+            told = {r: n for r, n in wanted.items() if _in_message(r) in message}
+            return f"{message}{self._left(told)}"
+        policy = self.planner.config.topology_manager_policy
+        blocking = merge.blocking()
+        names = ", ".join(f"{decision.providers[i]} ({resource})" for i, resource in blocking)
+        one = policy == "single-numa-node"
+        whole = "one NUMA node" if one else "the fewest NUMA nodes possible"
+        found = {r: n for r, n in wanted.items() if r in {resource for _, resource in blocking}}
+        return (
+            f"policy {policy} needs {whole} for {describe_wants(wanted) or 'the pod'}, and the "
+            f"best affinity left is {format_numa_mask(merge.best.mask)}; in the way: "
+            f"{names or 'the hints together'}{self._left(found or wanted)}"
         )
-    elif asked == 0:
-        outcome = _why_shared(decision.pod, container)
-    elif decision.admitted:
-        outcome = _why_exclusive(planner, asked, merge)
-    else:
-        outcome = f"{asked} exclusive CPUs asked for"
-    if decision.admitted or decision.failed_container not in (None, container.name):
-        return outcome
-    return _why_refused(planner, decision, merge, asked)
+
+    def _left(self, wanted: Wants) -> str:
+        planner = self.planner
+        told = (
+            (name, describe_left(planner.view, planner.node, self.state, (name, amount)))
+            for name, amount in wanted.items()
+        )
+        return "".join(f"; {resource}: {left}" for resource, left in told if left)
+
+
+def _in_message(resource: str) -> str:
+    """The word by which a manager's message tells that it is about a resource."""
+    if resource == CPU:
+        return "cpus"
+    return "[memorymanager]" if is_memory(resource) else resource
 
 
 def _why_shared(pod: Pod, container: Container) -> str:
@@ -140,33 +210,6 @@ def _why_shared(pod: Pod, container: Container) -> str:
     return (
         f"shared pool: cpu {container.requests.get(CPU)} is no whole number of CPUs; "
         "only whole ones are exclusive"
-    )
-
-
-def _why_exclusive(planner: Planner, asked: int, merge: AffinityDecision | None) -> str:
-    reason = f"{asked} exclusive CPUs: Guaranteed pod with a whole cpu request"
-    if merge is None or merge.best.mask is None:
-        return f"{reason}; best fit over the whole machine"
-    nodes = format_numa_mask(merge.best.mask)
-    policy = planner.config.topology_manager_policy
-    kind = "preferred" if merge.best.preferred else "not preferred, accepted"
-    return f"{reason}; from NUMA nodes {nodes} ({kind} under {policy})"
-
-
-def _why_refused(
-    planner: Planner, decision: Decision, merge: AffinityDecision | None, asked: int
-) -> str:
-    if decision.fault is not None:
-        return f"{decision.fault.title}: {decision.fault.upstream}"
-    if merge is None or merge.admit:
-        return decision.message or ""
-    policy = planner.config.topology_manager_policy
-    names = decision.providers
-    blocking = ", ".join(f"{names[i]} ({resource})" for i, resource in merge.blocking())
-    whole = "one NUMA node" if policy == "single-numa-node" else "the fewest NUMA nodes possible"
-    return (
-        f"policy {policy} needs {whole} for {asked} CPUs, and the best affinity left is "
-        f"{format_numa_mask(merge.best.mask)}; in the way: {blocking or 'the hints together'}"
     )
 
 
@@ -182,7 +225,9 @@ def explain_document(planner: Planner, explanation: Explanation) -> dict[str, An
         "reason": decision.reason,
         "message": decision.message,
         "kubelet_fault": None if decision.fault is None else decision.fault.slug,
+        "notes": list(decision.notes),
         "topologyManagerPolicy": planner.config.topology_manager_policy,
+        "memoryManagerPolicy": planner.config.memory_manager_policy,
         "containers": [_container_document(reason) for reason in explanation.containers],
         "remedies": list(explanation.remedies),
     }
@@ -211,6 +256,8 @@ def _container_document(reason: ContainerReason) -> dict[str, Any]:
             {"kind": step.kind, "id": step.id, "cpus": str(CPUSet.from_mask(step.cpus))}
             for step in reason.steps
         ],
+        "memory": [block_document(block) for block in reason.memory],
+        "devices": {resource: list(ids) for resource, ids in reason.devices.items()},
     }
 
 

@@ -126,6 +126,7 @@ class Planner:
     ) -> None:
         self.machine = machine
         self.config = config
+        self.rules = rules
         self.view: KubeletView = kubelet_view(machine)
         self.node: Node = build_node(machine, config, view=self.view, rules=rules)
         if devices:

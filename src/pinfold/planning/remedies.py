@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
+from pinfold.core.hugepages import page_size
 from pinfold.core.node_config import NodeConfig
 from pinfold.core.pod import CPU, Container, Pod, guaranteed_cpus
 from pinfold.core.policy_options import FULL_PCPUS_ONLY
-from pinfold.core.quantity import Quantity
-from pinfold.node.admission import Decision, Node, NodeState, decide
+from pinfold.core.quantity import Format, Quantity
+from pinfold.core.resource_names import is_extended
+from pinfold.node.admission import Decision, Node, NodeState, decide, release
 from pinfold.node.model import NodeError, build_node
 from pinfold.planning.planner import Planner
+from pinfold.planning.wants import is_memory
+
+_MIB: Final = 1 << 20
 
 
 def find_remedies(
@@ -20,48 +25,146 @@ def find_remedies(
 ) -> Iterator[str]:
     """Yield changes, the smallest first: to the request, the other pods, the configuration.
 
+    Nothing where the pod would be admitted as it is by now.
+
     Args:
         planner: the node.
         state: the state in which the pod was refused.
         decision: the refusal.
         admitted: the pods that were admitted before it.
     """
-    yield from _other_requests(planner.node, state, decision)
-    yield from _without_others(planner.node, state, decision.pod, admitted)
-    yield from _other_settings(planner, state, decision.pod)
+    state = _without_preferences(state)
+    # An agent counts extended resources that no plugin offers as not there, a kubelet does not.
+    nodes = (planner.node, replace(planner.node, devices_managed=True))
+    node = next((one for one in nodes if not decide(one, state, decision.pod).admitted), None)
+    if node is None:
+        return
+    yield from _other_requests(node, state, decision)
+    yield from _without_others(node, state, decision.pod, admitted)
+    yield from _other_settings(planner, node, state, decision.pod)
+
+
+def _without_preferences(state: NodeState) -> NodeState:
+    """The same devices of plugins that need not be asked, on which no admission hangs."""
+    inventory = state.devices.inventory
+    if not any(resource.preferred_allocation for resource in inventory.values()):
+        return state
+    silent = {
+        name: replace(resource, preferred_allocation=False)
+        if resource.preferred_allocation
+        else resource
+        for name, resource in inventory.items()
+    }
+    return replace(state, devices=state.devices.with_inventory(silent))
 
 
 def _other_requests(node: Node, state: NodeState, decision: Decision) -> Iterator[str]:
     pod = decision.pod
-    for container in pod.all_containers:
-        asked = guaranteed_cpus(pod, container)
-        if asked == 0 or decision.failed_container not in (None, container.name):
+    failed = [
+        container
+        for container in pod.all_containers
+        if decision.failed_container in (None, container.name)
+    ]
+    for container in failed:
+        yield from _other_cpus(node, state, pod, container)
+    for resource in sorted({name for container in failed for name in container.requests}):
+        if not is_memory(resource) and not is_extended(resource):
             continue
-        size = 1 if node.cpu_policy is None else node.cpu_policy.group_size
-        upwards = range(asked + 1, asked + size)
-        for wanted in (*upwards, *range(asked - 1, 0, -1)):
-            if decide(node, state, with_cpus(pod, container, wanted)).admitted:
-                yield (
-                    f"ask for {wanted} CPUs instead of {asked} in container {container.name} "
-                    f"(requests and limits cpu: {wanted})"
-                )
-                if wanted < asked:
-                    break
+        asking = [c for c in failed if resource in c.requests]
+        found = [text for c in asking for text in _less(node, state, pod, resource, (c,))]
+        if not found:
+            every = tuple(c for c in pod.all_containers if resource in c.requests)
+            if len(every) > 1:
+                found = list(_less(node, state, pod, resource, every))
+        yield from found
 
 
-def with_cpus(pod: Pod, container: Container, cpus: int) -> Pod:
-    """The pod with another cpu request and limit in one container."""
-    amount = Quantity(cpus)
-    changed = replace(
-        container,
-        requests={**container.requests, CPU: amount},
-        limits={**container.limits, CPU: amount},
+def _other_cpus(node: Node, state: NodeState, pod: Pod, container: Container) -> Iterator[str]:
+    asked = guaranteed_cpus(pod, container)
+    size = 1 if node.cpu_policy is None else node.cpu_policy.group_size
+    downwards: Sequence[int] = range(asked - 1, 0, -1)
+    fewest = {min(number, asked) for number in (1, size)}
+    if asked == 0 or not any(
+        decide(node, state, with_amount(pod, container.name, CPU, Quantity(number))).admitted
+        for number in fewest
+    ):
+        downwards = ()
+    for wanted in (*range(asked + 1, asked + size if asked else 0), *downwards):
+        changed = with_amount(pod, container.name, CPU, Quantity(wanted))
+        if decide(node, state, changed).admitted:
+            yield (
+                f"ask for {wanted} CPUs instead of {asked} in container {container.name} "
+                f"(requests and limits cpu: {wanted})"
+            )
+            if wanted < asked:
+                break
+
+
+def _less(
+    node: Node, state: NodeState, pod: Pod, resource: str, containers: tuple[Container, ...]
+) -> Iterator[str]:
+    """Less of one resource in a container, or in all of those that ask for more."""
+    asked = max(container.requests[resource].value() for container in containers)
+    unit = (page_size(resource) or _MIB) if is_memory(resource) else 1
+    form = Format.BINARY_SI if is_memory(resource) else Format.DECIMAL_SI
+
+    def admits(units: int) -> bool:
+        changed = pod
+        most = Quantity(units * unit, 0, form) if units else None
+        for container in containers:
+            if container.requests[resource].value() > units * unit:
+                changed = with_amount(changed, container.name, resource, most)
+        return decide(node, state, changed).admitted
+
+    if len(containers) == 1:
+        where = f" instead of {containers[0].requests[resource]} in container {containers[0].name}"
+    else:
+        where = f" in each of the containers {', '.join(c.name for c in containers)}"
+    most = _most((asked - 1) // unit, admits)
+    if most:
+        amount = Quantity(most * unit, 0, form)
+        least = "" if len(containers) == 1 else "at most "
+        yield f"ask for {least}{amount} {resource}{where} (requests and limits)"
+    elif asked and not is_memory(resource) and admits(0):
+        yield f"ask for no {resource}{where}"
+
+
+def _most(limit: int, admits: Callable[[int], bool]) -> int:
+    """The most that is admitted, from 1 to ``limit``; 0 for nothing.
+
+    What is less is taken to be as good, so that few are tried; the answer itself always is.
+    """
+    if limit < 1 or not admits(1):
+        return 0
+    if admits(limit):
+        return limit
+    good, bad = 1, limit
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        if admits(middle):
+            good = middle
+        else:
+            bad = middle
+    return good
+
+
+def with_amount(pod: Pod, container: str, resource: str, amount: Quantity | None) -> Pod:
+    """The pod with another request and limit of one resource in one container; None for none."""
+
+    def changed(one: Container) -> Container:
+        if one.name != container:
+            return one
+        requests = {name: q for name, q in one.requests.items() if name != resource}
+        limits = {name: q for name, q in one.limits.items() if name != resource}
+        if amount is not None:
+            requests[resource] = limits[resource] = amount
+        return replace(one, requests=requests, limits=limits)
+
+    return replace(
+        pod,
+        init_containers=tuple(map(changed, pod.init_containers)),
+        containers=tuple(map(changed, pod.containers)),
     )
-
-    def swap(containers: tuple[Container, ...]) -> tuple[Container, ...]:
-        return tuple(changed if c is container else c for c in containers)
-
-    return replace(pod, init_containers=swap(pod.init_containers), containers=swap(pod.containers))
 
 
 def _without_others(
@@ -69,31 +172,25 @@ def _without_others(
 ) -> Iterator[str]:
     candidates = sorted(admitted, key=lambda other: sum(other.requests.values()))
     for other in candidates:
-        if decide(node, _released(state, other), pod).admitted:
+        if decide(node, release(state, other.pod), pod).admitted:
             yield f"remove pod {other.pod.namespace}/{other.pod.name}, or place this one before it"
             return
     if len(admitted) > 1:
         empty = state
         for other in admitted:
-            empty = _released(empty, other)
+            empty = release(empty, other.pod)
         if decide(node, empty, pod).admitted:
             yield f"place it before the {len(admitted)} pods there; no single one makes room"
 
 
-def _released(state: NodeState, other: Decision) -> NodeState:
-    requested = dict(state.requested)
-    for name, amount in other.requests.items():
-        requested[name] -= amount
-    return NodeState(state.ledger.without(other.pod.uid), requested, state.pods - 1)
-
-
-def _other_settings(planner: Planner, state: NodeState, pod: Pod) -> Iterator[str]:
+def _other_settings(planner: Planner, refusing: Node, state: NodeState, pod: Pod) -> Iterator[str]:
     for text, settings in _settings(planner.config):
         config = replace(planner.config, **settings)
         try:
-            node = build_node(planner.machine, config, view=planner.view)
+            node = build_node(planner.machine, config, view=planner.view, rules=planner.rules)
         except NodeError:
             continue
+        node = replace(node, devices_managed=refusing.devices_managed)
         if decide(node, state, pod).admitted:
             yield text
 
@@ -104,6 +201,11 @@ def _settings(config: NodeConfig) -> Iterator[tuple[str, Mapping[str, Any]]]:
         yield f"topologyManagerPolicy: {policy}", {"topology_manager_policy": policy}
     if config.topology_manager_policy != "none" and config.topology_manager_scope == "pod":
         yield "topologyManagerScope: container", {"topology_manager_scope": "container"}
+    if config.memory_manager_policy != "None":
+        yield (
+            "memoryManagerPolicy: None, without reservedMemory",
+            {"memory_manager_policy": "None", "reserved_memory": ()},
+        )
     options = dict(config.cpu_manager_policy_options)
     for name in (FULL_PCPUS_ONLY, "reject-non-smt-aligned"):
         if options.pop(name, "false").lower() in ("true", "t", "1"):

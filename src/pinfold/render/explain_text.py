@@ -40,7 +40,8 @@ class ContainerExplanation:
     """One container: what was asked, offered, merged and taken.
 
     ``constraint`` is the sentence that names what bound the decision; ``steps`` are those of the
-    allocation in order (``took 2 whole cores on NUMA node 0``).
+    allocation in order (``took 2 whole cores on NUMA node 0``), ``extras`` what it was given beside
+    CPUs.
     """
 
     name: str
@@ -50,11 +51,15 @@ class ContainerExplanation:
     constraint: str = ""
     cpus: CPUSet | None = None
     steps: tuple[str, ...] = ()
+    extras: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainView:
-    """A whole explanation; ``remedies`` are the nearest changes that would admit the pod."""
+    """A whole explanation; ``remedies`` are the nearest changes that would admit the pod.
+
+    ``notes`` are wishes that were not binding and could not be met.
+    """
 
     pod: str
     qos: str
@@ -64,6 +69,7 @@ class ExplainView:
     message: str | None = None
     containers: tuple[ContainerExplanation, ...] = ()
     remedies: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def render_explain(view: ExplainView, style: Style) -> str:
@@ -75,6 +81,10 @@ def render_explain(view: ExplainView, style: Style) -> str:
         lines += [[], [("What would admit it", "bold")]]
         for number, remedy in enumerate(view.remedies, 1):
             lines += _hanging(f"{number}. ", remedy, style, "good")
+    if view.notes:
+        lines.append([])
+        for note in view.notes:
+            lines += _hanging("• ", note, style, "warn")
     return print_lines(lines, style)
 
 
@@ -112,6 +122,8 @@ def _container(container: ContainerExplanation, style: Style) -> Iterator[Line]:
         yield from _fact("CPUs", str(container.cpus) or "none", style, "good")
     for number, step in enumerate(container.steps, 1):
         yield from _hanging(f"    {number}. ", step, style, "dim")
+    for number, extra in enumerate(container.extras):
+        yield from _fact("also" if number == 0 else "", extra, style, "good")
 
 
 def _hints(providers: Sequence[ProviderHints], style: Style) -> Iterator[Line]:
