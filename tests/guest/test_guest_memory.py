@@ -193,7 +193,7 @@ def test_two_pods_each_on_its_node(node: AgentProcess) -> None:
     assert second["refused"] == errno.ENOMEM
 
     if len(WHOLE) == 2:
-        # As in a kubelet: nodes that have pods of their own make no pair, so there is no hint at all.
+        # As in a kubelet: nodes with pods of their own make no pair, so there is no hint at all.
         refused(node, pod("third", ["true"]), "UnexpectedAdmissionError")
 
     file = str(node.state / "memory_manager_state")

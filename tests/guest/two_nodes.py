@@ -75,6 +75,7 @@ def equal_pools(factory: pytest.TempPathFactory) -> Iterator[None]:
             yield
         finally:
             _set(before)
+        assert pages("nr") == before, "not all pages could be had back"
 
 
 def huge_by_node(pid: int) -> dict[int, int]:
