@@ -151,6 +151,7 @@ class LifecycleHarness:
         if self._follower is not None:
             self._follower.cancel()
             await asyncio.gather(self._follower, return_exceptions=True)
+            await self.manager.close()
 
     def register_again(self, why: str) -> bool:
         self.asked_again.append(why)
