@@ -8,6 +8,7 @@ from pinfold.core.allocation import Step
 from pinfold.core.cpuset import CPUSet, iter_bits
 from pinfold.core.hints import TopologyHint
 from pinfold.core.memory import Block
+from pinfold.core.pod import MEMORY
 from pinfold.node.pod_draft import MEMORY_MANAGER
 from pinfold.planning.explain import ContainerReason, Explanation
 from pinfold.planning.node_use import DeviceUse, MemoryUse, numa_use, unlocated_devices
@@ -169,7 +170,8 @@ def extras(memory: Sequence[Block], devices: Mapping[str, Sequence[str]]) -> Ite
     for block in memory:
         places.setdefault(tuple(block.numa_affinity or ()), []).append(block)
     for nodes, blocks in places.items():
-        sizes = ", ".join(f"{block.type} {binary_size(block.size)}" for block in blocks)
+        ordered = sorted(blocks, key=lambda block: (block.type != MEMORY, block.type))
+        sizes = ", ".join(f"{block.type} {binary_size(block.size)}" for block in ordered)
         yield f"{sizes} on NUMA node{'s' * (len(nodes) > 1)} {CPUSet(nodes)}"
     for resource, ids in sorted(devices.items()):
         more = f" and {len(ids) - MAX_IDS_SHOWN} more" if len(ids) > MAX_IDS_SHOWN else ""
