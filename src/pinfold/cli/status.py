@@ -51,7 +51,7 @@ def _text(client: Client, output: str, *, color: bool | None) -> str:
     from pinfold.cli.status_view import status_view  # noqa: PLC0415 - for pictures only
 
     document: dict[str, Any] = client.get("/v1/status")
-    view = status_view(document, client.get("/v1/machine"))
+    view = status_view(document, client.get("/v1/machine"), client.get("/v1/node"))
     if output == "svg":
         from pinfold.render.svg import render_plan_svg  # noqa: PLC0415
 

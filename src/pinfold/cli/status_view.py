@@ -6,8 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pinfold.adapters.sysfs.own_json import machine_from_own_json
+from pinfold.cli.views import extras
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.kubelet_view import kubelet_view
+from pinfold.core.memory import Block
+from pinfold.core.memory_reservation import NONE
+from pinfold.core.pod import CPU, MEMORY, is_hugepages
+from pinfold.core.quantity import Quantity
 from pinfold.render.explain_text import (
     ContainerExplanation,
     ExplainView,
@@ -16,20 +21,21 @@ from pinfold.render.explain_text import (
 )
 from pinfold.render.machine_map import machine_map
 from pinfold.render.node_map import Owner, number_owners
+from pinfold.render.numa_panel import Gauge, NUMAGauges
 from pinfold.render.plan_view import ContainerRow, PlanView, PodRow
 
 _ENDED = ("Succeeded", "Failed")
 
 
-def status_view(status: Mapping[str, Any], machine: object) -> PlanView:
-    """What ``GET /v1/status`` and ``GET /v1/machine`` say, as a picture."""
+def status_view(status: Mapping[str, Any], machine: object, node: Mapping[str, Any]) -> PlanView:
+    """What ``GET /v1/status``, ``GET /v1/machine`` and ``GET /v1/node`` say, as a picture."""
     hardware = machine_from_own_json(machine, file="the agent's machine")
     pods = status["pods"]
     owners = number_owners(_owners(pods))
     shared = CPUSet.parse(status["shared"])
     return PlanView(
         title=hardware.name,
-        subtitle=_policies(status["config"]),
+        subtitle=_policies(status["config"], node),
         node_map=machine_map(
             hardware,
             owners,
@@ -42,7 +48,46 @@ def status_view(status: Mapping[str, Any], machine: object) -> PlanView:
         reserved=CPUSet.parse(status["reserved"]),
         allocatable=CPUSet.parse(status["allocatable"]),
         notes=tuple(_notes(status)),
+        numa=tuple(_numa(status, node)),
     )
+
+
+def _numa(status: Mapping[str, Any], node: Mapping[str, Any]) -> Iterator[NUMAGauges]:
+    """What of memory and devices is used; nothing where nobody gives out any."""
+    located: set[str] = set()
+    shown: list[NUMAGauges] = []
+    for zone in node["zones"]:
+        resources = {name: found for name, found in zone["resources"].items() if name != CPU}
+        located |= resources.keys()
+        gauges = tuple(_gauge(name, found) for name, found in resources.items())
+        shown.append(NUMAGauges(zone["id"], gauges, tuple(zone["group"])))
+    if located:
+        yield from shown
+    plugins = status["agent"].get("devicePlugins", {}).get("resources", {})
+    loose = tuple(
+        Gauge(
+            name,
+            found["in_use"],
+            found["allocatable"],
+            in_bytes=False,
+            unhealthy=found["capacity"] - found["allocatable"],
+        )
+        for name, found in plugins.items()
+        if name not in located
+    )
+    if loose:
+        yield NUMAGauges(None, loose)
+
+
+def _gauge(name: str, zone: Mapping[str, str]) -> Gauge:
+    capacity, allocatable, available = (
+        Quantity.parse(zone[kind]).value() for kind in ("capacity", "allocatable", "available")
+    )
+    if name == MEMORY or is_hugepages(name):
+        return Gauge(name, allocatable - available, allocatable)
+    # Those that are in use and unhealthy are told of as unhealthy.
+    used = allocatable - available
+    return Gauge(name, used, allocatable, in_bytes=False, unhealthy=capacity - allocatable)
 
 
 def _owners(pods: Sequence[Mapping[str, Any]]) -> Iterator[Owner]:
@@ -79,6 +124,7 @@ def _pod(pod: Mapping[str, Any]) -> PodRow:
                 exclusive=container["exclusive"] and not ended,
                 owner=_key(pod, container) if container["exclusive"] and not ended else None,
                 kind=_kind(container),
+                extras=() if ended else tuple(_extras(container)),
             )
             for container in pod["containers"]
         ),
@@ -96,10 +142,20 @@ def _kind(container: Mapping[str, Any]) -> str:
     return ", ".join(words)
 
 
-def _policies(config: Mapping[str, Any]) -> str:
+def _extras(container: Mapping[str, Any]) -> Iterator[str]:
+    blocks = [
+        Block(tuple(block["numa_nodes"]), block["type"], block["size"])
+        for block in container["memory"]
+    ]
+    return extras(blocks, container["devices"])
+
+
+def _policies(config: Mapping[str, Any], node: Mapping[str, Any]) -> str:
     options = ", ".join(config["cpuManagerPolicyOptions"])
     cpu = f"CPU manager {config['cpuManagerPolicy']}" + (f" ({options})" if options else "")
-    return f"{cpu} · topology manager {config['topologyManagerPolicy']}"
+    memory = node["memoryManagerPolicy"]
+    more = "" if memory == NONE else f" · memory manager {memory}"
+    return f"{cpu} · topology manager {config['topologyManagerPolicy']}{more}"
 
 
 def _notes(status: Mapping[str, Any]) -> Iterator[str]:

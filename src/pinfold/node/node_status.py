@@ -56,7 +56,8 @@ class Zone:
     ``resources`` names only what a manager gives out by NUMA node, so memory and huge pages under
     memory manager policy Static, and devices whose plugin told their node; a device near several
     nodes counts in each.  ``distances`` are the firmware's, by node id, empty where they are not
-    known; ``memory_bytes`` is what cAdvisor reads.
+    known; ``memory_bytes`` is what cAdvisor reads.  ``group`` are the nodes of which containers
+    have memory together with this one's, itself among them.
     """
 
     id: int
@@ -64,6 +65,7 @@ class Zone:
     memory_bytes: int
     distances: Mapping[int, int]
     resources: Mapping[str, ZoneResource]
+    group: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,7 @@ def node_status_document(status: NodeStatus) -> dict[str, Any]:
                 "cpus": str(zone.cpus),
                 "memory_bytes": zone.memory_bytes,
                 "distances": {str(node): distance for node, distance in zone.distances.items()},
+                "group": list(zone.group),
                 "resources": {
                     name: {
                         "capacity": resource.capacity.canonical(),
@@ -191,9 +194,15 @@ def _zones(machine: Machine, view: KubeletView, node: Node, state: NodeState) ->
                 view.memory.get(number, 0),
                 _distances(machine.distances, number),
                 resources,
+                _group(state.memory, number),
             )
         )
     return tuple(zones)
+
+
+def _group(memory: MemoryState | None, node: int) -> tuple[int, ...]:
+    cells = memory.machine[node].cells if memory is not None and node in memory.machine else None
+    return tuple(sorted(cells or (node,)))
 
 
 def _zone_memory(memory: MemoryState, node: int) -> Iterator[tuple[str, ZoneResource]]:

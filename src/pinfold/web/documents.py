@@ -29,6 +29,10 @@ WAITING: Final = "Waiting"
 """The state of a container that has not been created, or waits to be restarted (the API's word)."""
 
 
+NOTHING_GIVEN: Final[dict[str, Any]] = {"numa_nodes": [], "memory": [], "devices": {}}
+"""What a container has beside CPUs when it was given nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Shape:
     """What a manifest says of a pod: QoS class, and containers as (name, kind)."""
@@ -119,16 +123,42 @@ class Documents:
         if cpus is None and state != "EXITED":
             cpus = pod.exclusive_cpus(self._manager.state.ledger, container)
         # What an init container that is done owned has another owner by now.
-        shared = "" if state == "EXITED" and kind == "init" else pool
+        done = state == "EXITED" and kind == "init"
+        shared = "" if done else pool
         return {
             "name": name,
             "kind": kind,
             "cpus": shared if cpus is None else str(cpus),
             "exclusive": cpus is not None,
+            **(NOTHING_GIVEN if done else self._given(pod.uid, name)),
             "state": state,
             "pid": pid,
             "restarts": record.restarts.get(name, 0),
             "exit_code": exit_code,
+        }
+
+    def _given(self, uid: str, container: str) -> dict[str, Any]:
+        """Memory and devices of a container."""
+        memory, devices = self._manager.state.memory, self._manager.state.devices
+        if memory is None and not devices.allocations.pods:
+            return NOTHING_GIVEN
+        blocks = () if memory is None else memory.blocks_of(uid, container) or ()
+        return {
+            "numa_nodes": sorted({node for block in blocks for node in block.numa_affinity or ()}),
+            "memory": [
+                {
+                    "type": block.type,
+                    "size": block.size,
+                    "numa_nodes": list(block.numa_affinity or ()),
+                }
+                for block in blocks
+            ],
+            "devices": {
+                resource: list(ids)
+                for resource, ids in sorted(
+                    devices.allocations.of_container(uid, container).items()
+                )
+            },
         }
 
     def _ended(self, record: PodRecord) -> dict[str, Any]:
@@ -142,6 +172,7 @@ class Documents:
                 "kind": kind,
                 "cpus": "",
                 "exclusive": False,
+                **NOTHING_GIVEN,
                 "state": WAITING if rejected else "EXITED",
                 "pid": None,
                 "restarts": record.restarts.get(name, 0),

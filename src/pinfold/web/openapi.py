@@ -83,6 +83,10 @@ SCHEMAS: Final[dict[str, dict[str, Any]]] = {
         cpus=_CPUS,
         memory_bytes=_INTEGER,
         distances=_described(_ANYTHING, "by NUMA node, as the firmware has them"),
+        group=_described(
+            {"type": "array", "items": _INTEGER},
+            "the NUMA nodes of which containers have memory together with this one's",
+        ),
         resources=_described(
             {"type": "object", "additionalProperties": _schema("ZoneResource")},
             "what containers may own here: CPUs, memory and huge pages only where their manager "
@@ -102,6 +106,15 @@ SCHEMAS: Final[dict[str, dict[str, Any]]] = {
         kind={"enum": ["container", "init", "sidecar"]},
         cpus=_described(_CPUS, "the CPUs that it may run on"),
         exclusive=_described(_FLAG, "whether they are its own"),
+        numa_nodes=_described(
+            {"type": "array", "items": _INTEGER},
+            "where its memory comes from (cpuset.mems); empty: from anywhere",
+        ),
+        memory=_described(_list("MemoryBlock"), "memory of NUMA nodes that it was given"),
+        devices=_described(
+            {"type": "object", "additionalProperties": {"type": "array", "items": _TEXT}},
+            "ids by resource",
+        ),
         state={
             "enum": ["Waiting", "CREATED", "RUNNING", "EXITED"],
             "description": "Waiting: not created yet, or between two attempts",
@@ -112,6 +125,11 @@ SCHEMAS: Final[dict[str, dict[str, Any]]] = {
             {"type": ["integer", "null"]},
             "of the last attempt, 128 + the signal where one ended it; null while it runs",
         ),
+    ),
+    "MemoryBlock": _object(
+        type=_described(_TEXT, "memory, or the resource name of huge pages"),
+        size=_described(_INTEGER, "bytes"),
+        numa_nodes={"type": "array", "items": _INTEGER},
     ),
     "Manifest": _described(
         _ANYTHING, "a Pod as the Kubernetes API has it, whose containers have a command"
