@@ -22,6 +22,8 @@ from pinfold.formats.documents import DocumentError, read_documents
 from pinfold.state.cpu_manager_state import CheckpointError
 from pinfold.state.device_checkpoint import DeviceManagerCheckpoint, restore_devices
 
+__all__ = ["ConfigError", "LoadedDevices", "load_devices"]
+
 KIND: Final = "Devices"
 VERSION: Final = 1
 MAX_BYTES: Final = 16 * 1024 * 1024
