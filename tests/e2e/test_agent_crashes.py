@@ -121,7 +121,7 @@ def _check(node: AgentProcess) -> None:
                 owned |= cpus
             if container["pid"]:
                 assert allowed(container["pid"]) == (cpus if container["exclusive"] else pool)
-                given += _widgets(container["pid"])
+                given += _widgets(container["pid"]) if pod["name"] in DEVICES else []
     assert owned.isdisjoint(shared), "owned and shared"
     assert owned | shared == CPUS, "a CPU was lost"
     assert len(set(given)) == len(given), "a device has two owners"

@@ -138,6 +138,8 @@ def test_restarts_keep_the_devices(scene: DeviceScene) -> None:
 
 
 def test_a_runtime_that_refuses_the_devices_tells_why(scene: DeviceScene) -> None:
+    scene.plugin.stop()
+    until_offered(scene.agent, 4, 0)
     scene.plugin.start("--cdi", "example.com/widget=missing")
     until_offered(scene.agent, 4, 4)
     scene.agent.apply(scene.asking("app", restartPolicy="Never"))
