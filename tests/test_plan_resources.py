@@ -246,8 +246,8 @@ def test_a_plugin_with_preferences_is_not_asked() -> None:
         (
             {"reserved_memory": ()},
             (
-                'the total amount "0" of type "memory" is not equal to the value "1Gi" determined by '
-                "Node Allocatable feature"
+                'the total amount "0" of type "memory" is not equal to the value "1Gi" '
+                "determined by Node Allocatable feature"
             ),
         ),
         (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from pinfold.core.cpuset import CPUSet
@@ -90,7 +90,7 @@ def numa_lines(nodes: Sequence[NUMAGauges], style: Style) -> Iterator[Line]:
     left = max(4, *(cell_width(row.name) for row in rows))
     columns = [_column(resource, rows, style.width - left - 2) for resource in _resources(rows)]
     if any(row.remark for row in rows):
-        columns.append(_texts("", [row.remark for row in rows], "dim"))
+        columns.insert(0, _texts("", [row.remark for row in rows], "dim"))
     heads = _texts("node", [row.name for row in rows], "key")
     block: list[list[Line]] = []
     for column in [*columns, None]:
@@ -177,8 +177,7 @@ def _rows(nodes: Sequence[NUMAGauges]) -> list[_Row]:
     alike: list[list[NUMAGauges]] = []
     for node in nodes:
         before = alike[-1][-1] if alike else None
-        same = before is not None and replace(before, id=node.id) == node
-        if len(nodes) > _MANY and same and node.id is not None and len(node.group) < 2:
+        if len(nodes) > _MANY and before is not None and _alike(before, node):
             alike[-1].append(node)
         else:
             alike.append([node])
@@ -190,6 +189,11 @@ def _rows(nodes: Sequence[NUMAGauges]) -> list[_Row]:
         remark = f"together with {others}" if len(first.group) > 1 else ""
         rows.append(_Row(name, first.gauges, remark))
     return rows
+
+
+def _alike(one: NUMAGauges, other: NUMAGauges) -> bool:
+    located = one.id is not None and other.id is not None
+    return located and one.gauges == other.gauges and max(len(one.group), len(other.group)) < 2
 
 
 def _resources(rows: Sequence[_Row]) -> list[str]:
@@ -233,7 +237,7 @@ def _width(column: Sequence[Line]) -> int:
 def _table(heads: Sequence[Line], columns: Sequence[Sequence[Line]], left: int) -> Iterator[Line]:
     widths = [_width(column) for column in columns]
     for number, head in enumerate(heads):
-        if number and all(column[number] == [_NOTHING] for column in columns):
+        if number and not any(text.strip("-") for c in columns for text, _ in c[number]):
             continue
         line: Line = [(" " * (left - line_width(head)), ""), *head]
         for column, width in zip(columns, widths, strict=True):
@@ -243,17 +247,18 @@ def _table(heads: Sequence[Line], columns: Sequence[Sequence[Line]], left: int) 
 
 def _stacked(rows: Sequence[_Row], style: Style) -> Iterator[Line]:
     names = max((cell_width(clean(name)) for name in _resources(rows)), default=0)
-    beside = names + 2 + 16 <= style.width - 2
+    gauges = [gauge for row in rows for gauge in row.gauges]
+    room = style.width - names - 4
+    texts = max((cell_width(gauge.text()) for gauge in gauges), default=0)
+    bars = max((line_width(_gauge(gauge)) for gauge in gauges), default=0) <= room
     for row in rows:
         name = "no node known" if row.name == _NOWHERE else f"node {row.name}"
         yield [(name, "key"), (f"  {row.remark}" if row.remark else "", "dim")]
         for gauge in row.gauges:
             resource = clean(gauge.resource)
-            if beside:
-                line: Line = [("  ", ""), (pad(resource, names), ""), ("  ", "")]
-                shown = _gauge(gauge)
-                fits = line_width(line) + line_width(shown) <= style.width
-                yield [*line, *(shown if fits else [(gauge.text(), "")])]
+            if texts <= room:
+                shown = _gauge(gauge) if bars else [(gauge.text(), "")]
+                yield [("  ", ""), (pad(resource, names), ""), ("  ", ""), *shown]
             else:
                 yield [("  ", ""), (clip(resource, style.width - 2), "")]
                 yield [("    ", ""), (clip(gauge.text(), style.width - 4), "")]
