@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+
+import msgspec
 
 from pinfold.core.devices import (
     Device,
@@ -31,6 +32,8 @@ class FakeDevicePlugins:
 
     def put(self, resource: DeviceResource) -> None:
         """Let a plugin register, or list other devices."""
+        if self._inventory.get(resource.name) == resource:
+            return
         self._inventory = {**self._inventory, resource.name: resource}
         for changed in self._subscribers:
             changed(self._inventory)
@@ -68,7 +71,7 @@ class FakeDevicePlugins:
         """See :class:`pinfold.node.device_ports.DevicePlugins`."""
         self._check(resource)
         self.calls.append((resource, tuple(device_ids)))
-        return json.dumps({resource: list(device_ids)}).encode()
+        return msgspec.json.encode({resource: list(device_ids)})
 
     async def pre_start(self, resource: str, device_ids: Sequence[str]) -> None:
         """See :class:`pinfold.node.device_ports.DevicePlugins`."""
@@ -77,9 +80,11 @@ class FakeDevicePlugins:
 
     def options(self, response: bytes) -> DeviceRunOptions:
         """See :class:`pinfold.node.device_ports.DevicePlugins`."""
+        if not response:
+            return DeviceRunOptions()
         try:
-            given = json.loads(response)
-        except ValueError:
+            given = msgspec.json.decode(response, type=dict[str, list[str]])
+        except (msgspec.DecodeError, UnicodeDecodeError):
             raise DevicePluginError(f"no answer of a fake plugin: {response!r}") from None
         names = {name: name.rpartition("/")[2].upper().replace("-", "_") for name in given}
         return DeviceRunOptions({names[name]: ",".join(ids) for name, ids in given.items()})
