@@ -150,6 +150,8 @@ def test_paths_are_those_of_the_configuration(tmp_path: Path) -> None:
         "kubelet": (str(Path(own.kubelet_state_file).parent), True),
         "socket": (str(Path(own.socket).parent), False),
     }
+    # A socket can be used where its folder cannot be written.
+    assert Path(own.kubelet_pod_resources).is_relative_to(hosts["kubelet"][0])
     # One path in the pod and on the node, so that messages name what is there.
     assert all(mounts[name]["mountPath"] == path for name, (path, _) in hosts.items())
     assert mounts["configuration"]["mountPath"] == str(DEFAULT_FILE.parent)
