@@ -58,16 +58,21 @@ def test_the_metrics_follow_the_pods(api: Served) -> None:
     api.ask("POST", "/v1/pods", manifest("wide", "10"))
     until(lambda: phase(api, "web") == phase(api, "db") == "Running")
     found = scrape(api)
-    assert found["pinfold_cpu_manager_pinning_requests_total"] == 2
-    assert found["pinfold_cpu_manager_pinning_errors_total"] == 1
+    # The merge of hints refused the wide one: the CPU manager was never asked for its CPUs.
+    assert found["pinfold_cpu_manager_pinning_requests_total"] == 1
+    assert found["pinfold_cpu_manager_pinning_errors_total"] == 0
     assert found["pinfold_cpu_manager_exclusive_cpu_allocation_count"] == 4
     assert found["pinfold_cpu_manager_shared_pool_size_millicores"] == 11_000
     per_node = [found[f"pinfold_cpu_manager_allocation_per_numa{{numa_node={n}}}"] for n in (0, 1)]
     assert sorted(per_node) == [0, 4], "aligned to one node"
-    assert found["pinfold_topology_manager_admission_requests_total"] == 2
+    assert found["pinfold_topology_manager_admission_requests_total"] == 3
     assert found["pinfold_topology_manager_admission_errors_total"] == 1
     aligned = "pinfold_container_aligned_compute_resources_failure_count"
     assert found[f"{aligned}{{boundary=numa_node}}{{scope=container}}"] == 1
+    assert found[f"{aligned}{{boundary=numa_node}}{{scope=pod}}"] == 0
+    aligned = "pinfold_container_aligned_compute_resources_count"
+    assert found[f"{aligned}{{boundary=numa_node}}{{scope=container}}"] == 3
+    assert found[f"{aligned}{{boundary=uncore_cache}}{{scope=container}}"] == 1
     assert found["pinfold_admission_requests_total"] == 3
     assert found["pinfold_admission_rejections_total{reason=TopologyAffinityError}"] == 1
     assert found["pinfold_started_pods_total"] == 2

@@ -9,14 +9,16 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pinfold.adapters.nri import PluginCounters
 from pinfold.core.kubelet_view import kubelet_view
 from pinfold.core.short_form import parse_short_form
+from pinfold.node.counters import Figure
 from pinfold.node.manager import Manager
 from pinfold.node.node_status import node_status, node_status_document
 from pinfold.node.ports import ContainerSpec, ContainerState, ContainerStatus
@@ -50,6 +52,7 @@ class TestDesk:
         self.told_problems: list[str] = []
         self.applied: list[tuple[str, int | None]] = []
         self.fault: Exception | None = None
+        self.counted = PluginCounters()
 
     async def apply(
         self, manifest: Mapping[str, Any], *, source: str, pid: int | None = None
@@ -78,6 +81,9 @@ class TestDesk:
             machine, kubelet_view(machine), self.config, self.manager.node, self.manager.state
         )
         return node_status_document(status)
+
+    def figures(self) -> Iterable[Figure]:
+        return self.counted.figures()
 
     def about(self) -> Mapping[str, Any]:
         return {"agent": {"version": "0"}, "config": {}}

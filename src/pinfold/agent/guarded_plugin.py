@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,6 +19,7 @@ from pinfold.node.port_errors import PortError
 
 if TYPE_CHECKING:
     from pinfold.adapters.nri import NriPlugin
+    from pinfold.node.counters import Figure
 
 _MAX_BYTES: Final = 64 << 20
 
@@ -76,6 +77,10 @@ class GuardedPlugin:
             "kubeletPolicy": self._verdict.policy.value,
             "auditsOnly": not self._verdict.may_pin,
         }
+
+    def figures(self) -> Iterable[Figure]:
+        """What the plugin counts; a new one, after a kubelet that pinned, begins at 0."""
+        return () if self._plugin is None else self._plugin.counters.figures()
 
     async def run(self) -> None:
         """Look, and run the plugin or not, until cancelled."""

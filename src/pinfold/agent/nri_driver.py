@@ -148,5 +148,5 @@ class NriDriver:
                 },
             }
 
-        nri = Companion("nri", follow, lambda: guarded.problem, about)
+        nri = Companion("nri", follow, lambda: guarded.problem, about, guarded.figures)
         return (nri,) if cluster is None else (nri, cluster.companion())

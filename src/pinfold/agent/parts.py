@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from pinfold.adapters.podfiles import PodFileFolder
 from pinfold.adapters.store import SQLiteStore
 from pinfold.node.cgroup_ports import Cgroups
+from pinfold.node.counters import Figure
 from pinfold.node.device_ports import DevicePlugins
 from pinfold.node.ports import Runtime
 
@@ -31,13 +32,14 @@ class Companion:
     """Something that goes on beside the agent's own loops, and ends with them.
 
     ``run`` is called once the agent serves; ``problem`` says why it is not at work ("" while it
-    is), ``about`` what ``/v1/status`` tells of it.
+    is), ``about`` what ``/v1/status`` tells of it, ``figures`` what it counts for the metrics.
     """
 
     name: str
     run: Callable[[asyncio.Event], Coroutine[Any, Any, None]]
     problem: Callable[[], str] = str
     about: Callable[[], Mapping[str, Any]] = dict
+    figures: Callable[[], Iterable[Figure]] = tuple
 
 
 def own_version() -> str:

@@ -8,7 +8,7 @@ import os
 import signal
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ from pinfold.core.machine_document import machine_document
 from pinfold.core.workload_api import workload_from_api
 from pinfold.core.workload_fields import unsupported_fields
 from pinfold.node.cgroup_ports import Cgroups, Watchful
+from pinfold.node.counters import Figure
 from pinfold.node.manager import Manager
 from pinfold.node.node_status import node_status, node_status_document
 from pinfold.node.pod_table import UnknownPodError
@@ -123,6 +124,10 @@ class Agent:
         return node_status_document(
             node_status(planner.machine, planner.view, planner.config, manager.node, manager.state)
         )
+
+    def figures(self) -> Iterable[Figure]:
+        """What the companions count."""
+        return [figure for one in self.companions for figure in one.figures()]
 
     def about(self) -> Mapping[str, Any]:
         """What this agent is."""

@@ -118,6 +118,7 @@ class Admission:
         decisions: the merges that were made, in order.
         failed_container: whose merge or allocation ended the admission; ``None`` when admitted
             or when the merge of the whole pod failed.
+        failed_provider: which of the providers failed to allocate; ``None`` when none did.
     """
 
     admitted: bool
@@ -126,6 +127,7 @@ class Admission:
     affinity: Mapping[str, TopologyHint]
     decisions: tuple[AffinityDecision, ...]
     failed_container: str | None = None
+    failed_provider: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,8 +233,9 @@ class TopologyManager:
                 best = decisions[-1].best
             if self.policy is not Policy.NONE:
                 affinity[container.name] = best
+            asked = 0
             try:
-                for provider in providers:
+                for asked, provider in enumerate(providers):  # noqa: B007 - who failed
                     provider.allocate(pod, container, best)
             except AllocationError as error:
                 reason, message = admission_failure(error)
@@ -243,6 +246,7 @@ class TopologyManager:
                     affinity=affinity,
                     decisions=tuple(decisions),
                     failed_container=container.name,
+                    failed_provider=asked,
                 )
         return Admission(
             admitted=True,

@@ -84,7 +84,8 @@ class Decision:
     ``reason`` and ``message`` are the kubelet's, None when admitted.  ``affinities`` are the
     topology manager's merges; ``allocations`` the exclusive sets by container, ``memory`` the
     blocks, ``devices`` the ids by resource; ``fault`` is set where the kubelet itself has no valid
-    answer.  ``providers`` names the managers whose hints are in the merges, in their order.
+    answer.  ``providers`` names the managers whose hints are in the merges, in their order,
+    ``failed_provider`` the one that could not give ``failed_container`` what it asks for.
     """
 
     pod: Pod
@@ -98,6 +99,7 @@ class Decision:
     """Wishes that were not binding and cannot be met on this machine."""
     affinity: Mapping[str, TopologyHint] = field(default_factory=dict)
     failed_container: str | None = None
+    failed_provider: str | None = None
     fault: KubeletFault | None = None
     requests: Mapping[str, int] = field(default_factory=dict)
     memory: Mapping[str, tuple[Block, ...]] = field(default_factory=dict)
@@ -188,7 +190,8 @@ def memory_draft(node: Node, memory: MemoryState | None, pod_uid: str) -> Memory
 
 
 def _decision(pod: Pod, draft: PodDraft, admission: Admission) -> Decision:
-    given = admission.admitted
+    given, providers = admission.admitted, tuple(draft.providers())
+    failed = admission.failed_provider
     return Decision(
         pod=pod,
         admitted=given,
@@ -196,10 +199,11 @@ def _decision(pod: Pod, draft: PodDraft, admission: Admission) -> Decision:
         message=admission.message,
         allocations=draft.cpus.allocations if draft.cpus and given else {},
         affinities=admission.decisions,
-        providers=tuple(draft.providers()),
+        providers=providers,
         notes=draft.nearness.notes,
         affinity=admission.affinity,
         failed_container=admission.failed_container,
+        failed_provider=None if failed is None else providers[failed],
         fault=None if draft.cpus is None else draft.cpus.fault,
         memory=draft.memory.allocations if draft.memory and given else {},
         memory_state=draft.memory.transaction.state if draft.memory and given else None,

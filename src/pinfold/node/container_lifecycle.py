@@ -110,7 +110,7 @@ class ContainerLifecycle:
         async with books.lock:
             seen = pods.put(pod)
             decision = pods.decide(seen, container, devices)
-            books.counters.count_admission(decision)
+            books.counters.count_admission(books.node, decision, container.name)
             if not decision.admitted:
                 await pods.refuse(seen, decision)
             state, before = books.state, pods.now(seen)

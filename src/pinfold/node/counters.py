@@ -1,16 +1,32 @@
-"""What the manager counts, for metrics and ``pinfold status``."""
+"""What the manager counts, for metrics and ``pinfold status``.
+
+What counts as a request and as an error is as with the kubelet (1.34 to 1.36): upstream
+``cpumanager/policy_static.go``, ``memorymanager/policy_static.go``, ``topologymanager/scope_*.go``
+and ``devicemanager/manager.go``, each at the place where it allocates.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from pinfold.node.admission import Decision
+from pinfold.core.hint_policy import Policy, Scope
+from pinfold.core.pod import Container, guaranteed_cpus
+from pinfold.core.topology_manager import TOPOLOGY_AFFINITY_ERROR
+from pinfold.node.admission import Decision, Node
+from pinfold.node.pod_draft import CPU_MANAGER, MEMORY_MANAGER
 
 START_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 """Upper bounds of the histogram of container starts."""
+
+ALLOCATE_SECONDS: Final = (*START_SECONDS, 10.0)
+"""Upper bounds of the histogram of allocations by device plugins (the kubelet's)."""
+
+NUMA_NODE: Final = "numa_node"
+PHYSICAL_CPU: Final = "physical_cpu"
+UNCORE_CACHE: Final = "uncore_cache"
 
 
 class Repairable(Protocol):
@@ -21,16 +37,63 @@ class Repairable(Protocol):
         """Whether it was."""
 
 
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One number that a part of the agent counts by itself, as metrics name it.
+
+    Attributes:
+        name: without the ``_total`` of a counter.
+        meaning: in a sentence.
+        value: None only makes the name known.
+        labels: by name.
+        kind: ``counter`` or ``gauge``.
+    """
+
+    name: str
+    meaning: str
+    value: float | None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    kind: str = "counter"
+
+
+@dataclass(slots=True)
+class Durations:
+    """How often something was done, and how long it took: in all, and how often within a bound."""
+
+    count: int = 0
+    seconds: float = 0.0
+    buckets: Counter[float] = field(default_factory=Counter)
+
+    def add(self, seconds: float, bounds: Sequence[float]) -> None:
+        """It was done once more."""
+        self.count += 1
+        self.seconds += seconds
+        for bound in bounds:
+            if seconds <= bound:
+                self.buckets[bound] += 1
+
+
 @dataclass(slots=True)
 class Counters:
-    """Totals since the agent started; times are seconds."""
+    """Totals since the agent started; times are seconds.
+
+    ``aligned`` and ``alignment_failures`` are by scope and boundary, as in ``container/numa_node``;
+    ``device_allocations`` are by resource, those that failed too.
+    """
 
     admissions: int = 0
     rejections: Counter[str] = field(default_factory=Counter)
     pinning_requests: int = 0
     pinning_errors: int = 0
+    memory_pinning_requests: int = 0
+    memory_pinning_errors: int = 0
     alignment_requests: int = 0
     alignment_errors: int = 0
+    aligned: Counter[str] = field(default_factory=Counter)
+    alignment_failures: Counter[str] = field(default_factory=Counter)
+    device_allocations: defaultdict[str, Durations] = field(
+        default_factory=lambda: defaultdict(Durations)
+    )
     container_starts: int = 0
     container_start_seconds: float = 0.0
     container_start_buckets: Counter[float] = field(default_factory=Counter)
@@ -40,17 +103,61 @@ class Counters:
     repairs: int = 0
     cgroup_failures: int = 0
 
-    def count_admission(self, decision: Decision) -> None:
-        """One pod was decided about."""
+    def count_admission(self, node: Node, decision: Decision, only: str | None = None) -> None:
+        """One pod was decided about, or of its containers ``only`` one."""
         self.admissions += 1
-        pinned = bool(decision.allocations) or decision.fault is not None
-        aligned = bool(decision.affinities)
-        self.pinning_requests += pinned or decision.failed_container is not None
-        self.alignment_requests += aligned
         if not decision.admitted:
             self.rejections[decision.reason or ""] += 1
-            self.pinning_errors += decision.failed_container is not None
-            self.alignment_errors += decision.reason == "TopologyAffinityError"
+        self._count_alignment(node, decision, only)
+        for container in _allocated_for(node, decision, only):
+            failed = None
+            if decision.failed_container == container.name:
+                failed = decision.failed_provider
+            for manager in decision.providers:
+                if manager == CPU_MANAGER and guaranteed_cpus(decision.pod, container):
+                    self._count_cpus(node, decision, container, failed=manager == failed)
+                elif manager == MEMORY_MANAGER:
+                    self.memory_pinning_requests += 1
+                    self.memory_pinning_errors += manager == failed
+                if manager == failed:
+                    break
+
+    def _count_cpus(
+        self, node: Node, decision: Decision, container: Container, *, failed: bool
+    ) -> None:
+        self.pinning_requests += 1
+        self.pinning_errors += failed
+        policy, given = node.cpu_policy, decision.allocations.get(container.name)
+        if policy is not None and policy.options.full_pcpus_only:
+            counted = self.alignment_failures if failed else self.aligned
+            counted[f"container/{PHYSICAL_CPU}"] += 1
+        if policy is not None and given is not None and not failed:
+            caches = {policy.topology.by_cpu[cpu].uncore_cache for cpu in given.cpus}
+            self.aligned[f"container/{UNCORE_CACHE}"] += len(caches) == 1
+
+    def _count_alignment(self, node: Node, decision: Decision, only: str | None) -> None:
+        self.alignment_requests += 1
+        manager = node.topology_manager
+        apart = decision.reason == TOPOLOGY_AFFINITY_ERROR
+        if manager.policy is not Policy.NONE:
+            self.alignment_errors += apart or decision.failed_provider is not None
+        if manager.policy is not Policy.SINGLE_NUMA_NODE:
+            return
+        key = f"{manager.scope.value}/{NUMA_NODE}"
+        self.alignment_failures[key] += apart
+        given = [
+            container
+            for container in _allocated_for(node, decision, only)
+            if container.name != decision.failed_container
+        ]
+        if manager.scope is Scope.CONTAINER:
+            self.aligned[key] += len(given)
+        elif given and decision.failed_container is None:
+            self.aligned[key] += 1
+
+    def count_allocate(self, resource: str, seconds: float) -> None:
+        """One call of a device plugin's Allocate has ended, however it did."""
+        self.device_allocations[resource].add(seconds, ALLOCATE_SECONDS)
 
     def count_reconcile(self, seconds: float, drifts: Sequence[Repairable]) -> None:
         """One reconciliation has ended."""
@@ -69,3 +176,21 @@ class Counters:
         for bound in START_SECONDS:
             if seconds <= bound:
                 self.container_start_buckets[bound] += 1
+
+
+def _allocated_for(node: Node, decision: Decision, only: str | None) -> list[Container]:
+    """The containers for which managers were asked to allocate, the one that failed last."""
+    asked: list[Container] = []
+    for container in decision.pod.all_containers:
+        if only in (None, container.name):
+            asked.append(container)
+        if container.name == decision.failed_container:
+            break
+    if decision.admitted:
+        return asked
+    if not decision.providers:
+        return []
+    if node.topology_manager.policy is not Policy.NONE:
+        # A container has an affinity once its hints were merged, and were accepted.
+        asked = [container for container in asked if container.name in decision.affinity]
+    return asked

@@ -7,7 +7,7 @@ agreed is the pod written down, so a plugin that refuses leaves nothing behind.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple, TypeAlias
 
@@ -22,7 +22,9 @@ from pinfold.core.devices import (
 from pinfold.core.pod import Pod
 from pinfold.core.topology_manager import admission_failure
 from pinfold.node.admission import Decision, Node, NodeState, decide
+from pinfold.node.counters import Counters
 from pinfold.node.device_ports import DevicePluginError, DevicePlugins
+from pinfold.node.pod_draft import DEVICE_MANAGER
 from pinfold.node.records import DeviceGrant, DeviceGrants
 
 _NO_PLUGINS: Final = "no device plugin has registered"
@@ -43,10 +45,22 @@ class PluginTalk:
     """The questions and answers of one admission.
 
     ``preferred`` holds what plugins would rather give, or the text of their failure.
+
+    Args:
+        plugins: who is asked; None where there are none.
+        counters: where it is counted how long allocations take.
+        clock: gives seconds.
     """
 
-    def __init__(self, plugins: DevicePlugins | None) -> None:
+    def __init__(
+        self,
+        plugins: DevicePlugins | None,
+        counters: Counters | None = None,
+        clock: Callable[[], float] = lambda: 0.0,
+    ) -> None:
         self._plugins = plugins
+        self._counters = counters or Counters()
+        self._clock = clock
         self.preferred: dict[PreferenceQuestion, tuple[str, ...] | str] = {}
         self._responses: dict[AllocateQuestion, bytes | str] = {}
 
@@ -59,13 +73,19 @@ class PluginTalk:
                 found = await self._plugins.preferred_allocation(question)
                 self.preferred[question] = tuple(found)
             else:
-                _, resource, ids = question
-                self._responses[question] = await self._plugins.allocate(resource, ids)
+                self._responses[question] = await self._allocate(self._plugins, question)
         except DevicePluginError as error:
             if isinstance(question, PreferenceQuestion):
                 self.preferred[question] = str(error)
             else:
                 self._responses[question] = str(error)
+
+    async def _allocate(self, plugins: DevicePlugins, question: AllocateQuestion) -> bytes:
+        began = self._clock()
+        try:
+            return await plugins.allocate(question.resource, question.device_ids)
+        finally:
+            self._counters.count_allocate(question.resource, self._clock() - began)
 
     def decide(self, node: Node, state: NodeState, pod: Pod) -> tuple[Decision, Question | None]:
         """Decide about a pod with the answers so far.
@@ -85,7 +105,8 @@ class PluginTalk:
                 return decision, question
             if isinstance(answer, str):
                 refused = decision.refused(*admission_failure(AllocationError(answer)))
-                return replace(refused, failed_container=question.container), None
+                failed = replace(refused, failed_container=question.container)
+                return replace(failed, failed_provider=DEVICE_MANAGER), None
         return decision, None
 
     def grants(self, decision: Decision) -> dict[str, DeviceGrants]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, runtime_checkable
 
 from pinfold.core.devices import DeviceInventory, DeviceRunOptions, PreferenceQuestion
 from pinfold.node.port_errors import PortError
@@ -52,3 +52,11 @@ class DevicePlugins(Protocol):
         Raises:
             DevicePluginError: it is none.
         """
+
+
+@runtime_checkable
+class CountsRegistrations(Protocol):
+    """Device plugins that count how often they have registered."""
+
+    def registrations(self) -> Mapping[str, int]:
+        """Resource name -> registrations that were accepted since the agent started."""

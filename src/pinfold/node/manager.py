@@ -61,7 +61,7 @@ class Manager(Bookkeeper):
             CgroupError: the CPUs could not be taken from the others; the pod failed.
         """
         pod = workload.pod
-        talk = PluginTalk(self.plugins)
+        talk = PluginTalk(self.plugins, self.counters, self.observers.clock)
         while True:
             async with self.lock:
                 self.pods.check_free(pod)
@@ -89,7 +89,7 @@ class Manager(Bookkeeper):
     ) -> tuple[PodRecord, ActivePod | None]:
         """Write a decision down and make it hold; the pod, where it was admitted."""
         pod = workload.pod
-        self.counters.count_admission(decision)
+        self.counters.count_admission(self.node, decision)
         record = self._record(decision, talk, manifest, source)
         entry = HistoryEntry(
             record.admitted_at,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from pinfold.node.counters import Figure
 from pinfold.node.manager import Manager
 from pinfold.node.reconciler import Drift
 from pinfold.node.records import PodRecord
@@ -58,6 +59,9 @@ class Desk(Protocol):
 
     def node(self) -> Mapping[str, Any]:
         """The node status; see :func:`pinfold.node.node_status.node_status_document`."""
+
+    def figures(self) -> Iterable[Figure]:
+        """What is counted elsewhere than in the manager, for the metrics."""
 
     def about(self) -> Mapping[str, Any]:
         """What this agent is; goes into the status as it is."""

@@ -221,6 +221,8 @@ def counters_document(counters: Counters) -> dict[str, Any]:
         value = getattr(counters, field.name)
         if isinstance(value, Counter):
             value = {str(key): count for key, count in value.items()}
+        elif isinstance(value, dict):
+            value = {key: {"count": d.count, "seconds": d.seconds} for key, d in value.items()}
         document[field.name] = value
     return document
 

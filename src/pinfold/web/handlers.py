@@ -187,7 +187,7 @@ class Handlers:
         if self._metrics is None:
             from pinfold.web.metrics import Metrics  # noqa: PLC0415 - memory, until one scrapes
 
-            self._metrics = Metrics(self._desk.manager)
+            self._metrics = Metrics(self._desk.manager, self._desk.figures)
         return Response(self._metrics.text(), media_type=self._metrics.media_type)
 
     async def openapi(self, _request: Request) -> Response:

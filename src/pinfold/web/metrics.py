@@ -7,7 +7,7 @@ is the manager's state at the moment of the scrape, so nothing has to be kept in
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
@@ -21,19 +21,25 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 
 from pinfold.core.cpuset import CPUSet
-from pinfold.core.hint_policy import Policy
-from pinfold.node.counters import START_SECONDS
+from pinfold.node.counters import START_SECONDS, Figure
 from pinfold.node.manager import Manager
 from pinfold.node.ports import ContainerState
+from pinfold.web.resource_metrics import (
+    alignment_metrics,
+    device_metrics,
+    memory_metrics,
+    other_metrics,
+)
 
 
 class Metrics(Collector):
-    """The metrics of one manager."""
+    """The metrics of one manager, and ``figures`` that others count."""
 
     media_type = CONTENT_TYPE_PLAIN_0_0_4
 
-    def __init__(self, manager: Manager) -> None:
+    def __init__(self, manager: Manager, figures: Callable[[], Iterable[Figure]] = tuple) -> None:
         self._manager = manager
+        self._figures = figures
         self._registry = CollectorRegistry()
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
@@ -45,9 +51,12 @@ class Metrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Every metric, as it is now."""
         yield from self._cpu_manager()
+        yield from memory_metrics(self._manager)
+        yield from device_metrics(self._manager)
         yield from self._admission()
         yield from self._pods()
         yield from self._reconcile()
+        yield from other_metrics(self._figures())
 
     def _cpu_manager(self) -> Iterator[Metric]:
         counters, ledger = self._manager.counters, self._manager.state.ledger
@@ -55,12 +64,12 @@ class Metrics(Collector):
         reserved = CPUSet() if policy is None else policy.reserved
         yield CounterMetricFamily(
             "pinfold_cpu_manager_pinning_requests",
-            "Pods that required exclusive CPUs.",
+            "Containers that required exclusive CPUs.",
             counters.pinning_requests,
         )
         yield CounterMetricFamily(
             "pinfold_cpu_manager_pinning_errors",
-            "Pods that required exclusive CPUs and could not have them.",
+            "Containers that required exclusive CPUs and could not have them.",
             counters.pinning_errors,
         )
         yield GaugeMetricFamily(
@@ -86,10 +95,9 @@ class Metrics(Collector):
 
     def _admission(self) -> Iterator[Metric]:
         counters = self._manager.counters
-        manager = self._manager.node.topology_manager
         yield CounterMetricFamily(
             "pinfold_topology_manager_admission_requests",
-            "Pods whose resources had to be aligned.",
+            "Pods that the topology manager was asked about.",
             counters.alignment_requests,
         )
         yield CounterMetricFamily(
@@ -97,16 +105,7 @@ class Metrics(Collector):
             "Pods whose resources could not be aligned.",
             counters.alignment_errors,
         )
-        if manager.policy is Policy.SINGLE_NUMA_NODE:
-            # A counter whose name has no _total, which the client library would add.
-            failures = Metric(
-                "pinfold_container_aligned_compute_resources_failure_count",
-                "Failures to align the resources of containers.",
-                "unknown",
-            )
-            labels = {"scope": manager.scope.value, "boundary": "numa_node"}
-            failures.add_sample(failures.name, labels, counters.alignment_errors)
-            yield failures
+        yield from alignment_metrics(self._manager)
         yield CounterMetricFamily(
             "pinfold_admission_requests", "Pods that were decided about.", counters.admissions
         )

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -57,6 +58,7 @@ class DevicePluginServer:
         self._inventory = PluginInventory(self._limits.grace)
         self._plugins: dict[str, RegisteredPlugin] = {}
         self._numbers = itertools.count(1)
+        self._registrations: Counter[str] = Counter()
         self._closing: set[asyncio.Task[None]] = set()
         self._registry = (
             None
@@ -135,6 +137,10 @@ class DevicePluginServer:
         """
         return run_options(response)
 
+    def registrations(self) -> Mapping[str, int]:
+        """See :class:`pinfold.node.device_ports.CountsRegistrations`."""
+        return self._registrations
+
     def _client(self, resource: str) -> PluginClient:
         plugin = self._plugins.get(resource)
         if plugin is None:
@@ -190,6 +196,7 @@ class DevicePluginServer:
             ended=self._ended,
         )
         self._plugins[resource] = plugin
+        self._registrations[resource] += 1
         plugin.start()
         if before is not None:
             self._close_soon(before)

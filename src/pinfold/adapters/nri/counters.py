@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+
+from pinfold.node.counters import Figure
 
 
 @dataclass(slots=True)
@@ -51,3 +54,31 @@ class PluginCounters:
     def reconnects(self) -> int:
         """Registrations after the first."""
         return max(0, self.registrations - 1)
+
+    def figures(self) -> Iterator[Figure]:
+        """All of it for the metrics; a name is known before anything has been counted."""
+        for name, meaning, value in (
+            ("registrations", "Registrations that the runtime took.", self.registrations),
+            ("disconnects", "Connections to the runtime that were lost.", self.disconnects),
+            ("failed_connects", "Attempts to register that failed.", self.failed_connects),
+            ("updates", "Unsolicited updates of containers that were taken.", self.updates),
+            (
+                "failed_updates",
+                "Unsolicited updates of containers that failed.",
+                self.failed_updates,
+            ),
+            ("repeated_updates", "Containers that were told once more.", self.repeated_updates),
+        ):
+            yield Figure(f"pinfold_nri_{name}", meaning, value)
+        per_method = (
+            ("calls", "requests", "Calls of the runtime."),
+            ("calls_refused", "refused", "Calls that were refused, as decided."),
+            ("calls_failed", "failed", "Calls that failed because something went wrong here."),
+            ("calls_late", "late", "Calls answered when the runtime had stopped waiting."),
+            ("call_seconds", "seconds", "Time that the answers took."),
+        )
+        for name, attribute, meaning in per_method:
+            yield Figure(f"pinfold_nri_{name}", meaning, None)
+            for method, count in sorted(self.methods.items()):
+                counted: float = getattr(count, attribute)
+                yield Figure(f"pinfold_nri_{name}", meaning, counted, {"method": method})
