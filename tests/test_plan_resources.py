@@ -586,9 +586,9 @@ def test_one_numa_node_is_one(world: tuple[Planner, list[Pod]]) -> None:
         for placed in placement.containers:
             common = set(planner.view.numa_nodes)
             for resource, ids in placed.devices.items():
-                if any(d.numa_nodes for d in planner.devices[resource].devices.values()):
-                    for id_ in ids:
-                        common &= set(planner.devices[resource].devices[id_].numa_nodes)
+                for id_ in ids:
+                    near = planner.devices[resource].devices[id_].numa_nodes
+                    common &= set(near) or common
             for block in placed.memory:
                 common &= set(block.numa_affinity or ())
             if placed.exclusive:

@@ -210,6 +210,17 @@ def test_a_pod_in_the_way_is_named() -> None:
     assert any(text.startswith("ask for 4 CPUs instead of 6") for text in remedies)
 
 
+@pytest.mark.parametrize(
+    ("taken", "left"), [("50", 14), ("51", 13), ("44", 20), ("63", 1), ("33", 31)]
+)
+def test_the_most_cpus_that_would_be_admitted_are_found(taken: str, left: int) -> None:
+    config = static(topology_manager_policy="single-numa-node")
+    planner = Planner(parse_short_form("2s32c2t"), config)
+    pods = [guaranteed("one", taken), guaranteed("two", taken), guaranteed("late", "60")]
+    remedies = explain_pod(planner, pods, "late").remedies
+    assert f"ask for {left} CPUs instead of 60" in " ".join(remedies)
+
+
 def test_every_container_of_an_admitted_pod_has_its_reason() -> None:
     planner = Planner(parse_short_form("2s4c2t"), static(topology_manager_policy="restricted"))
     explanation = explain_pod(planner, [guaranteed("a", "2", "500m")], "a")

@@ -18,6 +18,8 @@ from pinfold.planning.planner import Planner
 from pinfold.planning.wants import is_memory
 
 _MIB: Final = 1 << 20
+_NEAR_CPUS: Final = 16
+"""So many numbers of CPUs below the one asked for are tried one by one."""
 
 
 def find_remedies(
@@ -82,22 +84,33 @@ def _other_requests(node: Node, state: NodeState, decision: Decision) -> Iterato
 def _other_cpus(node: Node, state: NodeState, pod: Pod, container: Container) -> Iterator[str]:
     asked = guaranteed_cpus(pod, container)
     size = 1 if node.cpu_policy is None else node.cpu_policy.group_size
-    downwards: Sequence[int] = range(asked - 1, 0, -1)
-    fewest = {min(number, asked) for number in (1, size)}
-    if asked == 0 or not any(
-        decide(node, state, with_amount(pod, container.name, CPU, Quantity(number))).admitted
-        for number in fewest
-    ):
-        downwards = ()
-    for wanted in (*range(asked + 1, asked + size if asked else 0), *downwards):
-        changed = with_amount(pod, container.name, CPU, Quantity(wanted))
-        if decide(node, state, changed).admitted:
-            yield (
-                f"ask for {wanted} CPUs instead of {asked} in container {container.name} "
-                f"(requests and limits cpu: {wanted})"
-            )
-            if wanted < asked:
-                break
+    if asked == 0:
+        return
+
+    def admits(cpus: int) -> bool:
+        changed = with_amount(pod, container.name, CPU, Quantity(cpus))
+        return decide(node, state, changed).admitted
+
+    upwards = [wanted for wanted in range(asked + 1, asked + size) if admits(wanted)]
+    for wanted in (*upwards, *filter(None, [_fewer_cpus(asked, size, admits)])):
+        yield (
+            f"ask for {wanted} CPUs instead of {asked} in container {container.name} "
+            f"(requests and limits cpu: {wanted})"
+        )
+
+
+def _fewer_cpus(asked: int, size: int, admits: Callable[[int], bool]) -> int:
+    """The most CPUs below ``asked`` that are admitted; 0 for none."""
+    if not any(admits(fewest) for fewest in {1, size} if fewest < asked):
+        return 0
+    first = max(asked - 1 - _NEAR_CPUS, 0)
+    found = next((wanted for wanted in range(asked - 1, first, -1) if admits(wanted)), 0)
+    if found or not first:
+        return found
+    # Far below, the whole groups first, and then what is between two of them.
+    whole = size * _most(first // size, lambda groups: admits(groups * size))
+    between = range(min(whole + size - 1, first), whole, -1)
+    return next((wanted for wanted in between if admits(wanted)), whole)
 
 
 def _less(
