@@ -199,7 +199,7 @@ class SeenContainers:
             StoreError: it could not be written down.
         """
         known = self.books.state
-        if not self.pods.is_to_be_aligned(seen.sandbox, one):
+        if devices and not self.pods.is_to_be_aligned(seen.sandbox, one):
             devices = NO_DEVICES
         decision = self.pods.decide(seen, one, devices)
         if not decision.admitted:

@@ -31,7 +31,7 @@ from pinfold.node.device_locality import NO_DEVICES, PodDevices
 from pinfold.node.port_errors import PortError
 from pinfold.node.records import Batch, HistoryEntry, PodPhase, PodRecord
 from pinfold.node.runtime_view import RefusedError, Sandbox, SeenContainer, SeenState
-from pinfold.node.seen_pod import pod_manifest
+from pinfold.node.seen_pod import pod_manifest, qos_of
 from pinfold.state.ledger import Ledger
 
 SOURCE: Final = "nri"
@@ -114,6 +114,8 @@ class SeenPods:
     def is_to_be_aligned(self, sandbox: Sandbox, container: SeenContainer) -> bool:
         """Whether a container is to get CPUs or memory of NUMA nodes that it does not have yet."""
         books, uid, name = self._books, sandbox.uid, container.name
+        if qos_of(sandbox) not in (QOSClass.GUARANTEED, None):
+            return False
         pod = self._workload(sandbox, {name: container}).pod
         (asking,) = pod.containers
         if books.node.cpu_policy is not None and not _declines(sandbox, name):
