@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from pinfold import CPUSet, NodeConfig, Planner, Quantity, parse_short_form
 from pinfold.cli import main
+from pinfold.cli.status_view import recorded_explanation
 from pinfold.core.device_state import DeviceState
 from pinfold.core.devices import Device, DeviceInventory, DeviceResource
 from pinfold.core.kubelet_faults import SOUND
@@ -26,6 +27,8 @@ from pinfold.planning.compare import changed_pods
 from pinfold.planning.document import plan_document
 from pinfold.planning.explain import explain_decision, explain_document, explain_pod
 from pinfold.planning.planner import Plan, PodPlacement
+from pinfold.render.explain_text import render_explain
+from pinfold.render.terminal import Style
 
 GPU = "example.com/gpu"
 NIC = "example.com/nic"
@@ -403,6 +406,29 @@ def test_wishes_that_could_not_be_met_are_told() -> None:
     explanation = explain_pod(planner, [wishing], "a")
     [note] = explain_document(planner, explanation)["notes"]
     assert note.startswith("not kept near: 'eth0'")
+
+
+def test_what_an_agent_has_recorded_is_told_whole() -> None:
+    planner = Planner(machine(), static(), devices=FOUR)
+    pods = [one("a", cpu="2", memory="1Gi", gpu="1"), one("b", cpu="1", memory="1Gi", gpu="4")]
+    given, refused = (
+        explain_document(planner, explain_pod(planner, pods, name)) for name in ("a", "b")
+    )
+    noted = {**given, "notes": ["not kept near: eth0"]}
+    text = render_explain(recorded_explanation(noted), Style(100))
+    assert "memory 1 GiB on NUMA node 0" in text
+    assert "example.com/gpu: gpu-0" in text
+    assert "• not kept near: eth0" in text
+    assert "example.com/gpu  none: it cannot be had" in render_explain(
+        recorded_explanation(refused), Style(100)
+    )
+    new = {"notes", "memory", "devices", "memoryManagerPolicy"}
+    old = {name: value for name, value in given.items() if name not in new}
+    old["containers"] = [
+        {name: value for name, value in row.items() if name not in new}
+        for row in given["containers"]
+    ]
+    assert "GiB" not in render_explain(recorded_explanation(old), Style(100))
 
 
 def asking_plugins(planner: Planner, wanted: Pod) -> Decision:

@@ -179,6 +179,7 @@ def recorded_explanation(document: Mapping[str, Any]) -> ExplainView:
         message=document["message"],
         containers=tuple(_container(container) for container in document["containers"]),
         remedies=tuple(document["remedies"]),
+        notes=tuple(document.get("notes", ())),
     )
 
 
@@ -191,7 +192,7 @@ def _container(container: Mapping[str, Any]) -> ContainerExplanation:
                 answer["provider"],
                 resource,
                 tuple(_hint(hint) for hint in hints or ()),
-                "" if hints else "no preference",
+                "no preference" if hints is None else "",
             )
             for answer in container["hints"]
             for resource, hints in (answer["resources"] or {"": None}).items()
@@ -200,6 +201,8 @@ def _container(container: Mapping[str, Any]) -> ContainerExplanation:
         constraint=container["constraint"],
         cpus=None if container["cpus"] is None else CPUSet.parse(container["cpus"]),
         steps=tuple(_step(step) for step in container["steps"]),
+        # What an agent of an earlier version has recorded tells of CPUs only.
+        extras=tuple(_extras({"memory": (), "devices": {}, **container})),
     )
 
 
