@@ -11,85 +11,37 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from pinfold import CPUSet, NodeConfig, Planner, Quantity, parse_short_form
+from pinfold import NodeConfig, Planner, Quantity, parse_short_form
 from pinfold.cli import main
-from pinfold.cli.status_view import recorded_explanation
 from pinfold.core.device_state import DeviceState
-from pinfold.core.devices import Device, DeviceInventory, DeviceResource
-from pinfold.core.kubelet_faults import SOUND
-from pinfold.core.machine import HugepagePool, Machine
-from pinfold.core.pod import Container, Pod
-from pinfold.node.admission import Decision, decide
+from pinfold.core.devices import Device, DeviceResource
+from pinfold.core.pod import Pod
+from pinfold.node.admission import decide
 from pinfold.node.model import NodeError
 from pinfold.planning.compare import changed_pods
 from pinfold.planning.document import plan_document
-from pinfold.planning.explain import explain_decision, explain_document, explain_pod
 from pinfold.planning.planner import Plan, PodPlacement
-from pinfold.render.explain_text import render_explain
-from pinfold.render.terminal import Style
+from tests.resource_world import (
+    FOUR,
+    GIB,
+    GPU,
+    NIC,
+    container,
+    listed,
+    machine,
+    one,
+    pod,
+    static,
+    worlds,
+)
 
-GPU = "example.com/gpu"
-NIC = "example.com/nic"
 EXAMPLE = Path(__file__).parent.parent / "examples" / "gpu-node"
-GIB = 1 << 30
 NODE = [
     *("--machine", str(EXAMPLE / "machine.json")),
     *("--kubelet-config", str(EXAMPLE / "kubelet.yaml")),
     *("--devices", str(EXAMPLE / "devices.yaml")),
 ]
-
-
-def machine(form: str = "2s4c2t@16Gi", pages: int = 4) -> Machine:
-    """A machine with 1 GiB pages at every NUMA node."""
-    plain = parse_short_form(form)
-    pools = {GIB: HugepagePool(pages, pages)}
-    nodes = tuple(replace(node, hugepages=pools) for node in plain.numa_nodes)
-    whole = pages * len(nodes)
-    return replace(plain, numa_nodes=nodes, hugepages={GIB: HugepagePool(whole, whole)})
-
-
-def static(**more: Any) -> NodeConfig:
-    """Both static policies, with 1 GiB reserved at node 0."""
-    base: dict[str, Any] = {
-        "cpu_manager_policy": "static",
-        "reserved_system_cpus": CPUSet([0]),
-        "topology_manager_policy": "single-numa-node",
-        "memory_manager_policy": "Static",
-        "eviction_hard": {},
-        "system_reserved": {"memory": Quantity.parse("1Gi")},
-        "reserved_memory": ({"numaNode": 0, "limits": {"memory": Quantity.parse("1Gi")}},),
-    }
-    return NodeConfig(**{**base, **more})
-
-
-def listed(**resources: list[tuple[int, ...]]) -> DeviceInventory:
-    """Resource -> NUMA nodes of its devices, which are called gpu-0 and so on."""
-    return {
-        f"example.com/{name}": DeviceResource(
-            f"example.com/{name}",
-            {f"{name}-{n}": Device(f"{name}-{n}", numa_nodes=at) for n, at in enumerate(places)},
-        )
-        for name, places in resources.items()
-    }
-
-
-FOUR = listed(gpu=[(0,), (0,), (1,), (1,)], nic=[(0,), (1,)])
-
-
-def container(name: str, **limits: str) -> Container:
-    names = {"gpu": GPU, "nic": NIC, "pages": "hugepages-1Gi"}
-    amounts = {names.get(key, key): Quantity.parse(value) for key, value in limits.items()}
-    return Container(name, amounts, amounts)
-
-
-def pod(name: str, *containers: Container, init: tuple[Container, ...] = ()) -> Pod:
-    return Pod(uid=f"uid-{name}", name=name, containers=containers, init_containers=init)
-
-
-def one(name: str, **limits: str) -> Pod:
-    return pod(name, container("main", **limits))
 
 
 def given_to(placement: PodPlacement) -> dict[str, Any]:
@@ -320,145 +272,6 @@ def test_a_plugin_that_registers_on_such_a_machine_costs_pods_their_admission() 
     assert decide(planner.node, registered, one("b", cpu="1")).admitted
 
 
-# ------------------------------------------------------------------------------------- why not
-
-
-def explained(planner: Planner, pods: list[Pod], name: str) -> tuple[str, tuple[str, ...]]:
-    """The constraint of the first container, and the remedies."""
-    explanation = explain_pod(planner, pods, name)
-    return explanation.containers[0].constraint, explanation.remedies
-
-
-def test_devices_in_the_way_are_named_with_what_is_left() -> None:
-    planner = Planner(machine(), static(), devices=FOUR)
-    pods = [one("a", cpu="2", memory="1Gi", gpu="1"), one("b", cpu="2", memory="1Gi", gpu="3")]
-    constraint, remedies = explained(planner, pods, "b")
-    assert constraint.startswith(
-        "policy single-numa-node needs one NUMA node for 2 CPUs, 1Gi memory and 3 example.com/gpu"
-    )
-    assert "in the way: device manager (example.com/gpu)" in constraint
-    assert constraint.endswith("example.com/gpu: 1 free at NUMA node 0, 2 at 1")
-    assert remedies[0] == (
-        "ask for 2 example.com/gpu instead of 3 in container main (requests and limits)"
-    )
-
-
-def test_memory_in_the_way_is_named_with_what_is_left() -> None:
-    planner = Planner(machine(), static())
-    pods = [one("a", cpu="2", memory="1Gi"), one("b", cpu="2", memory="12Gi", pages="5Gi")]
-    constraint, remedies = explained(planner, pods, "b")
-    assert "hugepages-1Gi: 4Gi free at NUMA node 0, 4Gi at 1" in constraint
-    assert (
-        "memory comes from several nodes only where none of them serves a container alone, as "
-        in (constraint)
-    )
-    assert remedies[0] == (
-        "ask for 4Gi hugepages-1Gi instead of 5Gi in container main (requests and limits)"
-    )
-    assert remedies[-1] == "memoryManagerPolicy: None, without reservedMemory"
-
-
-def test_several_containers_may_have_to_ask_for_less() -> None:
-    planner = Planner(machine(), static())
-    first = container("first", cpu="2", memory="14Gi")
-    pods = [one("a", cpu="2", memory="1Gi")]
-    pods.append(pod("b", container("main", cpu="2", memory="14Gi"), init=(first,)))
-    _, remedies = explained(planner, pods, "b")
-    assert remedies[0] == (
-        "ask for at most 12Gi memory in each of the containers first, main (requests and limits)"
-    )
-
-
-def test_every_provider_has_its_hints_in_the_document() -> None:
-    planner = Planner(machine(), static(), devices=FOUR)
-    explanation = explain_pod(planner, [one("a", cpu="2", memory="1Gi", pages="1Gi", gpu="1")], "a")
-    [told] = explain_document(planner, explanation)["containers"]
-    hints = {
-        (answer["provider"], resource)
-        for answer in told["hints"]
-        for resource in answer["resources"]
-    }
-    assert hints == {
-        ("device manager", GPU),
-        ("cpu manager", "cpu"),
-        ("memory manager", "memory"),
-        ("memory manager", "hugepages-1Gi"),
-    }
-    assert told["devices"] == {GPU: ["gpu-0"]}
-    assert [block["type"] for block in told["memory"]] == ["hugepages-1Gi", "memory"]
-    assert "from NUMA nodes {0} (preferred under single-numa-node)" in told["constraint"]
-
-
-def test_devices_of_a_shared_container_are_told_too() -> None:
-    planner = Planner(machine(), static(), devices=FOUR)
-    constraint, _ = explained(planner, [one("a", gpu="1")], "a")
-    assert constraint.startswith("shared pool: the pod is BestEffort")
-    assert "; 1 example.com/gpu; from NUMA nodes {0}" in constraint
-
-
-def test_wishes_that_could_not_be_met_are_told() -> None:
-    planner = Planner(
-        parse_short_form("2s4c2t"),
-        static(memory_manager_policy="None", reserved_memory=()),
-        rules=SOUND,
-    )
-    wishing = replace(one("a", cpu="2", memory="1Gi"), annotations={"near.pinfold.dev/pod": "eth0"})
-    explanation = explain_pod(planner, [wishing], "a")
-    [note] = explain_document(planner, explanation)["notes"]
-    assert note.startswith("not kept near: 'eth0'")
-
-
-def test_what_an_agent_has_recorded_is_told_whole() -> None:
-    planner = Planner(machine(), static(), devices=FOUR)
-    pods = [one("a", cpu="2", memory="1Gi", gpu="1"), one("b", cpu="1", memory="1Gi", gpu="4")]
-    given, refused = (
-        explain_document(planner, explain_pod(planner, pods, name)) for name in ("a", "b")
-    )
-    noted = {**given, "notes": ["not kept near: eth0"]}
-    text = render_explain(recorded_explanation(noted), Style(100))
-    assert "memory 1 GiB on NUMA node 0" in text
-    assert "example.com/gpu: gpu-0" in text
-    assert "• not kept near: eth0" in text
-    assert "example.com/gpu  none: it cannot be had" in render_explain(
-        recorded_explanation(refused), Style(100)
-    )
-    new = {"notes", "memory", "devices", "memoryManagerPolicy"}
-    old = {name: value for name, value in given.items() if name not in new}
-    old["containers"] = [
-        {name: value for name, value in row.items() if name not in new}
-        for row in given["containers"]
-    ]
-    assert "GiB" not in render_explain(recorded_explanation(old), Style(100))
-
-
-def asking_plugins(planner: Planner, wanted: Pod) -> Decision:
-    """The refusal of a pod by a node whose plugins are to be asked first, and which counts them."""
-    node = replace(planner.node, devices_managed=True)
-    state = replace(
-        planner.empty,
-        devices=DeviceState({GPU: replace(FOUR[GPU], preferred_allocation=True)}),
-    )
-    decision = decide(node, state, wanted)
-    assert not decision.admitted
-    remedies = explain_decision(planner, state, decision).remedies
-    assert remedies
-    return replace(decision, notes=remedies)
-
-
-def test_remedies_of_an_agent_ask_no_plugin() -> None:
-    planner = Planner(machine(), static(), rules=SOUND)
-    decision = asking_plugins(planner, one("a", cpu="2", memory="1Gi", gpu="3"))
-    assert decision.reason == "TopologyAffinityError"
-    assert decision.notes[0].startswith("ask for 2 example.com/gpu instead of 3")
-
-
-def test_remedies_of_an_agent_keep_to_its_rules() -> None:
-    planner = Planner(machine(), static(), rules=SOUND)
-    decision = asking_plugins(planner, one("a", **{"foo.com/x": "3"}))
-    assert decision.reason == "OutOffoo.com/x"
-    assert decision.notes == ("ask for no foo.com/x instead of 3 in container main",)
-
-
 # ------------------------------------------------------------------------------------ compared
 
 
@@ -534,41 +347,6 @@ def test_a_bad_file_of_devices_is_one_clear_line(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------- invariants
 
 
-@st.composite
-def worlds(draw: st.DrawFn) -> tuple[Planner, list[Pod]]:
-    """A machine of 1 to 4 NUMA nodes with devices, some configuration, and some pods."""
-    nodes = draw(st.integers(1, 4))
-    per_node = st.lists(
-        st.sampled_from([(), *((node,) for node in range(nodes)), (0, nodes - 1)]), max_size=5
-    )
-    devices = listed(gpu=draw(per_node), nic=draw(per_node))
-    policy = draw(st.sampled_from(["none", "best-effort", "restricted", "single-numa-node"]))
-    config = static(
-        topology_manager_policy=policy,
-        topology_manager_scope=draw(st.sampled_from(["container", "pod"])),
-    )
-    if draw(st.booleans()):
-        config = replace(config, memory_manager_policy="None", reserved_memory=())
-    planner = Planner(machine(f"1s{nodes}n{4 * nodes}c2t@12Gi"), config, devices=devices)
-    amounts = st.fixed_dictionaries(
-        {},
-        optional={
-            "cpu": st.sampled_from(["1", "2", "4", "500m"]),
-            "memory": st.sampled_from(["1Gi", "3Gi", "7Gi", "10Gi"]),
-            "pages": st.sampled_from(["1Gi", "3Gi", "6Gi"]),
-            "gpu": st.sampled_from(["1", "2", "3"]),
-            "nic": st.sampled_from(["1", "2"]),
-        },
-    )
-    pods = []
-    for number in range(draw(st.integers(1, 5))):
-        asked = draw(st.lists(amounts, min_size=1, max_size=3))
-        containers = [container(f"c{n}", **limits) for n, limits in enumerate(asked)]
-        inits = draw(st.integers(0, len(containers) - 1))
-        pods.append(pod(f"p{number}", *containers[inits:], init=tuple(containers[:inits])))
-    return planner, pods
-
-
 @settings(max_examples=60, deadline=None)
 @given(worlds())
 def test_what_is_given_is_what_is_missing(world: tuple[Planner, list[Pod]]) -> None:
@@ -622,45 +400,3 @@ def test_one_numa_node_is_one(world: tuple[Planner, list[Pod]]) -> None:
                 for cpu in placed.cpus:
                     common &= {rows[cpu].numa_node}
             assert common, placement
-
-
-ASKED = re.compile(
-    r"ask for (?:at most )?(no|[0-9]+(?:Mi|Gi|Ki)?) (\S+) (?:instead of \S+ in container (\S+)|in "
-    r"each of the containers ([^(]+))"
-)
-
-
-@settings(max_examples=60, deadline=None)
-@given(worlds())
-def test_remedies_work_when_they_are_followed(world: tuple[Planner, list[Pod]]) -> None:
-    planner, pods = world
-    for decision, state in planner.decisions(pods):
-        explanation = explain_decision(planner, state, decision)
-        assert bool(explanation.remedies) <= (not decision.admitted)
-        for remedy in explanation.remedies:
-            asked = ASKED.match(remedy)
-            if asked is None:
-                continue
-            amount, resource, name, names = asked.groups()
-            resource = {"CPUs": "cpu"}.get(resource, resource)
-            changed = less(decision.pod, (name or names).strip().split(", "), resource, amount)
-            assert decide(planner.node, state, changed).admitted, remedy
-
-
-def less(wanted: Pod, names: list[str], resource: str, amount: str) -> Pod:
-    """The pod with another amount in some containers that ask for more."""
-
-    def changed(one: Container) -> Container:
-        if one.name not in names:
-            return one
-        limits = {name: quantity for name, quantity in one.limits.items() if name != resource}
-        if amount != "no":
-            parsed = Quantity.parse(amount)
-            limits[resource] = parsed if len(names) == 1 else min(parsed, one.limits[resource])
-        return replace(one, requests=limits, limits=limits)
-
-    return replace(
-        wanted,
-        containers=tuple(map(changed, wanted.containers)),
-        init_containers=tuple(map(changed, wanted.init_containers)),
-    )
