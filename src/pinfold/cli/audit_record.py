@@ -7,6 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pinfold.cli.audit_memory import (
+    apart,
+    memory_file,
+    memory_nodes,
+    read_memory,
+    with_sharers,
+)
 from pinfold.cli.output import InputError, input_errors
 
 if TYPE_CHECKING:
@@ -101,9 +108,9 @@ def read_record(
 
     if place.has_record:
         path = place.state_file(agent)
-        snapshot, data = _at_one_moment(path, place)
+        snapshot, data, memory = _at_one_moment(path, place)
     else:
-        snapshot, data = read_snapshot(place.root), b""
+        snapshot, data, memory = read_snapshot(place.root), b"", None
     told = ask(snapshot)
     if told.problem:
         snapshot = replace(snapshot, unseen=(*snapshot.unseen, told.problem))
@@ -114,13 +121,13 @@ def read_record(
         def locate(assignments: Assignments) -> Located:
             return _locate(place, snapshot, assignments, agent, _Seen(known, containers))
 
-        record = _record(data, path, place, agent, locate)
+        record = _record((data, memory), path, place, agent, locate)
     else:
         record = AuditRecord("--owner")
     return snapshot, replace(record, containers=containers, runtime=told.runtime)
 
 
-def _at_one_moment(path: Path, place: Place) -> tuple[KernelSnapshot, bytes]:
+def _at_one_moment(path: Path, place: Place) -> tuple[KernelSnapshot, bytes, bytes | None]:
     from pinfold.adapters.procfs.snapshot import read_snapshot  # noqa: PLC0415 - after --help
     from pinfold.adapters.statefile.files import (  # noqa: PLC0415
         StateFileError,
@@ -130,14 +137,14 @@ def _at_one_moment(path: Path, place: Place) -> tuple[KernelSnapshot, bytes]:
     with input_errors(StateFileError):
         if not path.exists():
             raise InputError(f"{path}: no such file; {_no_record(kubelet=place.kubelet)}")
-        data = read_state_file(path)
+        data, memory = read_state_file(path), read_memory(memory_file(path))
         for _ in range(_ATTEMPTS):
             snapshot = read_snapshot(place.root)
-            again = read_state_file(path)
-            if again == data:
+            again = read_state_file(path), read_memory(memory_file(path))
+            if again == (data, memory):
                 break
-            data = again
-    return snapshot, data
+            data, memory = again
+    return snapshot, data, memory
 
 
 def _no_record(*, kubelet: bool) -> str:
@@ -189,7 +196,7 @@ def _locate(
 
 
 def _record(
-    data: bytes,
+    files: tuple[bytes, bytes | None],
     path: Path,
     place: Place,
     agent: AgentSays | None,
@@ -208,7 +215,7 @@ def _record(
 
     circumstances = Circumstances(path=str(path))
     try:
-        state = StateFile.read(data)
+        state = StateFile.read(files[0])
     except UnusableFileError as error:
         raise InputError(f"{path}: {error}; see pinfold state check {path}") from None
     if not isinstance(state.document, Checkpoint):
@@ -221,7 +228,8 @@ def _record(
     assignments = {uid: dict(sets) for uid, sets in ledger.assignments.items()}
     for uid, cpus in pods.items():
         assignments.setdefault(uid, {})[""] = cpus
-    located = locate(assignments)
+    nodes, faults = memory_nodes(files[1], memory_file(path))
+    located, sharers = apart(locate(with_sharers(assignments, nodes)), assignments, nodes)
     repair = "pinfold delete pod/{pod}"
     if place.kubelet:
         repair = circumstances.repair("--drop-missing-pods {pod}")
@@ -235,7 +243,8 @@ def _record(
         shared=ledger.default or None if ledger.policy_name == "none" else ledger.default,
         shared_cgroups=located.shared,
         repair=repair,
-        faults=_faults(state, circumstances),
+        faults=(*_faults(state, circumstances), *faults),
+        sharers=sharers,
     )
 
 

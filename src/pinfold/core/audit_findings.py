@@ -189,6 +189,15 @@ IRQ_DEFAULT: Final = Kind(
     "a device that is plugged in or restarted takes the default affinity",
     "write another default",
 )
+MEMS_DIFFER: Final = Kind(
+    "mems-differ",
+    _E,
+    "the memory nodes of a container are not what is recorded",
+    "the container takes memory that was kept for somebody else, or has none of its own: sooner or "
+    "later one of them gets it from a distant node, or none",
+    "write the recorded NUMA nodes into cpuset.mems; cgroup v2 moves the memory there, with v1 "
+    "restart the container",
+)
 MEMS_REMOTE: Final = Kind(
     "mems-remote",
     _W,
@@ -238,6 +247,7 @@ KINDS: Final = (
     CPUSET_DIFFERS,
     SHARED_OVERLAPS,
     STRANGER_RAN,
+    MEMS_DIFFER,
     RECORD_BROKEN,
     STRANGER_ALLOWED,
     KERNEL_THREAD,

@@ -9,6 +9,7 @@ from pinfold.core.audit_findings import (
     CGROUP_MISSING,
     CPU_OFFLINE,
     CPUSET_DIFFERS,
+    MEMS_DIFFER,
     MEMS_REMOTE,
     MEMS_WIDER,
     PARTITION_INVALID,
@@ -36,6 +37,9 @@ def owner_findings(snapshot: KernelSnapshot, record: AuditRecord) -> Iterator[Fi
             for path in owner.cgroups:
                 yield from _cpuset(snapshot, record, owner, path)
                 yield from _mems(snapshot, owner, path)
+    for sharer in record.sharers:
+        for path in sharer.cgroups:
+            yield from _mems(snapshot, sharer, path)
     yield from _partitions(snapshot, record)
     yield from quota_findings(snapshot, record)
     yield from runtime_findings(snapshot, record)
@@ -140,7 +144,12 @@ def _cpuset(
 
 def _mems(snapshot: KernelSnapshot, owner: Owner, path: str) -> Iterator[Finding]:
     group = snapshot.cpuset_of(path)
-    if len(snapshot.nodes) < 2 or group is None or not group.effective_mems:
+    if group is None or not group.effective_mems:
+        return
+    if owner.mems:
+        yield from _recorded_mems(snapshot, owner, path, group.effective_mems)
+        return
+    if len(snapshot.nodes) < 2:
         return
     local = CPUSet(node for node, cpus in snapshot.nodes.items() if cpus & owner.cpus)
     mems = group.effective_mems
@@ -154,6 +163,23 @@ def _mems(snapshot: KernelSnapshot, owner: Owner, path: str) -> Iterator[Finding
         path,
         owner.cpus,
         (write_command(str(local), f"{own.folder}/cpuset.mems"),) if own else (),
+        owners=(str(owner),),
+    )
+
+
+def _recorded_mems(
+    snapshot: KernelSnapshot, owner: Owner, path: str, mems: CPUSet
+) -> Iterator[Finding]:
+    if mems == owner.mems:
+        return
+    own = snapshot.cpusets.get(path)
+    yield Finding(
+        MEMS_DIFFER,
+        f"{owner}: its memory is recorded on NUMA node{_s(owner.mems)} {owner.mems}, the kernel "
+        f"lets it use {mems}",
+        path,
+        owner.cpus,
+        (write_command(str(owner.mems), f"{own.folder}/cpuset.mems"),) if own else (),
         owners=(str(owner),),
     )
 

@@ -19,6 +19,9 @@ class Owner:
     ``is_pod`` the whole pod owns the CPUs, and the cgroup is the pod's.  ``container`` is "" there
     and for an owner that is just a cgroup.
 
+    ``mems`` are the NUMA nodes of which the memory manager has given it memory; empty where it has
+    given none.
+
     ``pod`` is the pod's uid, ``pod_name`` its ``namespace/name`` and ``container_id`` the runtime's
     id ("" where nobody tells them), ``pid`` the main process (None likewise).  With ``has_ended``
     it is known to exist and not to run, so that a cgroup is not looked for.
@@ -34,6 +37,7 @@ class Owner:
     container_id: str = ""
     pid: int | None = None
     has_ended: bool = False
+    mems: CPUSet = CPUSet()  # noqa: RUF009 - immutable
 
     def __str__(self) -> str:
         return container_title(self.pod_name or self.pod, self.container, self.container_id)
@@ -52,6 +56,7 @@ class AuditRecord:
         faults: what is wrong with the record itself.
         containers: the containers of the machine, the owners' too, by their cgroups' paths.
         runtime: the address of the runtime that was asked about them; "" where none was.
+        sharers: containers that have memory of NUMA nodes, and no CPUs of their own.
     """
 
     source: str
@@ -62,6 +67,7 @@ class AuditRecord:
     faults: tuple[Finding, ...] = ()
     containers: Mapping[str, KnownContainer] = field(default_factory=dict)
     runtime: str = ""
+    sharers: tuple[Owner, ...] = ()
 
     @property
     def exclusive(self) -> CPUSet:

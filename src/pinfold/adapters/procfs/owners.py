@@ -229,7 +229,10 @@ def _plain(folder: str, prefix: str) -> str:
 def _match(
     snapshot: KernelSnapshot, containers: list[KnownContainer], sets: Mapping[str, CPUSet]
 ) -> dict[str, str]:
-    """Container name -> path.  By name; then by an equal set; then what alone is left."""
+    """Container name -> path.  By name; then by an equal set; then what alone is left.
+
+    One without CPUs of its own is known by its name only.
+    """
     in_force = {
         one.cgroup: group.effective
         for one in containers
@@ -243,7 +246,7 @@ def _match(
         if len(equal) == 1 and len(rivals) == 1:
             found[name] = equal[0]
             nameless.remove(equal[0])
-    left = [name for name in sets if name and name not in found]
+    left = [name for name in sets if name and sets[name] and name not in found]
     if len(left) == len(nameless) == 1:
         found[left[0]] = nameless[0]
     return found
