@@ -331,6 +331,17 @@ async def test_a_resize_that_finds_no_memory_changes_nothing(h: LifecycleHarness
 
 
 @story(MEMORY)
+async def test_a_kubelet_that_gives_memory_itself_is_told_of_once(h: LifecycleHarness) -> None:
+    await h.run(await h.pod("same"), "main", replace(guaranteed(2), mems="0"))
+    assert h.problems == []
+    for number in range(2):
+        await h.run(await h.pod(f"p{number}"), "main", replace(guaranteed(1), mems="1"))
+    assert set(h.mems().values()) == {"0"}
+    (problem,) = h.problems
+    assert "two memory managers are on" in problem
+
+
+@story(MEMORY)
 async def test_who_declines_cpus_has_its_memory_all_the_same(h: LifecycleHarness) -> None:
     shy = replace(await h.pod("shy"), annotations={"exclusive-cpus.pinfold.dev/pod": "false"})
     await h.run(shy, "main", guaranteed(2))

@@ -131,8 +131,8 @@ class ContainerLifecycle:
                 ) from error
             active = books.pods.active[pod.uid]
             cpus = books.state.ledger.cpus_of(pod.uid, container.name)
-            given = self._containers.resources(pod.uid, container.name)
-            self._containers.note(seen, container, given)
+            given = self._containers.give(seen, container)
+            self._containers.warn_of_kubelet(seen, container, given)
             await self._containers.place(active, container.name)
         key = ContainerKey(pod.uid, container.name)
         self._creating[key] = container.id
@@ -236,8 +236,7 @@ class ContainerLifecycle:
                 await pods.take(seen, pods.step(seen, changed, decision), "resized", decision)
             except StoreError as error:
                 raise RefusedError(f"{UNEXPECTED_ADMISSION_ERROR}: {error}") from error
-            given = self._containers.resources(pod.uid, container.name)
-            self._containers.note(seen, changed, given)
+            given = self._containers.give(seen, changed)
             try:
                 # The others leave its new CPUs before it comes, and get its old ones after that.
                 await self._cgroups.set_shared(pool & books.pool or books.pool)

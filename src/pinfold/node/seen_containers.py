@@ -47,6 +47,7 @@ class SeenContainers:
         self.cgroups = cgroups
         self.runtime = runtime
         self.ledger = ledger
+        self._warned = False
         self.devices = devices or KubeletDevices(None, books.observers.report)
 
     async def devices_of(self, pod: Sandbox, container: SeenContainer) -> PodDevices:
@@ -81,6 +82,24 @@ class SeenContainers:
         self.books.pods.active[uid].statuses[name] = self.runtime.put(key, container)
         self.cgroups.identify(key, container.id)
         self.record(key, container.id, recorded)
+
+    def give(self, seen: SeenPod, container: SeenContainer) -> Resources:
+        """What the books say that a container gets; the runtime will have it on record."""
+        given = self.resources(seen.sandbox.uid, container.name)
+        self.note(seen, container, given)
+        return given
+
+    def warn_of_kubelet(self, seen: SeenPod, container: SeenContainer, given: Resources) -> None:
+        """Say once that the kubelet asks for memory of other NUMA nodes than a container gets."""
+        asked = container.resources.mems
+        if given.mems and asked not in {"", given.mems} and not self._warned:
+            self._warned = True
+            self.books.observers.report(
+                seen.name,
+                f"the kubelet asks for memory of NUMA nodes {asked} for container "
+                f"{container.name}, which gets {given.mems}: two memory managers are on; set the "
+                "kubelet's memoryManagerPolicy to None, or pinfold's",
+            )
 
     def record(self, key: ContainerKey, container_id: str, recorded: Resources) -> None:
         """Take note of what the runtime has on record for a container."""
