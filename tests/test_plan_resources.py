@@ -21,7 +21,7 @@ from pinfold.node.admission import decide
 from pinfold.node.model import NodeError
 from pinfold.planning.compare import changed_pods
 from pinfold.planning.document import plan_document
-from pinfold.planning.planner import Plan, PodPlacement
+from pinfold.planning.planner import PodPlacement
 from tests.resource_world import (
     FOUR,
     GIB,
@@ -53,10 +53,6 @@ def given_to(placement: PodPlacement) -> dict[str, Any]:
         "nodes": placed.numa_nodes,
         "devices": dict(placed.devices),
     }
-
-
-def reasons(plan: Plan) -> list[str | None]:
-    return [placement.decision.reason for placement in plan.pods]
 
 
 # --------------------------------------------------------------------------------- where from
@@ -234,6 +230,14 @@ def test_a_reservation_that_would_stop_a_kubelet(change: dict[str, Any], words: 
     with pytest.raises(NodeError) as caught:
         Planner(machine(), static(**change))
     assert words in str(caught.value)
+
+
+def test_a_machine_of_which_no_memory_is_known() -> None:
+    plain = parse_short_form("2s4c2t")
+    nodes = tuple(replace(node, memory_bytes=None) for node in plain.numa_nodes)
+    unknown = replace(plain, numa_nodes=nodes, memory_bytes=None)
+    with pytest.raises(NodeError, match="does not tell how much memory its NUMA nodes have"):
+        Planner(unknown, static())
 
 
 MANY = "1s24n24c1t@1Gi"

@@ -218,6 +218,11 @@ def _remedy(error: ValueError, view: KubeletView, config: NodeConfig) -> str:
         if "[cpumanager]" not in str(error):
             return "lower kubeReserved, systemReserved or evictionHard"
         return "reserve CPUs: reservedSystemCPUs (--reserved-cpus 0), or cpu in kubeReserved"
+    if isinstance(error, MemoryReservationError) and not any(view.memory.values()):
+        return (
+            "the machine's source does not tell how much memory its NUMA nodes have: use the "
+            "machine itself, a capture, or a short form such as 2s8c2t@64Gi"
+        )
     if isinstance(error, MemoryReservationError):
         return (
             "for each resource the limits in reservedMemory must add up to kubeReserved plus "
