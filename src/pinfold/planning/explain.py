@@ -197,7 +197,7 @@ class _Constraint:
 def _in_message(resource: str) -> str:
     """The word by which a manager's message tells that it is about a resource."""
     if resource == CPU:
-        return "cpus"
+        return "not enough cpus"
     return "[memorymanager]" if is_memory(resource) else resource
 
 
