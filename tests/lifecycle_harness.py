@@ -17,7 +17,7 @@ from pinfold.node.announcements import Announcements
 from pinfold.node.bookkeeper import Observers
 from pinfold.node.container_lifecycle import ContainerLifecycle
 from pinfold.node.containers import Containers
-from pinfold.node.device_locality import KubeletDevices
+from pinfold.node.kubelet_devices import KubeletDevices
 from pinfold.node.lost_removals import LostRemovals
 from pinfold.node.manager import Manager
 from pinfold.node.model import build_node, empty_state

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pinfold.core.node_config import NodeConfig
-from pinfold.node.device_locality import LIMIT
+from pinfold.node.kubelet_devices import LIMIT
 from pinfold.node.runtime_view import RefusedError, Resources
 from tests.lifecycle_harness import BEST_EFFORT, GIB, LifecycleHarness, guaranteed
 from tests.manager_harness import ALL_MANAGERS, STATIC, run_virtually

@@ -18,7 +18,8 @@ import pytest
 from pinfold.adapters.podresources import podresources_pb2 as v1
 from pinfold.adapters.podresources_client import PodResourcesClient
 from pinfold.core.devices import Device
-from pinfold.node.device_locality import KubeletDevices, PodDevices
+from pinfold.node.device_locality import PodDevices
+from pinfold.node.kubelet_devices import KubeletDevices
 from pinfold.node.pod_resources import ContainerDevices, ContainerResources, PodResources
 from pinfold.node.port_errors import PortError
 from tests.podresources_world import Rows, serving

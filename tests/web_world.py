@@ -19,6 +19,7 @@ from pinfold.adapters.nri import PluginCounters
 from pinfold.core.kubelet_view import kubelet_view
 from pinfold.core.short_form import parse_short_form
 from pinfold.node.counters import Figure
+from pinfold.node.kubelet_devices import KubeletDevices
 from pinfold.node.manager import Manager
 from pinfold.node.node_status import node_status, node_status_document
 from pinfold.node.ports import ContainerSpec, ContainerState, ContainerStatus
@@ -53,6 +54,7 @@ class TestDesk:
         self.applied: list[tuple[str, int | None]] = []
         self.fault: Exception | None = None
         self.counted = PluginCounters()
+        self.kubelet = KubeletDevices(None, lambda _pod, _problem: None)
 
     async def apply(
         self, manifest: Mapping[str, Any], *, source: str, pid: int | None = None
@@ -83,7 +85,7 @@ class TestDesk:
         return node_status_document(status)
 
     def figures(self) -> Iterable[Figure]:
-        return self.counted.figures()
+        return (*self.counted.figures(), *self.kubelet.figures())
 
     def about(self) -> Mapping[str, Any]:
         return {"agent": {"version": "0"}, "config": {}}

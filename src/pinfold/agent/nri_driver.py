@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -18,7 +18,8 @@ from pinfold.config.agent import AgentConfig
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.container_lifecycle import ContainerLifecycle
 from pinfold.node.containers import Containers
-from pinfold.node.device_locality import KubeletDevices
+from pinfold.node.counters import Figure
+from pinfold.node.kubelet_devices import KubeletDevices
 from pinfold.node.lost_removals import LostRemovals
 from pinfold.node.manager import Manager
 from pinfold.node.recovery import Restored, load
@@ -148,5 +149,8 @@ class NriDriver:
                 },
             }
 
-        nri = Companion("nri", follow, lambda: guarded.problem, about, guarded.figures)
+        def figures() -> Iterable[Figure]:
+            return (*guarded.figures(), *devices.figures())
+
+        nri = Companion("nri", follow, lambda: guarded.problem, about, figures)
         return (nri,) if cluster is None else (nri, cluster.companion())

@@ -6,19 +6,14 @@ choice binds, and CPUs and memory are brought near it.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Final, Protocol, TypeAlias
 
 from pinfold.core.devices import Device
 from pinfold.core.hints import MAX_NUMA_ID, ResourceHints, TopologyHint, iter_numa_masks, numa_mask
 from pinfold.core.pod import Container, Pod
-from pinfold.node.port_errors import PortError
-
-LIMIT: Final = 0.3
-"""Seconds that a kubelet has for an answer: a runtime drops a plugin that takes two (NRI)."""
 
 MANY_NODES: Final = 8
 """NUMA nodes up to which every combination is looked at, as a kubelet does."""
@@ -33,8 +28,6 @@ PodName: TypeAlias = tuple[str, str]
 """Namespace and name."""
 
 NO_DEVICES: Final[PodDevices] = MappingProxyType({})
-
-_T = TypeVar("_T")
 
 
 class PodDevicesSource(Protocol):
@@ -53,78 +46,6 @@ class PodDevicesSource(Protocol):
         Raises:
             PortError: no answer within so many seconds, or none that makes sense.
         """
-
-
-class KubeletDevices:
-    """Asks a kubelet for devices; where it does not answer, there are none.
-
-    A container must not wait for a kubelet, nor fail because of one.
-
-    Args:
-        source: the kubelet; None: nobody is asked.
-        report: told why there is no answer, once as long as it stays the same.
-        limit: seconds that an answer may take.
-    """
-
-    def __init__(
-        self,
-        source: PodDevicesSource | None,
-        report: Callable[[str | None, str], None],
-        *,
-        limit: float = LIMIT,
-    ) -> None:
-        self._source = source
-        self._report = report
-        self._limit = limit
-        self.asked = 0
-        self.unanswered = 0
-        self.problem = ""
-        """Why the last question had no answer; "" when it had."""
-
-    async def of_pod(self, namespace: str, name: str) -> PodDevices:
-        """The devices of one pod."""
-        if self._source is None:
-            return NO_DEVICES
-        try:
-            answer = await self._within(self._source.pod(namespace, name, self._limit))
-        except PortError as error:
-            self._failed(f"{namespace}/{name}", error)
-            return NO_DEVICES
-        self.problem = ""
-        return answer
-
-    async def of_all(self) -> Mapping[PodName, PodDevices]:
-        """The devices of all pods."""
-        if self._source is None:
-            return {}
-        try:
-            answer = await self._within(self._source.pods(self._limit))
-        except PortError as error:
-            self._failed(None, error)
-            return {}
-        self.problem = ""
-        return answer
-
-    def about(self) -> Mapping[str, Any]:
-        """What ``/v1/status`` says of it."""
-        return {"asked": self.asked, "unanswered": self.unanswered, "problem": self.problem}
-
-    async def _within(self, question: Awaitable[_T]) -> _T:
-        self.asked += 1
-        try:
-            # Its own time limit should do; this one holds for every source.
-            async with asyncio.timeout(2 * self._limit):
-                return await question
-        except TimeoutError:
-            raise PortError(f"no answer within {2 * self._limit:g} s") from None
-
-    def _failed(self, pod: str | None, error: PortError) -> None:
-        self.unanswered += 1
-        if self.problem != str(error):
-            self.problem = str(error)
-            self._report(
-                pod, f"CPUs are not aligned with devices, as the kubelet does not say any: {error}"
-            )
 
 
 class GivenDevices:

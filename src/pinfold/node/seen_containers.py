@@ -10,7 +10,8 @@ from pinfold.core.cpuset import CPUSet
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.bookkeeper import Bookkeeper
 from pinfold.node.cgroup_ports import FoundCgroups, Placement
-from pinfold.node.device_locality import NO_DEVICES, KubeletDevices, PodDevices, PodName
+from pinfold.node.device_locality import NO_DEVICES, PodDevices, PodName
+from pinfold.node.kubelet_devices import KubeletDevices
 from pinfold.node.port_errors import CgroupError, ContainerKey
 from pinfold.node.runtime_ledger import RuntimeLedger
 from pinfold.node.runtime_view import Resources, Sandbox, SeenContainer, SeenState
