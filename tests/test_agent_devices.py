@@ -226,6 +226,37 @@ def test_a_plugin_that_thinks_holds_up_only_its_pod(tmp_path: Path) -> None:
     follow(tmp_path, work)
 
 
+# ----------------------------------------------------------------------------------- restarts
+
+
+@pytest.mark.parametrize(("away", "tried"), [(5, False), (60, True)])
+def test_a_container_is_not_started_again_before_its_plugin_is_back(
+    away: float, *, tried: bool
+) -> None:
+    async def work() -> None:
+        node = Harness()
+        node.plugins.put_devices(GPU, Device("g0"))
+        await node.start()
+        await node.admit(a_pod("app", "", more={GPU: "1"}))
+        (status,) = node.runtime.known()
+        await node.kill()
+        node.runtime.exit(status.id, 1)
+        listed, node.plugins = node.plugins.inventory(), FakeDevicePlugins()
+        await node.start()
+        await asyncio.sleep(away)
+        assert node.cpus("app") == {}
+        words = f"{GPU}: its device plugin is not there (start the plugin)"
+        assert any(words in problem for problem in node.problems) == tried
+        node.plugins.put(listed[GPU])
+        await asyncio.sleep(400)
+        assert node.cpus("app")
+        assert node.runtime.specs[next(iter(node.runtime.known())).id].env["GPU"] == "g0"
+        node.check()
+        await node.kill()
+
+    run_virtually(work())
+
+
 # ---------------------------------------------------------------------------------- processes
 
 

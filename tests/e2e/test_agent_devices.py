@@ -119,6 +119,20 @@ def test_a_kill_of_the_agent_loses_no_device(scene: Scene) -> None:
     assert plugin.said("allocated") == 1, "only the container is another one"
 
 
+def test_a_container_that_ended_in_the_agents_absence_is_prepared_again(scene: Scene) -> None:
+    agent, plugin = scene.agent, scene.plugin
+    scene.ready()
+    agent.apply(asking("app"))
+    (pid,) = agent.pids("app").values()
+    agent.kill()
+    os.kill(pid, signal.SIGKILL)
+    agent.start()
+    eventually(lambda: agent.pod("app")["containers"][0]["restarts"], 1)
+    assert agent.pids("app")["main"] != pid
+    assert plugin.said("prepared widget-0") == 2
+    assert plugin.said("allocated") == 1
+
+
 def test_a_plugin_that_is_killed_keeps_its_pods(scene: Scene) -> None:
     agent, plugin = scene.agent, scene.plugin
     scene.ready()

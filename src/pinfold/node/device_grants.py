@@ -7,6 +7,7 @@ agreed is the pod written down, so a plugin that refuses leaves nothing behind.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple, TypeAlias
@@ -16,6 +17,7 @@ from pinfold.core.device_policy import PreferenceNeededError
 from pinfold.core.devices import (
     DeviceMount,
     DeviceNode,
+    DeviceResource,
     DeviceRunOptions,
     PreferenceQuestion,
 )
@@ -27,6 +29,13 @@ from pinfold.node.device_ports import DevicePluginError, DevicePlugins
 from pinfold.node.pod_draft import DEVICE_MANAGER
 from pinfold.node.records import DeviceGrant, DeviceGrants
 
+RETURN_PATIENCE: Final = 15.0
+"""Seconds in which plugins should register with an agent that was started anew.
+
+Only then is it known whether they want to prepare the devices of a container that starts again.
+"""
+
+_RETURN_PAUSE: Final = 0.1
 _NO_PLUGINS: Final = "no device plugin has registered"
 
 
@@ -136,12 +145,19 @@ async def prepare_devices(plugins: DevicePlugins | None, grants: DeviceGrants) -
         return DeviceRunOptions()
     if plugins is None:
         raise DevicePluginError(_NO_PLUGINS)
-    inventory = plugins.inventory()
     for resource, grant in sorted(grants.items()):
-        known = inventory.get(resource)
-        if known is not None and known.pre_start_required:
+        if (await _known(plugins, resource)).pre_start_required:
             await plugins.pre_start(resource, grant.ids)
     return merged(plugins.options(grant.response) for _, grant in sorted(grants.items()))
+
+
+async def _known(plugins: DevicePlugins, resource: str) -> DeviceResource:
+    """A resource as its plugin lists it; one that an agent was started without is waited for."""
+    for _ in range(round(RETURN_PATIENCE / _RETURN_PAUSE)):
+        if (known := plugins.inventory().get(resource)) is not None:
+            return known
+        await asyncio.sleep(_RETURN_PAUSE)
+    raise DevicePluginError(f"{resource}: its device plugin is not there", "start the plugin")
 
 
 def unseen_by_a_process(options: DeviceRunOptions) -> str:
