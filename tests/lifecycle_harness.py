@@ -78,13 +78,13 @@ class LifecycleHarness:
         self.now = 0.0
         self._follower: asyncio.Task[None] | None = None
 
-    async def start(self) -> Manager:
+    async def start(self, on_mismatch: OnMismatch = OnMismatch.REFUSE) -> Manager:
         """Start an agent, which registers with the runtime."""
         machine = parse_short_form(self.machine)
         node = build_node(machine, self.config, view=self.view, rules=SOUND)
         empty = empty_state(node, self.view.topology.cpus)
         restored = restore(
-            await self.store.load(), node, empty, parse=parse, on_mismatch=OnMismatch.REFUSE
+            await self.store.load(), node, empty, parse=parse, on_mismatch=on_mismatch
         )
         settings = replace(ManagerSettings(), reserved_system_cpus=self.config.reserved_system_cpus)
         runtime = SeenRuntime()

@@ -12,6 +12,7 @@ import pytest
 
 from pinfold.core.node_config import NodeConfig
 from pinfold.node.kubelet_devices import LIMIT
+from pinfold.node.recovery import OnMismatch
 from pinfold.node.runtime_view import RefusedError, Resources
 from tests.lifecycle_harness import BEST_EFFORT, GIB, LifecycleHarness, guaranteed
 from tests.manager_harness import ALL_MANAGERS, STATIC, run_virtually
@@ -307,6 +308,22 @@ async def test_who_cannot_have_its_memory_any_more_runs_among_the_others(
     assert h.mems() == {"a/main": "0", "b/main": "1", "c/main": ""}
     assert h.kernel()["c/main"] == str(h.manager.pool)
     assert any("was created while nobody answered" in problem for problem in h.problems)
+
+
+@story(RESTRICTED)
+async def test_who_finds_no_memory_when_that_is_turned_on_keeps_its_cpus(
+    h: LifecycleHarness,
+) -> None:
+    await h.run(await h.pod("a"), "main", wanting(2, 20 * GIB))
+    await h.run(await h.pod("b"), "main", wanting(2, 20 * GIB))
+    before = h.kernel()
+    assert before == {"a/main": "2-3", "b/main": "4-5"}
+    await h.kill()
+    h.config = ALL_MANAGERS
+    await h.start(OnMismatch.REPAIR)
+    assert h.kernel() == before
+    assert h.mems() == {"a/main": "0", "b/main": ""}
+    assert any("keeps its CPUs" in problem for problem in h.problems)
 
 
 @story(MEMORY)

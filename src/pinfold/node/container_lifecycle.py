@@ -32,7 +32,7 @@ from pinfold.node.runtime_view import (
     Update,
 )
 from pinfold.node.seen_containers import SeenContainers
-from pinfold.node.seen_pods import SeenPod
+from pinfold.node.seen_pod import SeenPod
 
 CREATION: Final = 10.0
 """Seconds from an answer to the word that the container was created, unless that has failed."""

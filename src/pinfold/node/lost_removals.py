@@ -28,7 +28,7 @@ from pinfold.node.runtime_view import (
     SeenState,
 )
 from pinfold.node.seen_containers import SeenContainers
-from pinfold.node.seen_pods import SeenPod
+from pinfold.node.seen_pod import SeenPod
 
 PERIOD: Final = 5.0
 """Seconds between two looks; what is missing is let go of at the second."""

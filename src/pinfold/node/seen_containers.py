@@ -7,7 +7,9 @@ from dataclasses import replace
 from typing import Final
 
 from pinfold.core.cpuset import CPUSet
+from pinfold.core.static_policy import CPUAllocation
 from pinfold.node.active_pod import ActivePod
+from pinfold.node.admission import Decision
 from pinfold.node.bookkeeper import Bookkeeper
 from pinfold.node.cgroup_ports import FoundCgroups, Placement
 from pinfold.node.device_locality import NO_DEVICES, PodDevices, PodName
@@ -15,7 +17,8 @@ from pinfold.node.kubelet_devices import KubeletDevices
 from pinfold.node.port_errors import CgroupError, ContainerKey
 from pinfold.node.runtime_ledger import RuntimeLedger
 from pinfold.node.runtime_view import Resources, Sandbox, SeenContainer, SeenState
-from pinfold.node.seen_pods import SeenPod, SeenPods
+from pinfold.node.seen_pod import SeenPod
+from pinfold.node.seen_pods import SeenPods
 from pinfold.node.seen_runtime import SeenRuntime
 
 NO_CAP: Final = -1
@@ -223,12 +226,7 @@ class SeenContainers:
             devices = NO_DEVICES
         decision = self.pods.decide(seen, one, devices)
         if not decision.admitted:
-            self.books.observers.report(
-                seen.name,
-                f"container {one.name} was created while nobody answered, and shares its CPUs: "
-                f"{decision.reason}: {decision.message}",
-            )
-            decision = replace(decision.refused("", ""), admitted=True)
+            decision = self._without(seen, one, decision)
         uid, name = seen.sandbox.uid, one.name
         step = self.pods.step(seen, one, decision)
         same_cpus = step.state.ledger.cpus_of(uid, name) == known.ledger.cpus_of(uid, name)
@@ -236,6 +234,17 @@ class SeenContainers:
         news = None if same_cpus and same_memory else decision
         await self.pods.take(seen, step, "adopted", news)
         self.note(seen, one, one.resources)
+
+    def _without(self, seen: SeenPod, one: SeenContainer, refused: Decision) -> Decision:
+        """What is done with a container that is there, and cannot have all that it asks for."""
+        kept = self.pods.keeps_cpus(seen.sandbox, one)
+        outcome = "was created while nobody answered, and shares its CPUs"
+        if kept:
+            outcome = "keeps its CPUs, and gets no memory of its own"
+        problem = f"container {one.name} {outcome}: {refused.reason}: {refused.message}"
+        self.books.observers.report(seen.name, problem)
+        allocations = {one.name: CPUAllocation(kept, CPUSet(), ())} if kept else {}
+        return replace(refused.refused("", ""), admitted=True, allocations=allocations)
 
     async def locate(self, seen: SeenPod, one: SeenContainer) -> None:
         """Bring one that was taken over to its CPUs, as far as its cgroup is there."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pinfold.core.cgroup_values import quota_to_milli_cpu, shares_to_milli_cpu
 from pinfold.core.pod import QOSClass
-from pinfold.node.runtime_view import Sandbox, SeenContainer
+from pinfold.node.runtime_view import Sandbox, SeenContainer, SeenState
 
 _KUBEPODS: Final = re.compile(r"kubepods(?:[-/](?:kubepods-)?(burstable|besteffort)(?![a-z]))?")
 _QOS: Final = {
@@ -21,6 +22,24 @@ _QOS: Final = {
     "burstable": QOSClass.BURSTABLE,
     "besteffort": QOSClass.BEST_EFFORT,
 }
+
+
+@dataclass(slots=True)
+class SeenPod:
+    """A pod as the runtime shows it: its newest sandbox, its newest containers by name."""
+
+    sandbox: Sandbox
+    containers: dict[str, SeenContainer] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """``namespace/name``."""
+        return f"{self.sandbox.namespace}/{self.sandbox.name}"
+
+    def has_ended(self, container: str) -> bool:
+        """Whether the newest container of this name runs no more."""
+        seen = self.containers.get(container)
+        return seen is None or seen.state is SeenState.STOPPED
 
 
 def qos_of(pod: Sandbox) -> QOSClass | None:

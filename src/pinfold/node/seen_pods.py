@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pinfold.core.cpuset import CPUSet
@@ -30,8 +30,8 @@ from pinfold.node.container_admission import decide_container, keeps_memory
 from pinfold.node.device_locality import NO_DEVICES, PodDevices
 from pinfold.node.port_errors import PortError
 from pinfold.node.records import Batch, HistoryEntry, PodPhase, PodRecord
-from pinfold.node.runtime_view import RefusedError, Sandbox, SeenContainer, SeenState
-from pinfold.node.seen_pod import pod_manifest, qos_of
+from pinfold.node.runtime_view import RefusedError, Sandbox, SeenContainer
+from pinfold.node.seen_pod import SeenPod, pod_manifest, qos_of
 from pinfold.state.ledger import Ledger
 
 SOURCE: Final = "nri"
@@ -39,24 +39,6 @@ SOURCE: Final = "nri"
 
 EXCLUSIVE: Final = "exclusive-cpus.pinfold.dev"
 """The annotation, with ``/pod`` or ``/container.NAME``, that says ``"false"``: no own CPUs."""
-
-
-@dataclass(slots=True)
-class SeenPod:
-    """A pod as the runtime shows it: its newest sandbox, its newest containers by name."""
-
-    sandbox: Sandbox
-    containers: dict[str, SeenContainer] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        """``namespace/name``."""
-        return f"{self.sandbox.namespace}/{self.sandbox.name}"
-
-    def has_ended(self, container: str) -> bool:
-        """Whether the newest container of this name runs no more."""
-        seen = self.containers.get(container)
-        return seen is None or seen.state is SeenState.STOPPED
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,23 +93,27 @@ class SeenPods:
             return decision
         return decision.refused(UNEXPECTED_ADMISSION_ERROR, POOL_EMPTY)
 
+    def keeps_cpus(self, sandbox: Sandbox, container: SeenContainer) -> CPUSet | None:
+        """The CPUs that a container has, if they are as many as it is to own; None otherwise."""
+        books = self._books
+        asked = 0
+        if books.node.cpu_policy is not None and not _declines(sandbox, container.name):
+            pod = self._workload(sandbox, {container.name: container}).pod
+            asked = guaranteed_cpus(pod, pod.containers[0])
+        has = books.state.ledger.cpus_of(sandbox.uid, container.name) or CPUSet()
+        return has if len(has) == asked else None
+
     def is_to_be_aligned(self, sandbox: Sandbox, container: SeenContainer) -> bool:
         """Whether a container is to get CPUs or memory of NUMA nodes that it does not have yet."""
-        books, uid, name = self._books, sandbox.uid, container.name
         if qos_of(sandbox) not in (QOSClass.GUARANTEED, None):
             return False
-        pod = self._workload(sandbox, {name: container}).pod
-        (asking,) = pod.containers
-        if books.node.cpu_policy is not None and not _declines(sandbox, name):
-            has = books.state.ledger.cpus_of(uid, name) or CPUSet()
-            if guaranteed_cpus(pod, asking) != len(has):
-                return True
-        memory = books.state.memory
-        return (
-            memory is not None
-            and pod.qos is QOSClass.GUARANTEED
-            and not keeps_memory(memory, pod, asking)
-        )
+        if self.keeps_cpus(sandbox, container) is None:
+            return True
+        memory = self._books.state.memory
+        if memory is None:
+            return False
+        pod = self._workload(sandbox, {container.name: container}).pod
+        return pod.qos is QOSClass.GUARANTEED and not keeps_memory(memory, pod, pod.containers[0])
 
     def _ledger(self, seen: SeenPod, decision: Decision, name: str) -> Ledger:
         """The ledger after a decision; who has ended and lost some CPUs to ``name`` loses all."""
