@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from fuzz import seeds
+from fuzz.devices_target import DEVICES_TARGET
 from fuzz.engine import Target
 from fuzz.machine_targets import MACHINE_TARGETS
 from fuzz.nri_target import NRI_TARGET
@@ -234,6 +235,7 @@ def _all() -> dict[str, Target]:
         Target("gojson", run_go_json, _state_files, _STATE),
         Target("references", run_references, _references, _STATE),
         *MACHINE_TARGETS,
+        DEVICES_TARGET,
         NRI_TARGET,
         STORE_TARGET,
     ]
