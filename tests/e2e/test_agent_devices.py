@@ -75,6 +75,9 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     try:
         scene.agent.start()
         yield scene
+        scene.agent.stop()
+        assert not (scene.folder / "kubelet.sock").exists()
+        assert "Traceback" not in scene.agent.log()
     finally:
         scene.plugin.stop()
         scene.agent.clean_up()
@@ -255,6 +258,17 @@ def test_files_of_the_host_and_what_a_process_does_not_see(scene: Scene) -> None
         "gives it the mount '/no/such/folder', which does not exist"
         in (agent.pod("lost")["message"])
     )
+
+
+def test_a_folder_that_cannot_be_used_is_one_clear_error(tmp_path: Path) -> None:
+    skip_unless_an_agent_can_run()
+    agent = AgentProcess(tmp_path)
+    (tmp_path / "file").touch()
+    agent.config["pinfold"]["devicePluginDir"] = str(tmp_path / "file")
+    status, printed = agent.refused()
+    assert status == 1
+    assert str(tmp_path / "file") in printed
+    assert "Traceback" not in printed
 
 
 def test_the_mirrored_files_can_be_read(scene: Scene) -> None:
