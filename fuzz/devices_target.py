@@ -93,7 +93,8 @@ def _files() -> list[bytes]:
         *seeds.files("examples/gpu-node/devices.yaml"),
         checkpoint_of(DeviceState(listed), {}).encode(),
         (
-            b"kind: Devices\nversion: 1\nresources:\n  a.b/gpu: {count: 3, numa: [0, null, [0, 1]]}\n"
+            b"kind: Devices\nversion: 1\nresources:\n"
+            b"  a.b/gpu: {count: 3, numa: [0, null, [0, 1]]}\n"
             b"  a.b/nic: {numa: {0: 2, 1: 1}, unhealthy: [nic-0]}\n  a.b/loose: 2\n"
             b"  a.b/vf:\n    devices: [x, {id: y, near: eth1, health: Unhealthy}]\n"
         ),
