@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,6 +59,10 @@ def test_the_agent_follows(agent: AgentProcess, tmp_path_factory: pytest.TempPat
         assert told("capacity") == told("allocatable") == total(pools)
         zone = agent.client.get("/v1/node")["zones"][0]["resources"][HUGE]
         assert Quantity.parse(zone["available"]).value() == total(pools) - size
+        # The record of the memory is read, and the kernel agrees.
+        agent.pids("huge")
+        findings = json.loads(agent.run("audit", "-o", "json").stdout)["findings"]
+        assert not {"mems-differ", "record-broken"} & {found["slug"] for found in findings}
         machine = agent.client.get("/v1/machine")
         assert machine["hugepages_machine"][str(SMALL)]["total"] == total(pools) // SMALL
     eventually(lambda: told("capacity"), before)

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from pinfold.core.device_table import DeviceTable, in_natural_order
-from pinfold.core.devices import DeviceInventory
+from pinfold.core.devices import Device, DeviceInventory
 
 ContainerDevices = Mapping[str, tuple[str, ...]]
 """Resource name -> the ids of the devices that a container has, in natural order."""
@@ -221,11 +221,10 @@ class DeviceState:
             for name, resource in self.inventory.items()
         }
 
-    def numa_nodes(self, resource: str, device_id: str) -> tuple[int, ...]:
-        """The NUMA nodes of a device as its plugin told them last; empty if it told none."""
+    def last_listed(self, resource: str) -> Mapping[str, Device]:
+        """The devices of a resource, by id, as its plugin listed them last."""
         listed = self.inventory.get(resource) or self.gone.get(resource)
-        device = listed and listed.devices.get(device_id)
-        return device.numa_nodes if device else ()
+        return {} if listed is None else listed.devices
 
     def table(self, resource: str) -> DeviceTable | None:
         """The resource as bits; ``None`` when its plugin is not registered.

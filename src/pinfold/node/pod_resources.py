@@ -148,18 +148,23 @@ def allocatable_resources(node: Node, state: NodeState) -> AllocatableResources:
     starts then does not see them.  The memory is that of memory manager policy Static, in use or
     not, a block for each NUMA node and kind.
     """
-    devices, memory = state.devices, node.memory_policy
+    memory = node.memory_policy
+    return AllocatableResources(
+        assignable_cpus(node, state),
+        allocatable_devices(state.devices),
+        () if memory is None else _memory(memory.allocatable),
+    )
+
+
+def allocatable_devices(devices: DeviceState) -> tuple[ContainerDevices, ...]:
+    """The healthy devices, in use or not."""
     healthy = (
         (resource, table.names(table.healthy))
         for resource in sorted(devices.inventory)
         if (table := devices.table(resource)) is not None
     )
-    return AllocatableResources(
-        assignable_cpus(node, state),
-        tuple(
-            entry for resource, ids in healthy for entry in _device_entries(devices, resource, ids)
-        ),
-        () if memory is None else _memory(memory.allocatable),
+    return tuple(
+        entry for resource, ids in healthy for entry in _device_entries(devices, resource, ids)
     )
 
 
@@ -223,8 +228,11 @@ def _container(
 def _device_entries(
     devices: DeviceState, resource: str, ids: Iterable[str]
 ) -> Iterator[ContainerDevices]:
+    listed = devices.last_listed(resource)
     for device_id in ids:
-        nodes = [n for n in devices.numa_nodes(resource, device_id) if n != _NO_NODE]
+        device = listed.get(device_id)
+        # A plugin that names a node twice gets one entry for it.
+        nodes = {n: None for n in device.numa_nodes if n != _NO_NODE} if device else {}
         for node in nodes:
             yield ContainerDevices(resource, (device_id,), (node,))
         if not nodes:

@@ -257,10 +257,10 @@ def _entry_of(
             f"pod {holding.pod_uid!r}, container {holding.container!r}: the answer of the plugin "
             f"of {holding.resource} to Allocate is not known; delete the pod and create it again"
         )
-    listed = state.inventory.get(holding.resource)
+    listed = state.last_listed(holding.resource)
     by_node: dict[int, list[str]] = {}
     for id_ in ids:
-        device = None if listed is None else listed.devices.get(id_)
+        device = listed.get(id_)
         # Duplicate node ids of a plugin would make the kubelet list the device twice.
         near = dict.fromkeys(device.numa_nodes) if device is not None else None
         for node in near or (NO_NUMA_NODE,):

@@ -7,6 +7,7 @@ has a topology, with no node in it if need be.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from pinfold.adapters.podresources import podresources_pb2 as v1
 from pinfold.adapters.podresources import podresources_v1alpha1_pb2 as v1alpha1
@@ -32,11 +33,18 @@ def get_response(pod: PodResources) -> v1.GetPodResourcesResponse:
 
 def allocatable_response(resources: AllocatableResources) -> v1.AllocatableResourcesResponse:
     """The answer of ``GetAllocatableResources``."""
-    return v1.AllocatableResourcesResponse(
-        devices=[_devices(devices) for devices in resources.devices],
-        cpu_ids=resources.cpus,
-        memory=[_memory(block) for block in resources.memory],
+    response = v1.AllocatableResourcesResponse(
+        cpu_ids=resources.cpus, memory=[_memory(block) for block in resources.memory]
     )
+    # There may be ten thousand of them: made in place, and not copied.
+    for devices in resources.devices:
+        nodes = devices.numa_nodes
+        response.devices.add(
+            resource_name=devices.resource_name,
+            device_ids=devices.device_ids,
+            topology=None if nodes is None else _topology(nodes),
+        )
+    return response
 
 
 def alpha_list_response(pods: Iterable[PodResources]) -> v1alpha1.ListPodResourcesResponse:
@@ -98,7 +106,8 @@ def _memory(block: ContainerMemory) -> v1.ContainerMemory:
     )
 
 
-def _topology(nodes: Iterable[int]) -> v1.TopologyInfo:
+@lru_cache(256)  # of few nodes, for many devices; whoever is given one copies it
+def _topology(nodes: tuple[int, ...]) -> v1.TopologyInfo:
     return v1.TopologyInfo(nodes=[v1.NUMANode(ID=node) for node in nodes])
 
 
