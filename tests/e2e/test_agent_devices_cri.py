@@ -137,6 +137,26 @@ def test_restarts_keep_the_devices(scene: DeviceScene) -> None:
     assert plugin.said("allocated") == 1
 
 
+def test_containers_outlive_their_plugin_and_not_their_device(scene: DeviceScene) -> None:
+    agent, plugin = scene.agent, scene.plugin
+    sick = plugin.folder.parent / "sick"
+    pods = [scene.asking(name) for name in ("one", "two")]
+    for pod in pods:
+        del pod["spec"]["containers"][0]["resources"]["limits"]["cpu"]
+        agent.apply(pod)
+    before = {name: scene.running(name) for name in ("one", "two")}
+    plugin.stop()
+    until_offered(agent, 4, 0)
+    assert {name: scene.running(name) for name in before} == before
+    plugin.start("--health-file", str(sick))
+    until_offered(agent, 4, 4)
+    sick.write_text("widget-0\n")
+    eventually(lambda: agent.pod("one")["reason"], "UnhealthyDevice")
+    eventually(lambda: (offered(agent) or {})["in_use"], 1)
+    assert scene.running("two") == before["two"]
+    assert before["one"] not in scene.node.ctr("containers", "ls", "-q").split()
+
+
 def test_a_runtime_that_refuses_the_devices_tells_why(scene: DeviceScene) -> None:
     scene.plugin.stop()
     until_offered(scene.agent, 4, 0)
