@@ -21,6 +21,7 @@ from tests.agent_process import PATIENCE, AgentProcess, eventually, skip_unless_
 from tests.containerd_node import ContainerdNode
 from tests.kubelet_stand_in import KubeletStandIn
 
+NODES = Path("/sys/devices/system/node")
 NIC = "example.com/nic"
 MEMORY: dict[str, Any] = {
     "memoryManagerPolicy": "Static",
@@ -119,15 +120,15 @@ class Scene:
 def far_node() -> int:
     """The last NUMA node that has a CPU beside the reserved one."""
     found = [
-        int(folder.name.removeprefix("node"))
-        for folder in Path("/sys/devices/system/node").glob("node[0-9]*")
-        if cpus_of(folder) - CPUSet([0])
+        number
+        for folder in NODES.glob("node[0-9]*")
+        if cpus_of_node(number := int(folder.name.removeprefix("node"))) - CPUSet([0])
     ]
     return max(found, default=0)
 
 
-def cpus_of(folder: Path) -> CPUSet:
-    return CPUSet.parse((folder / "cpulist").read_text().strip())
+def cpus_of_node(node: int) -> CPUSet:
+    return CPUSet.parse((NODES / f"node{node}" / "cpulist").read_text().strip())
 
 
 def mems(kubelet: KubeletStandIn, container: str) -> str:
@@ -161,8 +162,7 @@ def test_cpus_and_memory_are_those_of_the_device(scene: Scene) -> None:
     scene.resources.given["near", "main"] = [node]
     near = kubelet.run(kubelet.pod("near"), "main", 1)
     web = kubelet.run(kubelet.pod("web", "besteffort"), "main")
-    local = cpus_of(Path(f"/sys/devices/system/node/node{node}"))
-    assert CPUSet.parse(kubelet.allowed(near)) <= local
+    assert CPUSet.parse(kubelet.allowed(near)) <= cpus_of_node(node)
     assert mems(kubelet, near) == str(node)
     assert recorded_mems(kubelet, near) == str(node), "the runtime has it on record, too"
     assert recorded_mems(kubelet, web) == ""
@@ -179,6 +179,39 @@ def test_cpus_and_memory_are_those_of_the_device(scene: Scene) -> None:
     kubelet.resize(near, 0.5)
     assert mems(kubelet, near) == str(node), "half a CPU is shared, memory is not"
     assert "memory" in scene.agent.run("explain", "pod/near").stdout
+
+
+def test_what_ran_before_the_agent_comes_near_its_device(scene: Scene) -> None:
+    kubelet, node = scene.kubelet, far_node()
+    scene.agent.stop()
+    scene.resources.given["early", "main"] = [node]
+    early = kubelet.run(kubelet.pod("early"), "main", 1)
+    assert recorded_mems(kubelet, early) == ""
+    scene.start()
+    assert CPUSet.parse(kubelet.allowed(early)) <= cpus_of_node(node)
+    assert mems(kubelet, early) == str(node)
+    eventually(lambda: recorded_mems(kubelet, early), str(node))
+
+
+def test_a_strict_policy_refuses_devices_of_two_nodes(
+    containerd: ContainerdNode, tmp_path: Path
+) -> None:
+    skip_unless_an_agent_can_run()
+    if far_node() == 0:
+        pytest.skip("needs two NUMA nodes with CPUs")
+    scene = Scene(containerd, tmp_path, **MEMORY, topologyManagerPolicy="restricted")
+    try:
+        scene.resources.start()
+        scene.start()
+        scene.resources.given["far", "main"] = [0, far_node()]
+        with pytest.raises(grpc.RpcError) as refused:
+            scene.kubelet.create(scene.kubelet.pod("far"), "main", 1)
+        assert "TopologyAffinityError" in str(refused.value)
+        assert NIC in scene.agent.run("explain", "pod/far").stdout
+        near = scene.kubelet.run(scene.kubelet.pod("near"), "main", 1)
+        assert mems(scene.kubelet, near) == "0"
+    finally:
+        scene.close()
 
 
 def test_a_kubelet_that_is_slow_or_gone_delays_no_container(scene: Scene) -> None:
