@@ -18,6 +18,7 @@ import pinfold
 from pinfold.cli import main
 from pinfold.core.pod_api import pod_from_api
 from pinfold.planning.document import plan_document
+from pinfold.planning.explain import explain_document, explain_pod
 from tests.console import Command, commands, matches, run
 
 ROOT = Path(__file__).parent.parent
@@ -178,4 +179,14 @@ def test_every_field_of_the_plan_is_described() -> None:
     fields = set(document) | set(document["machine"]) | set(document["config"])
     fields |= set(document["pods"][0]) | set(document["pods"][0]["containers"][0])
     fields |= set(document["numa"][0]) | set(document["numa"][0]["memory"][0])
+    assert sorted(field for field in fields if f"`{field}`" not in page) == []
+
+
+def test_every_field_of_an_explanation_is_described() -> None:
+    page = (ROOT / "docs" / "reference" / "explain-json.md").read_text()
+    config = pinfold.NodeConfig(topology_manager_policy="best-effort")
+    planner = pinfold.Planner(pinfold.parse_short_form("1s2c"), config)
+    pod = pod_from_api({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}})
+    document = explain_document(planner, explain_pod(planner, [pod], "p"))
+    fields = set(document) | set(document["containers"][0])
     assert sorted(field for field in fields if f"`{field}`" not in page) == []
