@@ -73,7 +73,10 @@ class HugepageFollower:
             self._overdrawn_by = memory.assignments if followed.problem and memory else None
         if changed:
             log.info("hugepages", pages={str(n): dict(c) for n, c in counts.items() if c})
-        self._tell(followed.problem)
+        problem = followed.problem
+        for uid, pod in manager.pods.active.items():
+            problem = problem.replace(f"pod {uid},", f"pod {pod.name},")
+        self._tell(problem)
         manager.announce_soon()
 
     def _tell(self, problem: str) -> None:
