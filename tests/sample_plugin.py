@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import signal
 import subprocess
@@ -60,6 +61,11 @@ class SamplePlugin:
     def said(self, words: str) -> int:
         """How often it has said this."""
         return self._log.read_text().count(words) if self._log.exists() else 0
+
+
+def giving(**fields: Any) -> tuple[str, str]:
+    """The option that has containers get this: fields of ContainerAllocateResponse."""
+    return "--give", json.dumps(fields)
 
 
 def offered(agent: AgentProcess, resource: str = WIDGET) -> dict[str, Any] | None:

@@ -263,10 +263,10 @@ def test_a_container_is_not_started_again_before_its_plugin_is_back(
 @pytest.mark.parametrize(
     ("devices", "what"),
     [
-        (DeviceRunOptions(mounts=(DeviceMount("/opt/x", "/no/such"),)), "mount '/no/such'"),
+        (DeviceRunOptions(mounts=(DeviceMount("/etc/x", "/no/such"),)), "mount '/no/such'"),
         (DeviceRunOptions(devices=(DeviceNode("/dev/x", "/dev/nox", "rw"),)), "node '/dev/nox'"),
         (DeviceRunOptions(devices=(DeviceNode("/dev/x", "dev/null", "rw"),)), "node 'dev/null'"),
-        (DeviceRunOptions(mounts=(DeviceMount("/opt/x", "/a\0b"),)), r"mount '/a\\x00b'"),
+        (DeviceRunOptions(mounts=(DeviceMount("/etc/x", "/a\0b"),)), r"mount '/a\\x00b'"),
     ],
 )
 def test_files_of_a_plugin_must_be_there(devices: DeviceRunOptions, what: str) -> None:
@@ -287,12 +287,12 @@ def test_what_a_process_does_not_see_is_named() -> None:
     assert unseen_by_a_process(seen) == ""
     unseen = DeviceRunOptions(
         {},
-        (DeviceMount("/opt/x", "/etc"),),
+        (DeviceMount("/etc/x", "/etc"),),
         (DeviceNode("/dev/x", "/dev/null", "rw"),),
         {"a": "b"},
         ("example.com/gpu=1",),
     )
     assert unseen_by_a_process(unseen) == (
-        "a plain process sees the files of the host: /opt/x is at /etc, /dev/x is at /dev/null; "
+        "a plain process sees the files of the host: /etc/x is at /etc, /dev/x is at /dev/null; "
         "only a container runtime applies annotations, CDI device example.com/gpu=1"
     )

@@ -19,6 +19,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
+from google.protobuf import json_format
 
 sys.path.insert(0, str(Path(__file__).parent))
 api: Any = grpc.protos("deviceplugin.proto")
@@ -69,34 +70,12 @@ def parsed() -> argparse.Namespace:
         type=Path,
         help="names the devices that are unhealthy, one in a line; read whenever it changes",
     )
-    add(
-        "--device-node",
-        type=places,
-        action="append",
-        default=[],
-        metavar="HOST[:CONTAINER]",
-        help="a device node that containers get, such as /dev/null",
-    )
-    add(
-        "--mount",
-        type=places,
-        action="append",
-        default=[],
-        metavar="HOST[:CONTAINER]",
-        help="a file or folder that containers see, read-only",
-    )
-    add("--annotation", action="append", default=[], metavar="KEY=VALUE", help="for containers")
-    add("--cdi", action="append", default=[], help="a device of CDI: vendor.com/class=name")
+    add("--device-node", default="", help="a device node that containers get, such as /dev/null")
+    add("--give", default="{}", metavar="JSON", help="what else: a ContainerAllocateResponse")
     add("--pre-start", action="store_true", help="be called before each start of a container")
     add("--prefer", action="store_true", help="prefer devices of one NUMA node")
     add("--misbehave", choices=MISBEHAVIOURS, action="append", default=[], help="for tests")
     return parser.parse_args()
-
-
-def places(text: str) -> tuple[str, str]:
-    """Where something is on the host and in the container; the same where one is given."""
-    host, _, container = text.partition(":")
-    return host, container or host
 
 
 @dataclass
@@ -261,13 +240,10 @@ class Plugin:
             LOG.info("allocated %s", ", ".join(asked.devices_ids))
             given = response.container_responses.add()
             given.envs["WIDGETS"] = ",".join(asked.devices_ids)
-            for host, there in self.options.device_node:
-                given.devices.add(container_path=there, host_path=host, permissions="rw")
-            for host, there in self.options.mount:
-                given.mounts.add(container_path=there, host_path=host, read_only=True)
-            given.annotations.update(pair.split("=", 1) for pair in self.options.annotation)
-            for name in self.options.cdi:
-                given.cdi_devices.add(name=name)
+            node = self.options.device_node
+            if node:
+                given.devices.add(container_path=node, host_path=node, permissions="rw")
+            json_format.Parse(self.options.give, given)
         return response
 
     async def pre_start(self, request: Any, _context: object) -> Any:  # noqa: ANN401 - the same

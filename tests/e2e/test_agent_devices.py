@@ -25,6 +25,7 @@ from tests.agent_process import (
 from tests.sample_plugin import (
     WIDGET,
     SamplePlugin,
+    giving,
     offered,
     skip_unless_the_sample_plugin_can_run,
     until_offered,
@@ -244,14 +245,16 @@ def test_a_plugin_that_dies_in_allocate_leaves_nothing(scene: Scene) -> None:
 
 def test_files_of_the_host_and_what_a_process_does_not_see(scene: Scene) -> None:
     agent = scene.agent
-    scene.ready("--device-node", "/dev/null:/dev/widget", "--cdi", "example.com/w=1")
+    node = {"host_path": "/dev/null", "container_path": "/dev/widget", "permissions": "rw"}
+    scene.ready(*giving(devices=[node], cdi_devices=[{"name": "example.com/w=1"}]))
     agent.apply(asking("app"))
     agent.pids("app")
     assert agent.log().count("/dev/widget is at /dev/null") == 1
     assert "only a container runtime applies CDI device example.com/w=1" in agent.log()
     scene.plugin.stop()
     until_offered(agent, 4, 0)
-    scene.ready("--mount", "/no/such/folder:/opt/widget")
+    mount = {"host_path": "/no/such/folder", "container_path": "/etc/widget"}
+    scene.ready(*giving(mounts=[mount]))
     agent.apply(asking("lost", restartPolicy="Never"))
     eventually(lambda: scene.phase("lost"), "Failed")
     assert (

@@ -20,6 +20,7 @@ from tests.e2e.test_agent_cri import Scene
 from tests.sample_plugin import (
     WIDGET,
     SamplePlugin,
+    giving,
     offered,
     skip_unless_the_sample_plugin_can_run,
     until_offered,
@@ -51,9 +52,25 @@ class DeviceScene(Scene):
         (node.folder / "cdi" / "widget.json").write_text(json.dumps(CDI))
         self.plugin = SamplePlugin(
             plugins,
-            *("--pre-start", "--device-node", "/dev/null:/dev/widget"),
-            *("--mount", f"{folder / 'driver'}:/opt/widget"),
-            *("--annotation", "example.com/fan=on", "--cdi", "example.com/widget=one"),
+            "--pre-start",
+            *giving(
+                devices=[
+                    {
+                        "host_path": "/dev/null",
+                        "container_path": "/dev/widget",
+                        "permissions": "rw",
+                    }
+                ],
+                mounts=[
+                    {
+                        "host_path": str(folder / "driver"),
+                        "container_path": "/etc/widget",
+                        "read_only": True,
+                    }
+                ],
+                annotations={"example.com/fan": "on"},
+                cdi_devices=[{"name": "example.com/widget=one"}],
+            ),
         )
 
     def asking(self, name: str, number: int = 1, **spec: Any) -> dict[str, Any]:
@@ -92,9 +109,9 @@ def test_all_that_a_plugin_gives_is_in_the_container(scene: DeviceScene) -> None
     scene.agent.apply(scene.asking("app", 2))
     container = scene.running("app")
     script = (
-        'echo "$WIDGETS"; echo "$FROM_CDI"; cat /opt/widget/serial;'
+        'echo "$WIDGETS"; echo "$FROM_CDI"; cat /etc/widget/serial;'
         " test -c /dev/widget && echo fan > /dev/widget && echo written;"
-        " echo no > /opt/widget/serial || echo read-only;"
+        " echo no > /etc/widget/serial || echo read-only;"
         " grep -h Mems_allowed_list /proc/1/status /proc/self/status"
     )
     found = scene.inside(container, f"({script}) 2>/dev/null").split("\n")
@@ -160,7 +177,7 @@ def test_containers_outlive_their_plugin_and_not_their_device(scene: DeviceScene
 def test_a_runtime_that_refuses_the_devices_tells_why(scene: DeviceScene) -> None:
     scene.plugin.stop()
     until_offered(scene.agent, 4, 0)
-    scene.plugin.start("--cdi", "example.com/widget=missing")
+    scene.plugin.start(*giving(cdi_devices=[{"name": "example.com/widget=missing"}]))
     until_offered(scene.agent, 4, 4)
     scene.agent.apply(scene.asking("app", restartPolicy="Never"))
     eventually(lambda: scene.agent.pod("app")["phase"], "Failed")
