@@ -31,7 +31,7 @@ from tests.sample_plugin import (
     until_offered,
 )
 
-LIMITS = {"grace": 2.0, "allocate": 2.0}
+LIMITS = {"grace": 3.0, "allocate": 2.0}
 """Instead of 5 minutes and 30 s."""
 
 
@@ -207,10 +207,10 @@ def test_others_are_admitted_while_a_plugin_thinks(scene: Scene) -> None:
     began = time.monotonic()
     time.sleep(0.2)
     agent.apply(manifest("owner", ("main", IDLE, "1")))
-    agent.pids("owner")
     assert asker.is_alive(), "the plugin has not answered"
+    agent.pids("owner")
     asker.join()
-    assert 1.5 < time.monotonic() - began < 6
+    assert time.monotonic() - began > 1.5, "it was given its time"
     (refused,) = answers
     assert (refused["phase"], refused["reason"]) == ("Failed", "UnexpectedAdmissionError")
     assert f"{WIDGET}: Allocate" in refused["message"]
