@@ -47,7 +47,8 @@ class PodResourcesStandIn:
     def start(self) -> None:
         self._server = grpc.server(futures.ThreadPoolExecutor(4))
         methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-            "Get": grpc.unary_unary_rpc_method_handler(self._get)
+            "Get": grpc.unary_unary_rpc_method_handler(self._get),
+            "List": grpc.unary_unary_rpc_method_handler(self._list),
         }
         self._server.add_generic_rpc_handlers(
             [grpc.method_handlers_generic_handler("v1.PodResourcesLister", methods)]
@@ -66,6 +67,16 @@ class PodResourcesStandIn:
         del context
         request = v1.GetPodResourcesRequest.FromString(raw)
         self._closed.wait(self.delay)
+        pod = self._pod(request.pod_namespace, request.pod_name)
+        return v1.GetPodResourcesResponse(pod_resources=pod).SerializeToString()
+
+    def _list(self, raw: bytes, context: grpc.ServicerContext) -> bytes:
+        del raw, context
+        self._closed.wait(self.delay)
+        pods = [self._pod("default", name) for name in sorted({pod for pod, _ in self.given})]
+        return v1.ListPodResourcesResponse(pod_resources=pods).SerializeToString()
+
+    def _pod(self, namespace: str, name: str) -> v1.PodResources:
         containers = [
             v1.ContainerResources(
                 name=container,
@@ -79,13 +90,9 @@ class PodResourcesStandIn:
                 ],
             )
             for (pod, container), nodes in self.given.items()
-            if pod == request.pod_name
+            if pod == name
         ]
-        return v1.GetPodResourcesResponse(
-            pod_resources=v1.PodResources(
-                name=request.pod_name, namespace=request.pod_namespace, containers=containers
-            )
-        ).SerializeToString()
+        return v1.PodResources(name=name, namespace=namespace, containers=containers)
 
 
 class Scene:
@@ -191,6 +198,8 @@ def test_what_ran_before_the_agent_comes_near_its_device(scene: Scene) -> None:
     assert CPUSet.parse(kubelet.allowed(early)) <= cpus_of_node(node)
     assert mems(kubelet, early) == str(node)
     eventually(lambda: recorded_mems(kubelet, early), str(node))
+    said = scene.nri()["kubeletPodResources"]
+    assert (said["asked"], said["unanswered"]) == (1, 0)
 
 
 def test_a_strict_policy_refuses_devices_of_two_nodes(
