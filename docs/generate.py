@@ -36,25 +36,27 @@ _BY_DESIGN = """\
 
 Here Pinfold differs on purpose, in `plan` as in an agent unless said otherwise.
 
-- **A huge page size that the machine does not have.** Under memory manager policy `Static` the kubelet
-  crashes when a Guaranteed pod asks for one. Pinfold refuses the pod with `UnexpectedAdmissionError`.
-- **More in `reservedMemory` than a NUMA node has.** The kubelet starts, and hands out memory that is not
-  there. Pinfold refuses the configuration, and says which node lacks what.
-- **Memory of several NUMA nodes that is given back.** Where another container has memory of one of these
-  nodes alone, the kubelet may give back that one's, and hand it out twice. Here every container keeps
-  its own.
-- **Which of several devices.** Of devices that are equally near the kubelet takes any, in the order of a
-  Go map. Pinfold takes the first in natural order of the ids: `gpu-2` before `gpu-10`.
-- **What plugins would rather give away** (`GetPreferredAllocation`). An agent asks them as the kubelet does.
-  A plan has nobody to ask, and takes the first devices.
-- **Extended resources that no plugin offers.** The kubelet admits pods that ask for them, and leaves it to
-  the scheduler to count them; so does a plan. An agent that runs pods itself has no scheduler before it
-  and refuses them: `OutOfexample.com/gpu`.
-- **Wishes to run near a device** (`near.pinfold.dev/...`). An agent heeds them, a kubelet does not know
-  them, and a plan gives the kubelet's answer.
-- **More than 20 NUMA nodes.** The kubelet tries all combinations of them for CPUs and devices under a
-  topology manager policy, and for memory under `memoryManagerPolicy: Static`; it does not finish.
-  Pinfold refuses such a configuration, and the pods that ask for devices if a plugin registers later.
+- **A huge page size that the machine does not have.** Under memory manager policy `Static` the
+  kubelet crashes when a Guaranteed pod asks for one. Pinfold refuses the pod with
+  `UnexpectedAdmissionError`.
+- **More in `reservedMemory` than a NUMA node has.** The kubelet starts, and hands out memory that
+  is not there. Pinfold refuses the configuration, and says which node lacks what.
+- **Memory of several NUMA nodes that is given back.** Where another container has memory of one of
+  these nodes alone, the kubelet may give back that one's, and hand it out twice. Here every
+  container keeps its own.
+- **Which of several devices.** Of devices that are equally near the kubelet takes any, in the
+  order of a Go map. Pinfold takes the first in natural order of the ids: `gpu-2` before `gpu-10`.
+- **What plugins would rather give away** (`GetPreferredAllocation`). An agent asks them as the
+  kubelet does. A plan has nobody to ask, and takes the first devices.
+- **Extended resources that no plugin offers.** The kubelet admits pods that ask for them, and
+  leaves it to the scheduler to count them; so does a plan. An agent that runs pods itself has no
+  scheduler before it and refuses them: `OutOfexample.com/gpu`.
+- **Wishes to run near a device** (`near.pinfold.dev/...`). An agent heeds them, a kubelet does not
+  know them, and a plan gives the kubelet's answer.
+- **More than 20 NUMA nodes.** The kubelet tries all combinations of them for CPUs and devices
+  under a topology manager policy, and for memory under `memoryManagerPolicy: Static`; it does not
+  finish. Pinfold refuses such a configuration, and the pods that ask for devices if a plugin
+  registers later.
 """
 
 _OPTIONS = """\
