@@ -195,11 +195,11 @@ def test_what_ran_before_the_agent_comes_near_its_device(scene: Scene) -> None:
     early = kubelet.run(kubelet.pod("early"), "main", 1)
     assert recorded_mems(kubelet, early) == ""
     scene.start()
+    said = scene.nri()["kubeletPodResources"]
+    assert (said["asked"], said["unanswered"]) == (1, 0), said
     assert CPUSet.parse(kubelet.allowed(early)) <= cpus_of_node(node)
     assert mems(kubelet, early) == str(node)
     eventually(lambda: recorded_mems(kubelet, early), str(node))
-    said = scene.nri()["kubeletPodResources"]
-    assert (said["asked"], said["unanswered"]) == (1, 0)
 
 
 def test_a_strict_policy_refuses_devices_of_two_nodes(

@@ -13,6 +13,10 @@ from pinfold.node.port_errors import PortError
 LIMIT: Final = 0.3
 """Seconds that a kubelet has for an answer: a runtime drops a plugin that takes two (NRI)."""
 
+LIMIT_FOR_ALL: Final = 1.0
+"""Seconds for an answer about all pods, of the two that a runtime gives for Synchronize: a container
+that is taken over without it stays where it is."""
+
 _T = TypeVar("_T")
 
 
@@ -24,7 +28,8 @@ class KubeletDevices:
     Args:
         source: the kubelet; None: nobody is asked.
         report: told why there is no answer, once as long as it stays the same.
-        limit: seconds that an answer may take.
+        limit: seconds that an answer about one pod may take.
+        limit_for_all: seconds that an answer about all pods may take.
     """
 
     def __init__(
@@ -33,10 +38,12 @@ class KubeletDevices:
         report: Callable[[str | None, str], None],
         *,
         limit: float = LIMIT,
+        limit_for_all: float = LIMIT_FOR_ALL,
     ) -> None:
         self._source = source
         self._report = report
         self._limit = limit
+        self._limit_for_all = limit_for_all
         self.asked = 0
         self.unanswered = 0
         self.problem = ""
@@ -47,7 +54,9 @@ class KubeletDevices:
         if self._source is None:
             return NO_DEVICES
         try:
-            answer = await self._within(self._source.pod(namespace, name, self._limit))
+            answer = await self._within(
+                self._source.pod(namespace, name, self._limit), 2 * self._limit
+            )
         except PortError as error:
             self._failed(f"{namespace}/{name}", error)
             return NO_DEVICES
@@ -59,7 +68,9 @@ class KubeletDevices:
         if self._source is None:
             return {}
         try:
-            answer = await self._within(self._source.pods(self._limit))
+            answer = await self._within(
+                self._source.pods(self._limit_for_all), 1.5 * self._limit_for_all
+            )
         except PortError as error:
             self._failed(None, error)
             return {}
@@ -83,14 +94,14 @@ class KubeletDevices:
             self.unanswered,
         )
 
-    async def _within(self, question: Awaitable[_T]) -> _T:
+    async def _within(self, question: Awaitable[_T], seconds: float) -> _T:
         self.asked += 1
         try:
             # Its own time limit should do; this one holds for every source.
-            async with asyncio.timeout(2 * self._limit):
+            async with asyncio.timeout(seconds):
                 return await question
         except TimeoutError:
-            raise PortError(f"no answer within {2 * self._limit:g} s") from None
+            raise PortError(f"no answer within {seconds:g} s") from None
 
     def _failed(self, pod: str | None, error: PortError) -> None:
         self.unanswered += 1
