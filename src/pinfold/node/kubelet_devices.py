@@ -14,8 +14,10 @@ LIMIT: Final = 0.3
 """Seconds that a kubelet has for an answer: a runtime drops a plugin that takes two (NRI)."""
 
 LIMIT_FOR_ALL: Final = 1.0
-"""Seconds for an answer about all pods, of the two that a runtime gives for Synchronize: a container
-that is taken over without it stays where it is."""
+"""Seconds for an answer about all pods, of the two that a runtime gives (Synchronize).
+
+A container that is taken over without it stays where it is.
+"""
 
 _T = TypeVar("_T")
 
