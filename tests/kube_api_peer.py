@@ -299,7 +299,7 @@ async def at_work(*runs: Any) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def connected(peer: KubeApiPeer, folder: Path) -> AsyncIterator[KubeClient]:
-    client = KubeClient(from_kubeconfig(peer.kubeconfig(folder / "config")), timeout=0.5)
+    client = KubeClient(from_kubeconfig(peer.kubeconfig(folder / "config")), timeout=5)
     try:
         yield client
     finally:
