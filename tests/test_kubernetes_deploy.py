@@ -112,6 +112,28 @@ def test_overlays_add_the_rights_of_their_settings(overlay: Path, tmp_path: Path
     assert kustomization["patches"][0]["target"] == {"kind": "ConfigMap", "name": "pinfold"}
 
 
+@pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda path: path.name)
+def test_an_overlay_has_the_whole_configuration_of_the_base(overlay: Path) -> None:
+    # The patch replaces the text of the configuration, so what is not in it is lost.
+    base, own = (
+        yaml.safe_load((folder / "configuration.yaml").read_text())["data"]["config.yaml"]
+        for folder in (BASE, overlay)
+    )
+    assert own.startswith(base)
+    assert additions(yaml.safe_load(base), yaml.safe_load(own)) != {}
+
+
+def additions(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """What ``own`` has more; that nothing of ``base`` is missing or differs is asserted."""
+    more = {key: value for key, value in own.items() if key not in base}
+    for key, value in base.items():
+        if isinstance(value, dict):
+            more.update(additions(value, own[key]))
+        else:
+            assert own[key] == value
+    return more
+
+
 def test_configurations_are_good(tmp_path: Path) -> None:
     base = config_of(BASE / "configuration.yaml", tmp_path)
     assert base.node.cpu_manager_policy == "static"
