@@ -64,8 +64,10 @@ def documents(reason: str) -> list[Any]:
 
 
 def check(command: Command, document: Path, scene: Path, socket: Path) -> None:
-    """Run a command with this socket, and compare."""
-    text = f"PINFOLD_SOCKET={shlex.quote(str(socket))}; export PINFOLD_SOCKET\n{command.text}"
+    """Run a command with this socket, as the only user of the machine, and compare."""
+    places = {"PINFOLD_SOCKET": socket, "PINFOLD_RUN_DIR": scene / "run"}
+    given = "".join(f"export {name}={shlex.quote(str(at))}\n" for name, at in places.items())
+    text = f"{given}{command.text}"
     done = run(dataclasses.replace(command, text=text), scene, PROGRAMS)
     where = f"{document.name}:{command.line}: {command.text}"
     assert done.returncode == command.status, f"{where}\n{done.stdout}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -130,6 +131,7 @@ def test_a_command_runs_near_a_device_of_this_machine(tmp_path: Path) -> None:
         text=True,
         check=False,
         cwd=ROOT,
+        env={**os.environ, "PINFOLD_RUN_DIR": str(tmp_path / "list")},
     )
     assert done.returncode == 0, done.stderr
     near = Localities.of(open_machine(None)).resolve(device).cpus

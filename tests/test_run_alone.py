@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -21,13 +22,23 @@ SHOW = "grep Cpus_allowed_list /proc/self/status"
 
 
 def command(folder: Path, *args: str) -> list[str]:
-    socket = f"--socket={folder / 's.sock'}"
-    return [sys.executable, "-m", "pinfold", "run", socket, *args]
+    place = f"--socket={folder / 's.sock'}"
+    return [sys.executable, "-m", "pinfold", "run", place, *args]
+
+
+def own_list(folder: Path) -> dict[str, str]:
+    """An environment in which commands of other tests are not known."""
+    return {**os.environ, "PINFOLD_RUN_DIR": str(folder / "list")}
 
 
 def run(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        command(folder, *args), capture_output=True, text=True, check=False, cwd=ROOT
+        command(folder, *args),
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env=own_list(folder),
     )
 
 
@@ -49,6 +60,7 @@ def test_others_make_room_and_come_back(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         text=True,
         cwd=ROOT,
+        env=own_list(tmp_path),
     )
     assert shared.stdout is not None
     assert shared.stdin is not None
@@ -60,6 +72,7 @@ def test_others_make_room_and_come_back(tmp_path: Path) -> None:
         stderr=subprocess.DEVNULL,
         text=True,
         cwd=ROOT,
+        env=own_list(tmp_path),
     )
     assert owner.stdout is not None
     own = CPUSet.parse(owner.stdout.readline().strip())
@@ -120,14 +133,54 @@ def test_a_user_without_rights() -> None:
             text=True,
             check=False,
             cwd="/",
-            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "src")},
+            env={
+                "PATH": os.environ["PATH"],
+                "PYTHONPATH": str(ROOT / "src"),
+                "XDG_RUNTIME_DIR": str(folder),
+            },
         )
         if done.returncode in (99, 126) or "No module named" in done.stderr:
             pytest.skip("that user cannot read this Python")
         assert done.returncode == 0, done.stderr
         assert len(CPUSet.parse(done.stdout.split()[1])) == 1
+        assert (folder / "pinfold" / "alone.json").exists()
+        assert not (folder / "alone.json").exists()
     finally:
         subprocess.run(["rm", "-rf", str(folder)], check=True)
+
+
+@two_cpus
+def test_the_socket_of_a_dead_agent_keeps_its_cpus(tmp_path: Path) -> None:
+    """Its pods outlive it; on which CPUs they are, only an agent knows."""
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(tmp_path / "s.sock"))
+    done = run(tmp_path, "--cpus", "1", "--", "true")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"no agent listens on {tmp_path / 's.sock'}; start one" in done.stderr
+    assert "the pods of an agent outlive it" in done.stderr
+    assert "PINFOLD_SOCKET" in done.stderr
+    assert not (tmp_path / "list").exists()
+    (tmp_path / "s.sock").unlink()
+    assert run(tmp_path, "--cpus", "1", "--", "true").returncode == 0
+    assert (tmp_path / "list" / "alone.json").exists()
+    assert [file.name for file in tmp_path.iterdir()] == ["list"]
+
+
+def test_an_agent_that_does_not_answer_is_not_passed_by(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as deaf:
+        deaf.bind(str(tmp_path / "s.sock"))
+        deaf.listen()
+        asked = subprocess.Popen(
+            command(tmp_path, "--cpus", "1", "--", "true"),
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env=own_list(tmp_path),
+        )
+        deaf.accept()[0].close()
+        problem = asked.communicate()[1]
+    assert asked.returncode == 1
+    assert "the agent did not answer" in problem
 
 
 def test_the_roster_forgets_the_dead_and_survives_damage(tmp_path: Path) -> None:
@@ -143,5 +196,8 @@ def test_the_roster_forgets_the_dead_and_survives_damage(tmp_path: Path) -> None
     with Roster(path).locked() as entries:
         assert entries == {}
     (tmp_path / "file").touch()
-    with pytest.raises(RosterError), Roster(tmp_path / "file" / "x.json").locked():
+    with (
+        pytest.raises(RosterError, match=r"exists \(elsewhere\)"),
+        Roster(tmp_path / "file" / "x.json", remedy="elsewhere").locked(),
+    ):
         pass

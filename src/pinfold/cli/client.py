@@ -37,10 +37,15 @@ class RefusedError(click.ClickException):
 
 def default_socket() -> str:
     """Where an agent of this user listens, unless it was told otherwise."""
+    return f"{runtime_folder()}/pinfold.sock"
+
+
+def runtime_folder() -> str:
+    """Where this user's files are that no reboot outlives."""
     if os.geteuid() == 0:
-        return "/run/pinfold/pinfold.sock"
-    folder = os.environ.get("XDG_RUNTIME_DIR") or f"/tmp/pinfold-{os.geteuid()}"  # noqa: S108 - owner checked by the agent
-    return f"{folder}/pinfold/pinfold.sock"
+        return "/run/pinfold"
+    folder = os.environ.get("XDG_RUNTIME_DIR") or f"/tmp/pinfold-{os.geteuid()}"  # noqa: S108 - owner checked by those who use it
+    return f"{folder}/pinfold"
 
 
 def socket_option(command: F) -> F:
@@ -146,9 +151,20 @@ def pod_path(name: str) -> str:
 
 
 def agent_runs(path: str) -> bool:
-    """Whether an agent answers."""
+    """Whether an agent answers; False where there is no socket.
+
+    Raises:
+        click.ClickException: there is a socket, and nobody answers: of an agent that was killed, is
+            being restarted, or belongs to somebody else.  Its pods run on, on CPUs of their own.
+    """
     try:
         Client(path, timeout=5.0).get("/healthz")
     except click.ClickException:
-        return False
+        try:
+            os.lstat(path)
+        except PermissionError:
+            pass
+        except (OSError, ValueError):
+            return False
+        raise
     return True

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from pinfold.cli.client import Client, RefusedError, agent_runs, socket_option
+from pinfold.cli.client import Client, NoAgentError, RefusedError, agent_runs, socket_option
 from pinfold.cli.output import InputError, input_errors
 from pinfold.cli.run_manifest import Wishes, near_locality, run_manifest
 from pinfold.core.cpuset import CPUSet
@@ -71,7 +71,7 @@ def run(  # noqa: PLR0913 - the options, one each
         near_required=near_required,
     )
     manifest = run_manifest(wishes)
-    if not agent_runs(socket):
+    if not _agent_runs(socket):
         if detach:
             raise InputError(f"--detach needs an agent, and none listens on {socket}")
         from pinfold.cli.run_alone import run_alone  # noqa: PLC0415 - the weaker way
@@ -104,6 +104,17 @@ def run(  # noqa: PLR0913 - the options, one each
     with contextlib.suppress(click.ClickException):
         Client(socket, timeout=5.0).post(f"/v1/run/{answer['uid']}/exit", {"code": status})
     raise SystemExit(status)
+
+
+def _agent_runs(socket: str) -> bool:
+    try:
+        return agent_runs(socket)
+    except NoAgentError as error:
+        raise InputError(
+            f"{error.message}. Nothing was run: the pods of an agent outlive it, and CPUs that one "
+            "of them owns could be given out again. Where no agent is to come back, remove the "
+            "socket"
+        ) from None
 
 
 def _told(pod: dict[str, Any]) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from pinfold.adapters.affinity import Affinity
 from pinfold.adapters.roster import Entry, Roster
 from pinfold.adapters.roster.file import start_of
 from pinfold.adapters.sysfs.source import open_machine
-from pinfold.cli.client import RefusedError
+from pinfold.cli.client import RefusedError, runtime_folder
 from pinfold.cli.foreground import Foreground
 from pinfold.cli.output import input_errors
 from pinfold.cli.run_manifest import CONTAINER, Wishes, near_locality
@@ -33,6 +34,7 @@ from pinfold.node.port_errors import ContainerKey, PortError
 from pinfold.planning.planner import Planner
 
 ROSTER: Final = "alone.json"
+FOLDER_VARIABLE: Final = "PINFOLD_RUN_DIR"
 
 
 def run_alone(manifest: Mapping[str, Any], wishes: Wishes, socket: str) -> int:
@@ -41,7 +43,9 @@ def run_alone(manifest: Mapping[str, Any], wishes: Wishes, socket: str) -> int:
         planner = Planner(open_machine(None), DEFAULT_NODE, rules=SOUND)
         pod = workload_from_api(manifest).pod
     near = near_locality(wishes, planner.machine) if wishes.near else None
-    roster = Roster(Path(socket).parent / ROSTER)
+    # One list for all commands of a user, whichever socket they look for an agent on.
+    folder = os.environ.get(FOLDER_VARIABLE) or runtime_folder()
+    roster = Roster(Path(folder) / ROSTER, remedy=f"another folder is given with {FOLDER_VARIABLE}")
     foreground = Foreground(wishes.command, wishes.working_dir)
     try:
         wish = (None, False) if near is None else (near.cpus, wishes.near_required)

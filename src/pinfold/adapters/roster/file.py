@@ -41,10 +41,16 @@ class Entry:
 
 
 class Roster:
-    """The list in ``path``; a folder for the user alone is made for it."""
+    """The list in ``path``; a folder for the user alone is made for it.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        path: the file; its lock is beside it.
+        remedy: what to do where it cannot be used.
+    """
+
+    def __init__(self, path: Path, *, remedy: str = "") -> None:
         self._path = path
+        self._remedy = remedy
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[dict[str, Entry]]:
@@ -58,7 +64,7 @@ class Roster:
         try:
             lock = self._lock()
         except OSError as error:
-            raise RosterError(f"{self._path}: {error.strerror}", "set XDG_RUNTIME_DIR") from None
+            raise RosterError(f"{self._path}: {error.strerror}", self._remedy) from None
         try:
             entries = self._read()
             yield entries
@@ -70,7 +76,7 @@ class Roster:
         folder = self._path.parent
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if folder.stat().st_uid != os.geteuid():
-            raise RosterError(f"{folder}: belongs to another user", "set XDG_RUNTIME_DIR")
+            raise RosterError(f"{folder}: belongs to another user", self._remedy)
         lock = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
         return lock
@@ -95,7 +101,7 @@ class Roster:
             temporary.write_text(json.dumps(document), encoding="utf-8")
             temporary.replace(self._path)
         except OSError as error:
-            raise RosterError(f"{self._path}: {error.strerror}", "set XDG_RUNTIME_DIR") from None
+            raise RosterError(f"{self._path}: {error.strerror}", self._remedy) from None
 
 
 def start_of(pid: int) -> int | None:
