@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 
 from pinfold import Planner, Quantity, parse_short_form
-from pinfold.cli.status_view import recorded_explanation
+from pinfold.cli.status_view import ended_since, recorded_explanation
 from pinfold.core.device_state import DeviceState
 from pinfold.core.kubelet_faults import SOUND
 from pinfold.core.pod import Container, Pod
@@ -125,6 +125,32 @@ def test_what_an_agent_has_recorded_is_told_whole() -> None:
         for row in given["containers"]
     ]
     assert "GiB" not in render_explain(recorded_explanation(old), Style(100))
+
+
+def ended(phase: str, code: int | None, reason: str | None = None, **decision: bool) -> str:
+    """The verdict about a pod of one container that has ended."""
+    planner = Planner(machine(), static())
+    told = explain_document(planner, explain_pod(planner, [one("a", cpu="2", memory="1Gi")], "a"))
+    status = {
+        "phase": phase,
+        "reason": reason,
+        "message": reason and "the record does not fit",
+        "containers": [{"name": "main", "exit_code": code}],
+    }
+    told |= {"ended": ended_since({**told, **decision}, status)}
+    text = render_explain(recorded_explanation(told), Style(100))
+    return text.partition("\n  topology")[0]
+
+
+def test_how_a_pod_has_ended() -> None:
+    admitted = "default/a\n  admitted  Guaranteed"
+    assert ended("Running", None) == f"✓ {admitted}"
+    assert ended("Succeeded", 0) == f"✓ {admitted}\n  ended: Succeeded"
+    assert ended("Failed", 12) == f"✗ {admitted}\n  ended: Failed: container main exited with 12"
+    assert ended("Failed", None, "NodeMismatch") == (
+        f"✗ {admitted}\n  ended: NodeMismatch: the record does not fit"
+    )
+    assert ended("Failed", None, "OutOfcpu", admitted=False) == f"✓ {admitted}"
 
 
 def asking_plugins(planner: Planner, wanted: Pod) -> Decision:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from pinfold import Planner
+from pinfold.cli import main
 from pinfold.cli.status_view import status_view
 from pinfold.core.devices import Device
 from pinfold.core.kubelet_view import kubelet_view
 from pinfold.core.machine_document import machine_document
 from pinfold.core.short_form import parse_short_form
+from pinfold.planning.explain import explain_document, explain_pod
 from pinfold.render.terminal import Style
 from pinfold.render.text import render_plan
-from tests.manager_harness import ALL_MANAGERS, manifest
+from tests.manager_harness import ALL_MANAGERS, manifest, parse
 from tests.test_web_pods import phase, until
 from tests.web_world import Served, served
 
@@ -116,3 +122,45 @@ def test_a_node_without_any_of_it_has_no_panel(tmp_path: Path) -> None:
         machine = parse_short_form(server.node.machine)
         document = machine_document(machine, kubelet_view(machine))
         assert status_view(status, document, server.ask("GET", "/v1/node").json).numa == ()
+
+
+def explain(api: Served, pod: str, *options: str) -> str:
+    result = CliRunner().invoke(main, ["explain", pod, "--socket", str(api.path), *options])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def note_real_explanations(api: Served) -> None:
+    """The fake agent writes down empty ones."""
+    planner = Planner(parse_short_form(api.node.machine), api.node.config)
+    for number, entry in enumerate(api.node.store.entries):
+        if entry.kind == "admitted":
+            name = (entry.pod or "").partition("/")[2]
+            pod = parse(json.dumps(manifest(name, "2"))).pod
+            told = json.dumps(explain_document(planner, explain_pod(planner, [pod], name)))
+            api.node.store.entries[number] = replace(entry, document=told)
+
+
+def test_a_pod_whose_device_failed_was_not_rejected(api: Served) -> None:
+    api.ask("POST", "/v1/pods", manifest("app", "2", more={GPU: "2"}))
+    api.ask("POST", "/v1/pods", manifest("wide", "99", more={GPU: "1"}))
+    api.ask("POST", "/v1/pods", manifest("well", ""))
+    until(lambda: phase(api, "app") == "Running")
+    api.do(lambda: note_real_explanations(api))
+    assert "ended" not in explain(api, "pod/app")
+    assert "ended" not in json.loads(explain(api, "pod/app", "-o", "json"))
+
+    plugins = api.node.plugins
+    gpus = [Device(f"g{n}", healthy=n > 1, numa_nodes=(n // 2,)) for n in range(4)]
+    api.do(lambda: plugins.put_devices(GPU, *gpus))
+    api.call(api.node.health.take(plugins.inventory()))
+    until(lambda: phase(api, "app") == "Failed")
+    text = explain(api, "pod/app")
+    assert text.startswith("✗ default/app\n  admitted  Guaranteed\n")
+    assert f"  ended: UnhealthyDevice: device g0 of {GPU} is unhealthy\n" in text
+    assert json.loads(explain(api, "pod/app", "-o", "json"))["ended"] == {
+        "phase": "Failed",
+        "reason": "UnhealthyDevice",
+        "message": f"device g0 of {GPU} is unhealthy",
+    }
+    assert "Pods  1 admitted, 1 failed, 1 rejected" in picture(api)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Any
 
 import click
@@ -35,7 +36,8 @@ def explain(
 ) -> None:
     """Say why a pod of MANIFEST... gets the CPUs it gets, or why it is rejected.
 
-    With pod/NAME alone: why the agent decided about this pod as it did, also when it is gone.
+    With pod/NAME alone: why the agent decided about this pod as it did, also when it is gone, and
+    how it has ended since.
 
     The pods before it are placed first. For a rejected pod the nearest changes that would admit
     it are named; each of them has been tried.
@@ -64,15 +66,24 @@ def explain(
 def _explain_recorded(
     names: tuple[str, ...], socket: str, output: str, *, color: bool | None
 ) -> None:
-    from pinfold.cli.client import Client, pod_path  # noqa: PLC0415 - for an agent only
+    from pinfold.cli.client import Client, RefusedError, pod_path  # noqa: PLC0415 - for an agent
+    from pinfold.cli.status_view import ended_since, recorded_explanation  # noqa: PLC0415
 
     if len(names) != 1 or not names[0].startswith(("pod/", "pods/")):
         raise click.UsageError("say which pod: --pod NAME with manifests, or pod/NAME of an agent")
-    document = Client(socket, timeout=30.0).get(f"/v1/explain/{pod_path(names[0])}")
+    client, path = Client(socket, timeout=30.0), pod_path(names[0])
+    document = client.get(f"/v1/explain/{path}")
+    try:
+        pod = client.get(f"/v1/pods/{path}")
+    except RefusedError as error:
+        if error.status != HTTPStatus.NOT_FOUND:
+            raise
+    else:
+        if ended := ended_since(document, pod):
+            document = {**document, "ended": ended}
     if output == "json":
         print_json(document)
         return
-    from pinfold.cli.status_view import recorded_explanation  # noqa: PLC0415
     from pinfold.render.explain_text import render_explain  # noqa: PLC0415
 
     print_text(render_explain(recorded_explanation(document), style(color)))

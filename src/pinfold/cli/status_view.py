@@ -13,6 +13,8 @@ from pinfold.core.memory import Block
 from pinfold.core.memory_reservation import NONE
 from pinfold.core.pod import CPU, MEMORY, is_hugepages
 from pinfold.core.quantity import Quantity
+from pinfold.node.active_pod import CANNOT_RUN
+from pinfold.node.device_health import UNHEALTHY_DEVICE
 from pinfold.render.explain_text import (
     ContainerExplanation,
     ExplainView,
@@ -25,6 +27,8 @@ from pinfold.render.numa_panel import Gauge, NUMAGauges
 from pinfold.render.plan_view import ContainerRow, PlanView, PodRow
 
 _ENDED = ("Succeeded", "Failed")
+_ENDED_LATER = frozenset({CANNOT_RUN, UNHEALTHY_DEVICE, "NodeMismatch"})
+"""Reasons of pods that were admitted, even where no container of them has run."""
 
 
 def status_view(status: Mapping[str, Any], machine: object, node: Mapping[str, Any]) -> PlanView:
@@ -109,7 +113,8 @@ def _key(pod: Mapping[str, Any], container: Mapping[str, Any]) -> str:
 
 
 def _pod(pod: Mapping[str, Any]) -> PodRow:
-    rejected = pod["phase"] == "Failed" and pod["reason"] is not None
+    failed = pod["phase"] == "Failed"
+    rejected = failed and pod["reason"] is not None and not _was_admitted(pod)
     ended = pod["phase"] in _ENDED
     state = "" if pod["phase"] == "Running" else pod["phase"]
     return PodRow(
@@ -130,6 +135,14 @@ def _pod(pod: Mapping[str, Any]) -> PodRow:
         ),
         reason=pod["reason"],
         message=pod["message"],
+        failed=failed and not rejected,
+    )
+
+
+def _was_admitted(pod: Mapping[str, Any]) -> bool:
+    return pod["reason"] in _ENDED_LATER or any(
+        container["restarts"] or container["exit_code"] is not None
+        for container in pod["containers"]
     )
 
 
@@ -138,7 +151,7 @@ def _kind(container: Mapping[str, Any]) -> str:
     if container["state"] != "RUNNING" and container["exit_code"] is not None:
         words.append(f"exit {container['exit_code']}")
     if container["restarts"]:
-        words.append(f"{container['restarts']} restarts")
+        words.append(f"{container['restarts']} restart{'s' * (container['restarts'] != 1)}")
     return ", ".join(words)
 
 
@@ -168,8 +181,26 @@ def _notes(status: Mapping[str, Any]) -> Iterator[str]:
     yield from status["agent"].get("cgroups", {}).get("limitations", ())
 
 
+def ended_since(decision: Mapping[str, Any], pod: Mapping[str, Any]) -> dict[str, Any] | None:
+    """How a pod that was admitted has ended: phase, reason and message; None where it has not.
+
+    Args:
+        decision: what ``GET /v1/explain`` says of the pod.
+        pod: what ``GET /v1/pods`` says of it.
+    """
+    if not decision.get("admitted") or pod["phase"] not in _ENDED:
+        return None
+    reason, message = pod["reason"], pod["message"]
+    if reason is None:
+        codes = {c["name"]: c["exit_code"] for c in pod["containers"] if c["exit_code"]}
+        message = ", ".join(f"container {name} exited with {code}" for name, code in codes.items())
+    return {"phase": pod["phase"], "reason": reason, "message": message or None}
+
+
 def recorded_explanation(document: Mapping[str, Any]) -> ExplainView:
     """A decision from the agent's history, as text wants it."""
+    ended = document.get("ended") or {}
+    what = (ended.get("reason") or ended.get("phase"), ended.get("message"))
     return ExplainView(
         pod=f"{document['namespace']}/{document['name']}",
         qos=document["qos"],
@@ -180,6 +211,8 @@ def recorded_explanation(document: Mapping[str, Any]) -> ExplainView:
         containers=tuple(_container(container) for container in document["containers"]),
         remedies=tuple(document["remedies"]),
         notes=tuple(document.get("notes", ())),
+        ended=": ".join(filter(None, what)),
+        failed=ended.get("phase") == "Failed",
     )
 
 

@@ -58,7 +58,8 @@ class ContainerExplanation:
 class ExplainView:
     """A whole explanation; ``remedies`` are the nearest changes that would admit the pod.
 
-    ``notes`` are wishes that were not binding and could not be met.
+    ``notes`` are wishes that were not binding and could not be met; ``ended`` says how an admitted
+    pod ended later, ``failed`` that this was no good end.
     """
 
     pod: str
@@ -70,6 +71,8 @@ class ExplainView:
     containers: tuple[ContainerExplanation, ...] = ()
     remedies: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    ended: str = ""
+    failed: bool = False
 
 
 def render_explain(view: ExplainView, style: Style) -> str:
@@ -89,11 +92,14 @@ def render_explain(view: ExplainView, style: Style) -> str:
 
 
 def _verdict(view: ExplainView, style: Style) -> Iterator[Line]:
-    mark, color, word = ("✓", "good", "admitted") if view.admitted else ("✗", "bad", "rejected")
+    color, word = ("good", "admitted") if view.admitted else ("bad", "rejected")
+    mark = ("✗", "bad") if view.failed or not view.admitted else ("✓", "good")
     names = wrap(clean(view.pod), style.width - 2, after="/-.")
     for at, text in enumerate(names):
-        yield [(f"{mark} " if at == 0 else "  ", color), (text, "bold")]
+        yield [(f"{mark[0]} " if at == 0 else "  ", mark[1]), (text, "bold")]
     yield [("  ", ""), (word, color), (f"  {clean(view.qos)}", "dim")]
+    if view.ended:
+        yield from _hanging("  ended: ", view.ended, style, "", "bad" if view.failed else "")
     if view.policy:
         for text in wrap(clean(view.policy), style.width - 2):
             yield [("  ", ""), (text, "dim")]

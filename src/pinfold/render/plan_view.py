@@ -37,7 +37,11 @@ class ContainerRow:
 
 @dataclass(frozen=True, slots=True)
 class PodRow:
-    """One pod: where its containers went, or why it was refused (the kubelet's words)."""
+    """One pod: where its containers went, or why it was refused (the kubelet's words).
+
+    ``failed`` is one that was admitted and has failed since; where it says a ``reason``, that is
+    told in place of the containers, as a refusal is.
+    """
 
     namespace: str
     name: str
@@ -46,11 +50,17 @@ class PodRow:
     containers: tuple[ContainerRow, ...] = ()
     reason: str | None = None
     message: str | None = None
+    failed: bool = False
 
     @property
     def full_name(self) -> str:
         """``namespace/name``."""
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def has_trouble(self) -> bool:
+        """Whether a reason is told in place of the containers."""
+        return not self.admitted or (self.failed and self.reason is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +120,10 @@ def state_counts(node_map: NodeMap) -> Mapping[CellState, int]:
 
 
 def headline(view: PlanView) -> str:
-    """``4 admitted, 1 rejected``."""
-    admitted = len(view.pods) - view.rejected
-    text = f"{admitted} admitted"
+    """``4 admitted, 1 failed, 1 rejected``; each pod counts once."""
+    failed = sum(pod.admitted and pod.failed for pod in view.pods)
+    text = f"{len(view.pods) - view.rejected - failed} admitted"
+    text += f", {failed} failed" if failed else ""
     return f"{text}, {view.rejected} rejected" if view.rejected else text
 
 

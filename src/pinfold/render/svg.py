@@ -147,9 +147,9 @@ def _draw_pod(
     """Draw one pod; returns its height."""
     x, top, width = at
     y = top + 18
-    mark, color = ("✓", "good") if pod.admitted else ("✗", "bad")
+    mark, color = ("✗", "bad") if pod.failed or not pod.admitted else ("✓", "good")
     names = wrap_text(pod.full_name, 13.5, width - 20 - 90)
-    refusal = _refusal_lines(pod, width - 20) if not pod.admitted else []
+    refusal = _refusal_lines(pod, width - 20) if pod.has_trouble else []
     if refusal:
         height = 18 + len(names) * _LINE + len(refusal) * 17 - 8
         canvas.rect((x - 6, top + 2, width + 6, height), "badbg", radius=6)
@@ -162,7 +162,7 @@ def _draw_pod(
         color = "bad" if is_reason else "ink"
         canvas.text((x + 20, y), text, 12.5 if is_reason else 12, color=color, bold=is_reason)
         y += 17
-    for container in pod.containers if pod.admitted else ():
+    for container in () if pod.has_trouble else pod.containers:
         y = _draw_container(canvas, container, node_map, (x + 20, y, width - 20))
     return y - 6 - top
 
@@ -227,9 +227,9 @@ def _description(view: PlanView) -> str:
     parts = [
         f"{pod.full_name}: "
         + (
-            "; ".join(_described(container) for container in pod.containers)
-            if pod.admitted
-            else f"rejected, {pod.reason}: {pod.message}"
+            f"{'failed' if pod.admitted else 'rejected'}, {pod.reason}: {pod.message}"
+            if pod.has_trouble
+            else "; ".join(_described(container) for container in pod.containers)
         )
         for pod in view.pods
     ]

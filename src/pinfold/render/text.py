@@ -122,9 +122,9 @@ def _wide_pod(
     names = wrap(clean(pod.full_name), pod_width, after="/-.")
     right: list[Line] = []
     room = style.width - 2 - pod_width - 2
-    if not pod.admitted:
+    if pod.has_trouble:
         right = _refusal(pod, room)
-    for container in pod.containers if pod.admitted else ():
+    for container in () if pod.has_trouble else pod.containers:
         head: Line = [
             (pad(clean(_container_name(container)), container_width), ""),
             ("  ", ""),
@@ -142,15 +142,15 @@ def _wide_pod(
         name = pad(names[at] if at < len(names) else "", pod_width)
         mark = _mark(pod) if at == 0 else (" ", "")
         tail = right[at] if at < len(right) else []
-        yield [mark, (" ", ""), (name, "" if pod.admitted else "bad"), ("  ", ""), *tail]
+        yield [mark, (" ", ""), (name, "bad" if pod.has_trouble else ""), ("  ", ""), *tail]
 
 
 def _narrow_pod(pod: PodRow, node_map: NodeMap, style: Style) -> Iterator[Line]:
     room = style.width - 2
     for at, text in enumerate(wrap(clean(pod.full_name), room, after="/-.")):
         mark = _mark(pod) if at == 0 else (" ", "")
-        yield [mark, (" ", ""), (text, "bold" if pod.admitted else "bad")]
-    if not pod.admitted:
+        yield [mark, (" ", ""), (text, "bad" if pod.has_trouble else "bold")]
+    if pod.has_trouble:
         for line in _refusal(pod, room):
             yield [("  ", ""), *line]
         return
@@ -170,7 +170,7 @@ def _extra_lines(container: ContainerRow, left: int, width: int) -> Iterator[Lin
 
 
 def _mark(pod: PodRow) -> Span:
-    return ("✓", "good") if pod.admitted else ("✗", "bad")
+    return ("✗", "bad") if pod.failed or not pod.admitted else ("✓", "good")
 
 
 def _refusal(pod: PodRow, room: int) -> list[Line]:
