@@ -142,7 +142,12 @@ class Harness:
         offline = self.cgroups.machine - self.cgroups.online
         empty = replace(empty_state(node, self.view.topology.cpus), offline=offline)
         restored = restore(
-            await self.store.load(), node, empty, parse=parse, on_mismatch=on_mismatch
+            await self.store.load(),
+            node,
+            empty,
+            parse=parse,
+            on_mismatch=on_mismatch,
+            runtime=self.settings.runtime,
         )
         report = lambda pod, text: self.problems.append(f"{pod}: {text}")  # noqa: E731 - one use
         settings = replace(self.settings, reserved_system_cpus=self.config.reserved_system_cpus)

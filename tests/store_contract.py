@@ -24,7 +24,7 @@ from pinfold.node.records import (
 )
 
 NODE: Final = NodeRecord("static", CPUSet.parse("0-511"), CPUSet([0]), CPUSet.parse("0-511"))
-FULL_NODE: Final = NodeRecord("none", CPUSet(), CPUSet(), CPUSet.parse("0-30:2"), "Static")
+FULL_NODE: Final = NodeRecord("none", CPUSet(), CPUSet(), CPUSet.parse("0-30:2"), "Static", "cri")
 
 
 def pod(label: str, /, **fields: object) -> PodRecord:

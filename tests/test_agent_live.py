@@ -224,6 +224,25 @@ def test_a_record_that_does_not_fit_is_refused_or_repaired(node: AgentProcess) -
     assert allowed(pid) == CPUS - CPUSet([0])
 
 
+def test_pods_of_another_runtime_are_refused_also_to_repair(node: AgentProcess) -> None:
+    node.start()
+    node.apply(manifest("db", ("main", IDLE, "1")))
+    pid = node.pids("db")["main"]
+    cpus = allowed(pid)
+    node.stop()
+    own = node.config["pinfold"]
+    node.config["pinfold"] = {**own, "runtime": "nri", "nriSocket": str(node.folder / "nri.sock")}
+    for flags in ((), ("--on-mismatch=repair",)):
+        status, said = node.refused(*flags)
+        assert status == 1
+        assert "pods of runtime process are recorded (default/db)" in said
+        assert "start with `runtime: process` and delete them, or go back" in said
+        assert allowed(pid) == cpus
+    node.config["pinfold"] = own
+    node.start()
+    assert node.pids("db")["main"] == pid
+
+
 def test_a_corrupt_database_is_refused_and_left_alone(node: AgentProcess) -> None:
     node.start()
     node.stop()

@@ -287,12 +287,12 @@ def test_a_newer_form_is_refused_and_left_alone(tmp_path: Path) -> None:
         ("PRAGMA application_id = 7", "a database, but not the agent's .name another --state-dir"),
         ("PRAGMA user_version = 0", "form has the number 0"),
         ("PRAGMA user_version = -1", "form has the number -1"),
-        ("DROP TABLE containers", "not as form 2 was made: 'containers'"),
-        ("CREATE TABLE more (x)", "not as form 2 was made: 'more'"),
-        ("DROP INDEX active_names", "not as form 2 was made: 'active_names'"),
+        ("DROP TABLE containers", "not as form 3 was made: 'containers'"),
+        ("CREATE TABLE more (x)", "not as form 3 was made: 'more'"),
+        ("DROP INDEX active_names", "not as form 3 was made: 'active_names'"),
         (
             "CREATE TRIGGER t AFTER INSERT ON history BEGIN DELETE FROM pods; END",
-            "not as form 2 was made: 't'",
+            "not as form 3 was made: 't'",
         ),
     ],
 )
@@ -467,7 +467,7 @@ def test_the_tables_keep_nonsense_out(tmp_path: Path) -> None:
         "UPDATE devices SET response = 'text'",
         "UPDATE containers SET restarts = -1",
         "UPDATE containers SET exit_code = 'x'",
-        "INSERT INTO node SELECT 2, 'none', '', '', '0', 'None'",
+        "INSERT INTO node SELECT 2, 'none', '', '', '0', 'None', ''",
         "UPDATE history SET document = '{'",
         "UPDATE history SET kind = ''",
     ):

@@ -102,6 +102,7 @@ async def build_agent(
         empty,
         parse=_parse,
         on_mismatch=OnMismatch(config.own.on_mismatch),
+        runtime=config.own.runtime,
     )
     settings = ManagerSettings(
         reserved_system_cpus=config.node.reserved_system_cpus,
@@ -111,6 +112,7 @@ async def build_agent(
         cpu_cfs_period=round(config.node.cpu_cfs_quota_period * 1_000_000),
         partition=Partition(config.own.partition),
         kept_pods=config.own.max_pods_remembered,
+        runtime=config.own.runtime,
     )
     mirror = StateFiles(Path(config.own.state_dir))
 

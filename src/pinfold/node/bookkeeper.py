@@ -124,6 +124,18 @@ class Bookkeeper:
             for pod, container in self.pods.containers().values()
         )
 
+    def node_record(self, state: NodeState) -> NodeRecord:
+        """What is written down of the node."""
+        ledger, bounds = state.ledger, state.ledger.bounds
+        return NodeRecord(
+            policy_name=ledger.policy_name,
+            default=ledger.default,
+            reserved=CPUSet() if bounds is None else bounds.reserved,
+            machine=ledger.known if bounds is None else bounds.machine,
+            memory_policy="None" if state.memory is None else "Static",
+            runtime=self.settings.runtime,
+        )
+
     async def commit_for_sure(self, batch: Batch) -> None:
         """Write down what has happened already: there is no way back, so it is tried for ever."""
         pause = 0.1
@@ -192,15 +204,3 @@ class Bookkeeper:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def node_record(state: NodeState) -> NodeRecord:
-    """What is written down of the node."""
-    ledger, bounds = state.ledger, state.ledger.bounds
-    return NodeRecord(
-        policy_name=ledger.policy_name,
-        default=ledger.default,
-        reserved=CPUSet() if bounds is None else bounds.reserved,
-        machine=ledger.known if bounds is None else bounds.machine,
-        memory_policy="None" if state.memory is None else "Static",
-    )

@@ -19,7 +19,7 @@ from pinfold.core.topology_manager import UNEXPECTED_ADMISSION_ERROR
 from pinfold.core.workload import Workload
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.admission import POOL_EMPTY, Decision, NodeState, release, settle
-from pinfold.node.bookkeeper import Bookkeeper, node_record
+from pinfold.node.bookkeeper import Bookkeeper
 from pinfold.node.device_grants import PluginTalk, Question
 from pinfold.node.pod_worker import PodWorker
 from pinfold.node.port_errors import CgroupError, PortError
@@ -102,7 +102,7 @@ class Manager(Bookkeeper):
         namesakes = self.pods.ended_namesakes(pod)
         # Who waits in the foreground is told; the history is all that is left of a rejection.
         kept = () if source == FOREGROUND and not decision.admitted else (record,)
-        await self.store.commit(Batch(node_record(after), kept, namesakes, (entry,)))
+        await self.store.commit(Batch(self.node_record(after), kept, namesakes, (entry,)))
         for uid in namesakes:
             del self.pods.ended[uid]
         if not decision.admitted:
@@ -156,7 +156,7 @@ class Manager(Bookkeeper):
                 reason=UNEXPECTED_ADMISSION_ERROR,
                 message=f"the CPUs could not be taken from the shared pool: {error}",
             ).without_resources()
-            await self.commit_for_sure(Batch(node_record(before), (failed,)))
+            await self.commit_for_sure(Batch(self.node_record(before), (failed,)))
             self.state = before
             del self.pods.active[pod.uid]
             await self.remember(failed)
@@ -244,7 +244,7 @@ class Manager(Bookkeeper):
             if phase is PodPhase.FAILED and pod.failure:
                 last = replace(last, reason=pod.failure_reason, message=pod.failure)
             put, drop = ((), (pod.uid,)) if phase is None else ((last,), ())
-            await self.commit_for_sure(Batch(node_record(after), put, drop, (entry,)))
+            await self.commit_for_sure(Batch(self.node_record(after), put, drop, (entry,)))
             self.state = after
             del self.pods.active[pod.uid]
             if phase is not None:
@@ -284,7 +284,7 @@ class Manager(Bookkeeper):
             record = replace(change(pod.record), assignments=left)
             ledger = self.state.ledger.without(pod.uid, container.name)
             after = replace(self.state, ledger=ledger)
-            await self.commit_for_sure(Batch(node_record(after), (record,)))
+            await self.commit_for_sure(Batch(self.node_record(after), (record,)))
             grown = ledger.default != self.state.ledger.default
             self.state, pod.record = after, record
             if grown:

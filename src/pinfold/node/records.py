@@ -78,13 +78,17 @@ class PodRecord:
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """The node at the last commit, for the checks at the next start."""
+    """The node at the last commit, for the checks at the next start.
+
+    ``runtime`` is what runs the containers of its pods; "" where an older program wrote it.
+    """
 
     policy_name: str
     default: CPUSet
     reserved: CPUSet
     machine: CPUSet
     memory_policy: str = "None"
+    runtime: str = ""
 
 
 @dataclass(frozen=True, slots=True)

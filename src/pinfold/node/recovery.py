@@ -18,7 +18,6 @@ from pinfold.core.memory import MemoryStateError
 from pinfold.core.workload import Workload
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.admission import Node, NodeState, decide, resume, settle
-from pinfold.node.bookkeeper import node_record
 from pinfold.node.manager import Manager
 from pinfold.node.port_errors import ContainerKey, PortError
 from pinfold.node.ports import ContainerState, ContainerStatus
@@ -29,6 +28,12 @@ from pinfold.state.ledger import Bounds, InvariantError, Ledger
 from pinfold.state.startup import StartError, validate_static_state
 
 _MISFITS: Final = (StartError, InvariantError, MemoryStateError, DeviceOwnershipError)
+_REMEDY: Final = (
+    "start with --on-mismatch=repair to keep what still fits and decide again about the rest, "
+    "or go back to the old configuration"
+)
+_NAMED: Final = 5
+"""How many pods a message names."""
 
 
 class OnMismatch(Enum):
@@ -41,12 +46,24 @@ class OnMismatch(Enum):
 class MismatchError(Exception):
     """The record does not fit; ``problem`` is the kubelet's text."""
 
-    def __init__(self, problem: str) -> None:
-        super().__init__(
-            f"{problem} (start with --on-mismatch=repair to keep what still fits and decide again "
-            "about the rest, or go back to the old configuration)"
-        )
+    def __init__(self, problem: str, remedy: str = _REMEDY) -> None:
+        super().__init__(f"{problem} ({remedy})")
         self.problem = problem
+
+
+class OtherRuntimeError(MismatchError):
+    """Pods are on record whose containers this runtime does not see: no repair could know them."""
+
+    def __init__(self, recorded: str, configured: str, pods: Sequence[PodRecord]) -> None:
+        names = [f"{pod.namespace}/{pod.name}" for pod in pods]
+        if len(names) > _NAMED:
+            names[_NAMED:] = [f"{len(names) - _NAMED} more"]
+        end = "let the kubelet end them" if recorded == "nri" else "delete them"
+        super().__init__(
+            f"pods of runtime {recorded} are recorded ({', '.join(names)}), and runtime "
+            f"{configured} does not see their containers",
+            f"start with `runtime: {recorded}` and {end}, or go back",
+        )
 
 
 @dataclass(slots=True)
@@ -63,13 +80,14 @@ class Restored:
     report: list[str] = field(default_factory=list)
 
 
-def restore(
+def restore(  # noqa: PLR0913 - the record, the node, and how to read them
     record: Record,
     node: Node,
     empty: NodeState,
     *,
     parse: Callable[[str], Workload],
     on_mismatch: OnMismatch,
+    runtime: str = "",
 ) -> Restored:
     """Make a state of a record; pure.
 
@@ -79,10 +97,13 @@ def restore(
         empty: the state of this node with nothing on it.
         parse: reads a pod's manifest; raises ValueError.
         on_mismatch: whether to refuse or to repair.
+        runtime: what runs the containers from now on; "" is not compared.
 
     Raises:
         MismatchError: it does not fit, and ``on_mismatch`` is REFUSE.
+        OtherRuntimeError: another runtime has the containers of pods that are not over.
     """
+    _check_runtime(record, runtime)
     restored = Restored(empty)
     for uid, pod in record.pods.items():
         if not pod.phase.is_active:
@@ -111,6 +132,13 @@ def restore(
         state = resume(state, workload.pod)
     restored.state = state
     return restored
+
+
+def _check_runtime(record: Record, runtime: str) -> None:
+    recorded = "" if record.node is None else record.node.runtime
+    active = [pod for pod in record.pods.values() if pod.phase.is_active]
+    if runtime and recorded and runtime != recorded and active:
+        raise OtherRuntimeError(recorded, runtime, active)
 
 
 def _ledger(record: Record, restored: Restored) -> Ledger:
@@ -190,7 +218,7 @@ async def load(manager: Manager, restored: Restored) -> None:
     )
     changed = [pod for pod, _ in restored.active.values()] if restored.report else []
     await manager.store.commit(
-        Batch(node_record(restored.state), (*changed, *restored.failed.values()), (), notes)
+        Batch(manager.node_record(restored.state), (*changed, *restored.failed.values()), (), notes)
     )
     for text in restored.report:
         manager.observers.report(None, text)

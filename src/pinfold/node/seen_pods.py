@@ -25,7 +25,7 @@ from pinfold.node.admission import (
     recount,
     release,
 )
-from pinfold.node.bookkeeper import Bookkeeper, node_record
+from pinfold.node.bookkeeper import Bookkeeper
 from pinfold.node.container_admission import decide_container, keeps_memory
 from pinfold.node.device_locality import NO_DEVICES, PodDevices
 from pinfold.node.port_errors import PortError
@@ -180,9 +180,9 @@ class SeenPods:
         books = self._books
         namesakes = books.pods.ended_namesakes(step.workload.pod)
         entries = () if decision is None else (self._entry(seen, kind, decision),)
-        node, active = node_record(step.state), books.pods.active.get(step.record.uid)
+        node, active = books.node_record(step.state), books.pods.active.get(step.record.uid)
         written = active is not None and active.record == step.record
-        if entries or namesakes or not written or node != node_record(books.state):
+        if entries or namesakes or not written or node != books.node_record(books.state):
             await books.store.commit(Batch(node, (step.record,), namesakes, entries))
         for uid in namesakes:
             del books.pods.ended[uid]
@@ -192,10 +192,10 @@ class SeenPods:
         """Make hold what is so already, or was so before; None: the pod is not in the books."""
         books, uid = self._books, seen.sandbox.uid
         if step is not None:
-            await books.commit_for_sure(Batch(node_record(state), (step.record,)))
+            await books.commit_for_sure(Batch(books.node_record(state), (step.record,)))
             self._set(seen, step)
         else:
-            await books.commit_for_sure(Batch(node_record(state), drop=(uid,)))
+            await books.commit_for_sure(Batch(books.node_record(state), drop=(uid,)))
             books.state = state
             books.pods.active.pop(uid, None)
             seen.containers.clear()
@@ -243,7 +243,7 @@ class SeenPods:
         books = self._books
         after = release(books.state, active.workload.pod)
         entry = HistoryEntry(books.observers.clock(), "released", active.uid, active.name, "{}")
-        await books.commit_for_sure(Batch(node_record(after), (), (active.uid,), (entry,)))
+        await books.commit_for_sure(Batch(books.node_record(after), (), (active.uid,), (entry,)))
         books.state = after
         del books.pods.active[active.uid]
         await books.announcements.retract(active)

@@ -27,6 +27,7 @@ class ManagerSettings:
         longest_backoff: where the doubling ends.
         calm: a container that ran this long is restarted at once again.
         kept_pods: how many ended pods are remembered.
+        runtime: what runs the containers (``process``, ``cri``, ``nri``), for the record.
     """
 
     reserved_system_cpus: CPUSet = CPUSet()  # noqa: RUF009 - immutable
@@ -39,6 +40,7 @@ class ManagerSettings:
     longest_backoff: float = 300.0
     calm: float = 600.0
     kept_pods: int = 500
+    runtime: str = ""
 
     def pause_before(self, attempt: int) -> float:
         """Seconds to wait before an attempt (the first start is attempt 0)."""

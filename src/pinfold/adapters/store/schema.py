@@ -90,7 +90,9 @@ CREATE TABLE devices (
 ) STRICT, WITHOUT ROWID
 """
 
-MIGRATIONS: Final = (_FIRST, _MEMORY_AND_DEVICES)
+_RUNTIME: Final = "ALTER TABLE node ADD COLUMN runtime TEXT NOT NULL DEFAULT ''"
+
+MIGRATIONS: Final = (_FIRST, _MEMORY_AND_DEVICES, _RUNTIME)
 """What leads from each form to the next; the first makes an empty database.
 
 A script that was released is never edited, not even its spaces: a file is known by the texts.
