@@ -6,6 +6,7 @@ import asyncio
 import os
 import stat
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -107,7 +108,7 @@ SPEC = ContainerSpec(
 
 def test_a_container_is_told_where_its_volumes_are() -> None:
     shelf = Shelf()
-    spec = asyncio.run(with_volumes(SPEC, shelf))
+    spec = asyncio.run(with_volumes(SPEC, shelf, mounted=False))
     assert spec.process.volume_mounts == (
         VolumeMount("huge-a", "/a", HostPath("/shelf/uid/huge-a"), read_only=True, empty_dir=PAGES),
         VolumeMount("srv", "/srv", HostPath("/srv", "Directory")),
@@ -115,6 +116,19 @@ def test_a_container_is_told_where_its_volumes_are() -> None:
     )
     assert spec.env == {"A": "1", "PINFOLD_VOLUME_HUGE_A": "/shelf/uid/huge-a"}
     assert shelf.made == {("uid", "huge-a"): PAGES, ("uid", "own"): EmptyDir()}
+
+
+def test_a_container_of_a_runtime_sees_them_where_they_are_mounted() -> None:
+    twice = (*SPEC.process.volume_mounts, VolumeMount("huge-a", "/again", empty_dir=PAGES))
+    spec = replace(SPEC, process=replace(SPEC.process, volume_mounts=twice))
+    told = asyncio.run(with_volumes(spec, Shelf(), mounted=True))
+    assert told.env == {"A": "1", "PINFOLD_VOLUME_HUGE_A": "/a"}
+    assert [mount.host_path for mount in told.process.volume_mounts] == [
+        HostPath("/shelf/uid/huge-a"),
+        HostPath("/srv", "Directory"),
+        HostPath("/shelf/uid/own"),
+        HostPath("/shelf/uid/huge-a"),
+    ]
 
 
 def test_a_volume_that_cannot_be_made_is_named() -> None:

@@ -42,7 +42,10 @@ def agent(
 def test_huge_pages_in_a_container(agent: AgentProcess, fresh_containerd: ContainerdNode) -> None:
     out = agent.folder / "out"
     out.mkdir()
-    script = "stat -f -c %t /huge /fast > /out/new; mv /out/new /out/kinds; sleep 1000000 & wait"
+    script = (
+        'stat -f -c %t "$PINFOLD_VOLUME_HUGE" "$PINFOLD_VOLUME_FAST" > /out/new; '
+        "mv /out/new /out/kinds; sleep 1000000 & wait"
+    )
     amounts = {"cpu": "1", "memory": "64Mi", "hugepages-2Mi": "4Mi"}
     media: dict[str, dict[str, Any]] = {
         "huge": {"medium": "HugePages-2Mi"},

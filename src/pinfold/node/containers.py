@@ -111,7 +111,7 @@ class Containers:
             status = await self.adopter.attach(spec, pod.attached_pid)
         else:
             if self.volumes is not None:
-                spec = await with_volumes(spec, self.volumes)
+                spec = await with_volumes(spec, self.volumes, mounted=self.adopter is None)
             status = await self.create(spec)
         status, note = await self.resume(status, placement)
         if self.adopter is not None and attempt == 0:

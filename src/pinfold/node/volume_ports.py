@@ -43,11 +43,19 @@ class Volumes(Protocol):
         """
 
 
-async def with_volumes(spec: ContainerSpec, volumes: Volumes) -> ContainerSpec:
+async def with_volumes(
+    spec: ContainerSpec, volumes: Volumes, *, mounted: bool = True
+) -> ContainerSpec:
     """A container's specification with its ``emptyDir`` volumes made.
 
-    Each is a path of the host from then on, for a runtime that mounts it, and is told to the
-    process as ``PINFOLD_VOLUME_<NAME>`` (in upper case, ``-`` as ``_``).
+    Each is a path of the host from then on, for a runtime that mounts it, and the process is told
+    where it sees it, as ``PINFOLD_VOLUME_<NAME>`` (in upper case, ``-`` as ``_``).
+
+    Args:
+        spec: the container's.
+        volumes: what makes them.
+        mounted: whether the process sees them at their mount paths (the first of several), or at
+            their paths on the host, since nothing is mounted for it.
 
     Raises:
         VolumeError: one cannot be made.
@@ -65,7 +73,7 @@ async def with_volumes(spec: ContainerSpec, volumes: Volumes) -> ContainerSpec:
         mounts.append(replace(mount, host_path=HostPath(path)))
         variable = f"PINFOLD_VOLUME_{mount.volume.upper().replace('-', '_')}"
         if variable not in spec.process.env:
-            env[variable] = path
+            env.setdefault(variable, mount.mount_path if mounted else path)
     process = replace(spec.process, volume_mounts=tuple(mounts))
     return replace(spec, process=process, env=env)
 
