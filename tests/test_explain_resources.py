@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 
 from pinfold import Planner, Quantity, parse_short_form
@@ -179,6 +180,26 @@ def test_remedies_of_an_agent_keep_to_its_rules() -> None:
     decision = asking_plugins(planner, one("a", **{"foo.com/x": "3"}))
     assert decision.reason == "OutOffoo.com/x"
     assert decision.notes == ("ask for no foo.com/x instead of 3 in container main",)
+
+
+def without_plugin(gone: bool, **amounts: str) -> tuple[str, ...]:
+    """The remedies for a pod while the plugin of the GPUs is away, or was given up."""
+    planner = Planner(machine(), static(), rules=SOUND)
+    node = replace(planner.node, devices_managed=True)
+    listed = DeviceState(FOUR)
+    lost = {GPU: replace(FOUR[GPU], connected=False)}
+    devices = listed.with_inventory({} if gone else lost)
+    state = replace(planner.empty, devices=devices)
+    decision = decide(node, state, one("a", cpu="2", memory="1Gi", **amounts))
+    assert not decision.admitted
+    return explain_decision(planner, state, decision).remedies
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_plugin_that_is_gone_is_to_be_started_again(gone: bool) -> None:
+    assert without_plugin(gone, gpu="1") == (f"start the device plugin of {GPU} again",)
+    # It would not help here.
+    assert without_plugin(gone, gpu="9") == (f"ask for no {GPU} instead of 9 in container main",)
 
 
 ASKED = re.compile(

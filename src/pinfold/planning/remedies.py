@@ -41,7 +41,13 @@ def find_remedies(
     node = next((one for one in nodes if not decide(one, state, decision.pod).admitted), None)
     if node is None:
         return
-    yield from _other_requests(node, state, decision)
+    missing = _without_plugin(state, decision.pod)
+    if missing and decide(node, _with_plugins(state, missing), decision.pod).admitted:
+        plural = "s" * (len(missing) > 1)
+        yield f"start the device plugin{plural} of {', '.join(missing)} again"
+    else:
+        missing = ()
+    yield from _other_requests(node, state, decision, missing)
     yield from _without_others(node, state, decision.pod, admitted)
     yield from _other_settings(planner, node, state, decision.pod)
 
@@ -60,7 +66,28 @@ def _without_preferences(state: NodeState) -> NodeState:
     return replace(state, devices=state.devices.with_inventory(silent))
 
 
-def _other_requests(node: Node, state: NodeState, decision: Decision) -> Iterator[str]:
+def _without_plugin(state: NodeState, pod: Pod) -> tuple[str, ...]:
+    """What the pod requests of plugins that are gone, but have listed it."""
+    devices = state.devices
+    asked = {name for container in pod.all_containers for name in container.requests}
+    listed = {name for name, resource in devices.inventory.items() if not resource.connected}
+    return tuple(sorted(asked & (listed | devices.gone.keys())))
+
+
+def _with_plugins(state: NodeState, resources: Sequence[str]) -> NodeState:
+    """The same with these resources as their plugins listed them last."""
+    devices = state.devices
+    known = {**devices.gone, **devices.inventory}
+    back = {
+        name: replace(known[name], connected=True, preferred_allocation=False) for name in resources
+    }
+    return replace(state, devices=devices.with_inventory({**devices.inventory, **back}))
+
+
+def _other_requests(
+    node: Node, state: NodeState, decision: Decision, missing: Sequence[str]
+) -> Iterator[str]:
+    """Other requests, but of what is ``missing`` for another reason than the request."""
     pod = decision.pod
     failed = [
         container
@@ -69,7 +96,8 @@ def _other_requests(node: Node, state: NodeState, decision: Decision) -> Iterato
     ]
     for container in failed:
         yield from _other_cpus(node, state, pod, container)
-    for resource in sorted({name for container in failed for name in container.requests}):
+    requested = {name for container in failed for name in container.requests}
+    for resource in sorted(requested.difference(missing)):
         if not is_memory(resource) and not is_extended(resource):
             continue
         asking = [c for c in failed if resource in c.requests]
