@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -92,10 +93,13 @@ def test_an_init_container_that_is_done_has_handed_on_what_it_had(api: Served) -
     assert main["devices"] == {GPU: ["g0"]}
 
 
-def picture(api: Served) -> str:
+def picture(api: Served, *, connected: bool = True) -> str:
     machine = parse_short_form(api.node.machine)
     status = api.ask("GET", "/v1/status").json | {"config": CONFIG}
-    plugins = {USB: {"capacity": 2, "allocatable": 2, "in_use": 1, "connected": True}}
+    allocatable = 2 if connected else 0
+    plugins = {
+        USB: {"capacity": 2, "allocatable": allocatable, "in_use": 1, "connected": connected}
+    }
     status["agent"]["devicePlugins"] = {"resources": plugins}
     view = status_view(
         status, machine_document(machine, kubelet_view(machine)), api.ask("GET", "/v1/node").json
@@ -122,6 +126,24 @@ def test_a_node_without_any_of_it_has_no_panel(tmp_path: Path) -> None:
         machine = parse_short_form(server.node.machine)
         document = machine_document(machine, kubelet_view(machine))
         assert status_view(status, document, server.ask("GET", "/v1/node").json).numa == ()
+
+
+def test_devices_without_their_plugin_are_told_as_used(api: Served) -> None:
+    api.ask("POST", "/v1/pods", manifest("app", "2", more={GPU: "2", USB: "1"}))
+    until(lambda: phase(api, "app") == "Running")
+    assert api.ask("GET", "/v1/status").json["unhealthy_in_use"] == {}
+    for resource in (GPU, USB):
+        api.do(partial(api.node.plugins.disconnect, resource))
+    api.call(api.node.health.take(api.node.plugins.inventory()))
+    assert phase(api, "app") == "Running"
+    assert api.ask("GET", "/v1/status").json["unhealthy_in_use"] == {
+        GPU: {"0": 2},
+        USB: {"none": 1},
+    }
+    text = picture(api, connected=False)
+    assert text.count("0 of 0, 2 unhealthy (2 used)") == 1
+    assert text.count("0 of 0, 2 unhealthy (1 used)") == 1
+    assert text.count("0 of 0, 2 unhealthy") == 3, "the GPUs of the other node, too"
 
 
 def explain(api: Served, pod: str, *options: str) -> str:

@@ -60,10 +60,15 @@ def _numa(status: Mapping[str, Any], node: Mapping[str, Any]) -> Iterator[NUMAGa
     """What of memory and devices is used; nothing where nobody gives out any."""
     located: set[str] = set()
     shown: list[NUMAGauges] = []
+    # An agent of an earlier version does not tell.
+    failed = status.get("unhealthy_in_use", {})
     for zone in node["zones"]:
         resources = {name: found for name, found in zone["resources"].items() if name != CPU}
         located |= resources.keys()
-        gauges = tuple(_gauge(name, found) for name, found in resources.items())
+        gauges = tuple(
+            _gauge(name, found, failed.get(name, {}).get(str(zone["id"]), 0))
+            for name, found in resources.items()
+        )
         shown.append(NUMAGauges(zone["id"], gauges, tuple(zone["group"])))
     if located:
         yield from shown
@@ -71,10 +76,11 @@ def _numa(status: Mapping[str, Any], node: Mapping[str, Any]) -> Iterator[NUMAGa
     loose = tuple(
         Gauge(
             name,
-            found["in_use"],
+            found["in_use"] - (sick := failed.get(name, {}).get("none", 0)),
             found["allocatable"],
             in_bytes=False,
             unhealthy=found["capacity"] - found["allocatable"],
+            unhealthy_used=sick,
         )
         for name, found in plugins.items()
         if name not in located
@@ -83,15 +89,20 @@ def _numa(status: Mapping[str, Any], node: Mapping[str, Any]) -> Iterator[NUMAGa
         yield NUMAGauges(None, loose)
 
 
-def _gauge(name: str, zone: Mapping[str, str]) -> Gauge:
+def _gauge(name: str, zone: Mapping[str, str], unhealthy_used: int) -> Gauge:
     capacity, allocatable, available = (
         Quantity.parse(zone[kind]).value() for kind in ("capacity", "allocatable", "available")
     )
     if name == MEMORY or is_hugepages(name):
         return Gauge(name, allocatable - available, allocatable)
-    # Those that are in use and unhealthy are told of as unhealthy.
-    used = allocatable - available
-    return Gauge(name, used, allocatable, in_bytes=False, unhealthy=capacity - allocatable)
+    return Gauge(
+        name,
+        allocatable - available,
+        allocatable,
+        in_bytes=False,
+        unhealthy=capacity - allocatable,
+        unhealthy_used=unhealthy_used,
+    )
 
 
 def _owners(pods: Sequence[Mapping[str, Any]]) -> Iterator[Owner]:

@@ -87,12 +87,14 @@ def _memory_gauge(use: MemoryUse) -> Gauge:
 
 
 def _device_gauge(use: DeviceUse) -> Gauge:
+    used = use.allocatable - use.free
     return Gauge(
         use.resource,
-        use.used,
+        used,
         use.allocatable,
         in_bytes=False,
         unhealthy=use.total - use.allocatable,
+        unhealthy_used=use.used - used,
     )
 
 

@@ -32,7 +32,8 @@ _LINE: Final = 20
 class Gauge:
     """How much of one resource is used: bytes, or devices where ``in_bytes`` is false.
 
-    ``used`` is None where nobody counts; ``unhealthy`` devices are not in ``allocatable``.
+    ``used`` is None where nobody counts; ``unhealthy`` devices are not in ``allocatable``, and
+    those of them that somebody has, ``unhealthy_used``, not in ``used``.
     """
 
     resource: str
@@ -40,9 +41,10 @@ class Gauge:
     allocatable: int
     in_bytes: bool = True
     unhealthy: int = 0
+    unhealthy_used: int = 0
 
     def text(self) -> str:
-        """``16 of 62.9 GiB``, ``3 of 4, 1 unhealthy``."""
+        """``16 of 62.9 GiB``, ``3 of 4, 1 unhealthy``, ``0 of 0, 4 unhealthy (2 used)``."""
         whole = binary_size(self.allocatable) if self.in_bytes else str(self.allocatable)
         text = whole
         if self.used is not None:
@@ -50,7 +52,8 @@ class Gauge:
             number, _, unit = used.partition(" ")
             same = not self.used or unit == whole.partition(" ")[2]
             text = f"{number if same else used} of {whole}"
-        return f"{text}, {self.unhealthy} unhealthy" if self.unhealthy else text
+        text += f", {self.unhealthy} unhealthy" if self.unhealthy else ""
+        return f"{text} ({self.unhealthy_used} used)" if self.unhealthy_used else text
 
     def share(self) -> float | None:
         """The part that is used, from 0 to 1; None where there is nothing, or nobody counts."""

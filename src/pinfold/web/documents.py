@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.cpuset import CPUSet, iter_bits
+from pinfold.core.device_state import DeviceState
 from pinfold.core.pod import Container, Pod
 from pinfold.core.pod_api import PodError
 from pinfold.core.workload_api import workload_from_api
@@ -66,6 +67,7 @@ class Documents:
             "reserved": str(reserved),
             "allocatable": str(allocatable),
             "offline": str(manager.state.offline),
+            "unhealthy_in_use": _unhealthy_in_use(manager.state.devices),
             "counters": counters_document(manager.counters),
         }
 
@@ -181,6 +183,23 @@ class Documents:
             for name, kind in shape.containers
         ]
         return _pod(record, shape.qos, containers)
+
+
+def _unhealthy_in_use(devices: DeviceState) -> dict[str, dict[str, int]]:
+    """Resource -> NUMA node, or ``none`` -> unhealthy devices that containers have."""
+    found: dict[str, dict[str, int]] = {}
+    for name in sorted(devices.inventory):
+        table = devices.table(name)
+        if table is None:
+            continue
+        failed = table.mask(devices.in_use(name)) & ~table.healthy
+        counts = Counter({"none": (table.unlocated & failed).bit_count()})
+        for locality in table.localities if failed else ():
+            for node in iter_bits(locality.nodes):
+                counts[str(node)] += (locality.devices & failed).bit_count()
+        if counts := +counts:
+            found[name] = dict(counts)
+    return found
 
 
 def _pod(record: PodRecord, qos: str, containers: list[dict[str, Any]]) -> dict[str, Any]:
