@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from pinfold.adapters.cgroup import open_cgroups
 from pinfold.core.cpuset import CPUSet
 from tests.agent_process import (
     BUSY,
@@ -241,6 +242,17 @@ def test_pods_of_another_runtime_are_refused_also_to_repair(node: AgentProcess) 
     node.config["pinfold"] = own
     node.start()
     assert node.pids("db")["main"] == pid
+
+
+def test_an_agent_of_a_runtime_removes_what_one_without_left(node: AgentProcess) -> None:
+    node.start()
+    node.kill()
+    tree = Path(open_cgroups(name=node.name).describe()["path"])
+    assert tree.exists()
+    own = node.config["pinfold"]
+    node.config["pinfold"] = {**own, "runtime": "nri", "nriSocket": str(node.folder / "nri.sock")}
+    node.start()
+    assert not tree.exists()
 
 
 def test_a_corrupt_database_is_refused_and_left_alone(node: AgentProcess) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pinfold.adapters.cgroup import CgroupError, open_cgroups
+from pinfold.adapters.cgroup import CgroupError, open_cgroups, remove_leftovers
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.cgroup_ports import Placement
 from pinfold.node.port_errors import ContainerKey
@@ -206,6 +206,36 @@ def test_nothing_is_left_behind(kernel: Kernel) -> None:
         await kernel.cgroups.place(OWNER, Placement(cpus=kernel.cpus))
         await kernel.cgroups.remove(OWNER)
         await kernel.cgroups.close(remove=True)
+
+    asyncio.run(scenario())
+    assert not any(tree.exists() for tree in kernel.trees)
+
+
+def test_what_an_agent_left_is_removed_where_nothing_runs(kernel: Kernel) -> None:
+    """Also where a container runtime has cgroups beside it."""
+
+    async def scenario() -> None:
+        await kernel.cgroups.open(kernel.cpus)
+        for key in (OWNER, SHARED):
+            cpus = kernel.cpus if key == OWNER else None
+            await kernel.cgroups.place(key, Placement(cpus=cpus))
+        pid = kernel.start("sleep", "1000")
+        await kernel.cgroups.enter(OWNER, pid)
+        before = Path(f"/proc/{pid}/cgroup").read_text()
+        foreign = kernel.tree / "podabc"
+        foreign.mkdir()
+        try:
+            await remove_leftovers(None, kernel.name)
+            assert Path(f"/proc/{pid}/cgroup").read_text() == before
+            await kernel.cgroups.kill(OWNER)
+            await remove_leftovers(None, kernel.name)
+            left = [path.name for path in kernel.tree.iterdir() if path.is_dir()]
+            assert left == ["podabc"]
+            assert not any(tree.exists() for tree in kernel.trees - {kernel.tree})
+        finally:
+            foreign.rmdir()
+        await remove_leftovers(None, kernel.name)
+        await remove_leftovers("/there/is/none", kernel.name)
 
     asyncio.run(scenario())
     assert not any(tree.exists() for tree in kernel.trees)

@@ -12,6 +12,7 @@ from typing import Final
 
 import structlog
 
+from pinfold.adapters.cgroup import remove_leftovers
 from pinfold.adapters.podfiles import PodFileFolder
 from pinfold.adapters.shield import lower_shield, raise_shield
 from pinfold.adapters.store import SQLiteStore
@@ -104,6 +105,8 @@ async def build_agent(
         on_mismatch=OnMismatch(config.own.on_mismatch),
         runtime=config.own.runtime,
     )
+    if config.own.runtime != "process":
+        await remove_leftovers(config.own.cgroup_parent, config.own.cgroup_name)
     settings = ManagerSettings(
         reserved_system_cpus=config.node.reserved_system_cpus,
         machine_memory=planner.view.memory_bytes or 0,

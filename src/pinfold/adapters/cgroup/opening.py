@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
+from pinfold.adapters.cgroup.folders import children, remove_if_empty, remove_tree
 from pinfold.adapters.cgroup.hierarchy import (
     CPUSET,
     Hierarchies,
@@ -12,8 +14,9 @@ from pinfold.adapters.cgroup.hierarchy import (
     delegated_folder,
     find_hierarchies,
 )
+from pinfold.adapters.cgroup.names import POD_PREFIX
 from pinfold.adapters.cgroup.v1 import CgroupsV1
-from pinfold.adapters.cgroup.v2 import CgroupsV2
+from pinfold.adapters.cgroup.v2 import EXCLUSIVE, SHARED, CgroupsV2
 from pinfold.node.port_errors import CgroupError
 
 
@@ -45,6 +48,25 @@ def open_cgroups(
         folder = delegated_folder(found.own_folder()) or folder
     _check_writable(mount, folder)
     return CgroupsV2(folder, name, mount.point)
+
+
+async def remove_leftovers(
+    parent: str | None = None, name: str = "pinfold", *, found: Hierarchies | None = None
+) -> None:
+    """Remove what an agent that ran processes itself left of its tree; what is in use stays.
+
+    Args:
+        parent: see :func:`open_cgroups`.
+        name: the tree's own folder, in which a container runtime may have cgroups, too.
+        found: what is mounted; None: looked for.
+    """
+    with suppress(CgroupError):
+        for base in open_cgroups(parent, name, found=found).bases:
+            for folder in children(base):
+                if folder.name in (SHARED, EXCLUSIVE) or folder.name.startswith(POD_PREFIX):
+                    with suppress(CgroupError):
+                        await remove_tree(folder)
+            remove_if_empty(base)
 
 
 def _v1_parents(found: Hierarchies, parent: str | None) -> dict[str, Path]:

@@ -57,6 +57,11 @@ class CgroupsV1:
         controllers = sorted([CPUSET, *self._bases, *self._joined])
         return {"version": 1, "path": str(self._cpusets.base), "controllers": controllers}
 
+    @property
+    def bases(self) -> list[Path]:
+        """The tree's own folder in each hierarchy."""
+        return [self._cpusets.base, *self._bases.values()]
+
     async def open(self, shared: CPUSet) -> None:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         for base in self._bases.values():
@@ -191,7 +196,7 @@ class CgroupsV1:
     async def close(self, *, remove: bool) -> None:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         if remove:
-            for base in (self._cpusets.base, *self._bases.values()):
+            for base in self.bases:
                 await remove_tree(base)
 
 

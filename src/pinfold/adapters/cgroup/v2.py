@@ -69,6 +69,11 @@ class CgroupsV2:
         found = available(place).intersection(CONTROLLERS)
         return {"version": 2, "path": str(self._base), "controllers": sorted(found)}
 
+    @property
+    def bases(self) -> list[Path]:
+        """The tree's own folder, as a list: cgroup v1 has several."""
+        return [self._base]
+
     async def open(self, shared: CPUSet) -> None:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         enable_down_to(self._root, self._parent, CONTROLLERS)
