@@ -134,7 +134,10 @@ def test_what_was_given_stays_given_when_the_pages_go() -> None:
         assert world.node.manager.pods.active["uid-one"].record.memory == given
         assert world.table(0) == (128, 256, 0)
         (problem,) = world.node.problems
-        assert "pod default/one, container c0: 268435456 bytes of hugepages-2Mi" in problem
+        assert problem.endswith(
+            "pod default/one, container c0: 256Mi of hugepages-2Mi on NUMA node 0 do not fit, "
+            "128Mi are missing; end the pod, or `pinfold hugepages allocate 2Mi 64 --node 0`"
+        )
         assert world.follower.problem in problem
         # Nobody is given what is not there; node 1 has some.
         assert await world.admit("two", "300Mi") is not None

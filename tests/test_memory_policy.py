@@ -366,13 +366,13 @@ class TestRecords:
     @pytest.mark.parametrize(
         ("blocks", "words"),
         [
-            ([Block((5,), "memory", 1)], r"pod p0, container c: .*NUMA node 5, .* \[0, 1, 2\]"),
-            ([Block((0,), "memory", 5 * GIB)], f"{5 * GIB} bytes of memory do not fit .*{GIB} are"),
-            ([Block((0,), GIANT, GIB)], f"bytes of {GIANT} do not fit on NUMA nodes .0.*forget"),
-            ([Block((), "memory", 1)], "the record is damaged"),
+            ([Block((5,), "memory", 1)], r"pod p0, container c: .*NUMA node 5, .* nodes 0,1,2;"),
+            ([Block((0,), "memory", 5 * GIB)], "5Gi of memory on NUMA node 0 do not fit, 1Gi are"),
+            ([Block((0,), GIANT, GIB)], f"1Gi of {GIANT} on NUMA node 0 do not fit.*forget"),
+            ([Block((), "memory", 1)], "1 of memory on no NUMA node; the record is damaged"),
             ([Block(None, "memory", 1)], "the record is damaged"),
-            ([Block((0, 0), "memory", 1)], "the record is damaged"),
-            ([Block((0,), "memory", -1)], "the record is damaged"),
+            ([Block((0, 0), "memory", 1)], "on NUMA nodes 0,0; the record is damaged"),
+            ([Block((0,), "memory", -2048)], "-2Ki of memory on .*; the record is damaged"),
             (
                 [Block((0, 1), "memory", 1), Block((1, 2), "memory", 1)],
                 r"pod p1, container c: .*node 1 is in the group \[0, 1\] of another",

@@ -69,7 +69,7 @@ def test_the_agent_follows(agent: AgentProcess, tmp_path_factory: pytest.TempPat
     if before < size:
         # The pages that the pod was given are gone; it says so, and nobody else gets any.
         problem = agent.client.get("/v1/status")["agent"]["hugepages"]["problem"]
-        assert "container c: 4194304 bytes of hugepages-2Mi" in problem
+        assert "pod default/huge, container c: 4Mi of hugepages-2Mi on NUMA node" in problem
         assert problem in " ".join(agent.run("status").stdout.split())
         other = manifest("other", ("c", IDLE, "1"))
         other["spec"]["containers"][0]["resources"] = limits

@@ -7,19 +7,24 @@ and ``memorymanager/policy_static.go`` (kubelet 1.34).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pinfold.core.hugepages import resource_name
 from pinfold.core.pod import MEMORY
+from pinfold.core.quantity import Format, Quantity
 
 UINT64: Final = (1 << 64) - 1
 """Largest size; sums are taken modulo one more, as upstream's are."""
 
 
 class MemoryStateError(ValueError):
-    """Recorded assignments that this machine cannot hold; the message names the container."""
+    """Recorded assignments that this machine cannot hold; ``problem`` names the container."""
+
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(f"{problem}; {remedy}")
+        self.problem = problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +94,8 @@ def default_machine_state(nodes: Mapping[int, NodeMemory]) -> dict[int, NUMANode
             total = pages * page_size_kb * 1024 & UINT64
             tables[name] = _free_table(total, node.reserved.get(name, 0), total)
             in_hugepages += total
-        tables[MEMORY] = _free_table(
-            node.memory, node.reserved.get(MEMORY, 0), node.memory - in_hugepages
-        )
+        usable = node.memory - in_hugepages
+        tables[MEMORY] = _free_table(node.memory, node.reserved.get(MEMORY, 0), usable)
         states[node_id] = NUMANodeState(0, tables, (node_id,))
     return states
 
@@ -120,9 +124,9 @@ def charge(machine: dict[int, NUMANodeState], block: Block, size: int | None = N
         node = machine[node_id]
         taken = min(left, node.table(block.type).free)
         left -= taken
-        machine[node_id] = NUMANodeState(
-            node.number_of_assignments + 1, _moved(node, block.type, taken), block.numa_affinity
-        )
+        assignments = node.number_of_assignments + 1
+        tables = _moved(node, block.type, taken)
+        machine[node_id] = NUMANodeState(assignments, tables, block.numa_affinity)
     return left
 
 
@@ -145,11 +149,8 @@ def release(
         given = min(left, max(node.table(block.type).reserved - kept.get(node_id, 0), 0))
         left -= given
         assignments = node.number_of_assignments - 1
-        machine[node_id] = NUMANodeState(
-            assignments,
-            _moved(node, block.type, -given),
-            node.cells if assignments else (node_id,),
-        )
+        cells = node.cells if assignments else (node_id,)
+        machine[node_id] = NUMANodeState(assignments, _moved(node, block.type, -given), cells)
 
 
 def _moved(
@@ -177,8 +178,7 @@ class MemoryState:
     def of(cls, nodes: Mapping[int, NodeMemory], assignments: Assignments) -> MemoryState:
         """Rebuild the state of a machine from recorded assignments.
 
-        What the nodes of a group have together is exact; how it is split among them may differ
-        from what it was, since nothing records that.
+        What a group's nodes have together is exact; nothing records how it was split among them.
 
         Raises:
             MemoryStateError: an assignment that does not fit the machine or another one.
@@ -190,10 +190,10 @@ class MemoryState:
             _check(machine, block, who)
             left = charge(machine, block)
             if left:
+                missing = Quantity(left, 0, Format.BINARY_SI)
                 raise MemoryStateError(
-                    f"{who}: {block.size} bytes of {block.type} do not fit on NUMA nodes "
-                    f"{_listed(block)}, {left} are missing; end the pod and forget its record, or "
-                    "give the machine and reservedMemory back what they had"
+                    f"{who}: {_told(block)} do not fit, {missing} are missing",
+                    "end and forget the pod, or give machine and reservedMemory back what they had",
                 )
             if len(block.numa_affinity or ()) == 1:
                 single.update(block.numa_affinity or ())
@@ -272,22 +272,29 @@ def _check(machine: Mapping[int, NUMANodeState], block: Block, who: str) -> None
     unknown = [node for node in affinity if node not in machine]
     if unknown:
         raise MemoryStateError(
-            f"{who}: memory on NUMA node {unknown[0]}, but the machine has {sorted(machine)}; "
-            "end the pod and forget its record"
+            f"{who}: memory on NUMA node {unknown[0]}, but the machine has {_nodes(machine)}",
+            "end the pod and forget its record",
         )
     if not affinity or len(set(affinity)) != len(affinity) or not 0 <= block.size <= UINT64:
         raise MemoryStateError(
-            f"{who}: no assignment is {block.size} bytes of {block.type} on NUMA nodes "
-            f"{_listed(block)}; the record is damaged, end the pod and forget it"
+            f"{who}: no assignment is {_told(block)}",
+            "the record is damaged, end the pod and forget it",
         )
     for node in affinity:
         cells = machine[node].cells or ()
         if len(affinity) > 1 and len(cells) > 1 and set(cells) != set(affinity):
             raise MemoryStateError(
-                f"{who}: memory on NUMA nodes {_listed(block)}, but node {node} is in the group "
-                f"{sorted(cells)} of another container; end one of their pods"
+                f"{who}: memory on {_nodes(affinity)}, but node {node} is in the group "
+                f"{sorted(cells)} of another container",
+                "end one of their pods",
             )
 
 
-def _listed(block: Block) -> list[int]:
-    return list(block.numa_affinity or ())
+def _told(block: Block) -> str:
+    amount = Quantity(block.size, 0, Format.BINARY_SI)
+    return f"{amount} of {block.type} on {_nodes(block.numa_affinity or ())}"
+
+
+def _nodes(ids: Iterable[int]) -> str:
+    found = [str(node) for node in sorted(ids)]
+    return f"NUMA node{'s' * (len(found) > 1)} {','.join(found)}" if found else "no NUMA node"

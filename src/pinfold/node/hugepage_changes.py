@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from pinfold.core.hugepage_pools import size_text
+from pinfold.core.hugepages import page_size
 from pinfold.core.kubelet_view import KubeletView
 from pinfold.core.machine import HugepagePool, Machine, NUMANode
 from pinfold.core.memory import (
@@ -25,6 +27,7 @@ from pinfold.core.memory_policy import StaticMemoryPolicy, create_memory_policy
 from pinfold.core.memory_reservation import MemoryPolicyError
 from pinfold.core.node_allocatable import PODS, allocatable_reservation
 from pinfold.core.node_config import NodeConfig
+from pinfold.core.pod import is_hugepages
 from pinfold.node.admission import Node, NodeState
 from pinfold.node.model import allocatable_amounts, capacity_of
 
@@ -105,7 +108,8 @@ def follow_pages(
         memory = MemoryState.of(policy.nodes, state.memory.assignments)
     except MemoryStateError as error:
         memory = _overdrawn(state.memory, policy)
-        return Followed(node, replace(state, memory=memory), str(error))
+        problem = f"{error.problem}; {_remedy(memory)}"
+        return Followed(node, replace(state, memory=memory), problem)
     return Followed(node, replace(state, memory=memory))
 
 
@@ -120,6 +124,19 @@ def _changed(pool: HugepagePool, total: int) -> HugepagePool:
     if total == pool.total:
         return pool
     return HugepagePool(total, max(0, min(pool.free + total - pool.total, total)))
+
+
+def _remedy(memory: MemoryState) -> str:
+    """What brings back as much as was given; a container may have ended with it."""
+    commands = []
+    for node_id, node in memory.machine.items():
+        for name, table in (node.memory_map or {}).items():
+            missing = table.reserved - table.allocatable if table is not None else 0
+            if missing > 0 and is_hugepages(name) and (size := page_size(name)):
+                where = f" --node {node_id}" if len(memory.machine) > 1 else ""
+                pages = f"{size_text(size)} {-(-missing // size)}{where}"
+                commands.append(f"`pinfold hugepages allocate {pages}`")
+    return "end the pod, or " + (" and ".join(commands) or "release huge pages")
 
 
 def _overdrawn(before: MemoryState, policy: StaticMemoryPolicy) -> MemoryState:
