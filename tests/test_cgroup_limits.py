@@ -23,7 +23,8 @@ def test_limits_without_a_controller_are_said_not_to_be_in_force(cpuset_only: Ke
     async def scenario() -> None:
         await cpuset_only.cgroups.open(cpuset_only.cpus)
         limits = Limits(cpu_shares=512, memory=64 << 20, hugepages={2 << 20: 4 << 20})
-        note = await cpuset_only.cgroups.place(SHARED, Placement(limits=limits))
+        # Those of the pod are the same, and are said once.
+        note = await cpuset_only.cgroups.place(SHARED, Placement(limits=limits, pod_limits=limits))
         assert note.split("; ") == [
             "cpu.shares 512 is not in force: no cpu controller here",
             "memory.limit_in_bytes 67108864 is not in force: no memory controller here",

@@ -104,7 +104,9 @@ def test_a_plugin_that_goes_comes_back() -> None:
             assert (len(gone.devices), found.healthy()) == (2, [])
             with pytest.raises(DevicePluginError, match="widget: its device plugin is not there"):
                 await found.server.allocate(WIDGET, ["d0"])
-            assert any("example.com/widget has gone: " in report for report in found.reports)
+            (report,) = (report for report in found.reports if " has gone: " in report)
+            assert report.startswith(f"device plugin {WIDGET} has gone: ListAndWatch: ")
+            assert report.count(WIDGET) == 1
             await plugin.start()
             await plugin.register()
             await until(lambda: found.healthy() == ["d0", "d1"])

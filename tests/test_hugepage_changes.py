@@ -165,7 +165,7 @@ def test_a_reservation_that_no_longer_fits_leaves_the_memory_manager_as_it_was()
         assert world.node.manager.state == state
         assert world.told()["capacity"][HUGE] == "8256Mi"
         (problem,) = world.node.problems
-        assert "reservedMemory keeps 1073741824 bytes of memory of NUMA node 0" in problem
+        assert "reservedMemory keeps 1Gi of memory of NUMA node 0" in problem
         await world.set(256, 128)
         assert world.follower.problem == ""
         assert world.node.manager.state == state

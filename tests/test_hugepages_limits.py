@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.adapters.affinity.limitations import not_granted
-from pinfold.adapters.cgroup.limits import apply, v1_settings, v2_settings
+from pinfold.adapters.cgroup.limits import apply, apply_nested, v1_settings, v2_settings
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.pod import Container, Pod, apply_defaults
 from pinfold.core.quantity import Quantity
@@ -116,6 +116,22 @@ def test_only_a_limit_that_was_asked_for_is_missed(version: str) -> None:
     assert list(not_granted(Placement(limits=limits))) == [
         "limit of 3145728 bytes on 1572864-byte hugepages of the container",
         "limit of 8388608 bytes on 2097152-byte hugepages of the container",
+    ]
+
+
+def test_what_pod_and_container_lack_is_said_once(version: str) -> None:
+    small, large = (
+        [one for one in RULES[version](Limits(hugepages={SMALL: size << 20})) if one.wished]
+        for size in (8, 16)
+    )
+    file = FILES[version][0]
+    missing = "is not in force: no hugetlb controller here"
+    assert apply_nested(small, lambda _: None, small, lambda _: None) == [
+        f"hugetlb.2MB.{file} 8388608 {missing}"
+    ]
+    assert apply_nested(large, lambda _: None, small, lambda _: None) == [
+        f"hugetlb.2MB.{file} 16777216 {missing}",
+        f"hugetlb.2MB.{file} 8388608 {missing}",
     ]
 
 

@@ -221,7 +221,7 @@ def test_a_plugin_with_preferences_is_not_asked() -> None:
                 "system_reserved": {"memory": Quantity.parse("13Gi")},
                 "reserved_memory": ({"numaNode": 0, "limits": {"memory": Quantity.parse("13Gi")}},),
             },
-            "reservedMemory keeps 13958643712 bytes of memory of NUMA node 0",
+            "reservedMemory keeps 13Gi of memory of NUMA node 0",
         ),
         ({"memory_manager_policy": "Dynamic"}, 'unknown policy: "Dynamic"'),
     ],

@@ -12,7 +12,7 @@ from pinfold.core.hugepages import resource_name
 from pinfold.core.kubelet_view import KubeletView
 from pinfold.core.memory import UINT64, NodeMemory
 from pinfold.core.pod import MEMORY, Resources, is_hugepages
-from pinfold.core.quantity import ZERO, Quantity
+from pinfold.core.quantity import ZERO, Format, Quantity
 
 NONE: Final = "None"
 STATIC: Final = "Static"
@@ -115,9 +115,10 @@ def check_reserved_fits(nodes: Mapping[int, NodeMemory]) -> None:
         for name, size in {**pools, MEMORY: node.memory - sum(pools.values())}.items():
             reserved = node.reserved.get(name, 0)
             if reserved > size:
+                kept, had = (Quantity(n, 0, Format.BINARY_SI) for n in (reserved, size))
                 raise MemoryReservationError(
-                    f"reservedMemory keeps {reserved} bytes of {name} of NUMA node {node_id}, "
-                    f"which has {size} (huge pages taken off memory); reserve less of it, or give "
+                    f"reservedMemory keeps {kept} of {name} of NUMA node {node_id}, "
+                    f"which has {had} (huge pages taken off memory); reserve less of it, or give "
                     "sizes that fit"
                 )
 

@@ -92,7 +92,7 @@ def apply(settings: Iterable[Setting], folder: Folder) -> list[str]:
 def apply_nested(
     whole: Sequence[Setting], outer: Folder, own: Sequence[Setting], inner: Folder
 ) -> list[str]:
-    """Write a pod's settings and those of a container in it.
+    """Write a pod's settings and those of a container in it; what is missing for both, said once.
 
     On cgroup v1 a part may not have more than its whole, so larger ones begin with the whole, and
     smaller ones with the part.
@@ -101,10 +101,11 @@ def apply_nested(
         CgroupError: the kernel does not take one, either way round.
     """
     try:
-        return apply(whole, outer) + apply(own, inner)
+        missing = apply(whole, outer) + apply(own, inner)
     except CgroupError:
         parts = apply(own, inner)
-        return apply(whole, outer) + parts
+        missing = apply(whole, outer) + parts
+    return list(dict.fromkeys(missing))
 
 
 def _put(place: Path, file: str, value: str) -> None:

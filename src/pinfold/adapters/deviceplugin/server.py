@@ -232,6 +232,7 @@ class DevicePluginServer:
         if self._plugins.get(plugin.resource) is plugin:
             del self._plugins[plugin.resource]
             self._inventory.disconnect(plugin.resource)
+            reason = reason.removeprefix(f"{plugin.resource}: ")
             self._report(f"device plugin {plugin.resource} has gone: {reason}")
             self._close_soon(plugin)
 
