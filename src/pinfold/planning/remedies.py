@@ -14,6 +14,7 @@ from pinfold.core.quantity import Format, Quantity
 from pinfold.core.resource_names import is_extended
 from pinfold.node.admission import Decision, Node, NodeState, decide, release
 from pinfold.node.model import NodeError, build_node
+from pinfold.planning.page_remedies import missing_size, more_pages
 from pinfold.planning.planner import Planner
 from pinfold.planning.wants import is_memory
 
@@ -48,6 +49,8 @@ def find_remedies(
     else:
         missing = ()
     yield from _other_requests(node, state, decision, missing)
+    yield from _other_sizes(planner, node, state, decision)
+    yield from more_pages(planner, node, state, decision.pod)
     yield from _without_others(node, state, decision.pod, admitted)
     yield from _other_settings(planner, node, state, decision.pod)
 
@@ -107,6 +110,22 @@ def _other_requests(
             if len(every) > 1:
                 found = list(_less(node, state, pod, resource, every))
         yield from found
+
+
+def _other_sizes(
+    planner: Planner, node: Node, state: NodeState, decision: Decision
+) -> Iterator[str]:
+    """Huge pages of a size that the machine has not; the pod would be admitted without them."""
+    pod = decision.pod
+    for container in pod.all_containers:
+        for resource, asked in container.requests.items():
+            told = missing_size(planner.machine, resource)
+            without = with_amount(pod, container.name, resource, None) if told else pod
+            if told and asked.sign > 0 and decide(node, state, without).admitted:
+                yield (
+                    f"ask for no {resource} instead of {asked} in container {container.name}: "
+                    f"{told}"
+                )
 
 
 def _other_cpus(node: Node, state: NodeState, pod: Pod, container: Container) -> Iterator[str]:
