@@ -62,6 +62,8 @@ def agent(  # noqa: PLR0913 - the options, one each
     configured = configure(config, flags)
     for note in configured.notes:
         click.echo(f"note: {note}", err=True)
+    # gRPC writes lines of its own, such as each GOAWAY of a plugin; the agent tells what matters.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         import asyncio  # noqa: PLC0415 - after the configuration is known to be good
 
