@@ -96,7 +96,13 @@ class AgentProcess:
 
     def start(self, *flags: str) -> None:
         """Start it, and wait until it serves."""
-        process = self.launch(*flags)
+        self.launch(*flags)
+        self.started()
+
+    def started(self) -> None:
+        """Wait until the one that was launched serves."""
+        process = self.process
+        assert process is not None
         deadline = time.monotonic() + 30 * PATIENCE
         while True:
             with contextlib.suppress(NoAgentError):

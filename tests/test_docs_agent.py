@@ -26,6 +26,7 @@ import yaml
 
 from pinfold.adapters.cgroup import CgroupError, open_cgroups
 from pinfold.adapters.store.schema import MIGRATIONS
+from pinfold.agent.drivers import CRI_PATIENCE
 from pinfold.cli import main
 from pinfold.cli.client import Client
 from pinfold.config.agent import AgentSection, load_agent_config
@@ -211,6 +212,11 @@ def test_the_unit_keeps_the_containers() -> None:
     assert harmful.isdisjoint(service)
     assert service["ProtectControlGroups"] == "no"
     assert "ProtectKernelTunables" not in service
+
+
+def test_the_unit_lets_the_agent_wait_for_a_container_runtime() -> None:
+    assert {"containerd.service", "crio.service"} <= set(unit()["Unit"]["After"].split())
+    assert float(unit()["Service"]["TimeoutStartSec"]) > 1.5 * CRI_PATIENCE
 
 
 def test_systemd_accepts_the_unit(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.agent_process import AgentProcess, eventually, skip_unless_an_agent_can_run
+from tests.agent_process import AgentProcess, eventually, skip_unless_an_agent_can_run, until
 from tests.containerd_node import ContainerdNode
 from tests.kubelet_stand_in import KubeletStandIn
 
@@ -145,14 +145,14 @@ def test_a_kill_loses_nothing(scene: Scene, victims: str) -> None:
     eventually(lambda: scene.allowed(web), ["1"])
 
 
-def test_no_runtime_is_one_clear_error(tmp_path: Path) -> None:
-    skip_unless_an_agent_can_run()
-    agent = AgentProcess(tmp_path)
-    agent.config["pinfold"] |= {
-        "runtime": "cri",
-        "runtimeEndpoint": f"unix://{tmp_path}/none.sock",
-    }
-    status, printed = agent.refused()
-    assert status == 1, printed
-    assert "none.sock" in printed
-    assert "Traceback" not in printed
+def test_a_runtime_that_starts_later_is_waited_for(scene: Scene, tmp_path: Path) -> None:
+    agent, socket = scene.agent, tmp_path / "late.sock"
+    agent.stop()
+    agent.config["pinfold"]["runtimeEndpoint"] = f"unix://{socket}"
+    before = len(agent.log())
+    process = agent.launch()
+    until(lambda: f"{socket} (the configuration): there is no" in agent.log()[before:])
+    assert process.poll() is None
+    socket.symlink_to(scene.node.address)
+    agent.started()
+    assert scene.allowed(scene.run("db", "1")) == ["1"]

@@ -36,6 +36,9 @@ PODS: Final = "pods"
 CRI_BATCH: Final = 16
 """Containers that a runtime is told of at once: the shared pool holds still meanwhile."""
 
+CRI_PATIENCE: Final = 60.0
+"""Seconds for a runtime that is started at the same time, as when the machine boots."""
+
 Report = Callable[[str | None, str], None]
 Parse = Callable[[str], Workload]
 
@@ -229,18 +232,18 @@ async def _open_cri(config: AgentConfig) -> CriDriver:
     from pinfold.adapters.cgroup.runtime_cgroups import RuntimeCgroups  # noqa: PLC0415
     from pinfold.adapters.cri import (  # noqa: PLC0415 - heavy
         CgroupDriver,
-        CriClient,
         CriRuntime,
         CriSettings,
         pod_cgroup_parent,
-        read_endpoint,
-        runtime_info,
+        wait_for_runtime,
     )
     from pinfold.adapters.volumes import VolumeFolders  # noqa: PLC0415 - two of three
 
-    endpoint = read_endpoint(config.own.runtime_endpoint or "")
-    client = CriClient(endpoint.address)
-    info = await runtime_info(client)
+    client, info = await wait_for_runtime(
+        config.own.runtime_endpoint or "",
+        patience=CRI_PATIENCE,
+        report=lambda problem: log.warning("waiting", runtime="cri", problem=problem),
+    )
     if info.not_ready:
         log.warning("runtime", name=info.name, problem=info.not_ready)
     driver = info.cgroup_driver or CgroupDriver.CGROUPFS
@@ -257,7 +260,7 @@ async def _open_cri(config: AgentConfig) -> CriDriver:
     settings = CriSettings(
         log_root=state_dir / LOGS, volume_root=state_dir / VOLUMES, cgroup_parent=parent_of
     )
-    log.info("runtime", name=info.name, version=info.version, endpoint=endpoint.address)
+    log.info("runtime", name=info.name, version=info.version, endpoint=client.address)
     volumes = VolumeFolders(state_dir / PODS)
     runtime = CriRuntime(client, settings)
     return CriDriver(cgroups, runtime, client, info, parent=parent, volumes=volumes)

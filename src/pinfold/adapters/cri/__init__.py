@@ -2,12 +2,12 @@
 
 from pinfold.adapters.cri.cgroups import CgroupDriver, container_cgroup_path, pod_cgroup_parent
 from pinfold.adapters.cri.client import CriClient, CriError
-from pinfold.adapters.cri.endpoint import Endpoint, find_endpoint, read_endpoint
+from pinfold.adapters.cri.endpoint import Endpoint, NoRuntimeError, find_endpoint, read_endpoint
 from pinfold.adapters.cri.resources import CriRecord
 from pinfold.adapters.cri.runtime import CriRuntime
 from pinfold.adapters.cri.sandboxes import CriSettings
 from pinfold.adapters.cri.seen import CriListing, list_cri_containers
-from pinfold.adapters.cri.status import RuntimeInfo, runtime_info
+from pinfold.adapters.cri.status import RuntimeInfo, runtime_info, wait_for_runtime
 
 __all__ = [
     "CgroupDriver",
@@ -18,6 +18,7 @@ __all__ = [
     "CriRuntime",
     "CriSettings",
     "Endpoint",
+    "NoRuntimeError",
     "RuntimeInfo",
     "container_cgroup_path",
     "find_endpoint",
@@ -25,4 +26,5 @@ __all__ = [
     "pod_cgroup_parent",
     "read_endpoint",
     "runtime_info",
+    "wait_for_runtime",
 ]

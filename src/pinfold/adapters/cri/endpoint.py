@@ -26,6 +26,10 @@ USUAL_PLACES: Final = (
 _SCHEME: Final = "unix://"
 
 
+class NoRuntimeError(RuntimeFailedError):
+    """No runtime listens (yet)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """A runtime's address (``unix:///...``) and who named it.
@@ -59,7 +63,8 @@ def find_endpoint(
         setting: the address from the configuration or the command line.
 
     Raises:
-        RuntimeFailedError: nothing was found, or what was named is no address of a socket.
+        NoRuntimeError: nothing was found.
+        RuntimeFailedError: what was named is no address of a socket.
     """
     crictl = _read_crictl(crictl_yaml) if crictl_yaml is not None else {}
     timeout = _timeout(crictl.get("timeout"))
@@ -75,7 +80,7 @@ def find_endpoint(
         if exists(address.removeprefix(_SCHEME)):
             return Endpoint(address, "a usual place", timeout)
     looked = ", ".join(address.removeprefix(_SCHEME) for address in USUAL_PLACES)
-    raise RuntimeFailedError(
+    raise NoRuntimeError(
         f"no container runtime was found: no {VARIABLE}, no runtime-endpoint in {CRICTL_YAML},"
         f" no socket at {looked}",
         f"start containerd or CRI-O, or set {VARIABLE}=unix:///path/to/its.sock",
@@ -86,7 +91,8 @@ def read_endpoint(setting: str = "", *, crictl_file: Path = CRICTL_YAML) -> Endp
     """Choose the address on this machine; see :func:`find_endpoint`.
 
     Raises:
-        RuntimeFailedError: nothing was found, or crictl's file cannot be read.
+        NoRuntimeError: nothing was found.
+        RuntimeFailedError: what was named is no address, or crictl's file cannot be read.
     """
     text = None
     try:

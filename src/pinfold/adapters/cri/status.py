@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from pinfold.adapters.cri import cri_pb2 as pb
 from pinfold.adapters.cri.cgroups import CgroupDriver
 from pinfold.adapters.cri.client import CriClient, CriError
+from pinfold.adapters.cri.endpoint import NoRuntimeError, is_socket, read_endpoint
+
+_LATER: Final = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "UNKNOWN"})
+"""What a runtime that is starting fails with; UNKNOWN is containerd's before its CRI is ready."""
+_PAUSE: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +33,50 @@ class RuntimeInfo:
     not_ready: str = ""
     network_problem: str = ""
     cgroup_driver: CgroupDriver | None = None
+
+
+async def wait_for_runtime(
+    setting: str, *, patience: float, report: Callable[[str], None]
+) -> tuple[CriClient, RuntimeInfo]:
+    """Find the runtime and ask it what it is; one that is not there yet is waited for.
+
+    Args:
+        setting: the address from the configuration, or "".
+        patience: seconds.
+        report: takes what is waited for, when the waiting begins and when it changes.
+
+    Raises:
+        NoRuntimeError: nothing listens, and the patience is over.
+        RuntimeFailedError: it does not answer then, or answers with what waiting would not change.
+    """
+    ends = time.monotonic() + patience
+    told = ""
+    while True:
+        try:
+            return await _ask(setting)
+        except (NoRuntimeError, CriError) as error:
+            lasting = isinstance(error, CriError) and error.code not in _LATER
+            if lasting or time.monotonic() >= ends:
+                raise
+            if str(error) != told:
+                told = str(error)
+                report(told)
+        await asyncio.sleep(_PAUSE)
+
+
+async def _ask(setting: str) -> tuple[CriClient, RuntimeInfo]:
+    endpoint = read_endpoint(setting)
+    if not is_socket(endpoint.path):
+        raise NoRuntimeError(
+            f"{endpoint.path} ({endpoint.source}): there is no socket",
+            "start the container runtime, or name its own socket",
+        )
+    client = CriClient(endpoint.address)
+    try:
+        return client, await runtime_info(client)
+    except BaseException:
+        await client.close()
+        raise
 
 
 async def runtime_info(client: CriClient) -> RuntimeInfo:
