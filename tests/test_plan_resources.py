@@ -318,6 +318,20 @@ def test_the_example_node() -> None:
     assert explanation["remedies"][0].startswith("ask for 80Gi memory instead of 84Gi")
 
 
+def test_resources_that_no_plugin_lists_are_told() -> None:
+    without = (*NODE[:4], str(EXAMPLE / "pods.yaml"))
+    note = "example.com/gpu, example.com/vf are not known here: planned without them (--devices)"
+    assert json.loads(run("plan", *without, "-o", "json"))["notes"] == [note]
+    assert f"• {note}" in " ".join(run("plan", *without).split())
+    compared = ("--compare", str(EXAMPLE / "kubelet.yaml"))
+    assert json.loads(run("plan", *without, *compared, "-o", "json"))["notes"] == [note]
+    assert f"• {note}" in " ".join(run("plan", *without, *compared).split())
+
+    planner = Planner(machine(), static(), devices=listed(gpu=[()]))
+    pods = [one("a", cpu="1", memory="1Gi", gpu="1", nic="0"), one("b", **{"foo.com/x": "1"})]
+    assert planner.unknown_resources(pods) == ("foo.com/x",)
+
+
 def test_compare_keeps_the_devices(tmp_path: Path) -> None:
     other = tmp_path / "other.yaml"
     other.write_text(

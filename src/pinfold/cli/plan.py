@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +45,7 @@ def plan(
     MANIFEST is a file, a folder of files, or - for standard input.
     """
     request = load_request(manifests, node)
+    request = replace(request, notes=(*request.notes, *_unknown_resources(request)))
     placed = request.planner.plan(request.pods)
     if compare is not None:
         _compare(request, placed, compare, output, color=color)
@@ -64,6 +67,13 @@ def plan(
             print_text(render_plan(view, style(color)))
 
 
+def _unknown_resources(request: Request) -> Iterator[str]:
+    names = request.planner.unknown_resources(request.pods)
+    if names:
+        are, them = ("are", "them") if len(names) > 1 else ("is", "it")
+        yield f"{', '.join(names)} {are} not known here: planned without {them} (--devices)"
+
+
 def _compare(
     request: Request, before: Plan, config_file: str, output: str, *, color: bool | None
 ) -> None:
@@ -78,7 +88,8 @@ def _compare(
     if output == "json":
         from pinfold.planning.compare import compare_document  # noqa: PLC0415
 
-        print_json(compare_document(before, after))
+        told = list(dict.fromkeys((*request.notes, *notes)))
+        print_json(compare_document(before, after) | {"notes": told})
         return
     from pinfold.cli.views import compare_view  # noqa: PLC0415
     from pinfold.render.compare import render_compare, render_compare_svg  # noqa: PLC0415

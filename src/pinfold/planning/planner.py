@@ -15,6 +15,7 @@ from pinfold.core.machine import Machine
 from pinfold.core.memory import Block
 from pinfold.core.node_config import NodeConfig
 from pinfold.core.pod import Container, Pod
+from pinfold.core.resource_names import is_extended
 from pinfold.node.admission import Decision, Node, NodeState, decide, settle
 from pinfold.node.model import build_node, check_device_hints, empty_state
 from pinfold.state.ledger import Ledger
@@ -145,6 +146,20 @@ class Planner:
     def empty_with(self, offline: CPUSet) -> NodeState:
         """The node with nothing on it, and with some CPUs offline."""
         return replace(self.empty, offline=offline)
+
+    def unknown_resources(self, pods: Iterable[Pod]) -> tuple[str, ...]:
+        """Extended resources that pods request and no plugin lists, in the order of their names.
+
+        The kubelet passes such requests over, and so does a plan.
+        """
+        asked = {
+            name
+            for pod in pods
+            for container in pod.all_containers
+            for name, quantity in container.requests.items()
+            if quantity.sign > 0 and is_extended(name)
+        }
+        return tuple(sorted(asked - self.devices.keys()))
 
     def decisions(self, pods: Iterable[Pod]) -> Iterator[tuple[Decision, NodeState]]:
         """Decide about the pods one after the other; each with the state it was made in."""

@@ -23,7 +23,7 @@ from pinfold.render.terminal import (
     print_lines,
     wrap,
 )
-from pinfold.render.text import legend_lines, title_lines
+from pinfold.render.text import legend_lines, note_lines, title_lines
 from pinfold.render.text_map import map_lines
 
 
@@ -99,6 +99,8 @@ def render_compare(view: CompareView, style: Style) -> str:
         legend = list(legend_lines(view.after.node_map, style))
         lines += [*legend, []] if legend else []
     lines += _fact_lines(view, style)
+    if notes := dict.fromkeys((*view.before.notes, *view.after.notes)):
+        lines += [[], *note_lines(notes, style)]
     return print_lines(lines, style)
 
 
