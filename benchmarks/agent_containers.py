@@ -121,6 +121,7 @@ async def _answers(place: Place, folder: Path, count: int) -> Result:
         pod = Sandbox(f"s{number}", f"uid-{number}", f"pod-{number}", "default")
         seen = SeenContainer(f"c{number}", pod.id, "main", resources=SHARED, cgroups_path=path)
         await lifecycle.create_container(pod, seen)
+        await lifecycle.post_create_container(pod, seen)
         await lifecycle.post_start_container(pod, _running(seen, pid))
     times = []
     for number in range(ROUNDS):
@@ -131,6 +132,7 @@ async def _answers(place: Place, folder: Path, count: int) -> Result:
         times.append(float(time.perf_counter_ns() - began))
         if answer.resources.cpus == "0":
             raise GivenUpError("the owner got no CPU of its own")
+        await lifecycle.post_create_container(pod, seen)
         await lifecycle.stop_pod_sandbox(pod)
         await lifecycle.remove_pod_sandbox(pod)
     await agent.manager.close()
