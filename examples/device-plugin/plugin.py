@@ -85,6 +85,7 @@ class Plugin:
     options: argparse.Namespace
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     unhealthy: frozenset[str] = frozenset()
+    problem: str = ""
 
     def __post_init__(self) -> None:
         self.kubelet: Path = self.options.folder / "kubelet.sock"
@@ -106,7 +107,9 @@ class Plugin:
         try:
             while not stop.is_set():
                 there = identity(self.kubelet)
-                if there is not None and (there != seen or not self.path.exists()):
+                if there is None:
+                    self.complain(f"waiting for {self.kubelet}, which is not there")
+                elif there != seen or not self.path.exists():
                     if server is not None:
                         await server.stop(None)
                     # First the server: the kubelet dials while it is registered with.
@@ -146,11 +149,18 @@ class Plugin:
             try:
                 await call(request, timeout=30)
             except grpc.aio.AioRpcError as error:
-                LOG.error("not registered: %s", error.details())
+                self.complain(f"not registered, and tries again: {error.details()}")
                 await asyncio.sleep(1)
                 return False
+        self.problem = ""
         LOG.info("registered %s at %s", self.options.resource, self.path)
         return True
+
+    def complain(self, problem: str) -> None:
+        """Say what is wrong, once until it is something else."""
+        if problem != self.problem:
+            LOG.error("%s", problem)
+            self.problem = problem
 
     def plugin_options(self) -> Any:  # noqa: ANN401 - the messages' classes are made at run time
         """What we can do."""
