@@ -287,17 +287,40 @@ def test_what_is_no_size(text: str) -> None:
         parse_page_size(text)
 
 
-@pytest.mark.parametrize(("text", "pages"), [("0", 0), ("512", 512), ("1Gi", 512), ("2048Ki", 1)])
+@pytest.mark.parametrize("text", ["3Mi", "3M", "6144kB", "1536Ki"])
+def test_what_no_kernel_has(text: str) -> None:
+    with pytest.raises(HugePagesError, match=f"{text} is no page size of any kernel"):
+        parse_page_size(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "pages"),
+    [
+        *(("0", 0), ("512", 512), ("1Gi", 512), ("2048Ki", 1), ("1.5Gi", 768)),
+        # Units without an i are those of the sizes: what the kernel writes with 2M is 2Mi.
+        *(("4M", 2), ("1G", 512), ("2048kB", 1), ("2048KB", 1), ("1GB", 512), ("1.5G", 768)),
+    ],
+)
 def test_amounts(text: str, pages: int) -> None:
     assert parse_amount(text, SMALL) == pages
 
 
 @pytest.mark.parametrize(
-    "text", ["3Mi", "-1", "-2Mi", "", "x", "1.5", "2e6", "1500m", "1M", "9" * 19]
+    "text", ["3Mi", "-1", "-2Mi", "", "x", "1.5", "2e6", "1500m", "1M", "1Mib", "9" * 19]
 )
 def test_what_is_no_amount(text: str) -> None:
     with pytest.raises(HugePagesError):
         parse_amount(text, SMALL)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [("3Mi", "2Mi or 4Mi"), ("5M", "4Mi or 6Mi"), ("1M", "2Mi")],
+)
+def test_what_is_no_whole_number_names_those_beside_it(text: str, hint: str) -> None:
+    with pytest.raises(HugePagesError) as caught:
+        parse_amount(text, SMALL)
+    assert str(caught.value) == f"{text} is no whole number of 2Mi pages; write {hint}"
 
 
 # ------------------------------------------------------------------------------------ the command
@@ -365,6 +388,9 @@ def test_changes(call: Callable[..., Result], kernel: Kernel) -> None:
         (["allocate", "2Mi", "1", "--spread", "--node", "0"], 2, "exclude each other"),
         (["allocate", "2Mx", "1"], 2, "is no page size"),
         (["allocate", "2Mi", "3Mi"], 2, "3Mi is no whole number of 2Mi pages"),
+        (["allocate", "2M", "3M"], 2, "3M is no whole number of 2Mi pages; write 2Mi or 4Mi"),
+        (["allocate", "3Mi", "1"], 2, "3Mi is no page size of any kernel: all are powers of two"),
+        (["allocate", "4Mi", "1"], 1, "no huge pages of 4Mi (it has 2Mi)"),
         (["allocate", "1Gi", "1"], 1, "no huge pages of 1Gi (it has 2Mi)"),
         (["allocate", "2Mi", "1", "--node", "7"], 1, "no NUMA node 7 with huge pages (the nodes "),
         (["allocate", "2Mi", "1", "--compact"], 1, "compact_memory: writing 1: No such file"),

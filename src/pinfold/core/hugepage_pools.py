@@ -14,9 +14,10 @@ from typing import Any, Final
 
 from pinfold.core.hugepages import HugePagesError, resource_name
 from pinfold.core.pod import HUGEPAGES_PREFIX
-from pinfold.core.quantity import Quantity, QuantityError
+from pinfold.core.quantity import Format, Quantity, QuantityError
 
 _SIZE: Final = re.compile(r"(?:hugepages-)?([0-9]{1,12})(?:([KkMGT])i?B?)?", re.ASCII)
+_BYTES: Final = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)([KkMGTPE])i?B?", re.ASCII)
 _POWERS: Final = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 
 
@@ -66,19 +67,25 @@ def parse_page_size(text: str) -> int:
     size = int(match[1]) << _POWERS[(match[2] or "").upper()] if match else 0
     if size <= 0:
         raise HugePagesError(f"{text[:80]!r} is no page size; write 2Mi or 1Gi")
+    if size.bit_count() != 1:
+        raise HugePagesError(f"{text} is no page size of any kernel: all are powers of two")
     return size
 
 
 def parse_amount(text: str, size: int) -> int:
     """Read a number of pages: a plain number counts pages, one with a unit (``4Gi``) bytes.
 
+    Units are powers of 1024 here, too, with and without an ``i``: ``4G`` of pages of ``2M`` are as
+    many as ``4Gi`` of ``2Mi``.
+
     Raises:
         HugePagesError: neither, or bytes that are no whole pages.
     """
     if text.isascii() and text.isdigit() and len(text) <= 18:
         return int(text)
+    match = _BYTES.fullmatch(text)
     try:
-        amount = Quantity.parse(text)
+        amount = Quantity.parse(f"{match[1]}{match[2].upper()}i" if match else text)
     except QuantityError:
         amount = Quantity(-1)
     if amount.sign < 0 or text[-1:].isdigit():
@@ -87,8 +94,16 @@ def parse_amount(text: str, size: int) -> int:
         )
     exact = amount.round_up(0)[1]
     if not exact or amount.value() % size:
-        raise HugePagesError(f"{text} is no whole number of {size_text(size)} pages")
+        below = amount.value() // size * size
+        near = [_binary(found) for found in (below, below + size) if found]
+        raise HugePagesError(
+            f"{text} is no whole number of {size_text(size)} pages; write {' or '.join(near)}"
+        )
     return amount.value() // size
+
+
+def _binary(size: int) -> str:
+    return str(Quantity(size, 0, Format.BINARY_SI))
 
 
 def even_shares(count: int, nodes: Sequence[int | None]) -> dict[int | None, int]:
