@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.active_pod import ActivePod
@@ -15,6 +16,8 @@ from pinfold.node.records import PodRecord
 from pinfold.state.ledger import Ledger
 
 VERSION = 1
+
+_PAUSE: Final = 0.01
 
 
 class Announcements:
@@ -59,11 +62,24 @@ class Announcements:
         else:
             self._mirrored = state
 
-    async def publish(self, pods: Iterable[ActivePod], ledger: Ledger, pool: CPUSet) -> None:
-        """Tell applications their CPUs; files whose content stays are not touched."""
+    async def publish(
+        self,
+        pods: Iterable[ActivePod],
+        ledger: Ledger,
+        pool: CPUSet,
+        busy: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Tell applications their CPUs; files whose content stays are not touched.
+
+        Args:
+            pods: those to tell.
+            ledger: who owns what.
+            pool: the CPUs of all others.
+            busy: whether somebody waits for CPUs; then files are written slowly.
+        """
         for pod in list(pods):
             # Hundreds of files must not hold up those who wait for an answer.
-            await asyncio.sleep(0)
+            await asyncio.sleep(_PAUSE if busy() else 0)
             if pod.retracted:
                 continue
             exclusive = [

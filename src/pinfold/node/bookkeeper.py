@@ -182,7 +182,7 @@ class Bookkeeper:
         while True:
             self._announce_again = False
             pods, ledger, pool = self.pods.active.values(), self.state.ledger, self.pool
-            await self.announcements.publish(pods, ledger, pool)
+            await self.announcements.publish(pods, ledger, pool, self.lock.locked)
             if not self._announce_again:
                 return
 
