@@ -26,7 +26,7 @@ from pinfold.render.explain_text import (
     render_explain,
 )
 from pinfold.render.node_map import NodeMap, Owner, build_node_map
-from pinfold.render.plan_view import ContainerRow, PlanView, PodRow
+from pinfold.render.plan_view import ContainerRow, PlanView, PodRow, summary_facts
 from pinfold.render.terminal import Depth, Style, cell_width
 from pinfold.render.topology_text import render_topology
 from pinfold.render.topology_view import (
@@ -162,6 +162,44 @@ def test_only_what_changed_is_told() -> None:
     assert unchanged == 2
     assert changes[1].after == ("✗ OutOfcpu: no CPU",)
     assert str(changed_cpus(view)) == "2-3,6"
+
+
+def reserving(reserved: str, shared: str, owned: str = "") -> PlanView:
+    """A plan of four CPUs."""
+    owners = [Owner("a", "default/a main", CPUSet.parse(owned))] if owned else []
+    pool, kept = CPUSet.parse(shared), CPUSet.parse(reserved)
+    node_map = build_node_map(machine(1, 4, 1), owners, shared=pool, reserved=kept)
+    return PlanView("x", node_map, (), "", pool, kept)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "legend"),
+    [
+        (reserving("0", "0-3"), reserving("0", "0-2", "3"), " ·  shared pool    blank  unchanged"),
+        (reserving("0", "0-3"), reserving("1", "0-3"), " ·  shared pool    R  reserved    blank"),
+        (reserving("", "", "0-3"), reserving("0-3", "0-3"), " R  reserved\n"),
+        (reserving("0", "0", "1-2"), reserving("0", "0", "1-3"), "online    blank  unchanged"),
+    ],
+)
+def test_the_legend_is_that_of_the_maps(before: PlanView, after: PlanView, legend: str) -> None:
+    text = render_compare(CompareView("t", "a", before, "b", after), Style(80))
+    assert legend in text
+    assert ("R  reserved" in text) == ("R  reserved" in legend)
+    assert ("blank" in text) == ("blank" in legend)
+
+
+@pytest.mark.parametrize(
+    ("view", "told"),
+    [
+        (reserving("0", "0-3"), "4 CPUs, of them 1 reserved"),
+        (reserving("0", "0", "1-3"), "1 CPU, reserved"),
+        (reserving("0-1", "0-1", "2-3"), "2 CPUs, all reserved"),
+        (reserving("0", "1-3"), "3 CPUs"),
+        (reserving("0-3", "", "0-3"), "0 CPUs"),
+    ],
+)
+def test_the_shared_pool_tells_what_the_map_draws_apart(view: PlanView, told: str) -> None:
+    assert next(summary_facts(view))[2] == told
 
 
 def test_equal_plans_have_no_changes() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from pinfold.core.cpuset import CPUSet
+from pinfold.render.boxes import CellState
 from pinfold.render.node_map import NodeMap, Owner, mute
 from pinfold.render.numa_panel import gauge_texts
 from pinfold.render.palette import owner_symbol
@@ -23,7 +24,7 @@ from pinfold.render.terminal import (
     print_lines,
     wrap,
 )
-from pinfold.render.text import legend_lines, note_lines, title_lines
+from pinfold.render.text import note_lines, packed_items, state_item, title_lines
 from pinfold.render.text_map import map_lines
 
 
@@ -96,12 +97,25 @@ def render_compare(view: CompareView, style: Style) -> str:
     changed = changed_cpus(view)
     if changed:
         lines += [*_maps(view, changed, style), []]
-        legend = list(legend_lines(view.after.node_map, style))
-        lines += [*legend, []] if legend else []
+        lines += [*_legend(view, changed, style), []]
     lines += _fact_lines(view, style)
     if notes := dict.fromkeys((*view.before.notes, *view.after.notes)):
         lines += [[], *note_lines(notes, style)]
     return print_lines(lines, style)
+
+
+def _legend(view: CompareView, changed: CPUSet, style: Style) -> Iterator[Line]:
+    """What the maps draw: the states of the CPUs that changed, on either side."""
+    cells = [cell for side in (view.before, view.after) for cell in side.node_map.cells()]
+    drawn = {cell.state for cell in cells if cell.cpu in changed}
+    items = [
+        state_item(view.after.node_map, state, style)
+        for state in CellState
+        if state in drawn and state is not CellState.EXCLUSIVE
+    ]
+    if any(cell.cpu not in changed for cell in cells):
+        items.append([(" blank ", "dim"), (" unchanged", "")])
+    return packed_items(items, style)
 
 
 def _counted(changes: tuple[PodChange, ...], unchanged: int) -> str:

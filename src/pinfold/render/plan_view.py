@@ -5,6 +5,7 @@ The command line fills these values from a plan, the renderers only read them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -95,7 +96,7 @@ def summary_facts(view: PlanView) -> Iterator[tuple[str, str, str]]:
     """The lines below the pods: a name, a value, and a remark that may be left out."""
     exclusive = view.exclusive
     owners = sum(bool(owner.cpus) for owner in view.node_map.owners.values())
-    yield "Shared pool", _listed(view.shared), _cpus(view.shared)
+    yield "Shared pool", _listed(view.shared), _cpus(view.shared) + _drawn_apart(view)
     yield "Reserved", _listed(view.reserved), _cpus(view.reserved)
     yield "Allocatable", _listed(view.allocatable), _cpus(view.allocatable)
     remark = _cpus(exclusive)
@@ -111,6 +112,17 @@ def summary_facts(view: PlanView) -> Iterator[tuple[str, str, str]]:
         named = str(CPUSet(split))
         text += f" (core {named})" if len(named) <= _LISTED else ""
     yield "Cores", text, ""
+
+
+def _drawn_apart(view: PlanView) -> str:
+    """What of the shared pool the map and its legend tell of as something else."""
+    cells = [cell for cell in view.node_map.cells() if cell.cpu in view.shared]
+    counts = Counter[CellState](cell.state for cell in cells)
+    apart = [state for state in CellState if state is not CellState.SHARED and counts[state]]
+    if len(counts) == 1:
+        return f", {'all ' * (len(cells) > 1)}{apart[0].value}" if apart else ""
+    texts = [f"{counts[state]} {state.value}" for state in apart]
+    return f", of them {' and '.join(texts)}" if texts else ""
 
 
 def state_counts(node_map: NodeMap) -> Mapping[CellState, int]:

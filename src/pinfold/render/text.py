@@ -71,13 +71,22 @@ def legend_lines(node_map: NodeMap, style: Style, *, owners: bool = False) -> It
     for state, count in counts.items() if set(counts) != {CellState.ONLINE} else ():
         if state is CellState.EXCLUSIVE:
             continue
-        symbol = state_symbol(state, ascii_only=style.ascii_only)
-        paint = cell_paint(node_map, Cell(0, state))
-        items.append([(f" {symbol} ", paint), (f" {state.value} ", ""), (str(count), "dim")])
+        items.append([*state_item(node_map, state, style), (f" {count}", "dim")])
     if owners:
         for owner in node_map.owners.values():
             label = clip(clean(owner.label), style.width - 5)
             items.append([swatch(owner, style), (f" {label}", "")])
+    yield from packed_items(items, style)
+
+
+def state_item(node_map: NodeMap, state: CellState, style: Style) -> Line:
+    """A state of a legend: its symbol and its name."""
+    symbol = state_symbol(state, ascii_only=style.ascii_only)
+    return [(f" {symbol} ", cell_paint(node_map, Cell(0, state))), (f" {state.value}", "")]
+
+
+def packed_items(items: Iterable[Line], style: Style) -> Iterator[Line]:
+    """Items of a legend side by side, in as many lines as the width needs."""
     line: Line = []
     for item in items:
         if line and line_width(line) + 3 + line_width(item) > style.width:
