@@ -1,0 +1,35 @@
+"""What ``make run`` ends with: a demonstration that speaks in whole sentences and leaves nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sysconfig
+from pathlib import Path
+
+from tests.agent_process import PATIENCE, skip_unless_an_agent_can_run
+
+ROOT = Path(__file__).parent.parent.parent
+SCRIPT = ROOT / "examples" / "demo.sh"
+PINFOLD = Path(sysconfig.get_path("scripts")) / "pinfold"
+
+
+def test_the_demonstration(tmp_path: Path) -> None:
+    skip_unless_an_agent_can_run()
+    done = subprocess.run(
+        ["/bin/sh", str(SCRIPT)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120 * PATIENCE,
+        env={**os.environ, "PINFOLD": str(PINFOLD), "TMPDIR": str(tmp_path), "COLUMNS": "80"},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "pod/quiet-owner admitted: main " in done.stdout
+    *_, audit, last = done.stdout.rstrip().split("\n\n")
+    # A cross does not come as a surprise, and no sentence breaks off.
+    assert "a cross is what is to be expected" in done.stdout
+    assert last.endswith("docs/how-to/run-an-agent.md.")
+    assert not audit.endswith(",")
+    assert "  fix  " not in audit
+    assert list(tmp_path.iterdir()) == []
