@@ -1,4 +1,4 @@
-"""What ``make run`` ends with: a demonstration that speaks in whole sentences and leaves nothing."""
+"""What ``make run`` ends with: a demonstration in whole sentences, of which nothing stays."""
 
 from __future__ import annotations
 
