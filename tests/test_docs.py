@@ -47,6 +47,25 @@ def test_commands_of(document: Path, tmp_path: Path) -> None:
         assert matches(command.output, done.stdout), f"{where}\n{done.stdout}"
 
 
+def test_what_readers_make_is_not_for_the_repository() -> None:
+    # Readers work in the folder examples of a checkout.
+    ignored = (ROOT / ".gitignore").read_text().splitlines()
+    made = {
+        file
+        for document in documents()
+        for line in re.findall(r"^\$ (.*)$", document.read_text(), re.MULTILINE)
+        for file in re.findall(r"> ([\w./-]+)$|capture -o (\S+)", line)
+    }
+    names = {f"/examples/{one or other}" for one, other in made}
+    assert "/examples/wrong.yaml" in names
+    assert [
+        name
+        for name in sorted(names - set(ignored))
+        if not name.startswith("/examples/try/") and not name.startswith("/examples//dev/")
+    ] == []
+    assert "/examples/try/" in ignored
+
+
 @pytest.mark.parametrize("document", documents(), ids=name)
 def test_python_examples_of(document: Path) -> None:
     blocks = re.findall(r"^```pycon\n(.*?)^```$", document.read_text(), re.MULTILINE | re.DOTALL)
