@@ -52,12 +52,7 @@ def parsed() -> argparse.Namespace:
     add = parser.add_argument
     add("--resource", default="example.com/widget", help="what pods ask for (%(default)s)")
     add("--devices", type=int, default=4, help="how many there are (%(default)s)")
-    add(
-        "--numa-nodes",
-        type=int,
-        default=1,
-        help="spread the devices over so many NUMA nodes; 0: they have no locality (%(default)s)",
-    )
+    add("--numa-nodes", type=int, default=1, help="that have devices; 0: none told (%(default)s)")
     add(
         "--folder",
         type=Path,
@@ -65,11 +60,7 @@ def parsed() -> argparse.Namespace:
         help="where kubelet.sock is, and our socket will be (%(default)s)",
     )
     add("--socket", default="", help="the name of our socket (made of the resource's)")
-    add(
-        "--health-file",
-        type=Path,
-        help="names the devices that are unhealthy, one in a line; read whenever it changes",
-    )
+    add("--health-file", type=Path, help="names unhealthy devices, by line; read when it changes")
     add("--device-node", default="", help="a device node that containers get, such as /dev/null")
     add("--give", default="{}", metavar="JSON", help="what else: a ContainerAllocateResponse")
     add("--pre-start", action="store_true", help="be called before each start of a container")
