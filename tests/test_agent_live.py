@@ -301,7 +301,7 @@ def test_health_metrics_and_description(node: AgentProcess) -> None:
     assert status.returncode == 0
     assert "default/db" in status.stdout
     explained = node.run("explain", "pod/db")
-    assert "1 exclusive CPUs" in explained.stdout
+    assert "1 exclusive CPU:" in explained.stdout
     state = json.loads((node.state / "cpu_manager_state").read_text())
     assert list(state["entries"].values()) == [{"main": str(allowed(node.pids("db")["main"]))}]
 

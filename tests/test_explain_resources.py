@@ -220,7 +220,7 @@ def test_remedies_work_when_they_are_followed(world: tuple[Planner, list[Pod]]) 
             if asked is None:
                 continue
             amount, resource, name, names = asked.groups()
-            resource = {"CPUs": "cpu"}.get(resource, resource)
+            resource = {"CPU": "cpu", "CPUs": "cpu"}.get(resource, resource)
             changed = less(decision.pod, (name or names).strip().split(", "), resource, amount)
             assert decide(planner.node, state, changed).admitted, remedy
 

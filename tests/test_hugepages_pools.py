@@ -372,9 +372,9 @@ def test_changes(call: Callable[..., Result], kernel: Kernel) -> None:
     kernel.fill(1, 4, 1)
     assert call("release", "2Mi", "--total", "2").stdout.startswith("node 1: 4 -> 2 pages of 2Mi")
     kernel.fill(1, 2, 1)
-    assert call("release", "2Mi").stdout.startswith("node 1: 2 -> 1 pages of 2Mi")
+    assert call("release", "2Mi").stdout.startswith("node 1: 2 -> 1 page of 2Mi")
     kernel.fill(1, 1, 1)
-    assert call("release", "2Mi").stdout == "nothing to do: 1 pages of 2Mi\n"
+    assert call("release", "2Mi").stdout == "nothing to do: 1 page of 2Mi\n"
     refused = call("release", "2Mi", "1")
     assert refused.exit_code == 1
     assert "of 1 pages 1 are in use and 0 can be given back" in refused.stderr

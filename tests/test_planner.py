@@ -218,7 +218,7 @@ def test_the_most_cpus_that_would_be_admitted_are_found(taken: str, left: int) -
     planner = Planner(parse_short_form("2s32c2t"), config)
     pods = [guaranteed("one", taken), guaranteed("two", taken), guaranteed("late", "60")]
     remedies = explain_pod(planner, pods, "late").remedies
-    assert f"ask for {left} CPUs instead of 60" in " ".join(remedies)
+    assert f"ask for {left} CPU{'s' * (left > 1)} instead of 60" in " ".join(remedies)
 
 
 def test_every_container_of_an_admitted_pod_has_its_reason() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ from pinfold.render.explain_text import (
 from pinfold.render.node_map import NodeMap, Owner, build_node_map
 from pinfold.render.plan_view import ContainerRow, PlanView, PodRow, summary_facts
 from pinfold.render.terminal import Depth, Style, cell_width
+from pinfold.render.text import render_plan
 from pinfold.render.topology_text import render_topology
 from pinfold.render.topology_view import (
     KindRow,
@@ -186,6 +188,30 @@ def test_the_legend_is_that_of_the_maps(before: PlanView, after: PlanView, legen
     assert legend in text
     assert ("R  reserved" in text) == ("R  reserved" in legend)
     assert ("blank" in text) == ("blank" in legend)
+
+
+def restarting(pod: str, width: int) -> str:
+    """A pod in whose container's cell the important words come last."""
+    rows = (
+        ContainerRow("redis", CPUSet([1]), kind="1 restart"),
+        ContainerRow("redis-exporter", CPUSet([1]), kind="init, exit 12, 3 restarts"),
+    )
+    view = reserving("0", "0-3")
+    pods = (PodRow("default", pod, "Guaranteed", admitted=True, containers=rows),)
+    return render_plan(replace(view, pods=pods), Style(width))
+
+
+@pytest.mark.parametrize("width", [20, 30, 60, 64, 80, 120])
+@pytest.mark.parametrize("pod", ["db", "a-rather-long-name-of-a-pod-7d9f8b6c5-x2x4z"])
+def test_how_a_container_is_doing_is_not_cut(pod: str, width: int) -> None:
+    text = restarting(pod, width)
+    assert "exit 12" in " ".join(text.split())
+    assert "…" not in text
+    assert_fits(text, Style(width))
+
+
+def test_short_names_of_pods_leave_room_for_their_containers() -> None:
+    assert "✓ default/db  redis (1 restart) " in restarting("db", 80)
 
 
 @pytest.mark.parametrize(

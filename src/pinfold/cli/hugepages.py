@@ -237,11 +237,15 @@ def _tell(
         change = after[node].kept - pool.kept
         if change:
             click.echo(
-                f"{pool.place}: {pool.kept} -> {after[node].kept} pages of {size_text(size)}, "
+                f"{pool.place}: {pool.kept} -> {_pages(after[node].kept)} of {size_text(size)}, "
                 f"{after[node].free} free"
             )
     if not document["changed"]:
         kept = sum(pool.kept for pool in after.values())
-        click.echo(f"nothing to do: {kept} pages of {size_text(size)}")
+        click.echo(f"nothing to do: {_pages(kept)} of {size_text(size)}")
     elif abs(document["changed"]) < asked:
         click.echo(f"{abs(document['changed'])} of {asked} pages were granted")
+
+
+def _pages(count: int) -> str:
+    return f"{count} page{'s' * (count != 1)}"

@@ -137,7 +137,8 @@ class _Constraint:
         if not decision.admitted:
             return f"{describe_wants(wanted)} asked for" if wanted else "nothing of its own"
         if CPU in wanted:
-            outcome = f"{asked} exclusive CPUs: Guaranteed pod with a whole cpu request"
+            plural = "s" * (asked != 1)
+            outcome = f"{asked} exclusive CPU{plural}: Guaranteed pod with a whole cpu request"
         else:
             outcome = self._why_shared(container, asked)
         return f"{outcome}{self._affinity(merge, wanted)}" if wanted else outcome

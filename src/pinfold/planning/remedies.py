@@ -16,7 +16,7 @@ from pinfold.node.admission import Decision, Node, NodeState, decide, release
 from pinfold.node.model import NodeError, build_node
 from pinfold.planning.page_remedies import missing_size, more_pages
 from pinfold.planning.planner import Planner
-from pinfold.planning.wants import is_memory
+from pinfold.planning.wants import describe_amount, is_memory
 
 _MIB: Final = 1 << 20
 _NEAR_CPUS: Final = 16
@@ -141,8 +141,8 @@ def _other_cpus(node: Node, state: NodeState, pod: Pod, container: Container) ->
     upwards = [wanted for wanted in range(asked + 1, asked + size) if admits(wanted)]
     for wanted in (*upwards, *filter(None, [_fewer_cpus(asked, size, admits)])):
         yield (
-            f"ask for {wanted} CPUs instead of {asked} in container {container.name} "
-            f"(requests and limits cpu: {wanted})"
+            f"ask for {describe_amount(CPU, wanted)} instead of {asked} in container "
+            f"{container.name} (requests and limits cpu: {wanted})"
         )
 
 

@@ -82,9 +82,13 @@ def _draw_bar(canvas: Canvas, view: PlanView, y: float, width: float) -> float:
         long = len(cpus) * unit
         owner = view.node_map.owners.get(cell.owner or "")
         name = owner.label if owner else cell.state.value
-        canvas.segment((x, y, max(long - 1, 0.5), 10), look, f"{name}: {len(cpus)} CPUs")
+        canvas.segment((x, y, max(long - 1, 0.5), 10), look, f"{name}: {_cpus(len(cpus))}")
         x += long
     return y + 26
+
+
+def _cpus(count: int) -> str:
+    return f"{count} CPU{'s' * (count != 1)}"
 
 
 def draw_legend(canvas: Canvas, node_map: NodeMap, y: float, width: float) -> float:

@@ -35,6 +35,8 @@ from pinfold.render.text_map import map_lines
 _NARROW: Final = 64
 """Below this width a pod's containers stand in lines of their own."""
 
+_TIED: Final = "\N{NO-BREAK SPACE}"
+
 _STACKED: Final = 40
 """Below this width values stand below their names."""
 
@@ -116,8 +118,10 @@ def pod_lines(view: PlanView, style: Style) -> Iterator[Line]:
     qos = max((cell_width(name[1]) for name in names), default=0)
     room = style.width - 4 - qos - 2 - 2 - 24
     longest = max((cell_width(name) for name in containers), default=0)
-    container = min(longest, max(room * 2 // 5, 8))
-    pod_width = min(max(cell_width(name[0]) for name in names), max(room - container, 12))
+    longest_pod = max(cell_width(name[0]) for name in names)
+    # What short names of pods leave is the containers'.
+    container = min(longest, max(room * 2 // 5, room - longest_pod, 8))
+    pod_width = min(longest_pod, max(room - container, 12))
     columns = (pod_width, container, qos)
     for pod in view.pods:
         yield from _wide_pod(pod, view.node_map, style, columns)
@@ -134,16 +138,17 @@ def _wide_pod(
     if pod.has_trouble:
         right = _refusal(pod, room)
     for container in () if pod.has_trouble else pod.containers:
-        head: Line = [
-            (pad(clean(_container_name(container)), container_width), ""),
-            ("  ", ""),
-            (pad(clean(pod.qos), qos_width), "dim"),
-            ("  ", ""),
-        ]
-        rest = room - line_width(head)
-        for line in _container_cpus(container, node_map, style, rest):
-            right.append([*head, *line])
-            head = [(" " * line_width(head), "")]
+        called = _container_names(container, container_width)
+        rest = room - container_width - qos_width - 4
+        cpus = list(_container_cpus(container, node_map, style, rest))
+        for at in range(max(len(called), len(cpus))):
+            head: Line = [
+                (pad(called[at] if at < len(called) else "", container_width), ""),
+                ("  ", ""),
+                (pad("" if at else clean(pod.qos), qos_width), "dim"),
+                ("  ", ""),
+            ]
+            right.append([*head, *(cpus[at] if at < len(cpus) else ())])
         right.extend(_extra_lines(container, container_width + 2, room))
     if not right:
         right = [[("no containers", "dim")]]
@@ -164,8 +169,15 @@ def _narrow_pod(pod: PodRow, node_map: NodeMap, style: Style) -> Iterator[Line]:
             yield [("  ", ""), *line]
         return
     for container in pod.containers:
-        name = clip(clean(_container_name(container)), room)
-        yield [("  ", ""), (name, ""), (f"  {clean(pod.qos)}", "dim")]
+        *called, last = _container_names(container, room)
+        for text in called:
+            yield [("  ", ""), (text, "")]
+        qos = clean(pod.qos)
+        if cell_width(last) + 2 + cell_width(qos) <= room:
+            yield [("  ", ""), (last, ""), (f"  {qos}", "dim")]
+        else:
+            yield [("  ", ""), (last, "")]
+            yield [("    ", ""), (qos, "dim")]
         for line in _container_cpus(container, node_map, style, room - 2):
             yield [("    ", ""), *line]
         yield from _extra_lines(container, 4, style.width)
@@ -191,6 +203,13 @@ def _refusal(pod: PodRow, room: int) -> list[Line]:
 
 def _container_name(container: ContainerRow) -> str:
     return f"{container.name} ({container.kind})" if container.kind else container.name
+
+
+def _container_names(container: ContainerRow, width: int) -> list[str]:
+    """The name and how it is doing in lines: ``exit 12`` stays together."""
+    kind = clean(container.kind).replace(" ", _TIED).replace(f",{_TIED}", ", ")
+    whole = clean(container.name) + (f" ({kind})" if kind else "")
+    return [text.replace(_TIED, " ") for text in wrap(whole, width)]
 
 
 def _container_cpus(
