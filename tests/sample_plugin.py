@@ -13,10 +13,12 @@ from typing import Any, Final
 
 import pytest
 
-from tests.agent_process import AgentProcess, eventually
+from tests.agent_process import PATIENCE, AgentProcess, eventually
 
 PROGRAM: Final = Path(__file__).parent.parent / "examples" / "device-plugin" / "plugin.py"
 WIDGET: Final = "example.com/widget"
+PLUGIN_SECONDS: Final = 60.0
+"""For something to come of a plugin: a busy machine takes long to load gRPC and its compiler."""
 
 
 def skip_unless_the_sample_plugin_can_run() -> None:
@@ -49,9 +51,14 @@ class SamplePlugin:
     def stop(self, number: int = signal.SIGKILL) -> None:
         """End it; one that was never started, or has ended, is no error."""
         if self.process is not None:
-            self.process.send_signal(number)  # one that has ended is no error
-            self.process.wait(20)
-            self.process = None
+            process, self.process = self.process, None
+            process.send_signal(number)  # one that has ended is no error
+            try:
+                process.wait(20 * PATIENCE)
+            finally:
+                # Where it did not heed the signal, that is a failure, and no reason to leave it.
+                process.kill()
+                process.wait()
 
     def signal(self, number: int) -> None:
         """Send a signal to it and go on."""
@@ -84,4 +91,4 @@ def until_offered(
         now = offered(agent, resource)
         return None if now is None else (now["capacity"], now["allocatable"])
 
-    eventually(counts, (capacity, allocatable))
+    eventually(counts, (capacity, allocatable), PLUGIN_SECONDS)

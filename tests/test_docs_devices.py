@@ -12,6 +12,7 @@ import yaml
 
 from tests.agent_process import AgentProcess, eventually
 from tests.sample_plugin import (
+    PLUGIN_SECONDS,
     SamplePlugin,
     skip_unless_the_sample_plugin_can_run,
     until_offered,
@@ -47,10 +48,18 @@ def plugin(scene: Path, node: AgentProcess) -> Iterator[SamplePlugin]:
     assert shown is not None
     options = shown[2].replace("try/", f"{scene}/try/").split()
     plugin = SamplePlugin(scene / shown[1], *options)
-    plugin.start()
-    until_offered(node, 4, 4)
-    yield plugin
-    plugin.stop()
+    try:
+        plugin.start()
+        until_offered(node, 4, 4)
+        yield plugin
+    finally:
+        plugin.stop()
+
+
+def has_logged(scene: Path) -> bool:
+    """Whether the container has said something; the agent does not wait for that."""
+    logs = (scene / "try" / "state" / "containers").glob("*/log")
+    return any(log.read_text() for log in logs)
 
 
 def test_commands_that_need_an_agent_with_devices(
@@ -59,8 +68,10 @@ def test_commands_that_need_an_agent_with_devices(
     commands = marked(PAGE, "needs an agent with devices")
     assert len(commands) > 5
     for command in commands:
+        if command.text.startswith("cat try/state/containers/"):
+            eventually(lambda: has_logged(scene), expected=True, seconds=PLUGIN_SECONDS)
         check(command, PAGE, scene, node.socket)
         if "> try/sick" in command.text:
             # What a reader sees who is not as quick as this test.
-            eventually(lambda: node.pod("widget")["phase"], "Failed")
+            eventually(lambda: node.pod("widget")["phase"], "Failed", PLUGIN_SECONDS)
     assert plugin.said("allocated widget-0, widget-1") == 1

@@ -62,8 +62,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (folder / PLUGINS).mkdir()
     plugin = SamplePlugin(folder / PLUGINS, "--pre-start")
     plugin.start()
-    yield folder
-    plugin.stop()
+    try:
+        yield folder
+    finally:
+        plugin.stop()
 
 
 def _agent(place: Path, name: str) -> AgentProcess:
