@@ -16,6 +16,7 @@ from pinfold import NodeConfig, Planner, Quantity, parse_short_form
 from pinfold.cli import main
 from pinfold.core.device_state import DeviceState
 from pinfold.core.devices import Device, DeviceResource
+from pinfold.core.kubelet_faults import KUBELET, SOUND
 from pinfold.core.pod import Pod
 from pinfold.node.admission import decide
 from pinfold.node.model import NodeError
@@ -230,6 +231,34 @@ def test_a_reservation_that_would_stop_a_kubelet(change: dict[str, Any], words: 
     with pytest.raises(NodeError) as caught:
         Planner(machine(), static(**change))
     assert words in str(caught.value)
+
+
+def reserving(node: int, memory: str, reserved: str = "1Gi") -> NodeConfig:
+    return static(
+        system_reserved={"memory": Quantity.parse(reserved)},
+        reserved_memory=({"numaNode": node, "limits": {"memory": Quantity.parse(memory)}},),
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "remedy"),
+    [
+        (reserving(2, "1Gi"), "a NUMA node of this machine: 0-1)"),
+        (reserving(0, "2Gi"), "(for each resource the limits in reservedMemory must add up to "),
+        (reserving(0, "13Gi", "13Gi"), "(spread it over the NUMA nodes, or lower it together"),
+    ],
+)
+def test_a_reservation_is_told_with_what_mends_it(config: NodeConfig, remedy: str) -> None:
+    for rules, verdict in (
+        (KUBELET, "the kubelet would not start: "),
+        (SOUND, "the configuration does not fit this machine: "),
+    ):
+        with pytest.raises(NodeError) as caught:
+            Planner(machine(), config, rules=rules)
+        text = str(caught.value)
+        assert text.startswith(verdict)
+        assert remedy in text
+        assert ("must add up" in text) == ("must add up" in remedy)
 
 
 def test_a_machine_of_which_no_memory_is_known() -> None:

@@ -53,15 +53,18 @@ _REFUSALS: Final = (
 )
 
 
+_KUBELET_VERDICT: Final = "the kubelet would not start"
+_OWN_VERDICT: Final = "the configuration does not fit this machine"
+
+
 class NodeError(ValueError):
     """A configuration with which a kubelet would not start, or not serve, on this machine.
 
-    ``problem`` is the kubelet's text where it has one, ``remedy`` what to do about it.
+    ``problem`` is the kubelet's text where it has one, ``remedy`` what to do about it; ``verdict``
+    is what it means for whoever asked, a plan of what a kubelet does or an agent.
     """
 
-    def __init__(
-        self, problem: str, remedy: str, *, verdict: str = "the kubelet would not start"
-    ) -> None:
+    def __init__(self, problem: str, remedy: str, *, verdict: str) -> None:
         super().__init__(f"{verdict}: {problem} ({remedy})")
         self.problem = problem
         self.remedy = remedy
@@ -97,7 +100,7 @@ def build_node(
         allocatable = allocatable_amounts(capacity, config)
         memory_policy = _memory_policy(view, config, capacity)
     except _REFUSALS as error:
-        raise NodeError(str(error), _remedy(error, view, config)) from None
+        raise NodeError(str(error), _remedy(error, view, config), verdict=_verdict(rules)) from None
     if managed and policy is not None:
         _check_hints(len(view.topology.numa_nodes), "topologyManagerPolicy: none", " have CPUs")
     if memory_policy is not None:
@@ -112,6 +115,11 @@ def build_node(
         allocatable=allocatable,
         max_pods=pods,
     )
+
+
+def _verdict(rules: AllocationRules) -> str:
+    # An agent keeps to other rules than a kubelet, and speaks for itself.
+    return _KUBELET_VERDICT if rules == KUBELET else _OWN_VERDICT
 
 
 def check_device_hints(node: Node, view: KubeletView) -> None:
@@ -131,7 +139,7 @@ def _check_hints(count: int, setting: str, which: str = "") -> None:
         f"{count} NUMA nodes{which or ' are there'}, and all 2^{count} combinations of them would "
         "be tried for each container",
         f"set {setting}",
-        verdict="the kubelet would hardly ever finish an admission",
+        verdict="an admission would hardly ever come to an end",
     )
 
 
@@ -184,11 +192,14 @@ def _cpu_policy(
             raise NodeError(
                 f"None policy: received unsupported options=map[{given}]",
                 "drop cpuManagerPolicyOptions, or set cpuManagerPolicy: static",
+                verdict=_verdict(rules),
             )
         return None
     if config.cpu_manager_policy != "static":
         raise NodeError(
-            f'unknown policy: "{config.cpu_manager_policy}"', "cpuManagerPolicy is none or static"
+            f'unknown policy: "{config.cpu_manager_policy}"',
+            "cpuManagerPolicy is none or static",
+            verdict=_verdict(rules),
         )
     count = reserved_cpu_count(config)
     options = StaticPolicyOptions.parse(config.cpu_manager_policy_options, config.feature_gates)
@@ -224,10 +235,7 @@ def _remedy(error: ValueError, view: KubeletView, config: NodeConfig) -> str:
             "machine itself, a capture, or a short form such as 2s8c2t@64Gi"
         )
     if isinstance(error, MemoryReservationError):
-        return (
-            "for each resource the limits in reservedMemory must add up to kubeReserved plus "
-            "systemReserved plus evictionHard"
-        )
+        return _reservation_remedy(str(error), view)
     if isinstance(error, MemoryPolicyError):
         return "memoryManagerPolicy is None or Static"
     if isinstance(error, ReservationError):
@@ -244,3 +252,19 @@ def _remedy(error: ValueError, view: KubeletView, config: NodeConfig) -> str:
     policies = ", ".join(policy.value for policy in Policy)
     scopes = ", ".join(scope.value for scope in Scope)
     return f"topologyManagerPolicy is one of {policies}; topologyManagerScope one of {scopes}"
+
+
+def _reservation_remedy(problem: str, view: KubeletView) -> str:
+    """What to do about a ``reservedMemory`` that does not fit; the texts are upstream's."""
+    if "references a NUMA node" in problem:
+        nodes = CPUSet(view.numa_nodes)
+        return f"numaNode in reservedMemory is the number of a NUMA node of this machine: {nodes}"
+    if problem.startswith("reservedMemory keeps"):
+        return (
+            "spread it over the NUMA nodes, or lower it together with kubeReserved, "
+            "systemReserved or evictionHard"
+        )
+    return (
+        "for each resource the limits in reservedMemory must add up to kubeReserved plus "
+        "systemReserved plus evictionHard"
+    )
