@@ -134,6 +134,17 @@ class AgentProcess:
             return (self.folder / "log").read_text()
         return ""
 
+    def begin(self, *args: str) -> subprocess.Popen[str]:
+        """One command of the command line, which is not waited for."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "pinfold", *args],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env={**os.environ, "PINFOLD_SOCKET": str(self.socket)},
+        )
+
     def run(self, *args: str, **options: Any) -> subprocess.CompletedProcess[str]:
         """One command of the command line."""
         return subprocess.run(

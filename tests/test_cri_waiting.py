@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 import grpc
@@ -11,7 +12,7 @@ import pytest
 from pinfold.adapters.cri import CriError, NoRuntimeError, wait_for_runtime
 from pinfold.adapters.cri import cri_pb2 as pb
 from pinfold.node.port_errors import RuntimeFailedError
-from tests.cri_peer import Answer, peer
+from tests.cri_peer import Answer, hanging, peer, runtime_on
 
 READY = pb.StatusResponse(
     status=pb.RuntimeStatus(
@@ -77,3 +78,36 @@ def test_what_waiting_does_not_change_is_told_at_once() -> None:
             await wait_for_runtime("tcp://1.2.3.4", patience=60, report=pytest.fail)
 
     asyncio.run(asyncio.wait_for(case(), 20))
+
+
+EMPTY = pb.ListContainersResponse().SerializeToString()
+
+
+@pytest.mark.parametrize("silence", ["stopped", "hanging", "failing"])
+def test_a_runtime_that_is_away_is_told_until_it_is_back(silence: str) -> None:
+    async def case() -> None:
+        async with peer(ListContainers=EMPTY) as runtime, runtime_on(runtime, quick=1.0) as mine:
+            assert mine.problem == ""
+            assert await mine.containers() == []
+            assert mine.problem == ""
+            words = f"the container runtime at {runtime.address} does not answer"
+            if silence == "stopped":
+                await runtime.stop()
+            elif silence == "hanging":
+                runtime.answers["ListContainers"] = hanging
+            else:
+                runtime.answers["ListContainers"] = grpc.StatusCode.INTERNAL
+                words = f"ListContainers at {runtime.address} failed: as asked"
+            began = time.monotonic()
+            while not mine.problem:  # noqa: ASYNC110 - a property, no event
+                await asyncio.sleep(0.02)
+            # A runtime that only restarts is back before.
+            assert time.monotonic() - began > 1.5
+            assert mine.problem == words
+            runtime.answers["ListContainers"] = EMPTY
+            if silence == "stopped":
+                await runtime.start()
+            while mine.problem:  # noqa: ASYNC110 - a property, no event
+                await asyncio.sleep(0.02)
+
+    asyncio.run(asyncio.wait_for(case(), 30))

@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.agent_process import AgentProcess, eventually, skip_unless_an_agent_can_run, until
+from pinfold.cli.client import RefusedError
+from tests.agent_process import (
+    AgentProcess,
+    allowed,
+    eventually,
+    skip_unless_an_agent_can_run,
+    until,
+)
 from tests.containerd_node import ContainerdNode
 from tests.kubelet_stand_in import KubeletStandIn
 
@@ -143,6 +150,34 @@ def test_a_kill_loses_nothing(scene: Scene, victims: str) -> None:
     deleted = scene.agent.run("delete", "pod/db")
     assert deleted.returncode == 0, deleted
     eventually(lambda: scene.allowed(web), ["1"])
+
+
+def test_a_runtime_that_is_away_is_told(scene: Scene) -> None:
+    agent = scene.agent
+    pids = [scene.look.pid(scene.run(*one)) for one in (("web",), ("db", "1"))]
+    assert agent.client.get("/readyz") == "ok"
+    before = len(agent.log())
+    scene.node.kill()
+    problem = f"the container runtime at unix://{scene.node.address} does not answer"
+    eventually(
+        lambda: agent.client.get("/v1/status")["agent"]["containerRuntime"]["problem"], problem
+    )
+    with pytest.raises(RefusedError, match=f"^{problem} ") as refused:
+        agent.client.get("/readyz")
+    assert refused.value.status == 503
+    assert f"\u2022 {problem}" in " ".join(agent.run("status").stdout.split())
+    until(lambda: problem in agent.log()[before:])
+    deleting = agent.begin("delete", "pod/db")
+    assert deleting.stderr is not None
+    assert deleting.stderr.readline().startswith(f"note: still waiting: {problem} (")
+    assert deleting.poll() is None
+    assert [str(allowed(pid)) for pid in pids] == ["0", "1"]
+    scene.node.start()
+    said, _ = deleting.communicate(timeout=60)
+    assert (deleting.returncode, said) == (0, "pod/db deleted\n")
+    until(lambda: agent.client.get("/v1/status")["agent"]["containerRuntime"]["problem"] == "")
+    assert agent.client.get("/readyz") == "ok"
+    until(lambda: "again" in agent.log()[before:])
 
 
 def test_a_runtime_that_starts_later_is_waited_for(scene: Scene, tmp_path: Path) -> None:

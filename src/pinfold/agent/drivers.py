@@ -215,7 +215,7 @@ class CriDriver:
 
         async def follow(stop: asyncio.Event) -> None:
             del stop
-            await ledger.run(self._record)
+            await asyncio.gather(ledger.run(self._record), self._tell_when_away())
 
         def about() -> Mapping[str, Any]:
             return {
@@ -223,9 +223,21 @@ class CriDriver:
                 "version": self._info.version,
                 "endpoint": self._client.address,
                 "behind": ledger.behind,
+                "problem": self.runtime.problem,
             }
 
-        return (Companion("containerRuntime", follow, about=about),)
+        return (Companion("containerRuntime", follow, lambda: self.runtime.problem, about),)
+
+    async def _tell_when_away(self) -> None:
+        told = ""
+        while True:
+            if (problem := self.runtime.problem) != told:
+                told = problem
+                if problem:
+                    log.warning("runtime", name=self._info.name, problem=problem)
+                else:
+                    log.info("runtime", name=self._info.name, answers="again")
+            await asyncio.sleep(1.0)
 
 
 async def _open_cri(config: AgentConfig) -> CriDriver:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import click
 
 from pinfold.adapters.kubernetes.files import ManifestError, file_documents, manifest_files
-from pinfold.cli.client import Client, RefusedError, pod_path, socket_option
+from pinfold.cli.client import Client, NoAgentError, RefusedError, pod_path, socket_option
 from pinfold.cli.output import InputError, input_errors, output_option, print_json
 
 _CONFLICT = 409
+_UNAVAILABLE = 503
+_SILENCE = 3.0
+"""Seconds after which somebody who waits wants to know what for."""
 
 
 @click.command()
@@ -86,10 +91,25 @@ def delete(names: tuple[str, ...], *, everything: bool, grace: float | None, soc
         names = tuple(f"{pod['namespace']}/{pod['name']}" for pod in pods)
     for name in names:
         path = pod_path(name)
+        why = threading.Timer(_SILENCE, _tell_what_is_waited_for, (socket,))
+        why.daemon = True
+        why.start()
         try:
             client.delete(f"/v1/pods/{path}", grace=grace)
         except RefusedError as error:
             if everything and error.status == 404:
                 continue
             raise
+        finally:
+            why.cancel()
         click.echo(f"pod/{path.removeprefix('default/')} deleted")
+
+
+def _tell_what_is_waited_for(socket: str) -> None:
+    """Say why a pod does not go, where the agent knows: its runtime may be away for hours."""
+    with suppress(NoAgentError):
+        try:
+            Client(socket, timeout=_SILENCE).get("/readyz")
+        except RefusedError as error:
+            if error.status == _UNAVAILABLE:
+                click.echo(f"note: still waiting: {error.message}", err=True)

@@ -187,8 +187,9 @@ def _notes(status: Mapping[str, Any]) -> Iterator[str]:
         yield f"CPUs {status['offline']} are offline"
     if status["pool"] != status["shared"]:
         yield f"shared containers run on {status['pool']}, which leaves out the reserved CPUs"
-    if problem := status["agent"].get("hugepages", {}).get("problem"):
-        yield problem
+    for part in ("containerRuntime", "hugepages"):
+        if problem := status["agent"].get(part, {}).get("problem"):
+            yield problem
     yield from status["agent"].get("cgroups", {}).get("limitations", ())
 
 

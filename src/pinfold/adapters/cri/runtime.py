@@ -49,6 +49,11 @@ class CriRuntime:
         self._stopping: set[str] = set()
         self._oom_score_floor = 0
 
+    @property
+    def problem(self) -> str:
+        """That the runtime is away, in a sentence; "" while it answers, or was not asked yet."""
+        return "" if self._table is None else self._table.problem
+
     async def create(self, spec: ContainerSpec) -> ContainerStatus:
         """See :meth:`pinfold.node.ports.Runtime.create`; its sandbox is made, its image pulled."""
         table = await self._open()

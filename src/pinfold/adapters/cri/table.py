@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from pinfold.adapters.cri import cri_pb2 as pb
@@ -21,6 +22,9 @@ from pinfold.core.workload import DEFAULT_GRACE_PERIOD
 from pinfold.node.ports import ContainerState, ContainerStatus
 
 _AT_ONCE: Final = 8
+AWAY: Final = 2.0
+"""Seconds without a listing after which the runtime counts as away; a restart takes one."""
+
 _KILLED: Final = 137
 _STATES: Final = {
     pb.ContainerState.CONTAINER_CREATED: ContainerState.CREATED,
@@ -42,7 +46,18 @@ class Table:
         self._grace: dict[str, int] = {}
         self._refreshing = asyncio.Lock()
         self._gate = asyncio.Semaphore(_AT_ONCE)
+        self._unanswered: float | None = None
+        self._failure: CriError | None = None
         self.exits: asyncio.Queue[ContainerStatus | BaseException | None] = asyncio.Queue()
+
+    @property
+    def problem(self) -> str:
+        """Why nobody knows what has become of the containers; "" while the runtime lists them."""
+        if self._unanswered is None or time.monotonic() - self._unanswered < AWAY:
+            return ""
+        if self._failure is None or self._failure.code in ("UNAVAILABLE", "DEADLINE_EXCEEDED"):
+            return f"the container runtime at {self._client.address} does not answer"
+        return self._failure.problem
 
     async def refresh(self) -> list[ContainerStatus]:
         """List all of our containers, and tell the exits since the last time.
@@ -52,15 +67,25 @@ class Table:
         """
         async with self._refreshing:
             before = dict(self._known)
-            request = pb.ListContainersRequest(filter=pb.ContainerFilter(label_selector=OURS))
-            answer = await self._client.call("ListContainers", request, pb.ListContainersResponse)
-            listed = {item.id: item for item in answer.containers if is_ours(item.labels)}
+            listed = {item.id: item for item in await self._list() if is_ours(item.labels)}
             changed = [item.id for item in listed.values() if self._has_changed(item)]
             await asyncio.gather(*map(self.fetch, changed))
             for container_id, status in before.items():
                 if container_id not in listed:
                     self._vanished(container_id, status)
         return [status for status in self._known.values() if status.id not in self._hidden]
+
+    async def _list(self) -> Iterable[pb.Container]:
+        if self._unanswered is None:
+            self._unanswered = time.monotonic()
+        request = pb.ListContainersRequest(filter=pb.ContainerFilter(label_selector=OURS))
+        try:
+            answer = await self._client.call("ListContainers", request, pb.ListContainersResponse)
+        except CriError as error:
+            self._failure = error
+            raise
+        self._unanswered = self._failure = None
+        return answer.containers
 
     async def fetch(self, container_id: str) -> ContainerStatus | None:
         """Ask about one container; None when there is none.
