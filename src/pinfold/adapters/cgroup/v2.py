@@ -57,6 +57,7 @@ class CgroupsV2:
         self._root = root
         self._parent = parent
         self._base = parent / name
+        self.bases = [self._base]
         self._shared = self._base / SHARED
         self._exclusive = self._base / EXCLUSIVE
         self._written = Written()
@@ -68,11 +69,6 @@ class CgroupsV2:
         place = self._base if self._base.exists() else self._parent
         found = available(place).intersection(CONTROLLERS)
         return {"version": 2, "path": str(self._base), "controllers": sorted(found)}
-
-    @property
-    def bases(self) -> list[Path]:
-        """The tree's own folder, as a list: cgroup v1 has several."""
-        return [self._base]
 
     async def open(self, shared: CPUSet) -> None:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
