@@ -55,8 +55,13 @@ def make_manager() -> Manager:
         store=MemoryStore(),
         announcements=Announcements(MemoryPodFiles(), lambda _state, _pods: None, report),
         settings=settings,
-        observers=Observers(time.time, lambda _decision, _state: "{}", report),
+        observers=Observers(time.time, no_document, report),
     )
+
+
+async def no_document(_decision: object, _state: object) -> str:
+    """What would be written of a decision."""
+    return "{}"
 
 
 def _give_up(text: str) -> None:

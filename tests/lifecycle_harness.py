@@ -32,7 +32,7 @@ from pinfold.planning.fake_devices import FakeKubeletDevices
 from pinfold.planning.fake_nri import FakeContainer, FakeNode
 from pinfold.planning.fake_runtime_cgroups import FakeRuntimeCgroups
 from pinfold.planning.fakes import MemoryPodFiles, MemoryStore
-from tests.manager_harness import STATIC, parse
+from tests.manager_harness import STATIC, no_document, parse
 
 GIB = 1 << 30
 
@@ -99,7 +99,7 @@ class LifecycleHarness:
             settings=settings,
             observers=Observers(
                 self.clock,
-                lambda _decision, _state: "{}",
+                no_document,
                 self.report,
                 self.ledger.follow,
             ),

@@ -115,6 +115,11 @@ def parse(text: str) -> Workload:
     return workload_from_api(json.loads(text))
 
 
+async def no_document(_decision: object, _state: object) -> str:
+    """What would be written of a decision."""
+    return "{}"
+
+
 @dataclass
 class Harness:
     """A node on fakes whose agent can be killed and started again."""
@@ -158,7 +163,7 @@ class Harness:
             store=self.store,
             announcements=Announcements(self.files, self.mirror, report),
             settings=settings,
-            observers=Observers(self.clock, lambda _decision, _state: "{}", report),
+            observers=Observers(self.clock, no_document, report),
             plugins=self.plugins,
         )
         follower = asyncio.create_task(manager.exits.follow(self.runtime.exits()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.node_config import NodeConfig
 from pinfold.core.quantity import Quantity
+from pinfold.node.admission import Decision
 from pinfold.node.pod_table import NameTakenError, UnknownPodError
 from pinfold.node.port_errors import CgroupError, ContainerKey, StoreError
 from pinfold.node.ports import ContainerState
@@ -434,6 +436,34 @@ def test_a_changed_policy_is_refused_or_repaired() -> None:
             await node.start()
         await node.start(OnMismatch.REPAIR)
         assert node.cpus("db") == {"c0": "0-7"}
+
+    run(scenario)
+
+
+def test_a_refusal_that_takes_long_to_explain_holds_up_no_exit() -> None:
+    async def scenario(node: Harness) -> None:
+        explained = asyncio.Event()
+
+        async def describe(decision: Decision, _state: object) -> str:
+            if not decision.admitted:
+                await explained.wait()
+            return "{}"
+
+        node.manager.observers = replace(node.manager.observers, describe=describe)
+        await node.admit(manifest("job", "2", restartPolicy="Never"))
+        refusal = asyncio.create_task(node.admit(manifest("huge", "9")))
+        later = asyncio.create_task(node.admit(manifest("later", "1")))
+        await node.settle()
+        (status,) = node.runtime.known()
+        node.runtime.exit(status.id, 0)
+        assert (await node.manager.exits.wait(status)).exit_code == 0
+        assert not refusal.done()
+        assert not later.done()
+        explained.set()
+        assert (await refusal).phase is PodPhase.FAILED
+        assert (await later).phase is PodPhase.ADMITTED
+        kinds = [entry.kind for entry in await node.store.history()]
+        assert kinds.index("admitted") < kinds.index("rejected")
 
     run(scenario)
 

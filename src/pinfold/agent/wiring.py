@@ -119,9 +119,15 @@ async def build_agent(
     )
     mirror = StateFiles(Path(config.own.state_dir))
 
-    def describe(decision: Decision, state: NodeState) -> str:
+    def document(decision: Decision, state: NodeState) -> str:
         explanation = explain_decision(planner, state, decision)
         return json.dumps(explain_document(planner, explanation))
+
+    async def describe(decision: Decision, state: NodeState) -> str:
+        if decision.admitted:
+            return document(decision, state)
+        # What would admit it is tried out, which takes up to half a second on a large machine.
+        return await asyncio.to_thread(document, decision, state)
 
     driver = driver or ProcessDriver(ports.cgroups, ports.runtime, {})
     node = replace(planner.node, devices_managed=ports.plugins is not None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,7 +30,7 @@ class Observers:
     """
 
     clock: Callable[[], float]
-    describe: Callable[[Decision, NodeState], str]
+    describe: Callable[[Decision, NodeState], Awaitable[str]]
     report: Callable[[str | None, str], None]
     pool_changed: Callable[[CPUSet], None] = lambda _: None
     """Told the shared pool whenever the kernel has been."""

@@ -96,7 +96,7 @@ class Manager(Bookkeeper):
             "admitted" if decision.admitted else "rejected",
             pod.uid,
             f"{pod.namespace}/{pod.name}",
-            self.observers.describe(decision, self.state),
+            await self.observers.describe(decision, self.state),
         )
         before, after = self.state, settle(self.state, decision)
         namesakes = self.pods.ended_namesakes(pod)

@@ -179,7 +179,7 @@ class SeenPods:
         """
         books = self._books
         namesakes = books.pods.ended_namesakes(step.workload.pod)
-        entries = () if decision is None else (self._entry(seen, kind, decision),)
+        entries = () if decision is None else (await self._entry(seen, kind, decision),)
         node, active = books.node_record(step.state), books.pods.active.get(step.record.uid)
         written = active is not None and active.record == step.record
         if entries or namesakes or not written or node != books.node_record(books.state):
@@ -226,10 +226,9 @@ class SeenPods:
             message=decision.message,
         )
         put = () if uid in books.pods.active else (failed,)
+        entry = await self._entry(seen, "rejected", decision)
         try:
-            await books.store.commit(
-                Batch(put=put, history=(self._entry(seen, "rejected", decision),))
-            )
+            await books.store.commit(Batch(put=put, history=(entry,)))
         except PortError as error:
             books.observers.report(seen.name, str(error))
         else:
@@ -249,7 +248,7 @@ class SeenPods:
         await books.announcements.retract(active)
         active.gone.set()
 
-    def _entry(self, seen: SeenPod, kind: str, decision: Decision) -> HistoryEntry:
+    async def _entry(self, seen: SeenPod, kind: str, decision: Decision) -> HistoryEntry:
         """A decision for the history, with what the pod's other containers have."""
         books, uid = self._books, seen.sandbox.uid
         given = {
@@ -257,7 +256,7 @@ class SeenPods:
             for name, cpus in books.state.ledger.assignments.get(uid, {}).items()
         }
         whole = replace(decision, allocations={**given, **decision.allocations})
-        document = books.observers.describe(whole, books.state)
+        document = await books.observers.describe(whole, books.state)
         return HistoryEntry(books.observers.clock(), kind, uid, seen.name, document)
 
     def _new_record(self, seen: SeenPod, containers: Mapping[str, SeenContainer]) -> PodRecord:
