@@ -17,7 +17,7 @@ from tests.agent_process import PATIENCE, AgentProcess, eventually
 
 PROGRAM: Final = Path(__file__).parent.parent / "examples" / "device-plugin" / "plugin.py"
 WIDGET: Final = "example.com/widget"
-PLUGIN_SECONDS: Final = 60.0
+PLUGIN_SECONDS: Final = 30.0
 """For something to come of a plugin: a busy machine takes long to load gRPC and its compiler."""
 
 
@@ -65,9 +65,13 @@ class SamplePlugin:
         assert self.process is not None
         os.kill(self.process.pid, number)
 
+    def log(self) -> str:
+        """All that it has said."""
+        return self._log.read_text() if self._log.exists() else ""
+
     def said(self, words: str) -> int:
         """How often it has said this."""
-        return self._log.read_text().count(words) if self._log.exists() else 0
+        return self.log().count(words)
 
 
 def giving(**fields: Any) -> tuple[str, str]:

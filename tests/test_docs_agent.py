@@ -15,6 +15,7 @@ import shlex
 import shutil
 import subprocess
 import sysconfig
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -77,9 +78,13 @@ def check(command: Command, document: Path, scene: Path, socket: Path) -> None:
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Path:
-    """The folder in which a reader works."""
-    return Path(shutil.copytree(ROOT / "examples", tmp_path / "e"))
+def scene() -> Iterator[Path]:
+    """The folder in which a reader works; its name is short, for there are sockets in it.
+
+    The path of a socket has 107 characters at the most, and a test's folder may have 80 of them.
+    """
+    with tempfile.TemporaryDirectory(prefix="pinfold-") as folder:
+        yield Path(shutil.copytree(ROOT / "examples", Path(folder, "e")))
 
 
 @pytest.fixture

@@ -53,6 +53,7 @@ def plugin(scene: Path, node: AgentProcess) -> Iterator[SamplePlugin]:
         until_offered(node, 4, 4)
         yield plugin
     finally:
+        print(plugin.log())  # noqa: T201 - shown where the test has failed
         plugin.stop()
 
 
