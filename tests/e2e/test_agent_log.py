@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
+import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
-import grpc.aio
 import pytest
 
 from pinfold.adapters.deviceplugin import deviceplugin_pb2 as pb
@@ -34,34 +34,24 @@ def agent(tmp_path: Path) -> Iterator[AgentProcess]:
 
 def test_a_peer_that_hangs_up_is_told_of_in_the_agents_own_words(agent: AgentProcess) -> None:
     folder = agent.folder / "plugins"
-    calls = 0
-    again = asyncio.Event()
-
-    async def rude(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal calls
-        calls += 1
-        writer.write(SETTINGS + GOAWAY)
-        await writer.drain()
-        writer.close()
-        if calls > 1:  # so it has read what it was told the first time
-            again.set()
-
-    async def scenario() -> None:
-        async with (
-            await asyncio.start_unix_server(rude, folder / "rude.sock"),
-            grpc.aio.insecure_channel(f"unix:{folder}/kubelet.sock") as channel,
-        ):
-            asked = pb.RegisterRequest(
-                version="v1beta1", endpoint="rude.sock", resource_name="example.com/rude"
-            )
-            register: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]
-            register = channel.unary_unary("/v1beta1.Registration/Register")
-            call = register(asked.SerializeToString(), timeout=60)
-            async with asyncio.timeout(60):
-                await again.wait()
-            call.cancel()
-
-    asyncio.run(scenario())
+    asked = pb.RegisterRequest(
+        version="v1beta1", endpoint="rude.sock", resource_name="example.com/rude"
+    )
+    with (
+        socket.socket(socket.AF_UNIX) as rude,
+        grpc.insecure_channel(f"unix:{folder}/kubelet.sock") as channel,
+    ):
+        rude.bind(str(folder / "rude.sock"))
+        rude.listen()
+        rude.settimeout(60)
+        register: grpc.UnaryUnaryMultiCallable[bytes, bytes]
+        register = channel.unary_unary("/v1beta1.Registration/Register")
+        call = register.future(asked.SerializeToString(), timeout=60)
+        connection, _ = rude.accept()
+        with connection:
+            connection.sendall(SETTINGS + GOAWAY)
+            time.sleep(0.5)  # nothing tells when it has been read
+        call.cancel()
     assert agent.client.get("/healthz") == "ok"
     agent.stop()
     assert [line for line in agent.log().splitlines() if ".cc:" in line] == []
