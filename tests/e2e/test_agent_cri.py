@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -74,7 +75,10 @@ class Scene:
     def _is_main(self, container: str, uid: str) -> bool:
         if container == "CONTAINER":
             return False
-        info = self.node.ctr("containers", "info", container)
+        try:
+            info = self.node.ctr("containers", "info", container)
+        except subprocess.CalledProcessError:
+            return False  # it was removed since it was listed
         return f'"io.kubernetes.pod.uid": "{uid}"' in info and (
             '"io.cri-containerd.kind": "container"' in info
         )
