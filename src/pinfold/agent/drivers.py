@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import structlog
 
-from pinfold.agent.parts import Companion, Ports
+from pinfold.agent.parts import CRI_BATCH, PODS, Companion, Parse, Ports, Report
 from pinfold.config.agent import AgentConfig
 from pinfold.core.cpuset import CPUSet
-from pinfold.core.workload import Workload
 from pinfold.node.cgroup_ports import Cgroups
 from pinfold.node.containers import Containers
 from pinfold.node.manager import Manager
@@ -30,17 +29,9 @@ if TYPE_CHECKING:
 CONTAINERS: Final = "containers"
 LOGS: Final = "logs"
 VOLUMES: Final = "volumes"
-PODS: Final = "pods"
-"""Beside the small files that tell pods their CPUs."""
-
-CRI_BATCH: Final = 16
-"""Containers that a runtime is told of at once: the shared pool holds still meanwhile."""
 
 CRI_PATIENCE: Final = 60.0
 """Seconds for a runtime that is started at the same time, as when the machine boots."""
-
-Report = Callable[[str | None, str], None]
-Parse = Callable[[str], Workload]
 
 log = structlog.get_logger("pinfold")
 

@@ -11,9 +11,8 @@ from pinfold.adapters.cri import CriClient, CriListing, CriRecord, read_endpoint
 from pinfold.adapters.nri import NriPlugin, PluginSettings
 from pinfold.adapters.podresources_client import PodResourcesClient
 from pinfold.agent.cluster import ClusterEvents, open_cluster
-from pinfold.agent.drivers import CRI_BATCH
 from pinfold.agent.guarded_plugin import GuardedPlugin
-from pinfold.agent.parts import Companion, Ports
+from pinfold.agent.parts import CRI_BATCH, Companion, Parse, Ports, Report
 from pinfold.config.agent import AgentConfig
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.container_lifecycle import ContainerLifecycle
@@ -31,7 +30,6 @@ from pinfold.node.settings import ManagerSettings
 
 if TYPE_CHECKING:
     from pinfold.adapters.cgroup.runtime_cgroups import RuntimeCgroups
-    from pinfold.agent.drivers import Parse, Report
     from pinfold.node.cgroup_ports import FoundCgroups
 
 NRI_BATCH: Final = 256

@@ -6,14 +6,27 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, Final
 
 from pinfold.adapters.podfiles import PodFileFolder
 from pinfold.adapters.store import SQLiteStore
+from pinfold.core.workload import Workload
 from pinfold.node.cgroup_ports import Cgroups
 from pinfold.node.counters import Figure
 from pinfold.node.device_ports import DevicePlugins
 from pinfold.node.ports import Runtime
+
+PODS: Final = "pods"
+"""The folder in the state directory with what pods are told of their CPUs, and their volumes."""
+
+CRI_BATCH: Final = 16
+"""Containers that a runtime is told of at once: the shared pool holds still meanwhile."""
+
+Report = Callable[[str | None, str], None]
+"""Takes a problem for the operator; the pod as ``namespace/name``, or None."""
+
+Parse = Callable[[str], Workload]
+"""Reads a manifest; raises ValueError."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from pinfold.adapters.sysfs.online import online_cpus
 from pinfold.adapters.sysfs.source import open_machine
 from pinfold.agent.devices import open_plugins, plugin_companion
 from pinfold.agent.drivers import Driver, ProcessDriver, open_driver
-from pinfold.agent.parts import Companion, Ports
+from pinfold.agent.parts import PODS, Companion, Ports
 from pinfold.agent.service import Agent
 from pinfold.agent.state_files import StateFiles
 from pinfold.config.agent import AgentConfig, device_plugin_dir, pod_resources_socket
@@ -40,7 +40,6 @@ from pinfold.planning.explain import explain_decision, explain_document
 from pinfold.planning.planner import Planner
 
 DATABASE: Final = "pinfold.db"
-POD_FILES: Final = "pods"
 SHIELD: Final = "shield.json"
 
 log = structlog.get_logger("pinfold")
@@ -66,7 +65,7 @@ async def start_agent(config: AgentConfig) -> None:
         cgroups=driver.cgroups,
         runtime=driver.runtime,
         store=store,
-        files=PodFileFolder(state_dir / POD_FILES),
+        files=PodFileFolder(state_dir / PODS),
         plugins=plugins,
     )
     empty = False
