@@ -8,7 +8,13 @@ from typing import Any
 from pinfold.core.allocation import AllocationError
 from pinfold.core.cpuset import iter_bits
 from pinfold.core.hints import TopologyHint, numa_mask
-from pinfold.core.memory import Block, MemoryState, NodeMemory, default_machine_state
+from pinfold.core.memory import (
+    Block,
+    MemoryState,
+    NodeMemory,
+    NUMANodeState,
+    default_machine_state,
+)
 from pinfold.core.memory_policy import MemoryTransaction, StaticMemoryPolicy
 from pinfold.core.memory_reservation import STATIC, MemoryPolicyError, check_policy_name
 from pinfold.core.pod import Pod
@@ -139,28 +145,41 @@ def _listed(hints: Mapping[str, list[TopologyHint]] | None) -> dict[str, Any] | 
 def document(state: MemoryState) -> dict[str, Any]:
     """The state as the recording has it, the blocks of a container sorted by type."""
     return {
-        "assignments": {
-            uid: {name: _blocks(blocks) for name, blocks in containers.items()}
-            for uid, containers in state.assignments.items()
-        },
-        "machine": {
-            str(node_id): {
-                "numberOfAssignments": node.number_of_assignments,
-                "memoryMap": {
-                    name: {
-                        "total": table.total,
-                        "systemReserved": table.system_reserved,
-                        "allocatable": table.allocatable,
-                        "reserved": table.reserved,
-                        "free": table.free,
-                    }
-                    for name, table in (node.memory_map or {}).items()
-                    if table is not None
-                },
-                "cells": list(node.cells or ()),
-            }
-            for node_id, node in state.machine.items()
-        },
+        "assignments": assignments_document(state.assignments),
+        "machine": machine_document(state.machine),
+    }
+
+
+def assignments_document(
+    assignments: Mapping[str, Mapping[str, tuple[Block, ...] | None] | None],
+) -> dict[str, Any]:
+    """Assignments as the recording has them."""
+    return {
+        uid: {name: _blocks(blocks or ()) for name, blocks in (containers or {}).items()}
+        for uid, containers in assignments.items()
+    }
+
+
+def machine_document(machine: Mapping[int, NUMANodeState | None]) -> dict[str, Any]:
+    """A machine state as the recording has it."""
+    return {
+        str(node_id): {
+            "numberOfAssignments": node.number_of_assignments,
+            "memoryMap": {
+                name: {
+                    "total": table.total,
+                    "systemReserved": table.system_reserved,
+                    "allocatable": table.allocatable,
+                    "reserved": table.reserved,
+                    "free": table.free,
+                }
+                for name, table in (node.memory_map or {}).items()
+                if table is not None
+            },
+            "cells": list(node.cells or ()),
+        }
+        for node_id, node in machine.items()
+        if node is not None
     }
 
 

@@ -12,6 +12,7 @@ from pinfold.state.cpu_manager_state import CheckpointError
 from pinfold.state.memory_manager_state import MemoryManagerCheckpoint, restore_memory
 from pinfold.state.memory_startup import MemoryStartError, start_memory_policy
 from tests.vectors import Case, Outcome
+from tests.vectors.memory_policy import assignments_document, machine_document
 
 
 def claims(case: Case) -> bool:
@@ -69,40 +70,6 @@ def _restart(case: Case) -> Outcome:
 
 def _state(checkpoint: MemoryManagerCheckpoint) -> dict[str, Any]:
     return {
-        "assignments": {
-            uid: {
-                name: sorted(
-                    (
-                        {
-                            "numaAffinity": list(b.numa_affinity or ()),
-                            "type": b.type,
-                            "size": b.size,
-                        }
-                        for b in blocks or ()
-                    ),
-                    key=lambda block: str(block["type"]),
-                )
-                for name, blocks in (containers or {}).items()
-            }
-            for uid, containers in (checkpoint.entries or {}).items()
-        },
-        "machine": {
-            str(node_id): {
-                "numberOfAssignments": node.number_of_assignments,
-                "memoryMap": {
-                    name: {
-                        "total": table.total,
-                        "systemReserved": table.system_reserved,
-                        "allocatable": table.allocatable,
-                        "reserved": table.reserved,
-                        "free": table.free,
-                    }
-                    for name, table in (node.memory_map or {}).items()
-                    if table is not None
-                },
-                "cells": list(node.cells or ()),
-            }
-            for node_id, node in (checkpoint.machine_state or {}).items()
-            if node is not None
-        },
+        "assignments": assignments_document(checkpoint.entries or {}),
+        "machine": machine_document(checkpoint.machine_state or {}),
     }
