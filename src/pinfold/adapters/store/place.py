@@ -160,7 +160,7 @@ def create(path: Path, fill: Callable[[Path], None]) -> None:
         sqlite3.Error: the same.
     """
     new = Path(f"{path}.new")
-    leftovers = (new, Path(f"{new}-journal"))
+    leftovers = (new, *(Path(f"{new}-{kind}") for kind in ("journal", "wal", "shm")))
     for leftover in leftovers:
         leftover.unlink(missing_ok=True)
     try:

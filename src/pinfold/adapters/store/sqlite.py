@@ -225,6 +225,9 @@ def _fill(path: Path) -> None:
     try:
         database.execute("PRAGMA synchronous = FULL")
         migrate(database)
+        # Were it done under its own name, a kill in the middle would leave a journal behind, which
+        # a connection without the right to write cannot roll back.
+        database.execute("PRAGMA journal_mode = WAL")
     finally:
         database.close()
 
