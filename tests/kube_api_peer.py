@@ -42,22 +42,43 @@ class Certificates:
         return base64.b64encode(self.path(name).read_bytes()).decode()
 
 
-def make_certificates(folder: Path) -> Certificates:
-    """Make them; skips the test where there is no openssl."""
+_NAMES = "subjectAltName = DNS:localhost,DNS:kubernetes,IP:127.0.0.1\n"
+_NO_IDENTIFIERS = "subjectKeyIdentifier = none\nauthorityKeyIdentifier = none\n"
+_IDENTIFIERS = "subjectKeyIdentifier = hash\nauthorityKeyIdentifier = keyid\n"
+_AUTHORITY = "basicConstraints = critical,CA:TRUE\n"
+_MAY_SIGN = "keyUsage = critical,keyCertSign\n"
+
+
+def make_certificates(
+    folder: Path, *, complete: bool = True, intermediate: bool = False
+) -> Certificates:
+    """Make them; skips the test where there is no openssl.
+
+    Without ``complete`` no certificate has a key identifier, nor the authority a key usage, which
+    RFC 5280 asks for and many clusters go without.  With ``intermediate`` the authority is one that
+    another has signed, which nobody is given.
+    """
     if shutil.which("openssl") is None:
         pytest.skip("needs openssl to make certificates")
-    (folder / "names").write_text("subjectAltName=DNS:localhost,DNS:kubernetes,IP:127.0.0.1\n")
-    curve = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes"
-    extensions = "-addext basicConstraints=critical,CA:TRUE -addext keyUsage=critical,keyCertSign"
-    steps = [f"req -x509 {curve} -keyout ca.key -out ca.crt -subj /CN=tests -days 2 {extensions}"]
-    for name in ("server", "user"):
-        authority = "-CA ca.crt -CAkey ca.key -CAcreateserial -extfile names -days 2"
-        steps += [
-            f"req {curve} -keyout {name}.key -out {name}.csr -subj /CN={name}",
-            f"x509 -req -in {name}.csr {authority} -out {name}.crt",
-        ]
-    for step in steps:
-        subprocess.run(["openssl", *step.split()], cwd=folder, check=True, capture_output=True)
+    identifiers = _IDENTIFIERS if complete else _NO_IDENTIFIERS
+    (folder / "leaf").write_text(_NAMES + identifiers)
+    (folder / "authority").write_text(_AUTHORITY + identifiers + _MAY_SIGN * complete)
+    (folder / "request").write_text("[req]\ndistinguished_name = name\n[name]\n")
+    chain = [("root", "root"), ("ca", "root")] if intermediate else [("ca", "ca")]
+    chain += [("server", "ca"), ("user", "ca")]
+    for name, signer in chain:
+        curve = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes"
+        kind = "leaf" if name in {"server", "user"} else "authority"
+        signed = (
+            f"-signkey {name}.key" if name == signer else f"-CA {signer}.crt -CAkey {signer}.key"
+        )
+        if name != signer:
+            signed += " -CAcreateserial"
+        for step in (
+            f"req -config request {curve} -keyout {name}.key -out {name}.csr -subj /CN={name}",
+            f"x509 -req -in {name}.csr {signed} -extfile {kind} -days 2 -out {name}.crt",
+        ):
+            subprocess.run(["openssl", *step.split()], cwd=folder, check=True, capture_output=True)
     return Certificates(folder)
 
 

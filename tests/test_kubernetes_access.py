@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +104,59 @@ def test_a_server_of_another_authority(peer: KubeApiPeer, tmp_path: Path) -> Non
     with pytest.raises(KubernetesError, match=r"GET /api/v1/.*(?i:certificate verify failed)"):
         asyncio.run(get_pod(access))
     assert peer.requests == []
+
+
+@pytest.fixture
+def strict_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Contexts as Python 3.13 makes them, whichever Python this is."""
+    make = ssl.create_default_context
+
+    def strict(*args: Any, **options: Any) -> ssl.SSLContext:
+        context = make(*args, **options)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    monkeypatch.setattr(ssl, "create_default_context", strict)
+
+
+def shake_hands(peer: KubeApiPeer, context: ssl.SSLContext) -> None:
+    with (
+        socket.create_connection(("localhost", peer.port), timeout=5) as plain,
+        closing(context.wrap_socket(plain, server_hostname="localhost")),
+    ):
+        pass
+
+
+@pytest.mark.usefixtures("strict_by_default")
+def test_an_authority_without_key_usage_and_identifiers(tmp_path: Path) -> None:
+    certificates = make_certificates(tmp_path, complete=False)
+    with serving(certificates) as peer:
+        peer.put_pod(POD)
+        strict = ssl.create_default_context(cafile=certificates.path("ca.crt"))
+        with pytest.raises(ssl.SSLCertVerificationError, match=r"(?i)key (usage|identifier)"):
+            shake_hands(peer, strict)
+        file = peer.kubeconfig(tmp_path / "config")
+        asyncio.run(get_pod(from_kubeconfig(file)))
+        # Everything else is verified as before: the name,
+        text = file.read_text()
+        edited(peer, file, cluster(**{"tls-server-name": "elsewhere"}))
+        with pytest.raises(KubernetesError, match=r"(?i)hostname mismatch"):
+            asyncio.run(get_pod(from_kubeconfig(file)))
+        # and who has signed.
+        (tmp_path / "others").mkdir()
+        others = make_certificates(tmp_path / "others", complete=False)
+        file.write_text(text.replace(certificates.data("ca.crt"), others.data("ca.crt")))
+        with pytest.raises(KubernetesError, match=r"(?i)certificate verify failed"):
+            asyncio.run(get_pod(from_kubeconfig(file)))
+        assert len(peer.requests) == 1
+
+
+@pytest.mark.usefixtures("strict_by_default")
+def test_an_authority_that_another_has_signed(tmp_path: Path) -> None:
+    with serving(make_certificates(tmp_path, intermediate=True)) as peer:
+        peer.put_pod(POD)
+        asyncio.run(get_pod(from_kubeconfig(peer.kubeconfig(tmp_path / "config"))))
+        assert len(peer.requests) == 1
 
 
 def test_a_service_account_whose_token_is_replaced(peer: KubeApiPeer, tmp_path: Path) -> None:
