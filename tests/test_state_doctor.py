@@ -133,12 +133,10 @@ def test_two_pods_on_one_cpu() -> None:
     assert findings(both) == [("warning", "CPUs 2 belong to pods 'pod-a' and 'z'")]
 
 
-def test_strict_reservation_and_the_upstream_fault() -> None:
+def test_strict_reservation() -> None:
     strict = cpu_file(replace(LEDGER, default=CPUSet.parse("5-7")))
     node = Circumstances(topology=TOPOLOGY, reserved=CPUSet([0]), strict_cpu_reservation=True)
-    (finding,) = examine(strict, node)
-    assert finding.severity is Severity.WARNING
-    assert "1.34.2" in finding.why
+    assert examine(strict, node) == []
     (finding,) = examine(GOOD, node)
     assert finding.what.startswith("some of strictly reserved cpus")
     request = RepairRequest(
@@ -270,7 +268,6 @@ def test_a_kubelet_starts_on_what_was_repaired(
         CPUTopology.from_rows(rows),
         reserved,
         StaticPolicyOptions(strict_cpu_reservation=strict),
-        strict_fixed=True,
     )
     bounds = Bounds(machine, reserved, strict)
     bad = [text for text in replace(started, bounds=bounds).violations() if "belong" not in text]

@@ -162,7 +162,7 @@ def _check(record: Record, ledger: Ledger, fresh: Ledger) -> None:
         )
     bounds = fresh.bounds or Bounds(record.node.machine)
     if ledger.policy_name == "static":
-        validate_static_state(ledger, bounds, strict_fixed=True)
+        validate_static_state(ledger, bounds)
     ledger.bound(bounds)
 
 

@@ -194,7 +194,7 @@ def _start_findings(ledger: Ledger, node: Circumstances) -> Iterable[Finding]:
     reserved = node.reserved if node.reserved is not None else CPUSet()
     bounds = Bounds(machine, reserved, node.strict_cpu_reservation)
     try:
-        validate_static_state(ledger, bounds, strict_fixed=True)
+        validate_static_state(ledger, bounds)
     except StartError as error:
         yield Finding(
             Severity.ERROR,
@@ -203,21 +203,6 @@ def _start_findings(ledger: Ledger, node: Circumstances) -> Iterable[Finding]:
             "the kubelet exits at start (Policy start error): the machine or the reservation is "
             "another than when the file was written",
             node.repair(),
-        )
-        return
-    if node.topology is None:
-        return
-    try:
-        validate_static_state(ledger, bounds)
-    except StartError as error:
-        yield Finding(
-            Severity.WARNING,
-            str(error),
-            node.path,
-            "with strict-cpu-reservation, some kubelets (1.34.2 is one) miss the reserved CPUs in "
-            "every file that they have written themselves, and do not start; the file is right",
-            "use a kubelet with the correction (1.34.10 has it), or move the file away before "
-            "each start of the kubelet",
         )
 
 

@@ -2,11 +2,6 @@
 
 Upstream: ``staticPolicy.validateState`` (``cpumanager/policy_static.go``, 1.34); the none policy
 takes any state.
-
-Kubelet 1.34.2 has a fault here: under ``strict-cpu-reservation`` it misses the reserved CPUs in
-the state that it has written itself, so that it starts with an empty state only.  Other releases
-(1.34.10 is known) leave the reserved CPUs out of the comparison; ``strict_fixed`` says which of
-the two is meant.
 """
 
 from __future__ import annotations
@@ -29,8 +24,6 @@ def start_policy(
     topology: CPUTopology,
     reserved: CPUSet,
     options: StaticPolicyOptions,
-    *,
-    strict_fixed: bool = False,
 ) -> Ledger:
     """Start the policy that ``ledger.policy_name`` names on a restored ledger.
 
@@ -43,14 +36,17 @@ def start_policy(
     if ledger.policy_name != "static":
         return ledger
     bounds = Bounds(topology.cpus, reserved, options.strict_cpu_reservation)
-    validate_static_state(ledger, bounds, strict_fixed=strict_fixed)
+    validate_static_state(ledger, bounds)
     if not ledger.default:
         ledger = replace(ledger, default=bounds.pool)
     return replace(ledger, bounds=bounds)
 
 
-def validate_static_state(ledger: Ledger, bounds: Bounds, *, strict_fixed: bool = False) -> None:
+def validate_static_state(ledger: Ledger, bounds: Bounds) -> None:
     """Check a restored ledger as the static policy does.
+
+    The CPUs in the state have to be those of the machine, without the reserved ones under
+    ``strict-cpu-reservation``, which are in no set.
 
     Where several containers overlap the shared pool, upstream names one at random; this names
     the first by pod uid and container name.
@@ -71,10 +67,9 @@ def validate_static_state(ledger: Ledger, bounds: Bounds, *, strict_fixed: bool 
                     f"pod: {uid}, container: {name} cpuset: {quote(str(cpus))} "
                     f"overlaps with default cpuset {quote(str(default))}"
                 )
-    available = bounds.pool if strict_fixed else bounds.machine
-    if ledger.known != available:
+    if ledger.known != bounds.pool:
         raise StartError(
-            f"current set of available CPUs {quote(str(available))} "
+            f"current set of available CPUs {quote(str(bounds.pool))} "
             f"doesn't match with CPUs in state {quote(str(ledger.known))}"
         )
 
