@@ -264,6 +264,31 @@ async def test_a_creation_that_takes_long_is_taken_over(h: LifecycleHarness) -> 
     await plugin.stop_pod_sandbox(pod)
 
 
+@story
+async def test_what_pinfold_tells_wins_over_what_is_asked_for(h: LifecycleHarness) -> None:
+    plugin = h.node.plugin
+    assert plugin is not None
+    for name, resources, expected in (
+        ("own", guaranteed(2), ("2-3", "2")),
+        ("shared", BEST_EFFORT, (None, None)),
+    ):
+        pod = await h.pod(name)
+        asked = frozenset({"PINFOLD_CPUS", "PINFOLD_SOCKET", "GOMAXPROCS", "PATH"})
+        seen = SeenContainer(
+            name, pod.id, "main", resources=resources, cgroups_path=f"/{name}", variables=asked
+        )
+        adjustment, _ = await plugin.create_container(pod, seen)
+        env = adjustment.env
+        assert (env["PINFOLD_CPUS"], env.get("OMP_NUM_THREADS")) == expected
+        assert env["PINFOLD_POD"] == f"default/{name}"
+        # What the manifest says to Go is left alone, and so is what Pinfold does not tell.
+        assert env.keys().isdisjoint({"GOMAXPROCS", "PINFOLD_SOCKET", "PATH"})
+        words = "only Pinfold sets PINFOLD_CPUS; what the manifest says is passed over"
+        assert any(words in problem for problem in h.problems)
+        h.problems.clear()
+        await plugin.remove_container(pod, seen)
+
+
 def test_the_record_over_the_cri_is_never_older_than_the_kernel() -> None:
     """The runtime asks before it writes, and is told what holds then."""
 

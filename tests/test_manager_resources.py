@@ -67,6 +67,46 @@ def test_everything_comes_from_the_node_of_the_device() -> None:
     on(node_with(), work)
 
 
+def test_a_plugin_does_not_set_what_pinfold_tells() -> None:
+    """Also not what it does not tell: a container of the shared pool has no CPUs of its own."""
+    names = ("pinfold-cpus", "pinfold-pod", "pinfold-new", "gomaxprocs", "other")
+    wants = {f"example.com/{name}": "1" for name in names}
+    lists = {name: DeviceResource(name, {"evil": Device("evil")}) for name in wants}
+
+    async def work(node: Harness) -> None:
+        for pod, cpus, for_go in (("own", "2", "2"), ("shared", "", "evil")):
+            await node.admit(manifest(pod, cpus, more=wants))
+            (spec,) = (s for s in node.runtime.specs.values() if s.pod_name == pod)
+            assert spec.placement is not None
+            own = spec.placement.cpus
+            assert spec.env.get("PINFOLD_CPUS") == (None if own is None else str(own))
+            assert spec.env["GOMAXPROCS"] == for_go
+            assert spec.env["PINFOLD_POD"] == f"default/{pod}"
+            assert "PINFOLD_NEW" not in spec.env
+            assert spec.env["OTHER"] == "evil"
+            assert any("what a device plugin says is passed over" in p for p in node.problems)
+            node.problems.clear()
+            await node.manager.release(pod)
+
+    on(node_with(**lists), work)
+
+
+def test_a_manifest_sets_all_but_the_facts() -> None:
+    async def work(node: Harness) -> None:
+        pod = manifest("app", "")
+        given = {"PINFOLD_CPUS": "0-99", "PINFOLD_VOLUME_A": "/", "PINFOLD_MINE": "1", "A": "b"}
+        env = [{"name": name, "value": value} for name, value in given.items()]
+        pod["spec"]["containers"][0]["env"] = env
+        await node.admit(pod)
+        (spec,) = node.runtime.specs.values()
+        assert spec.process.env == {n: v for n, v in given.items() if n != "PINFOLD_CPUS"}
+        assert "PINFOLD_CPUS" not in spec.env
+        words = "only Pinfold sets PINFOLD_CPUS; what the manifest says"
+        assert any(words in problem for problem in node.problems)
+
+    on(node_with(), work)
+
+
 def test_devices_of_two_nodes_are_refused_and_nothing_is_held() -> None:
     async def work(node: Harness) -> None:
         before = held(node)

@@ -105,7 +105,7 @@ def test_the_answer_to_a_creation_has_everything(tmp_path: Path) -> None:
     async def scenario(scene: Scene, peer: RuntimePeer) -> None:
         scene.events.adjustment = Adjustment(
             Resources(512, 20000, 100000, "2-3", "0", 1 << 20, {"2MB": 4 << 20}, {"cpu.idle": "1"}),
-            {"CPUS": "2-3"},
+            {"CPUS": "2-3", "GONE": None},
             {"a": "b"},
         )
         scene.events.updates = [cpus("other", "0-1", ignore_failure=True)]
@@ -117,7 +117,7 @@ def test_the_answer_to_a_creation_has_everything(tmp_path: Path) -> None:
         assert (resources.cpu.period.value, resources.memory.limit.value) == (100000, 1 << 20)
         assert [(h.page_size, h.limit) for h in resources.hugepage_limits] == [("2MB", 4 << 20)]
         assert dict(resources.unified) == {"cpu.idle": "1"}
-        assert [(e.key, e.value) for e in response.adjust.env] == [("CPUS", "2-3")]
+        assert [(e.key, e.value) for e in response.adjust.env] == [("CPUS", "2-3"), ("-GONE", "")]
         assert dict(response.adjust.annotations) == {"a": "b"}
         (update,) = response.update
         assert (update.container_id, update.ignore_failure) == ("other", True)

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
+from pinfold.core.workload import FACTS
+
 _FORWARDED: Final = frozenset(
     {
         signal.SIGTERM,
@@ -88,7 +90,9 @@ def _wait_and_execute(reader: int, command: tuple[str, ...], working_dir: str) -
             text = file.read()
         if not text:
             os._exit(NOT_EXECUTABLE)  # given up
-        env = {**os.environ, **json.loads(text)}
+        # Those of a container in which this is run tell of that container.
+        inherited = {name: value for name, value in os.environ.items() if name not in FACTS}
+        env = {**inherited, **json.loads(text)}
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {*_FORWARDED, signal.SIGCHLD})
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -14,7 +14,7 @@ from pinfold.cli.output import InputError, input_errors
 from pinfold.cli.run_manifest import Wishes, near_locality, run_manifest
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.near_wishes import device_names
-from pinfold.core.workload import application_environment
+from pinfold.core.workload import FACTS, application_environment
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -154,5 +154,7 @@ def _variables(pairs: tuple[str, ...]) -> dict[str, str]:
         name, equals, value = pair.partition("=")
         if not name or not equals:
             raise InputError(f"--env {pair!r}: expected NAME=VALUE")
+        if name in FACTS:
+            raise InputError(f"--env {name}: only Pinfold itself sets this; choose another name")
         env[name] = value
     return env

@@ -5,7 +5,7 @@ Source: the Kubernetes API (``core/v1`` ``Container`` and ``PodSpec``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
@@ -146,6 +146,49 @@ class Workload:
         if exit_code == 0 and (is_init or self.restart_policy is not RestartPolicy.ALWAYS):
             return False
         return self.restart_policy is not RestartPolicy.NEVER
+
+
+TOLD_PREFIX: Final = "PINFOLD_"
+"""What begins so is told by Pinfold, or to its commands; device plugins may set none of it."""
+
+FACTS: Final = frozenset(
+    {
+        "PINFOLD_POD",
+        "PINFOLD_POD_UID",
+        "PINFOLD_CONTAINER",
+        "PINFOLD_CPUS",
+        "PINFOLD_CPU_COUNT",
+    }
+)
+"""Variables that tell what Pinfold has given: it alone sets them, or leaves them out."""
+
+
+def environment_beside(
+    told: Mapping[str, str], manifest: Collection[str], plugins: Mapping[str, str]
+) -> tuple[dict[str, str], str]:
+    """What a container's environment has beside what its manifest says.
+
+    What Pinfold tells wins over device plugins.  A manifest may set anything but :data:`FACTS`,
+    which the caller leaves out.
+
+    Args:
+        told: see :func:`application_environment`.
+        manifest: the names that the manifest sets.
+        plugins: what the answers of device plugins set.
+
+    Returns:
+        The variables, and who was passed over ("" for nobody).
+    """
+    ours = {name: value for name, value in told.items() if name in FACTS or name not in manifest}
+    refused = [n for n in plugins if n.startswith(TOLD_PREFIX) or (n in told and n in ours)]
+    theirs = {n: v for n, v in plugins.items() if n not in manifest and n not in refused}
+    facts = sorted(FACTS.intersection(manifest))
+    parts = [
+        f"only Pinfold sets {', '.join(names)}; what {who} says is passed over"
+        for names, who in ((facts, "the manifest"), (sorted(refused), "a device plugin"))
+        if names
+    ]
+    return {**theirs, **ours}, "; ".join(parts)
 
 
 def application_environment(

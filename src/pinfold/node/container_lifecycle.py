@@ -19,7 +19,6 @@ from dataclasses import replace
 from typing import Final
 
 from pinfold.core.topology_manager import UNEXPECTED_ADMISSION_ERROR
-from pinfold.core.workload import application_environment
 from pinfold.node.port_errors import CgroupError, ContainerKey, StoreError
 from pinfold.node.ports import ContainerState
 from pinfold.node.runtime_view import (
@@ -138,7 +137,7 @@ class ContainerLifecycle:
         self._creating[key] = container.id
         books.spawn(self._expect(key, pod, container), name=f"creation of {container.id}")
         books.announce_soon()
-        env = application_environment(active.name, pod.uid, container.name, cpus)
+        env = self._containers.environment(active, container, cpus)
         return Adjustment(given, env), self._ledger.answer()
 
     async def post_create_container(self, pod: Sandbox, container: SeenContainer) -> None:

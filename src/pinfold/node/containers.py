@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from pinfold.core.cgroup_values import container_cgroup, pod_cgroup
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.devices import DeviceRunOptions
 from pinfold.core.pod import Container
-from pinfold.core.workload import application_environment
+from pinfold.core.workload import FACTS, application_environment, environment_beside
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.cgroup_ports import Cgroups, Limits, Partition, Placement
 from pinfold.node.device_grants import unseen_by_a_process
@@ -82,7 +83,7 @@ class Containers:
             devices: what device plugins ask for it.
 
         Returns:
-            The running container, and what the kernel did not grant ("" when nothing).
+            The running container, and what was not granted to it ("" when nothing).
 
         Raises:
             PortError: it does not run, and nothing of this attempt is left.
@@ -90,15 +91,15 @@ class Containers:
         placement = self.placement(pod, container, cpus)
         process = pod.workload.processes[container.name]
         told = application_environment(pod.name, pod.uid, container.name, cpus)
-        env = {**told, **devices.envs}
+        env, passed_over = environment_beside(told, process.env, devices.envs)
+        given = {name: value for name, value in process.env.items() if name not in FACTS}
         spec = ContainerSpec(
             key=pod.key(container),
             namespace=pod.record.namespace,
             pod_name=pod.record.name,
-            process=process,
+            process=replace(process, env=given),
             attempt=attempt,
-            # What the manifest sets itself is left alone.
-            env={name: value for name, value in env.items() if name not in process.env},
+            env=env,
             oom_score_adj=self._oom_score(pod, container),
             placement=placement,
             sandbox=pod.workload.sandbox,
@@ -114,8 +115,9 @@ class Containers:
                 spec = await with_volumes(spec, self.volumes, mounted=self.adopter is None)
             status = await self.create(spec)
         status, note = await self.resume(status, placement)
-        if self.adopter is not None and attempt == 0:
-            note = "; ".join(part for part in (note, unseen_by_a_process(devices)) if part)
+        if attempt == 0:
+            unseen = "" if self.adopter is None else unseen_by_a_process(devices)
+            note = "; ".join(part for part in (note, unseen, passed_over) if part)
         return status, note
 
     async def create(self, spec: ContainerSpec) -> ContainerStatus:

@@ -88,6 +88,8 @@ class SeenContainer:
     cgroups_path: str = ""
     oom_score_adj: int | None = None
     pid: int | None = None
+    variables: frozenset[str] = frozenset()
+    """The names in its environment; what they are set to is nobody's business."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,8 @@ class Adjustment:
     """What a container that is being created gets beside what was asked for."""
 
     resources: Resources = field(default_factory=Resources)
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str | None] = field(default_factory=dict)
+    """Variables that it has so, whatever was asked for; None: that it does not have."""
     annotations: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.static_policy import CPUAllocation
+from pinfold.core.workload import FACTS, application_environment, environment_beside
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.admission import Decision
 from pinfold.node.bookkeeper import Bookkeeper
@@ -104,6 +105,17 @@ class SeenContainers:
                 f"{container.name}, which gets {given.mems}: two memory managers are on; set the "
                 "kubelet's memoryManagerPolicy to None, or pinfold's",
             )
+
+    def environment(
+        self, pod: ActivePod, container: SeenContainer, cpus: CPUSet | None
+    ) -> Mapping[str, str | None]:
+        """What of a container's environment is Pinfold's; None for what it must not have."""
+        told = application_environment(pod.name, pod.uid, container.name, cpus)
+        # What a kubelet's device plugins answer is among what the manifest sets, by now.
+        env, passed_over = environment_beside(told, container.variables, {})
+        if passed_over:
+            self.books.observers.report(pod.name, f"container {container.name}: {passed_over}")
+        return {**dict.fromkeys(sorted(FACTS & container.variables)), **env}
 
     def record(self, key: ContainerKey, container_id: str, recorded: Resources) -> None:
         """Take note of what the runtime has on record for a container."""

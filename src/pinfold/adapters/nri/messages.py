@@ -15,6 +15,9 @@ from pinfold.node.runtime_view import (
     Update,
 )
 
+_REMOVED: Final = "-"
+"""Before the name of what is to be removed (upstream ``MarkForRemoval``)."""
+
 _STATES: Final = {
     wire.CONTAINER_CREATED: SeenState.CREATED,
     wire.CONTAINER_PAUSED: SeenState.PAUSED,
@@ -70,6 +73,7 @@ def seen_container(message: wire.Container) -> SeenContainer:
         cgroups_path=linux.cgroups_path,
         oom_score_adj=linux.oom_score_adj.value if linux.HasField("oom_score_adj") else None,
         pid=message.pid or None,
+        variables=frozenset(entry.partition("=")[0] for entry in message.env),
     )
 
 
@@ -117,7 +121,10 @@ def adjustment_message(adjustment: Adjustment) -> wire.ContainerAdjustment:
     """
     message = wire.ContainerAdjustment(
         annotations=adjustment.annotations,
-        env=[wire.KeyValue(key=key, value=value) for key, value in adjustment.env.items()],
+        env=[
+            wire.KeyValue(key=f"{_REMOVED}{key}" if value is None else key, value=value or "")
+            for key, value in adjustment.env.items()
+        ],
     )
     if adjustment.resources != Resources():
         message.linux.resources.CopyFrom(_resources_message(adjustment.resources))
