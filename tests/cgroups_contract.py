@@ -123,7 +123,11 @@ async def _check_refusals(node: Node, sharer: int) -> None:
         with pytest.raises(CgroupError):
             await cgroups.set_shared(bad)
     await cgroups.set_shared(everything)
-    # One that is not there can be ended and removed, and not entered.
+    # One that is not there can be ended and removed, and not entered; nor can a cgroup be there
+    # under every name that an older agent has let in.
+    for name in ("x" * 300, ""):
+        await cgroups.kill(ContainerKey("uid", name))
+        await cgroups.remove(ContainerKey("uid" + 300 * "x", name))
     await cgroups.kill(OWNER)
     await cgroups.remove(OWNER)
     with pytest.raises(CgroupError):

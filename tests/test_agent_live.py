@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -336,3 +337,50 @@ def test_a_command_that_cannot_run_says_why(node: AgentProcess) -> None:
     assert pod["reason"] == "ContainerCannotRun"
     assert "no-such-command" in pod["message"]
     assert "✗ default/x" in node.run("status", "--no-color").stdout
+
+
+def test_names_are_checked_wherever_a_pod_comes_from(node: AgentProcess) -> None:
+    bad = manifest("a/b", ("main", IDLE, "1"))
+    (node.manifests / "1-bad.json").write_text(json.dumps(bad))
+    (node.manifests / "2-good.json").write_text(json.dumps(manifest("good", ("main", IDLE, ""))))
+    node.start()
+    until(lambda: [pod["name"] for pod in node.client.get("/v1/pods")["pods"]] == ["good"])
+    file = node.folder / "bad.json"
+    file.write_text(json.dumps(bad))
+    refused = node.run("apply", str(file))
+    assert refused.returncode == 1
+    assert 'metadata.name: Invalid value: "a/b": a lowercase RFC 1123 subdomain' in refused.stderr
+    named = node.run("run", "--name", "A_b", "--", "true")
+    assert named.returncode == 2
+    assert '--name: Invalid value: "A_b": a lowercase RFC 1123 subdomain' in named.stderr
+    generated = manifest("", ("main", IDLE, ""))
+    generated["metadata"] = {"generateName": "web-" + "x" * 80}
+    answer = node.apply(generated)
+    assert len(answer["name"]) == 63
+    assert answer["name"].startswith("web-xxx")
+    assert node.run("delete", f"pod/{answer['name']}").returncode == 0
+    assert node.log().count("1-bad.json") == 1, "it is said once"
+
+
+def test_a_pod_that_an_older_agent_could_not_start_is_let_go(node: AgentProcess) -> None:
+    """Its uid was too long for a cgroup's name; it held a CPU, and nothing ended it."""
+    node.start()
+    answer = node.apply(manifest("old", ("main", IDLE, "1")))
+    node.kill()
+    uid = "u" * 201
+    database = sqlite3.connect(node.state / "pinfold.db")
+    for (table,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'"):
+        for _, column, *_ in database.execute(f"PRAGMA table_info({table})").fetchall():
+            if column in ("uid", "pod_uid", "manifest"):
+                database.execute(
+                    f"UPDATE {table} SET {column} = replace({column}, ?, ?)",  # noqa: S608 - names of the schema
+                    (answer["uid"], uid),
+                )
+    database.commit()
+    database.close()
+    node.start()
+    assert node.pod("old")["uid"] == uid
+    deleted = node.run("delete", "--grace", "0", "pod/old")
+    assert (deleted.returncode, deleted.stderr) == (0, "")
+    status = node.client.get("/v1/status")
+    assert (status["pods"], status["shared"]) == ([], str(CPUS))

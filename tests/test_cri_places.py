@@ -17,6 +17,7 @@ from pinfold.adapters.cri import (
 )
 from pinfold.adapters.cri.oom import oom_score_floor
 from pinfold.adapters.cri.resources import from_wire, page_size_name, to_wire
+from pinfold.adapters.cri.sandboxes import file_name
 from pinfold.node.port_errors import RuntimeFailedError
 from pinfold.node.runtime_view import Resources
 
@@ -25,6 +26,15 @@ CRICTL = "runtime-endpoint: unix:///run/from-crictl.sock\ntimeout: 4\n"
 
 def none(_: str) -> bool:
     return False
+
+
+def test_a_pod_of_the_longest_name_has_a_folder_for_its_logs(tmp_path: Path) -> None:
+    """Namespace, name and uid together are longer than a file name may be."""
+    names = [file_name(f"{'n' * 63}_{'x' * 252}{last}_{'u' * 36}") for last in "ab"]
+    assert len(set(names)) == 2
+    for name in names:
+        (tmp_path / name).mkdir()
+    assert file_name("default_web_uid") == "default_web_uid"
 
 
 def test_the_setting_comes_before_everything() -> None:

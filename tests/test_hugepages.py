@@ -20,11 +20,12 @@ from pinfold.core.hugepages import (
     resource_name,
     unit_name,
 )
+from pinfold.core.names import qualified_name_problems
 from pinfold.core.pod import Container, Pod, PodResources
 from pinfold.core.pod_api import PodError
 from pinfold.core.pod_validation import manifest_problems
 from pinfold.core.quantity import Quantity
-from pinfold.core.resource_names import is_extended, qualified_name_problems
+from pinfold.core.resource_names import is_extended
 from pinfold.core.workload_api import workload_from_api
 from tests.vectors.runner import discover_families, read_vector_file, replay_file
 

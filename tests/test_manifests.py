@@ -250,7 +250,7 @@ BAD = [
     ),
     (
         POD.replace("name: feed", 'name: "a\\tb"'),
-        'metadata.name: Invalid value: "a\\tb": must be letters',
+        'metadata.name: Invalid value: "a\\tb": a lowercase RFC 1123 subdomain',
     ),
     (POD + "---\n" + POD, "pod trading/feed is there already"),
     (resources("{limits: {cpu: -1}}"), 'limits[cpu]: Invalid value: "-1": must be greater than or'),

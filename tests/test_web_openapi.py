@@ -33,7 +33,7 @@ def test_it_is_served(api: Served) -> None:
 
 def test_every_route_is_in_it_and_no_other(api: Served) -> None:
     routes = {
-        (route.path, method.lower())
+        (route.path_format, method.lower())
         for route in make_app(api.desk).routes
         if isinstance(route, Route)
         for method in route.methods or ()

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from structlog.testing import capture_logs
 
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.node_config import NodeConfig
+from pinfold.core.workload_api import workload_from_api
 from pinfold.node.port_errors import ContainerKey, StoreError
 from pinfold.node.ports import ContainerState
 from pinfold.node.settings import ManagerSettings
@@ -183,6 +186,40 @@ def test_a_deleted_pod_is_gone_when_the_answer_comes(api: Served) -> None:
     assert (status["pods"], status["shared"]) == ([], "0-7")
     assert api.ask("GET", "/v1/pods/default/db").status == 404
     assert api.ask("DELETE", "/v1/pods/default/db").status == 404
+
+
+def test_a_name_that_the_api_server_would_refuse_is_refused(api: Served) -> None:
+    """It was admitted once: its path is another pod's or none, and its cgroup cannot be made."""
+    for pod, place in (
+        (manifest("a/b", ""), "metadata.name"),
+        (manifest("../../x y", "1"), "metadata.name"),
+        ({**manifest("a", "1"), "metadata": {"name": "a", "uid": "u" * 201}}, "metadata.uid"),
+    ):
+        answer = api.ask("POST", "/v1/pods", pod)
+        assert answer.status == 400
+        assert answer.error["message"].startswith(f"{place}: Invalid value: ")
+    assert api.ask("GET", "/v1/pods").json["pods"] == []
+
+
+@pytest.mark.parametrize("name", ["a/b", "../../x y", "ü%2F", "."])
+def test_a_pod_of_an_older_agent_is_seen_and_deleted_whatever_its_name(
+    api: Served, name: str
+) -> None:
+    def older() -> str:
+        pod = manifest("old", "1")
+        pod["metadata"] |= {"name": name, "uid": "0123-uid"}
+        text = json.dumps(pod)
+        api.call(api.desk.manager.admit(workload_from_api(pod, admitted=True), manifest=text))
+        return f"/v1/pods/default/{quote(name, safe='')}"
+
+    path = older()
+    assert api.ask("GET", path).json["name"] == name
+    assert api.ask("DELETE", path).status == 204
+    older()
+    assert api.ask("DELETE", "/v1/pods/default/0123-uid").status == 204, "by its uid"
+    assert api.ask("GET", "/v1/status").json["pods"] == []
+    assert api.ask("DELETE", path).status == 404
+    assert api.ask("DELETE", "/v1/pods/other/0123-uid").status == 404
 
 
 def test_the_grace_of_the_request_counts(api: Served) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import secrets
 import signal
 import time
 import uuid
@@ -23,6 +24,7 @@ from pinfold.agent.static_pods import StaticPods
 from pinfold.config.agent import AgentConfig
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.machine_document import machine_document
+from pinfold.core.names import LONGEST_LABEL
 from pinfold.core.workload_api import workload_from_api
 from pinfold.core.workload_fields import unsupported_fields
 from pinfold.node.cgroup_ports import Cgroups, Watchful
@@ -39,6 +41,10 @@ from pinfold.web.server import serve
 
 LOOK_PERIOD: Final = 0.25
 """Seconds between looks at manifests, online CPUs and huge pages; they take some 100 us."""
+
+_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
+_ENDING: Final = 5
+"""Letters that end a generated name; upstream ``apiserver/pkg/storage/names`` makes no words."""
 
 log = structlog.get_logger("pinfold")
 
@@ -82,7 +88,7 @@ class Agent:
             PortError: it could not be written down, or no room could be made.
         """
         self._refuse_for_kubelet()
-        named = _with_uid(manifest)
+        named = _as_created(manifest)
         workload = workload_from_api(named)
         if self.config.own.runtime == "cri" and (fields := unsupported_fields(named)):
             pod = f"{workload.pod.namespace}/{workload.pod.name}"
@@ -273,9 +279,14 @@ class Agent:
             log.error("failed", problem=str(error))
 
 
-def _with_uid(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The manifest with a uid, as the API server gives one."""
+def _as_created(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The manifest with a uid, and with a name where it has only its beginning (as upstream)."""
     metadata = manifest.get("metadata")
-    if not isinstance(metadata, Mapping) or metadata.get("uid"):
+    if not isinstance(metadata, Mapping):
         return manifest
-    return {**manifest, "metadata": {**metadata, "uid": str(uuid.uuid4())}}
+    given = {} if metadata.get("uid") else {"uid": str(uuid.uuid4())}
+    prefix = metadata.get("generateName")
+    if isinstance(prefix, str) and prefix and not metadata.get("name"):
+        ending = "".join(secrets.choice(_LETTERS) for _ in range(_ENDING))
+        given["name"] = prefix[: LONGEST_LABEL - _ENDING] + ending
+    return {**manifest, "metadata": {**metadata, **given}}

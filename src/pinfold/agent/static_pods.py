@@ -119,4 +119,4 @@ def _was_refused(record: PodRecord) -> bool:
 
 def _wishes(pod: StaticPod) -> Iterable[str]:
     """The resources that it asks for."""
-    return container_limits(workload_from_api(pod.manifest).pod)
+    return container_limits(workload_from_api(pod.manifest, admitted=True).pod)

@@ -195,7 +195,7 @@ def _stay_off_exclusive_cpus(planner: Planner) -> None:
 
 
 def _parse(manifest: str) -> Workload:
-    return workload_from_api(json.loads(manifest))
+    return workload_from_api(json.loads(manifest), admitted=True)
 
 
 def _report(pod: str | None, problem: str) -> None:

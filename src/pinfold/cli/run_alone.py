@@ -128,7 +128,7 @@ def _state(planner: Planner, entries: Mapping[str, Entry]) -> NodeState:
     usable = Affinity().usable()
     state = planner.empty_with(planner.view.topology.cpus - usable)
     for uid, entry in entries.items():
-        pod = workload_from_api(json.loads(entry.manifest)).pod
+        pod = workload_from_api(json.loads(entry.manifest), admitted=True).pod
         if (cpus := entry.exclusive) is not None:
             ledger = state.ledger.with_pod(uid, {CONTAINER: cpus})
             state = NodeState(ledger, state.requested, state.pods, state.offline)

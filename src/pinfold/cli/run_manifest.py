@@ -13,6 +13,7 @@ import click
 from pinfold.cli.output import InputError
 from pinfold.core.locality import Localities, Locality, LocalityError
 from pinfold.core.machine import Machine
+from pinfold.core.names import invalid, subdomain_problems, variable_problems
 from pinfold.core.near_wishes import NEAR, NEAR_POLICY, POD, REQUIRED
 from pinfold.core.pod_api import PodError, quantity_from_api
 from pinfold.node.containers import MEMORY_LIMIT
@@ -40,7 +41,17 @@ class Wishes:
 
 
 def run_manifest(wishes: Wishes) -> dict[str, Any]:
-    """A Pod with one container."""
+    """A Pod with one container.
+
+    Raises:
+        InputError: no pod can have this name, or a variable cannot have its.
+    """
+    for option, text, problems in (
+        ("--name", wishes.name, subdomain_problems(wishes.name)),
+        *(("--env", name, variable_problems(name)) for name in wishes.env),
+    ):
+        for problem in problems:
+            raise InputError(f"{option}: {invalid(text, problem)}")
     limits = {}
     annotations = {}
     if wishes.cpus is not None:

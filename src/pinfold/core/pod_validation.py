@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from pinfold.core.hugepages import is_divisible
+from pinfold.core.manifest_names import CONTAINER_LISTS, items, name_problems, refused
+from pinfold.core.names import label_problems, subdomain_problems
 from pinfold.core.pod import (
     CPU,
     MEMORY,
@@ -56,8 +58,9 @@ def pod_problems(pod: Pod, path: str = "") -> Iterator[PodError]:
     """Yield everything that the API server would refuse; arguments as :func:`validate_pod`."""
     if not pod.name:
         yield PodError(f"{path}metadata.name", "Required value: name or generateName is required")
-    for key, name in (("name", pod.name), ("namespace", pod.namespace)):
-        yield from _name_problems(name, f"{path}metadata.{key}")
+    else:
+        yield from refused(pod.name, subdomain_problems, f"{path}metadata.name")
+    yield from refused(pod.namespace, label_problems, f"{path}metadata.namespace")
     if not pod.containers:
         yield PodError(f"{path}spec.containers", "Required value")
     seen: set[str] = set()
@@ -72,18 +75,12 @@ def pod_problems(pod: Pod, path: str = "") -> Iterator[PodError]:
         yield from _pod_level_problems(pod, f"{path}spec.resources")
 
 
-def _name_problems(name: str, path: str) -> Iterator[PodError]:
-    if not name.isprintable():
-        shown = name.encode("unicode_escape").decode()
-        yield PodError(path, f"Invalid value: \"{shown}\": must be letters, digits, '-' and '.'")
-
-
 def _container_problems(
     containers: Sequence[Container], path: str, seen: set[str]
 ) -> Iterator[PodError]:
     for index, container in enumerate(containers):
         here = f"{path}[{index}]"
-        yield from _name_problems(container.name, f"{here}.name")
+        yield from refused(container.name, label_problems, f"{here}.name")
         if container.name in seen:
             yield PodError(f"{here}.name", f'Duplicate value: "{container.name}"')
         seen.add(container.name)
@@ -205,32 +202,24 @@ def validate_manifest(manifest: Mapping[str, Any], path: str = "") -> None:
 def manifest_problems(manifest: Mapping[str, Any], path: str = "") -> Iterator[PodError]:
     """Yield what the API server would refuse in fields of a pod that only its manifest has.
 
-    These are the size limits of ``emptyDir`` volumes and variables of ``resourceFieldRef``;
+    These are names, the size limits of ``emptyDir`` volumes and variables of ``resourceFieldRef``;
     arguments as :func:`pinfold.core.pod_api.pod_from_api`.
     """
+    yield from name_problems(manifest, path)
     spec = manifest.get("spec")
     if not isinstance(spec, Mapping):
         return
-    for volume, here in _items(spec, "volumes", f"{path}spec"):
+    for volume, here in items(spec, "volumes", f"{path}spec"):
         source = volume.get("emptyDir")
         if isinstance(source, Mapping):
             yield from _size_limit_problems(source.get("sizeLimit"), f"{here}.emptyDir.sizeLimit")
-    for key in ("initContainers", "containers"):
-        for container, outer in _items(spec, key, f"{path}spec"):
-            for variable, here in _items(container, "env", outer):
+    for key in CONTAINER_LISTS:
+        for container, outer in items(spec, key, f"{path}spec"):
+            for variable, here in items(container, "env", outer):
                 source = variable.get("valueFrom")
                 field = source.get("resourceFieldRef") if isinstance(source, Mapping) else None
                 if isinstance(field, Mapping):
                     yield from _field_problems(field, f"{here}.valueFrom.resourceFieldRef")
-
-
-def _items(
-    fields: Mapping[str, Any], key: str, path: str
-) -> Iterator[tuple[Mapping[str, Any], str]]:
-    items = fields.get(key)
-    for index, item in enumerate(items if isinstance(items, list) else ()):
-        if isinstance(item, Mapping):
-            yield item, f"{path}.{key}[{index}]"
 
 
 def _size_limit_problems(value: object, path: str) -> Iterator[PodError]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from pinfold.core.manifest_fields import flag, mapping, number, text_of
+from pinfold.core.manifest_names import reference_problems
 from pinfold.core.pod import apply_defaults
 from pinfold.core.pod_api import PodError, pod_from_api
 from pinfold.core.pod_validation import validate_manifest, validate_pod
@@ -34,15 +35,20 @@ _FIELDS: Final = {
 }
 
 
-def workload_from_api(manifest: Mapping[str, Any]) -> Workload:
+def workload_from_api(manifest: Mapping[str, Any], *, admitted: bool = False) -> Workload:
     """Read a Pod object with what its containers execute; the pod is defaulted and validated.
+
+    Args:
+        manifest: the Pod.
+        admitted: it is on record, and was validated when it came; no later rule ends what runs.
 
     Raises:
         PodError: a field of the wrong type, a malformed quantity, or what the API server refuses.
     """
     pod = apply_defaults(pod_from_api(manifest))
-    validate_pod(pod)
-    validate_manifest(manifest)
+    if not admitted:
+        validate_pod(pod)
+        validate_manifest(manifest)
     spec = manifest.get("spec") or {}
     metadata = {name: getattr(pod, attribute) for name, attribute in _FIELDS.items()}
     volumes = volumes_of(spec.get("volumes"), pod)
@@ -52,6 +58,9 @@ def workload_from_api(manifest: Mapping[str, Any]) -> Workload:
         for key in ("initContainers", "containers")
         for item, path in _items(spec, key)
     }
+    if not admitted:
+        for problem in reference_problems(manifest):
+            raise problem
     sandbox = SandboxOptions(
         host_network=flag(spec.get("hostNetwork"), "spec.hostNetwork"),
         host_pid=flag(spec.get("hostPID"), "spec.hostPID"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -14,11 +13,11 @@ from pinfold.core.hugepages import (
     volume_page_quantity,
 )
 from pinfold.core.manifest_fields import absolute, flag, mapping, mappings, text_of
+from pinfold.core.names import label_problems
 from pinfold.core.pod import Pod
 from pinfold.core.pod_api import PodError, quantity_from_api
 from pinfold.core.workload import EmptyDir, HostPath, VolumeMount
 
-_LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _HOST_PATH_TYPES: Final = frozenset(
     {"", "DirectoryOrCreate", "Directory", "FileOrCreate", "File"}
     | {"Socket", "CharDevice", "BlockDevice"}
@@ -51,7 +50,7 @@ def volumes_of(value: object, pod: Pod) -> dict[str, HostPath | EmptyDir]:
         elif "emptyDir" in item:
             source = mapping(item["emptyDir"], f"{path}.emptyDir")
             # The name becomes a folder.
-            if not _LABEL.fullmatch(name):
+            if any(label_problems(name)):
                 raise PodError(f"{path}.name", "must be a lower-case DNS label")
             volumes[name] = _empty_dir(source, f"{path}.emptyDir", pod)
     return volumes

@@ -252,7 +252,7 @@ def _ended(record: PodRecord) -> PodResources:
         manifest = json.loads(record.manifest)
         if not isinstance(manifest, dict):
             return unreadable
-        pod = workload_from_api(manifest).pod
+        pod = workload_from_api(manifest, admitted=True).pod
     except (PodError, ValueError):
         return unreadable
     return _resources(pod, _NOTHING_ASSIGNED)

@@ -33,6 +33,8 @@ class PodTable:
     def find(self, name: str) -> str:
         """The uid of a pod called by uid, ``namespace/name`` or name (namespace ``default``).
 
+        Where no pod has the name, it may be the uid of a pod of that namespace.
+
         Raises:
             UnknownPodError: no such pod.
         """
@@ -42,6 +44,9 @@ class PodTable:
         for record in reversed(self.records()):
             if f"{record.namespace}/{record.name}" == full:
                 return record.uid
+        namespace, _, uid = full.partition("/")
+        if any((record.namespace, record.uid) == (namespace, uid) for record in self.records()):
+            return uid
         raise UnknownPodError(f"there is no pod {full}")
 
     def containers(self) -> Mapping[ContainerKey, tuple[ActivePod, Container]]:

@@ -33,7 +33,8 @@ def make_app(desk: Desk) -> Starlette:
         by_path.setdefault(operation.path, {})[operation.method] = _checked(operation, handler)
     app = Starlette(
         routes=[
-            Route(path, _by_method(methods), methods=list(methods))
+            # A pod that an older agent admitted may have a slash in its name.
+            Route(path.replace("{name}", "{name:path}"), _by_method(methods), methods=list(methods))
             for path, methods in by_path.items()
         ],
         exception_handlers=dict.fromkeys((*_FORESEEN, Exception), _answer_error),

@@ -226,7 +226,8 @@ def _kinds(pod: Pod) -> Iterable[tuple[Container, str]]:
 
 def _shape(manifest: str) -> _Shape:
     try:
-        pod = workload_from_api(msgspec.json.decode(manifest, type=dict[str, Any])).pod
+        fields = msgspec.json.decode(manifest, type=dict[str, Any])
+        pod = workload_from_api(fields, admitted=True).pod
     except (PodError, msgspec.DecodeError):
         # A record of another version may hold what is no pod today; it has ended anyway.
         return _Shape("", ())

@@ -34,6 +34,14 @@ def container_folder(key: ContainerKey) -> str:
     return _escaped(key.name)
 
 
+def can_be_named(key: ContainerKey) -> bool:
+    """Whether a container can have a cgroup at all; where not, there is none of it."""
+    try:
+        return bool(pod_folder(key.pod_uid) and container_folder(key))
+    except CgroupError:
+        return False
+
+
 @lru_cache(maxsize=4096)
 def key_of(pod: str, container: str) -> ContainerKey | None:
     """The container whose folders these are; None for folders of others."""

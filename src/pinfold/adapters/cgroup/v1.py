@@ -19,7 +19,7 @@ from pinfold.adapters.cgroup.files import numbers, read, read_cpus, write
 from pinfold.adapters.cgroup.folders import Listing, make, members, remove_if_empty, remove_tree
 from pinfold.adapters.cgroup.limits import apply_nested, v1_settings
 from pinfold.adapters.cgroup.moving import end_all, gather
-from pinfold.adapters.cgroup.names import container_folder, pod_folder
+from pinfold.adapters.cgroup.names import can_be_named, container_folder, pod_folder
 from pinfold.adapters.cgroup.tasks import allowed, catch_strays, lives, outside, tree, widen
 from pinfold.adapters.cgroup.v1_cpusets import EFFECTIVE, CpusetTree
 from pinfold.adapters.cgroup.watch import CPUS, watch_cpusets
@@ -146,6 +146,8 @@ class CgroupsV1:
 
     async def kill(self, key: ContainerKey, *, wait: float = 5.0) -> None:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        if not can_be_named(key):
+            return  # then there is nothing of it
         freeze = self._freezer(key, self._cpusets.current(key))
         await end_all(lambda: self._pids(key), wait=wait, freeze=freeze)
 
@@ -158,6 +160,8 @@ class CgroupsV1:
 
     async def remove(self, key: ContainerKey) -> None:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        if not can_be_named(key):
+            return
         if pids := self._pids(key):
             raise CgroupError(f"container {key}: process {pids[0]} is still in it", "end it first")
         await self._cpusets.drop(key)

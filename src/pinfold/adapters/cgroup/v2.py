@@ -29,7 +29,7 @@ from pinfold.adapters.cgroup.folders import (
 )
 from pinfold.adapters.cgroup.limits import apply_nested, v2_settings
 from pinfold.adapters.cgroup.moving import end_all, ended, gather, unending
-from pinfold.adapters.cgroup.names import container_folder, pod_folder
+from pinfold.adapters.cgroup.names import can_be_named, container_folder, pod_folder
 from pinfold.adapters.cgroup.partitions import Partitions
 from pinfold.adapters.cgroup.tasks import catch_strays, lives, outside, tree, widen
 from pinfold.adapters.cgroup.watch import CPUS, MEMS, PARTITION, Written, watch_cpusets
@@ -261,6 +261,8 @@ class CgroupsV2:
 
     def _folders(self, key: ContainerKey) -> list[Path]:
         """The container's cgroups that are there; two only when a change of sides failed."""
+        if not can_be_named(key):
+            return []
         both = (self._folder(key, exclusive=True), self._folder(key, exclusive=False))
         return [folder for folder in both if folder.exists()]
 

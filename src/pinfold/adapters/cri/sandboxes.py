@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ from pinfold.node.port_errors import RuntimeFailedError
 from pinfold.node.ports import ContainerSpec
 
 _LONGEST_HOSTNAME: Final = 63
+_LONGEST_FILE_NAME: Final = 255
+_KEPT: Final = 50
+"""Characters; none has more than four bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +126,10 @@ class Sandboxes:
 
     def volumes(self, pod_uid: str) -> Path:
         """The folder of a pod's emptyDir volumes."""
-        return self._settings.volume_root / _file_name(pod_uid)
+        return self._settings.volume_root / file_name(pod_uid)
 
     def _logs(self, namespace: str, name: str, pod_uid: str) -> Path:
-        return self._settings.log_root / _file_name(f"{namespace}_{name}_{pod_uid}")
+        return self._settings.log_root / file_name(f"{namespace}_{name}_{pod_uid}")
 
     async def _find(self, pod_uid: str) -> list[pb.PodSandbox]:
         selector = {POD_UID: pod_uid, **OURS}
@@ -204,5 +208,10 @@ def namespaces(spec: ContainerSpec, *, host_network: bool) -> pb.NamespaceOption
     )
 
 
-def _file_name(text: str) -> str:
-    return text.replace("/", "_")
+def file_name(text: str) -> str:
+    """A name for a folder; where the file system has none so long, the beginning and a checksum."""
+    name = text.replace("/", "_")
+    if len(name.encode(errors="surrogatepass")) <= _LONGEST_FILE_NAME:
+        return name
+    digest = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:32]
+    return f"{name[:_KEPT]}~{digest}"
