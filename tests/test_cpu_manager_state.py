@@ -19,8 +19,18 @@ from pinfold.state.cpu_manager_state import (
 )
 from pinfold.state.go_json import GoJSONError, encode_string, parse, quote
 from pinfold.state.ledger import Ledger
-from pinfold.state.restore import RestoreError, restore, to_checkpoint, to_ledger, to_v1
+from pinfold.state.restore import (
+    KUBELET_1_34,
+    KUBELET_1_36,
+    RestoreError,
+    restore,
+    to_checkpoint,
+    to_ledger,
+    to_v1,
+)
 from tests.state_vectors import SHARED, replay, sample
+from tests.vectors import checkpoint
+from tests.vectors.runner import read_vector_file, topologies_for
 
 
 def test_sample_of_recorded_files() -> None:
@@ -34,6 +44,20 @@ def test_whole_recording() -> None:
     tally = replay(SHARED / "checkpoint.jsonl", "checkpoint")
     assert tally.failures == []
     assert tally.passed == 687
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="the whole recording is not at hand")
+def test_what_a_newer_kubelet_restores() -> None:
+    recorded = read_vector_file(SHARED / "1.36" / "checkpoint_136.jsonl")
+    topologies = topologies_for(recorded, [recorded, read_vector_file(SHARED / "topologies.jsonl")])
+    restored = [
+        case
+        for _, case in recorded.cases
+        if case["kind"] == "restore" and not case["gates"]["PodLevelResourceManagers"]
+    ]
+    assert len(restored) == 185
+    outcomes = [checkpoint.replay(case, topologies) for case in restored]
+    assert [outcome.detail for outcome in outcomes if not outcome.passed] == []
 
 
 def test_fresh_files_of_a_live_kubelet() -> None:
@@ -74,12 +98,38 @@ def test_fresh_files_of_a_live_kubelet() -> None:
     ],
 )
 def test_the_kubelets_words(file: bytes, reason: str) -> None:
-    with pytest.raises(RestoreError) as refusal:
-        restore(file, "static", path="/s")
-    assert str(refusal.value) == (
-        f"could not restore state from checkpoint: {reason}, please drain this node and delete "
-        'the CPU manager checkpoint file "/s" before restarting Kubelet'
-    )
+    for reader in (KUBELET_1_34, KUBELET_1_36):
+        with pytest.raises(RestoreError) as refusal:
+            restore(file, "static", path="/s", reader=reader)
+        assert str(refusal.value) == (
+            f"could not restore state from checkpoint: {reason}, please drain this node and "
+            'delete the CPU manager checkpoint file "/s" before restarting Kubelet'
+        )
+
+
+@pytest.mark.parametrize(
+    ("file", "older", "newer"),
+    [
+        (
+            b'{"policyName":"static","defaultCpuSet":"0","entries":{"p":{"c":"1"}},"checksum":1}',
+            "checkpoint is corrupted",
+            "json: cannot unmarshal object into Go struct field CPUManagerCheckpointV1.entries of "
+            "type string",
+        ),
+        (
+            b'{"policyName":"static","defaultCpuSet":"0","entries":{"id":"1"}}',
+            "error migrating v1 checkpoint state to v2 checkpoint state: containerID 'id' not "
+            "found in initial containers list",
+            "failed to migrate checkpoint from v1 to v2: containerID 'id' not found in initial "
+            "containers list",
+        ),
+    ],
+)
+def test_words_that_differ_between_kubelets(file: bytes, older: str, newer: str) -> None:
+    for reader, reason in ((KUBELET_1_34, older), (KUBELET_1_36, newer)):
+        with pytest.raises(RestoreError) as refusal:
+            restore(file, "static", path="/s", reader=reader)
+        assert f"from checkpoint: {reason}, please drain" in str(refusal.value)
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,10 @@ def test_a_wrong_checksum_is_mended() -> None:
     (finding,) = examine(broken, Circumstances(path="/x/cpu_manager_state"))
     assert finding.severity is Severity.ERROR
     assert "checkpoint is corrupted, please drain" in finding.what
+    assert (
+        "Kubelet 1.36 says: could not restore state from checkpoint: json: cannot unmarshal object "
+        "into Go struct field CPUManagerCheckpointV1.entries of type string, please drain"
+    ) in finding.why
     assert finding.fix == "pinfold state repair /x/cpu_manager_state"
     mended = repair(broken, RepairRequest(machine=TOPOLOGY.cpus, reserved=CPUSet([0])))
     assert to_ledger_of(mended.file).default == CPUSet.parse("0,5-7")

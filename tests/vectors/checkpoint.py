@@ -9,7 +9,13 @@ from pinfold.core.policy_options import StaticPolicyOptions
 from pinfold.core.topology import CPUTopology
 from pinfold.state.cpu_manager_state import CPUManagerCheckpoint, Layout
 from pinfold.state.ledger import Ledger
-from pinfold.state.restore import RestoreError, restore, to_checkpoint
+from pinfold.state.restore import (
+    KUBELET_1_34,
+    KUBELET_1_36,
+    RestoreError,
+    restore,
+    to_checkpoint,
+)
 from pinfold.state.startup import StartError, start_policy
 from tests.vectors import Case, Outcome
 
@@ -62,8 +68,10 @@ def _write_v1(case: Case) -> dict[str, object]:
 def _restore(case: Case, topology: CPUTopology) -> dict[str, object]:
     ids = {cid: (uid, name) for uid, name, cid in case["initial_containers"]}
     file = None if case["file"] is None else case["file"].encode()
+    newer = case.get("version") == "1.36"
+    reader = KUBELET_1_36 if newer else KUBELET_1_34
     try:
-        ledger = restore(file, case["policy"], ids, path="<FILE>")
+        ledger = restore(file, case["policy"], ids, path="<FILE>", reader=reader)
     except RestoreError as error:
         return {"restore_err": str(error), "file_after": case["file"]}
     restored = to_checkpoint(ledger).encode().decode() if file is None else case["file"]

@@ -23,7 +23,7 @@ from pinfold.state.memory_startup import (
     expected_machine_state,
     machine_state_difference,
 )
-from pinfold.state.restore import RestoreError, restore
+from pinfold.state.restore import KUBELET_1_36, RestoreError, restore
 from pinfold.state.startup import StartError, validate_static_state
 from pinfold.state.state_file import (
     UNKNOWN_CONTAINERS,
@@ -183,7 +183,17 @@ def _restore_finding(
             f"{quote(policy)} under a file that names the old one"
         )
         fix = node.repair(f"--policy {_shell(policy)}")
+    why += _words_of_newer(message, state, policy, node)
     return Finding(Severity.ERROR, message, node.path, why, fix)
+
+
+def _words_of_newer(message: str, state: StateFile, policy: str, node: Circumstances) -> str:
+    """What newer kubelets print of the same file, where it is something else."""
+    try:
+        restore(state.file, policy, UNKNOWN_CONTAINERS, path=node.path, reader=KUBELET_1_36)
+    except RestoreError as error:
+        return "" if str(error) == message else f". Kubelet 1.36 says: {error}"
+    return ""
 
 
 def _start_findings(ledger: Ledger, node: Circumstances) -> Iterable[Finding]:

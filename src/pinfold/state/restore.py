@@ -1,13 +1,15 @@
 """Restoring the CPU manager's state from its file, as the kubelet does at start.
 
-Upstream: ``stateCheckpoint.restoreState`` (``cpumanager/state/state_checkpoint.go``).  Kubelets
-of the 1.34 line try the v1 layout first and then v2; what they print is the error of the last.
+Upstream: ``stateCheckpoint.restoreState`` (``cpumanager/state/state_checkpoint.go``).  A kubelet
+tries one layout after the other; what it prints is the error of the last.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Final
 
 from pinfold.core.cpuset import CPUSet
 from pinfold.state.cpu_manager_state import (
@@ -21,6 +23,25 @@ from pinfold.state.ledger import Ledger
 
 ContainerIDs = Mapping[str, tuple[str, str]]
 """Container id -> (pod uid, container name), as the runtime has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """How a line of kubelets reads the file: the layouts in turn, and its words for a migration."""
+
+    layouts: tuple[Layout, ...]
+    migration: str
+
+
+KUBELET_1_34: Final = Reader(
+    (Layout.V1, Layout.V2), "error migrating v1 checkpoint state to v2 checkpoint state"
+)
+"""1.34 and 1.35."""
+
+KUBELET_1_36: Final = Reader(
+    (Layout.V2, Layout.V1), "failed to migrate checkpoint from v1 to v2"
+)
+"""1.36 with its default feature gates (PodLevelResourceManagers off)."""
 
 
 class UnknownContainerError(CheckpointError):
@@ -37,6 +58,7 @@ def restore(
     container_ids: ContainerIDs | None = None,
     *,
     path: str = "/var/lib/kubelet/cpu_manager_state",
+    reader: Reader = KUBELET_1_34,
 ) -> Ledger:
     """The ledger that a kubelet with ``policy_name`` takes from ``file``.
 
@@ -45,6 +67,7 @@ def restore(
         policy_name: ``cpuManagerPolicy``.
         container_ids: the running containers, which a v1 file needs.
         path: where the file lies, for the message.
+        reader: the kubelet's line.
 
     Raises:
         RestoreError: the kubelet exits; the message is the kubelet's, with ``path``.
@@ -52,7 +75,8 @@ def restore(
     if file is None:
         return Ledger(policy_name, CPUSet())
     try:
-        return _restore(file, policy_name, {} if container_ids is None else container_ids)
+        known = {} if container_ids is None else container_ids
+        return _restore(file, policy_name, known, reader)
     except CheckpointError as error:
         raise RestoreError(
             f"could not restore state from checkpoint: {error}, please drain this node and delete "
@@ -60,8 +84,10 @@ def restore(
         ) from None
 
 
-def _restore(file: bytes, policy_name: str, container_ids: ContainerIDs) -> Ledger:
-    checkpoint = load(file, container_ids)
+def _restore(
+    file: bytes, policy_name: str, container_ids: ContainerIDs, reader: Reader
+) -> Ledger:
+    checkpoint = load(file, container_ids, reader)
     if checkpoint.policy_name != policy_name:
         raise CheckpointError(
             f"configured policy {quote(policy_name)} differs from state checkpoint policy "
@@ -70,25 +96,34 @@ def _restore(file: bytes, policy_name: str, container_ids: ContainerIDs) -> Ledg
     return to_ledger(checkpoint)
 
 
-def load(file: bytes, container_ids: ContainerIDs) -> CPUManagerCheckpoint:
-    """Read and verify a v1 or v2 file as kubelet 1.34 does; the result has the v2 layout.
+def load(
+    file: bytes, container_ids: ContainerIDs, reader: Reader = KUBELET_1_34
+) -> CPUManagerCheckpoint:
+    """Read and verify a v1 or v2 file as a kubelet does; the result has the v2 layout.
 
     Raises:
         CheckpointError: in the kubelet's words.
     """
-    try:
-        old = CPUManagerCheckpoint.parse(file, Layout.V1)
-        old.verify()
-    except CheckpointError:
-        checkpoint = CPUManagerCheckpoint.parse(file, Layout.V2)
-        checkpoint.verify()
+    checkpoint = _first_that_fits(file, reader.layouts)
+    if checkpoint.layout is not Layout.V1:
         return checkpoint
     try:
-        return migrate_v1(old, container_ids)
+        return migrate_v1(checkpoint, container_ids)
     except CheckpointError as error:
-        raise CheckpointError(
-            f"error migrating v1 checkpoint state to v2 checkpoint state: {error}"
-        ) from None
+        raise CheckpointError(f"{reader.migration}: {error}") from None
+
+
+def _first_that_fits(file: bytes, layouts: tuple[Layout, ...]) -> CPUManagerCheckpoint:
+    for layout in layouts:
+        try:
+            checkpoint = CPUManagerCheckpoint.parse(file, layout)
+            checkpoint.verify()
+        except CheckpointError:
+            if layout is layouts[-1]:
+                raise
+        else:
+            return checkpoint
+    raise AssertionError("a reader without layouts")
 
 
 def migrate_v1(old: CPUManagerCheckpoint, container_ids: ContainerIDs) -> CPUManagerCheckpoint:
