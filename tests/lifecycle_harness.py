@@ -45,7 +45,11 @@ def guaranteed(cpus: float) -> Resources:
 
 
 BEST_EFFORT = Resources(cpu_shares=2)
-PARENTS = {"guaranteed": "/kubepods", "burstable": "/kubepods/burstable"}
+PARENTS = {
+    "guaranteed": "/kubepods",
+    "burstable": "/kubepods/burstable",
+    "besteffort": "/kubepods/besteffort",
+}
 
 
 class OverCri:

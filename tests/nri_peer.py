@@ -54,6 +54,7 @@ class Recorder:
     adjustment: Adjustment = field(default_factory=Adjustment)
     updates: Sequence[Update] = ()
     running: int = 0
+    taken_by: list[str] = field(default_factory=list)
 
     @property
     def methods(self) -> list[str]:
@@ -127,7 +128,7 @@ async def running_plugin(
     events: Recorder, settings: PluginSettings, reports: list[str]
 ) -> AsyncIterator[NriPlugin]:
     """A plugin that runs until the end of the block."""
-    plugin = NriPlugin(events, settings, report=reports.append)
+    plugin = NriPlugin(events, settings, report=reports.append, taken=events.taken_by.append)
     task = asyncio.create_task(plugin.run())
     try:
         yield plugin

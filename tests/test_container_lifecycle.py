@@ -62,6 +62,14 @@ async def test_whole_cpus_of_a_burstable_pod_are_not_exclusive(h: LifecycleHarne
 
 
 @story
+async def test_a_burstable_pod_that_asks_for_memory_only_stays_one(h: LifecycleHarness) -> None:
+    await h.run(await h.pod("cache", "burstable"), "main", BEST_EFFORT)
+    await h.run(await h.pod("batch", "besteffort"), "main", BEST_EFFORT)
+    classes = {one.name: one.workload.pod.qos.value for one in h.manager.pods.active.values()}
+    assert classes == {"default/cache": "Burstable", "default/batch": "BestEffort"}
+
+
+@story
 async def test_a_refusal_says_why_and_leaves_nothing(h: LifecycleHarness) -> None:
     pod = await h.pod("big")
     with pytest.raises(

@@ -14,10 +14,19 @@ from hypothesis import strategies as st
 
 from pinfold.adapters.nri import NriPlugin, PluginSettings
 from pinfold.agent.guarded_plugin import GuardedPlugin, look_at_kubelet
+from pinfold.cli.status_view import status_view
+from pinfold.core.kubelet_view import kubelet_view
+from pinfold.core.machine_document import machine_document
+from pinfold.core.short_form import parse_short_form
 from pinfold.node.kubelet_guard import KubeletPolicy, judge_kubelet
 from pinfold.node.port_errors import StoreError
+from pinfold.render.svg import render_plan_svg
+from pinfold.render.terminal import Style
+from pinfold.render.text import render_plan
 from pinfold.state.cpu_manager_state import CPUManagerCheckpoint, Layout
+from tests.manager_harness import STATIC
 from tests.nri_peer import Recorder, until
+from tests.web_world import served
 
 FILE = "/var/lib/kubelet/cpu_manager_state"
 
@@ -153,6 +162,7 @@ def test_the_plugin_follows_the_kubelets_policy(tmp_path: Path) -> None:
                 "runtime": "",
                 "kubeletPolicy": "static",
                 "auditsOnly": True,
+                "problem": scene.guarded.problem,
             }
             assert "only audits" in scene.guarded.problem
             scene.says("none")
@@ -212,3 +222,52 @@ def test_a_plugin_that_fails_is_no_secret(tmp_path: Path) -> None:
             await guarded.run()
 
     asyncio.run(scenario())
+
+
+def test_the_status_beside_such_a_kubelet_says_so(tmp_path: Path) -> None:
+    machine = parse_short_form("1s4c2t")
+    config = {
+        "cpuManagerPolicy": "static",
+        "cpuManagerPolicyOptions": {},
+        "topologyManagerPolicy": "none",
+    }
+    verdict = judge_kubelet(state("static"), "/var/lib/kubelet/cpu_manager_state")
+    with served(tmp_path / "s", machine="1s4c2t", config=STATIC) as server:
+        document = server.ask("GET", "/v1/status").json | {"config": config}
+        node = server.ask("GET", "/v1/node").json
+    hardware = machine_document(machine, kubelet_view(machine))
+    assert document["pool"] != document["shared"]
+    pinning = render_plan(status_view(document, hardware, node), Style(width=100))
+    assert "shared containers run on 1-7" in pinning
+    document["agent"]["nri"] = {
+        "connected": False,
+        "kubeletPolicy": "static",
+        "auditsOnly": True,
+        "problem": verdict.problem,
+    }
+    view = status_view(document, hardware, node)
+    text = render_plan(view, Style(width=1000))
+    assert "audits only · the kubelet's CPU manager static" in text
+    assert verdict.problem in text
+    # Where anybody runs is the kubelet's affair.
+    for words in ("hared", "Reserved", "Allocatable", "Exclusive", "run on"):
+        assert words not in text
+    assert "audits only" in render_plan_svg(view)
+
+
+def test_a_status_while_the_runtime_is_away_says_so(tmp_path: Path) -> None:
+    config = {
+        "cpuManagerPolicy": "static",
+        "cpuManagerPolicyOptions": {},
+        "topologyManagerPolicy": "none",
+    }
+    machine = parse_short_form("1s4c2t")
+    with served(tmp_path / "s", machine="1s4c2t", config=STATIC) as server:
+        document = server.ask("GET", "/v1/status").json | {"config": config}
+        node = server.ask("GET", "/v1/node").json
+    away = "/var/run/nri/nri.sock: nobody listens"
+    document["agent"]["nri"] = {"connected": False, "auditsOnly": False, "problem": away}
+    view = status_view(document, machine_document(machine, kubelet_view(machine)), node)
+    text = render_plan(view, Style(width=100))
+    assert away in text
+    assert "Shared pool" in text

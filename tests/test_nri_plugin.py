@@ -321,6 +321,8 @@ def test_registering_again_on_request(tmp_path: Path) -> None:
         await (await scene.peers.get()).synchronize()
         await until(lambda: scene.plugin.connected)
         assert scene.events.methods == ["synchronize", "create_container", "synchronize"]
+        # The problem once, and the end of it.
+        assert scene.events.taken_by == [scene.plugin.runtime] * 2
         assert scene.reports == [
             f"{scene.settings.socket}: something was not told; connecting again"
         ]

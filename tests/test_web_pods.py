@@ -12,8 +12,10 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from click.testing import CliRunner
 from structlog.testing import capture_logs
 
+from pinfold.cli import main
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.node_config import NodeConfig
 from pinfold.core.workload_api import workload_from_api
@@ -342,6 +344,24 @@ def test_readiness(api: Served) -> None:
     assert answer.status == 503
     assert answer.error["message"] == "the agent is starting; no cgroup"
     assert api.ask("GET", "/healthz").text == "ok"
+
+
+def test_readiness_as_a_probe_asks(api: Served, tmp_path: Path) -> None:
+    """One line in the pod's events, whatever is wrong."""
+
+    def asked(socket: Path) -> tuple[int, str]:
+        done = CliRunner().invoke(main, ["status", "--ready", "--socket", str(socket)])
+        return done.exit_code, done.output
+
+    assert asked(api.path) == (0, "ready\n")
+    api.desk.told_problems = ["the kubelet pins"]
+    assert asked(api.path) == (1, "Error: the kubelet pins (wait, or see the agent's log)\n")
+    status, text = asked(tmp_path / "none")
+    assert (status, text.count("\n")) == (2, 1)
+    assert "no agent listens on" in text
+    done = CliRunner().invoke(main, ["status", "--ready", "--watch"])
+    assert done.exit_code == 2
+    assert "exclude each other" in done.output
 
 
 # ------------------------------------------------------------------------------------------- run

@@ -112,6 +112,10 @@ def test_containerd_is_killed_and_comes_back(
         fresh_containerd.start()
         scene.connected()
         assert [kubelet.allowed(one) for one in (db, web)] == ["1", "0"]
+        told = [line for line in scene.agent.log().splitlines() if "nri.sock: " in line]
+        back = [line for line in scene.agent.log().splitlines() if "registered" in line]
+        assert told, "that the runtime was gone"
+        assert len(back) == 2, "at the start, and when it was back"
         kubelet.stop(db)
         db = kubelet.run(kubelet.pod("other", "burstable"), "main", 1)
         fresh_containerd.kill()

@@ -132,6 +132,11 @@ def test_a_kubelet_that_pins_is_not_fought(scene: Scene) -> None:
     scene.says("static")
     eventually(scene.connected, expected=False, seconds=20)
     assert "CPU manager policy is static, so pinfold only audits" in scene.problem()
+    status = scene.agent.run("status").stdout
+    assert "audits only · the kubelet's CPU manager static" in status
+    assert "run on" not in status
+    probe = scene.agent.run("status", "--ready")
+    assert (probe.returncode, probe.stdout, probe.stderr.count("\n")) == (1, "", 1)
     late = kubelet.run(kubelet.pod("late", "besteffort"), "main")
     assert [kubelet.allowed(one) for one in (db, web, late)] == ["1", "0", "0-1"]
     scene.agent.client.post("/v1/reconcile")
@@ -141,3 +146,4 @@ def test_a_kubelet_that_pins_is_not_fought(scene: Scene) -> None:
     eventually(scene.connected, expected=True, seconds=20)
     eventually(lambda: [kubelet.allowed(one) for one in (db, web, late)], ["1", "0", "0"])
     assert scene.problem() == ""
+    assert scene.agent.run("status", "--ready").stdout == "ready\n"

@@ -76,6 +76,7 @@ class GuardedPlugin:
             "runtime": "" if plugin is None else plugin.runtime,
             "kubeletPolicy": self._verdict.policy.value,
             "auditsOnly": not self._verdict.may_pin,
+            "problem": self.problem,
         }
 
     def figures(self) -> Iterable[Figure]:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
+import structlog
+
 from pinfold.adapters.cri import CriClient, CriListing, CriRecord, read_endpoint
 from pinfold.adapters.nri import NriPlugin, PluginSettings
 from pinfold.adapters.podresources_client import PodResourcesClient
@@ -38,6 +40,9 @@ event, so there are few of them."""
 
 QUIET: Final = 0.2
 """Seconds without an event before an unsolicited update, for the same reason."""
+
+
+log = structlog.get_logger("pinfold")
 
 
 class NriDriver:
@@ -112,7 +117,7 @@ class NriDriver:
             await asyncio.gather(plugin.run(), ledger.run(record), lost.run())
 
         guarded = GuardedPlugin(
-            lambda: NriPlugin(events, settings, report=report),
+            lambda: NriPlugin(events, settings, report=report, taken=_log_registration),
             serve,
             let_go=lambda: lifecycle.synchronize((), ()),
             report=stopped,
@@ -152,3 +157,8 @@ class NriDriver:
 
         nri = Companion("nri", follow, lambda: guarded.problem, about, figures)
         return (nri,) if cluster is None else (nri, cluster.companion())
+
+
+def _log_registration(runtime: str) -> None:
+    """Say that all is well, also after what was said of a connection that was gone."""
+    log.info("runtime", name=runtime, plugin="registered")

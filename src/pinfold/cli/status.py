@@ -15,17 +15,29 @@ from pinfold.cli.output import color_option, output_option, print_json, print_te
 @click.command()
 @socket_option
 @click.option("--watch", "-w", is_flag=True, help="Show it again each second, until Ctrl-C.")
+@click.option(
+    "--ready",
+    is_flag=True,
+    help="Say no more than whether the agent is at work, in one line; exit status 1 if it is not.",
+)
 @output_option("text", "json", "svg")
 @color_option
 def status(
     *,
     socket: str,
     watch: bool,
+    ready: bool,
     output: str,
     color: bool | None,
 ) -> None:
     """Show who owns which CPU, and how the pods are."""
     client = Client(socket, timeout=30.0)
+    if ready:
+        if watch:
+            raise click.UsageError("--ready and --watch exclude each other")
+        client.get("/readyz")
+        click.echo("ready")
+        return
     if not watch:
         _print(client, output, color=color)
         return

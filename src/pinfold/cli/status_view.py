@@ -34,26 +34,37 @@ _ENDED_LATER = frozenset({CANNOT_RUN, UNHEALTHY_DEVICE, "NodeMismatch"})
 def status_view(status: Mapping[str, Any], machine: object, node: Mapping[str, Any]) -> PlanView:
     """What ``GET /v1/status``, ``GET /v1/machine`` and ``GET /v1/node`` say, as a picture."""
     hardware = machine_from_own_json(machine, file="the agent's machine")
+    unseen = kubelet_view(hardware).unseen
+    if _audits_only(status):
+        # The kubelet gives out the CPUs; which, only it knows.
+        policy = status["agent"]["nri"]["kubeletPolicy"]
+        return PlanView(
+            title=hardware.name,
+            subtitle=f"audits only · the kubelet's CPU manager {policy}",
+            node_map=machine_map(hardware, unseen=unseen),
+            notes=tuple(_notes(status)),
+            pins=False,
+        )
     pods = status["pods"]
     owners = number_owners(_owners(pods))
     shared = CPUSet.parse(status["shared"])
+    reserved = CPUSet.parse(status["reserved"])
     return PlanView(
         title=hardware.name,
         subtitle=_policies(status["config"], node),
-        node_map=machine_map(
-            hardware,
-            owners,
-            unseen=kubelet_view(hardware).unseen,
-            shared=shared,
-            reserved=CPUSet.parse(status["reserved"]),
-        ),
+        node_map=machine_map(hardware, owners, unseen=unseen, shared=shared, reserved=reserved),
         pods=tuple(_pod(pod) for pod in pods),
         shared=shared,
-        reserved=CPUSet.parse(status["reserved"]),
+        reserved=reserved,
         allocatable=CPUSet.parse(status["allocatable"]),
         notes=tuple(_notes(status)),
         numa=tuple(_numa(status, node)),
     )
+
+
+def _audits_only(status: Mapping[str, Any]) -> bool:
+    """Whether the agent leaves the CPUs to a kubelet that pins containers itself."""
+    return bool(status["agent"].get("nri", {}).get("auditsOnly"))
 
 
 def _numa(status: Mapping[str, Any], node: Mapping[str, Any]) -> Iterator[NUMAGauges]:
@@ -185,9 +196,9 @@ def _policies(config: Mapping[str, Any], node: Mapping[str, Any]) -> str:
 def _notes(status: Mapping[str, Any]) -> Iterator[str]:
     if status["offline"]:
         yield f"CPUs {status['offline']} are offline"
-    if status["pool"] != status["shared"]:
+    if status["pool"] != status["shared"] and not _audits_only(status):
         yield f"shared containers run on {status['pool']}, which leaves out the reserved CPUs"
-    for part in ("containerRuntime", "hugepages"):
+    for part in ("containerRuntime", "nri", "hugepages"):
         if problem := status["agent"].get(part, {}).get("problem"):
             yield problem
     yield from status["agent"].get("cgroups", {}).get("limitations", ())

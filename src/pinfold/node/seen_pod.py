@@ -83,6 +83,9 @@ def container_resources(container: SeenContainer, qos: QOSClass | None) -> dict[
         if amount:
             name = f"hugepages-{_page_size(size)}"
             requests[name] = limits[name] = str(amount)
+    if qos is QOSClass.BURSTABLE and not limits and requests == {"memory": "0"}:
+        # It can have asked for memory only, and how much is not told; a byte keeps the class.
+        requests["memory"] = "1"
     return {"requests": requests, "limits": limits}
 
 

@@ -68,7 +68,8 @@ class PodRow:
 class PlanView:
     """A whole plan.  ``subtitle`` says the policies; ``notes`` are warnings below everything.
 
-    ``numa`` is empty where there is nothing to tell of NUMA nodes but their CPUs.
+    ``numa`` is empty where there is nothing to tell of NUMA nodes but their CPUs; ``pins`` is
+    whether anybody gives out CPUs here: where nobody does, no summary says who has which.
     """
 
     title: str
@@ -80,6 +81,7 @@ class PlanView:
     allocatable: CPUSet = field(default_factory=CPUSet)
     notes: tuple[str, ...] = ()
     numa: tuple[NUMAGauges, ...] = ()
+    pins: bool = True
 
     @property
     def exclusive(self) -> CPUSet:
@@ -94,6 +96,8 @@ class PlanView:
 
 def summary_facts(view: PlanView) -> Iterator[tuple[str, str, str]]:
     """The lines below the pods: a name, a value, and a remark that may be left out."""
+    if not view.pins:
+        return
     exclusive = view.exclusive
     owners = sum(bool(owner.cpus) for owner in view.node_map.owners.values())
     yield "Shared pool", _listed(view.shared), _cpus(view.shared) + _drawn_apart(view)

@@ -51,9 +51,11 @@ def render_plan(view: PlanView, style: Style) -> str:
         lines += [*numa_lines(view.numa, style), []]
     if view.pods:
         lines += [*pod_lines(view, style), []]
-    lines += summary_lines(list(summary_facts(view)), style)
+    if facts := list(summary_facts(view)):
+        lines += [*summary_lines(facts, style), []]
     if view.notes:
-        lines += [[], *note_lines(view.notes, style)]
+        lines += [*note_lines(view.notes, style), []]
+    lines.pop()
     return print_lines(lines, style)
 
 

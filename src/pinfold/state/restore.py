@@ -38,9 +38,7 @@ KUBELET_1_34: Final = Reader(
 )
 """1.34 and 1.35."""
 
-KUBELET_1_36: Final = Reader(
-    (Layout.V2, Layout.V1), "failed to migrate checkpoint from v1 to v2"
-)
+KUBELET_1_36: Final = Reader((Layout.V2, Layout.V1), "failed to migrate checkpoint from v1 to v2")
 """1.36 with its default feature gates (PodLevelResourceManagers off)."""
 
 
@@ -84,9 +82,7 @@ def restore(
         ) from None
 
 
-def _restore(
-    file: bytes, policy_name: str, container_ids: ContainerIDs, reader: Reader
-) -> Ledger:
+def _restore(file: bytes, policy_name: str, container_ids: ContainerIDs, reader: Reader) -> Ledger:
     checkpoint = load(file, container_ids, reader)
     if checkpoint.policy_name != policy_name:
         raise CheckpointError(

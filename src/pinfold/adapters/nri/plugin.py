@@ -75,7 +75,8 @@ class NriPlugin:
     """An NRI plugin, and the record of the runtime that it is registered with.
 
     ``events`` is asked and told what the runtime does, one call at a time, in order.  ``report`` is
-    told each problem once, in words for the administrator.
+    told each problem once, in words for the administrator; ``taken`` the runtime's name and version
+    whenever one has taken the plugin and knows the answer to Synchronize.
     """
 
     def __init__(
@@ -84,9 +85,11 @@ class NriPlugin:
         settings: PluginSettings = _DEFAULT,
         *,
         report: Callable[[str], None],
+        taken: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._events = events
         self._tell = report
+        self._taken = taken
         self._settings = settings
         self._socket = settings.socket
         self.counters = PluginCounters()
@@ -237,6 +240,7 @@ class NriPlugin:
         self._told = ""
         self.counters.registrations += 1
         self._updates.connected(session)
+        self._taken(self._runtime)
 
     def _miss(self, session: Session) -> None:
         self._misses += 1
