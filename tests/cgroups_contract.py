@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Protocol
 
 import pytest
@@ -165,6 +166,24 @@ def process(*command: str) -> Iterator[int]:
                 os.killpg(child.pid, signal.SIGKILL)
             except OSError:
                 child.kill()
+
+
+HEADLESS = """
+import ctypes, sys, threading, time
+for file in sys.argv[1:]:
+    open(file, "w").write("0")
+threading.Thread(target=time.sleep, args=(1000,)).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+@contextmanager
+def headless_process(*cgroup_files: Path) -> Iterator[int]:
+    """A process whose first thread has ended while another runs, in these cgroups."""
+    with process(sys.executable, "-c", HEADLESS, *map(str, cgroup_files)) as pid:
+        stat = Path(f"/proc/{pid}/stat")
+        wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "Z", 60)
+        yield pid
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:

@@ -55,7 +55,7 @@ class Death:
         await asyncio.Event().wait()
 
 
-_AT_ONCE = {"exits", "known", "reconnect", "allowed", "inventory", "subscribe", "options"}
+_AT_ONCE = {"exits", "lives", "known", "reconnect", "allowed", "inventory", "subscribe", "options"}
 
 
 class Mortal:

@@ -23,7 +23,8 @@ from pinfold.adapters.procfs.owners import (
     locate_own,
 )
 from pinfold.adapters.procfs.snapshot import read_snapshot
-from pinfold.core.audit_snapshot import KernelSnapshot
+from pinfold.adapters.procfs.tasks import read_tasks
+from pinfold.core.audit_snapshot import KernelSnapshot, Task
 from pinfold.core.cpuset import CPUSet
 from tests.test_procfs_parsers import AFTER_NAME
 
@@ -156,6 +157,28 @@ def test_a_snapshot_of_a_v2_node(node: KernelTree) -> None:
     assert (app.comm, app.ppid, app.last_cpu, app.start_time) == ("app", 1, 2, 500)
     assert [task.pid for task in snapshot.tasks if task.is_kernel] == [2]
     assert [(irq.number, irq.actions) for irq in snapshot.irqs] == [(24, ("eth0",))]
+
+
+def test_a_process_that_ends_while_it_is_looked_at_is_nowhere(node: KernelTree) -> None:
+    """On cgroup v1 it is shown in the root from then on."""
+
+    class Ending(KernelFiles):
+        def text(self, path: str) -> str | None:
+            text = super().text(path)
+            if path == f"{victim}/cgroup":
+                stat = super().text(f"{victim}/stat") or ""
+                node.write(f"{victim}/stat", stat.replace(") S ", ") Z ", 1))
+                return "0::/\n"
+            return text
+
+    def look(files: KernelFiles) -> tuple[Task, ...]:
+        return read_tasks(files, "", lambda path: path)[0]
+
+    before = look(KernelFiles(node.root))
+    task = next(task for task in before if task.cgroup != "/" and not task.is_kernel)
+    victim = f"/proc/{task.pid}/task/{task.tid}"
+    after = look(Ending(node.root))
+    assert {one.tid for one in before} - {one.tid for one in after} == {task.tid}
 
 
 def test_interrupts_without_a_handler_are_none(node: KernelTree) -> None:

@@ -14,6 +14,7 @@ import pytest
 from pinfold.adapters.roster import Entry, Roster, RosterError
 from pinfold.adapters.roster.file import start_of
 from pinfold.core.cpuset import CPUSet
+from tests.cgroups_contract import headless_process
 
 ROOT = Path(__file__).parent.parent
 CPUS = CPUSet(os.sched_getaffinity(0))
@@ -187,6 +188,9 @@ def test_the_roster_forgets_the_dead_and_survives_damage(tmp_path: Path) -> None
     path = tmp_path / "run" / "alone.json"
     me = os.getpid()
     alive = Entry(me, start_of(me) or 0, "1-2", "{}")
+    # Only its first thread has ended.
+    with headless_process() as pid:
+        assert start_of(pid)
     with Roster(path).locked() as entries:
         entries |= {"alive": alive, "dead": Entry(me, 1, "3", "{}")}
     with Roster(path).locked() as entries:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pinfold.adapters.cgroup.files import read_cpus, write
-from pinfold.adapters.cgroup.found_cpusets import cgroup_of
+from pinfold.adapters.cgroup.found_cpusets import FoundCpusets, cgroup_of
 from pinfold.adapters.cgroup.hierarchy import Hierarchies, Mount
 from pinfold.adapters.cgroup.runtime_cgroups import RuntimeCgroups
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.cgroup_ports import Placement
 from pinfold.node.port_errors import CgroupError, ContainerKey, ProcessGoneError
+from tests.cgroups_contract import headless_process
 from tests.runtime_place import Place
 
 OWNER, FIRST, SECOND = (ContainerKey("uid-1", name) for name in ("owner", "first", "second"))
@@ -157,6 +159,73 @@ def test_a_container_that_is_gone_is_no_error(place: Place) -> None:
         assert (await cgroups.observe()).containers == {}
 
     asyncio.run(scenario())
+
+
+def test_a_process_that_has_ended_is_gone_however_it_looks(place: Place) -> None:
+    """On cgroup v1 a zombie is shown in the root, which is no container's."""
+    _, pid = place.container("pod1", "abc")
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+
+    async def scenario() -> None:
+        cgroups = RuntimeCgroups()
+        await cgroups.open(place.cpus)
+        await cgroups.place(FIRST, Placement())
+        with pytest.raises(ProcessGoneError, match=f"there is no process {pid}"):
+            await cgroups.enter(FIRST, pid)
+        assert not cgroups.lives(pid)
+
+    asyncio.run(scenario())
+
+
+def test_a_process_without_its_first_thread_lives(place: Place) -> None:
+    """It looks like a zombie, and its other threads run on in the container."""
+
+    async def scenario(pid: int) -> None:
+        cgroups = RuntimeCgroups()
+        await cgroups.open(place.low)
+        await cgroups.place(FIRST, Placement())
+        await cgroups.enter(FIRST, pid)
+        assert cgroups.lives(pid)
+        (tid,) = set(map(int, os.listdir(f"/proc/{pid}/task"))) - {pid}
+        assert place.allowed(tid) == place.low
+
+    place.container("pod1", "abc")
+    with headless_process(place.root / "pod1/abc/cgroup.procs") as pid:
+        asyncio.run(scenario(pid))
+
+
+def test_a_number_that_is_used_again_is_another_process(tmp_path: Path) -> None:
+    """Nobody else's cgroup becomes the container's."""
+
+    def begin(at: int, cgroup: str) -> None:
+        (tmp_path / "7/task/7").mkdir(parents=True, exist_ok=True)
+        text = f"7 (sh) S {' '.join(['1'] * 18)} {at} 7 8\n"
+        for file in (tmp_path / "7/stat", tmp_path / "7/task/7/stat"):
+            file.write_text(text)
+        (tmp_path / "7/task/7/cgroup").write_text(f"0::/{cgroup}\n")
+
+    async def scenario() -> None:
+        mount = Mount(tmp_path / "cgroup", "/", writable=True)
+        found = Hierarchies(mount, {}, {}, frozenset({"cpuset"}))
+        cgroups = RuntimeCgroups(found=found, proc=tmp_path)
+        for name in ("abc", "stranger"):
+            (tmp_path / "cgroup" / name).mkdir(parents=True)
+        begin(100, "abc")
+        await cgroups.place(FIRST, Placement())
+        await cgroups.enter(FIRST, 7)
+        begin(200, "stranger")
+        with pytest.raises(ProcessGoneError, match="there is no process 7"):
+            await cgroups.enter(FIRST, 7)
+
+    asyncio.run(scenario())
+
+
+def test_a_cgroup_that_is_being_removed_is_no_failure(tmp_path: Path) -> None:
+    """The kernel takes away its files before the folder; the others change as they should."""
+    (tmp_path / "abc").mkdir()
+    cpusets = FoundCpusets(2, tmp_path)
+    assert cpusets.set(tmp_path / "abc", CPUSet([1]), None) == (CPUSet(), CPUSet([1]))
 
 
 def test_the_pool_holds_still_while_a_container_is_started(place: Place) -> None:

@@ -33,6 +33,9 @@ class ActivePod:
     workload: Workload
     record: PodRecord
     statuses: dict[str, ContainerStatus] = field(default_factory=dict)
+    silent: dict[str, tuple[str, float]] = field(default_factory=dict)
+    """Containers, by name, that were found without a process while their runtime says that they
+    run: the container's id, and since when (the event loop's time)."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     started: asyncio.Event = field(default_factory=asyncio.Event)
     gone: asyncio.Event = field(default_factory=asyncio.Event)

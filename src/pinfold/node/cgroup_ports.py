@@ -112,8 +112,12 @@ class Cgroups(Protocol):
         """Move a process, all its threads and all its descendants into the container's cgroup.
 
         Raises:
+            ProcessGoneError: the process has ended, however it still looks.
             CgroupError: some of them could not be moved.
         """
+
+    def lives(self, pid: int) -> bool:
+        """Whether this process can still execute anything; a zombie cannot."""
 
     async def kill(self, key: ContainerKey, *, wait: float = 5.0) -> None:
         """End every process in the container's cgroup with SIGKILL; return when it is empty.

@@ -61,7 +61,7 @@ class Manager(Bookkeeper):
             CgroupError: the CPUs could not be taken from the others; the pod failed.
         """
         pod = workload.pod
-        talk = PluginTalk(self.plugins, self.counters, self.observers.clock)
+        talk = PluginTalk(self.plugins, self.counters, asyncio.get_running_loop().time)
         while True:
             async with self.lock:
                 self.pods.check_free(pod)

@@ -6,25 +6,31 @@ behind its back stays so.  Here nothing is taken on trust: every cpuset is read.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.pod import Container
 from pinfold.node.active_pod import ActivePod
-from pinfold.node.cgroup_ports import ObservedCgroups, ObservedContainer
+from pinfold.node.cgroup_ports import Cgroups, ObservedCgroups, ObservedContainer
 from pinfold.node.manager import Manager
-from pinfold.node.port_errors import ContainerKey, PortError
-from pinfold.node.ports import ContainerState
+from pinfold.node.port_errors import ContainerKey, PortError, ProcessGoneError
+from pinfold.node.ports import ContainerState, ContainerStatus
 from pinfold.node.records import Batch, HistoryEntry
+
+PATIENCE: Final = 10.0
+"""Seconds in which a runtime should have noticed that a container has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
     """One place where the kernel has something else than the record.
 
-    ``key`` is None for the shared pool; ``found`` is the kernel's side, in words.
+    ``key`` is None for the shared pool; ``found`` is the kernel's side, in words; ``is_empty``
+    tells that no process of the container was found where it should be.
     """
 
     key: ContainerKey | None
@@ -32,6 +38,7 @@ class Drift:
     found: str
     repaired: bool = False
     problem: str = ""
+    is_empty: bool = False
 
 
 def find_drift(
@@ -56,9 +63,9 @@ def find_drift(
         container = observed.containers.get(key)
         wanted = "the shared pool" if cpus is None else str(cpus)
         if container is None:
-            yield Drift(key, wanted, "no cgroup")
+            yield Drift(key, wanted, "no cgroup", is_empty=True)
         elif found := _deviation(container, pool if cpus is None else cpus, cpus, offline):
-            yield Drift(key, wanted, found)
+            yield Drift(key, wanted, found, is_empty=not container.populated)
     for key in observed.containers.keys() - expected.keys():
         if not observed.containers[key].populated:
             continue
@@ -82,14 +89,22 @@ def _deviation(
 async def reconcile(manager: Manager) -> list[Drift]:
     """Look once, repair what drifted, write it into the history.
 
+    A container that has just ended is no drift: between its end and the word of it, the runtime
+    says that it runs, and the kernel has nothing of it.  It counts when it stays so.
+
     Returns:
         What was found; each says whether it was repaired.
 
     Raises:
         CgroupError: the kernel's side cannot be read.
     """
-    began = manager.observers.clock()
+    loop = asyncio.get_running_loop()
+    began = loop.time()
     async with manager.lock:
+        before = {
+            key: pod.statuses[container.name].id
+            for key, (pod, container) in _settled(manager).items()
+        }
         observed = await manager.containers.cgroups.observe()
         # Asked after the cgroups were read: what has ended meanwhile is no drift.
         alive = {
@@ -97,50 +112,98 @@ async def reconcile(manager: Manager) -> list[Drift]:
             for status in await manager.containers.runtime.containers()
             if status.state is ContainerState.RUNNING
         }
-        every = manager.pods.containers()
+        # Nor is what was started, ended or started again since they were read.
         running = {
             key: (pod, container)
-            for key, (pod, container) in every.items()
-            if (status := pod.statuses.get(container.name)) is not None
-            and status.id in alive
-            and not pod.lock.locked()
+            for key, (pod, container) in _settled(manager).items()
+            if before.get(key) == pod.statuses[container.name].id
+            and pod.statuses[container.name].id in alive
         }
         ledger = manager.state.ledger
         expected = {
             key: pod.exclusive_cpus(ledger, container) for key, (pod, container) in running.items()
         }
-        busy = every.keys() - running.keys()
-        found = [
+        busy = manager.pods.containers().keys() - running.keys()
+        drifts = [
             drift
             for drift in find_drift(observed, manager.pool, expected, manager.state.offline)
             if drift.key not in busy
         ]
-        repaired = [await _repair(manager, drift, running) for drift in found]
+        done = [await _repair(manager, drift, running) for drift in drifts]
+        repaired = [drift for drift in done if drift is not None]
         await _write_down(manager, repaired)
-    manager.counters.count_reconcile(manager.observers.clock() - began, repaired)
+    manager.counters.count_reconcile(loop.time() - began, repaired)
     manager.mirror()
     return repaired
 
 
+def _settled(manager: Manager) -> dict[ContainerKey, tuple[ActivePod, Container]]:
+    """The containers that run, and that nobody is starting or ending."""
+    return {
+        key: (pod, container)
+        for key, (pod, container) in manager.pods.containers().items()
+        if (status := pod.statuses.get(container.name)) is not None
+        and status.state is ContainerState.RUNNING
+        and not pod.lock.locked()
+    }
+
+
 async def _repair(
     manager: Manager, drift: Drift, running: Mapping[ContainerKey, tuple[ActivePod, Container]]
-) -> Drift:
-    cgroups = manager.containers.cgroups
+) -> Drift | None:
+    """Make it so; None where there is nothing to repair, for the container has just ended."""
     try:
         if drift.key is None:
             await manager.apply_pool()
-        elif drift.key in running:
-            pod, container = running[drift.key]
-            cpus = pod.exclusive_cpus(manager.state.ledger, container)
-            await cgroups.place(drift.key, manager.containers.placement(pod, container, cpus))
-            pid = pod.statuses[container.name].pid
-            if pid is not None:
-                await cgroups.enter(drift.key, pid)
-        else:
+        elif drift.key not in running:
             await manager.containers.end(drift.key)
+        elif not await _put_back(manager, drift, *running[drift.key]):
+            return None
     except PortError as error:
-        return Drift(drift.key, drift.expected, drift.found, repaired=False, problem=str(error))
-    return Drift(drift.key, drift.expected, drift.found, repaired=True)
+        return replace(drift, problem=str(error))
+    return replace(drift, repaired=True)
+
+
+async def _put_back(manager: Manager, drift: Drift, pod: ActivePod, container: Container) -> bool:
+    """See a container placed; False when it has just ended.
+
+    Raises:
+        PortError: it cannot be placed.
+    """
+    cgroups, key = manager.containers.cgroups, pod.key(container)
+    status = pod.statuses.get(container.name)
+    if status is None or pod.lock.locked():
+        return False  # somebody has begun to end it
+    try:
+        if not drift.is_empty or _lives(cgroups, status):
+            cpus = pod.exclusive_cpus(manager.state.ledger, container)
+            await cgroups.place(key, manager.containers.placement(pod, container, cpus))
+        if _lives(cgroups, status):
+            await cgroups.enter(key, status.pid or 0)
+        elif drift.is_empty:
+            raise ProcessGoneError(
+                f"container {key}: its process has ended, and its runtime says that it runs",
+                "see what the container runtime does",
+            )
+    except PortError as error:
+        has_ended = isinstance(error, ProcessGoneError) or not _lives(cgroups, status)
+        if has_ended and _is_news(pod, status):
+            return False
+        raise
+    return True
+
+
+def _lives(cgroups: Cgroups, status: ContainerStatus) -> bool:
+    return status.pid is not None and cgroups.lives(status.pid)
+
+
+def _is_news(pod: ActivePod, status: ContainerStatus) -> bool:
+    """Whether a container has no process since so short a time that its runtime may not know."""
+    now = asyncio.get_running_loop().time()
+    known = pod.silent.get(status.key.name)
+    if known is None or known[0] != status.id:
+        known = pod.silent[status.key.name] = (status.id, now)
+    return now - known[1] < PATIENCE
 
 
 async def _write_down(manager: Manager, drifts: list[Drift]) -> None:

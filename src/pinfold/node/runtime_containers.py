@@ -102,7 +102,8 @@ class RuntimeContainers(Containers):
     async def adopt(self, status: ContainerStatus, placement: Placement) -> None:
         """See the base class."""
         self._pooled.identify(status.key, status.id)
-        await super().adopt(status, placement)
+        await self.cgroups.place(status.key, placement)
+        await self._enter(status)
         # What the runtime has on record is not known, so it is told.
         self._ledger.put(status.key, status.id, placement.cpus, "")
 

@@ -33,12 +33,13 @@ class ManagerHost:
         """Create, place and start."""
         manager = self._manager
         cpus = pod.exclusive_cpus(manager.state.ledger, container)
-        began = manager.observers.clock()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         await manager.announcements.publish([pod], manager.state.ledger, manager.pool)
         grants = pod.record.devices.get(container.name, {})
         devices = await prepare_devices(manager.plugins, grants)
         status, note = await manager.containers.start(pod, container, cpus, attempt, devices)
-        manager.counters.count_start(manager.observers.clock() - began)
+        manager.counters.count_start(loop.time() - began)
         await self._started(pod, container, status, note)
         return status
 

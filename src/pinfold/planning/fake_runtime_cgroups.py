@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.cgroup_ports import ObservedCgroups, ObservedContainer, Placement
-from pinfold.node.port_errors import CgroupError, ContainerKey
+from pinfold.node.port_errors import CgroupError, ContainerKey, ProcessGoneError
 from pinfold.planning.fake_nri import FakeContainer, FakeNode
 from pinfold.planning.fakes import Faults
 
@@ -56,7 +56,11 @@ class FakeRuntimeCgroups:
 
     async def enter(self, key: ContainerKey, pid: int) -> None:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
-        raise CgroupError(f"{key}: there is no process {pid}")
+        raise ProcessGoneError(f"{key}: there is no process {pid}")
+
+    def lives(self, pid: int) -> bool:
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        return self._node.began(pid) is not None
 
     async def kill(self, key: ContainerKey, *, wait: float = 5.0) -> None:
         """Nobody has to be killed here."""

@@ -12,7 +12,13 @@ from dataclasses import dataclass, field, replace
 
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.cgroup_ports import ObservedCgroups, ObservedContainer, Placement
-from pinfold.node.port_errors import CgroupError, ContainerKey, RuntimeFailedError, StoreError
+from pinfold.node.port_errors import (
+    CgroupError,
+    ContainerKey,
+    ProcessGoneError,
+    RuntimeFailedError,
+    StoreError,
+)
 from pinfold.node.ports import ContainerSpec, ContainerState, ContainerStatus
 from pinfold.node.records import Batch, HistoryEntry, NodeRecord, PodRecord, Record
 
@@ -79,8 +85,12 @@ class FakeCgroups:
         if key not in self.groups:
             raise CgroupError(f"{key}: no such cgroup")
         if pid not in self.processes:
-            raise CgroupError(f"{key}: no process {pid}")
+            raise ProcessGoneError(f"{key}: no process {pid}")
         self.processes[pid] = key
+
+    def lives(self, pid: int) -> bool:
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        return pid in self.processes
 
     async def kill(self, key: ContainerKey, *, wait: float = 5.0) -> None:  # noqa: ARG002 - the port
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
@@ -144,6 +154,8 @@ class FakeRuntime:
         self.specs: dict[str, ContainerSpec] = {}
         self.faults = Faults()
         self.ignores_sigterm: set[str] = set()
+        self.is_late = False
+        """While it is, it does not notice that main processes have ended."""
         self.ran_on: list[tuple[ContainerKey, CPUSet]] = []
         """Where each first instruction ran."""
 
@@ -227,6 +239,8 @@ class FakeRuntime:
 
     def _notice(self) -> None:
         """Main processes that were killed by way of their cgroup have exited."""
+        if self.is_late:
+            return
         for status in list(self._known.values()):
             if status.pid is not None and status.pid not in self._cgroups.processes:
                 self.exit(status.id, KILLED)

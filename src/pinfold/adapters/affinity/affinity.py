@@ -27,7 +27,7 @@ from pinfold.adapters.affinity.processes import (
 )
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.cgroup_ports import ObservedCgroups, ObservedContainer, Placement
-from pinfold.node.port_errors import CgroupError, ContainerKey
+from pinfold.node.port_errors import CgroupError, ContainerKey, ProcessGoneError
 
 _LEAST_ROUNDS: Final = 8
 """A machine with too much to do gives no reason for blame, however long its rounds take."""
@@ -126,7 +126,7 @@ class Affinity:
                 raise CgroupError(f"container {key} was not placed")
             main = read(pid)
             if main is None or not is_alive(main):
-                raise CgroupError(f"container {key}: there is no process {pid}")
+                raise ProcessGoneError(f"container {key}: there is no process {pid}")
             if pid in lineage():
                 raise CgroupError(
                     f"container {key}: process {pid} is this one or one that it comes from",
@@ -137,6 +137,11 @@ class Affinity:
                     other.family.disown(main)
                 container.family.adopt(main)
             await self._move([container])
+
+    def lives(self, pid: int) -> bool:
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        process = read(pid)
+        return process is not None and is_alive(process)
 
     async def kill(self, key: ContainerKey, *, wait: float = 5.0) -> None:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`; without a place nobody is known."""

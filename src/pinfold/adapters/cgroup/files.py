@@ -15,6 +15,7 @@ _CHUNK: Final = 16384
 _SURELY_ALL: Final = 2048
 """The kernel fills a page before it ends a read; what is shorter needs no second one."""
 
+_GONE_ERRORS: Final = (errno.ENOENT, errno.ENODEV)
 _GONE: Final = "somebody has removed the cgroup"
 _REMEDIES: Final = {
     errno.EACCES: _DELEGATE,
@@ -36,6 +37,10 @@ _REMEDIES_OF_FILES: Final = {
 }
 
 
+class CgroupGoneError(CgroupError):
+    """The cgroup's file is not there: somebody has removed the cgroup, or is about to."""
+
+
 def failure(path: Path | str, error: OSError, doing: str = "") -> CgroupError:
     """What the kernel said, with the place and the remedy."""
     what = f"{path}: {doing}{': ' if doing else ''}{error.strerror or error}"
@@ -44,7 +49,7 @@ def failure(path: Path | str, error: OSError, doing: str = "") -> CgroupError:
     # A file of the kernel says EACCES also to root, and then means something else.
     if remedy is None or (number == errno.EACCES and os.geteuid() != 0):
         remedy = _REMEDIES.get(number, "")
-    return CgroupError(what, remedy)
+    return (CgroupGoneError if number in _GONE_ERRORS else CgroupError)(what, remedy)
 
 
 def write(path: Path, text: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from pinfold.adapters.cgroup.files import failure, numbers
+from pinfold.adapters.cgroup.files import failure, numbers, read
 from pinfold.adapters.cgroup.names import key_of
 from pinfold.node.port_errors import CgroupError, ContainerKey
 
@@ -59,6 +59,14 @@ def descendants(path: Path | str) -> Iterator[str]:
 def members(path: Path | str) -> list[int]:
     """The processes in a cgroup and all below it; none when it is gone."""
     return [pid for folder in descendants(path) for pid in numbers(f"{folder}/cgroup.procs")]
+
+
+def is_populated(path: Path | str) -> bool:
+    """Whether there are processes in a cgroup (v2) or below it; not when it is gone."""
+    try:
+        return "populated 1" in read(f"{path}/cgroup.events")
+    except CgroupError:
+        return False
 
 
 class Listing:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from pinfold.adapters.cgroup.files import numbers, put, read_cpus
-from pinfold.adapters.cgroup.folders import children, descendants
+from pinfold.adapters.cgroup.files import CgroupGoneError, numbers, put, read_cpus
+from pinfold.adapters.cgroup.folders import children, descendants, members
 from pinfold.adapters.cgroup.tasks import catch_strays
 from pinfold.adapters.cgroup.watch import CPUS, MEMS
 from pinfold.core.cpuset import CPUSet
@@ -60,10 +60,11 @@ class FoundCpusets:
             if mems is not None:
                 put(folder / MEMS, str(mems))
             effective = self.effective(folder)
-        except CgroupError:
-            if not folder.exists():
-                return CPUSet(), wanted  # it has ended, and its runtime has removed it
-            raise
+        except CgroupGoneError:
+            # It has ended, and its runtime removes it: the kernel takes its files away first.
+            if folder.exists() and members(folder):
+                raise
+            return CPUSet(), wanted
         if not effective or effective - wanted:
             raise CgroupError(
                 f"{folder}: {CPUS} is {wanted}, but in force is {effective}",

@@ -28,6 +28,7 @@ from pinfold.adapters.cgroup.hierarchy import (
     parse_own,
 )
 from pinfold.adapters.cgroup.moving import end_all
+from pinfold.adapters.cgroup.tasks import began, cgroups_of
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.cgroup_ports import ObservedCgroups, ObservedContainer, Placement
 from pinfold.node.port_errors import CgroupError, ContainerKey, ProcessGoneError
@@ -38,10 +39,14 @@ PATIENCE: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """A container that was placed; ``folder`` is None until one of its processes was seen."""
+    """A container that was placed; ``folder`` is None until one of its processes was seen.
+
+    ``main`` is the process by which it was found, with the time at which that began.
+    """
 
     placement: Placement
     folder: Path | None = None
+    main: tuple[int, int] | None = None
 
 
 class RuntimeCgroups:
@@ -168,15 +173,19 @@ class RuntimeCgroups:
         """Find the cgroup that the runtime has put a process into, and place it.
 
         Raises:
-            CgroupError: there is no such process, it is in no cgroup of its own, or its CPUs are
-                not in force.
+            ProcessGoneError: the process has ended, whoever has its number now.
+            CgroupError: it is in no cgroup of its own, or its CPUs are not in force.
         """
         known = self._known.get(key)
         if known is None:
             raise CgroupError(f"container {key} was not placed", "place it")
-        folder = self._folder_of(key, pid)
-        if known.folder != folder:
-            self._known[key] = known = replace(known, folder=folder)
+        began_at = self.began(pid)
+        main = None if began_at is None else (pid, began_at)
+        if main is None or (known.main != main and known.main and known.main[0] == pid):
+            raise _gone(key, pid)
+        folder = self._folder_of(key, main)
+        if (known.folder, known.main) != (folder, main):
+            self._known[key] = known = replace(known, folder=folder, main=main)
         await self._pin(known)
 
     async def find(self, key: ContainerKey, cgroups_path: str) -> bool:
@@ -191,13 +200,11 @@ class RuntimeCgroups:
 
     def began(self, pid: int) -> int | None:
         """See :class:`pinfold.node.cgroup_ports.FoundCgroups`."""
-        try:
-            stat = (self._proc / str(pid) / "stat").read_bytes()
-        except OSError:
-            return None
-        # The second field is a name with anything in it; the state is Z once it has ended.
-        fields = stat[stat.rindex(b")") + 1 :].split()
-        return None if fields[0] in b"ZX" else int(fields[19])
+        return began(pid, self._proc)
+
+    def lives(self, pid: int) -> bool:
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        return self.began(pid) is not None
 
     async def kill(self, key: ContainerKey, *, wait: float = 5.0) -> None:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
@@ -243,11 +250,11 @@ class RuntimeCgroups:
             if folder != mount.point:
                 remove_if_empty(folder)
 
-    def _folder_of(self, key: ContainerKey, pid: int) -> Path:
-        try:
-            text = (self._proc / str(pid) / "cgroup").read_text(errors="surrogateescape")
-        except OSError:
-            raise ProcessGoneError(f"container {key}: there is no process {pid}") from None
+    def _folder_of(self, key: ContainerKey, main: tuple[int, int]) -> Path:
+        pid = main[0]
+        text = cgroups_of(*main, self._proc)
+        if text is None:
+            raise _gone(key, pid)
         path = parse_own(text).get("" if self._version == 2 else CPUSET, "/")
         name = self._ids.get(key)
         if name:
@@ -276,6 +283,10 @@ class RuntimeCgroups:
             await self._cpusets.confirm([folder], wanted)
         missing = wanted - effective
         return f"CPUs {missing} are not in force: offline" if missing else ""
+
+
+def _gone(key: ContainerKey, pid: int) -> ProcessGoneError:
+    return ProcessGoneError(f"container {key}: there is no process {pid}")
 
 
 def _not_frozen(*, frozen: bool) -> None:

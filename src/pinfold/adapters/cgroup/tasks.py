@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
 from pinfold.core.cpuset import CPUSet
 
+PROC: Final = Path("/proc")
+
 _EVERY_CPU: Final = range(8192)
+_GONE: Final = b"ZXx"
 _LOOKS: Final = 30
 _LOOK_PAUSE: Final = 0.001
 
@@ -37,10 +40,10 @@ async def catch_strays(tids: Callable[[], list[int]], cpus: CPUSet) -> dict[int,
     return {tid: mask for tid, mask in outside(strays, cpus).items() if lives(tid)}
 
 
-def threads(pid: int) -> list[int]:
+def threads(pid: int, proc: Path = PROC) -> list[int]:
     """The threads of a process; none when it is gone."""
     try:
-        return [int(name) for name in os.listdir(f"/proc/{pid}/task")]  # noqa: PTH208 - names only
+        return [int(name) for name in os.listdir(f"{proc}/{pid}/task")]  # noqa: PTH208 - names only
     except OSError:
         return []
 
@@ -88,17 +91,55 @@ def _session_of(pid: int) -> int:
 
 
 def lives(pid: int) -> bool:
-    """Whether a process or thread is there and no zombie.
+    """Whether a process or thread is there and no zombie; see :func:`began`."""
+    return began(pid) is not None
 
-    A process whose first thread has ended is a zombie only when its others have, too.
+
+def began(pid: int, proc: Path = PROC) -> int | None:
+    """When a process began, in clock ticks since the boot; None once it has ended.
+
+    A pid is used again; a pid with this is not.  A zombie has ended, and what else ``/proc`` says
+    of it tells nothing (its cgroup is ``/`` on v1).  A process whose first thread has ended is a
+    zombie only when its others have, too.
     """
+    fields = _stat(f"{proc}/{pid}")
+    if fields is None:
+        return None
+    if fields[0] in _GONE and all(tid == pid for tid in threads(pid, proc)):
+        return None
+    return int(fields[19])
+
+
+def cgroups_of(pid: int, began_at: int, proc: Path = PROC) -> str | None:
+    """What ``/proc/PID/cgroup`` says of a process; None when it has ended.
+
+    What it says of a zombie is no place where anybody was, so it is looked again after that.
+    """
+    while began(pid, proc) == began_at:
+        for tid in _living_threads(pid, proc):
+            with contextlib.suppress(OSError):
+                text = (proc / f"{pid}/task/{tid}/cgroup").read_text(errors="surrogateescape")
+                if tid in _living_threads(pid, proc):
+                    return text
+    return None
+
+
+def _living_threads(pid: int, proc: Path) -> Iterator[int]:
+    for tid in threads(pid, proc):
+        fields = _stat(f"{proc}/{pid}/task/{tid}")
+        if fields is not None and fields[0] not in _GONE:
+            yield tid
+
+
+def _stat(folder: str) -> list[bytes] | None:
+    """What follows the name in ``stat``, from the state on; None when it is gone."""
     try:
-        status = Path(f"/proc/{pid}/stat").read_bytes()
+        status = Path(folder, "stat").read_bytes()
     except OSError:
-        return False
-    if status.rpartition(b")")[2].split()[0] not in b"ZX":
-        return True
-    return any(tid != pid for tid in threads(pid))
+        return None
+    # The name may hold anything: the last parenthesis ends it.
+    fields = status.rpartition(b")")[2].split()
+    return fields if len(fields) >= 20 else None
 
 
 def widen_thread(tid: int) -> None:

@@ -25,7 +25,7 @@ from pinfold.adapters.cgroup.v1_cpusets import EFFECTIVE, CpusetTree
 from pinfold.adapters.cgroup.watch import CPUS, watch_cpusets
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.cgroup_ports import ObservedCgroups, ObservedContainer, Partition, Placement
-from pinfold.node.port_errors import CgroupError, ContainerKey
+from pinfold.node.port_errors import CgroupError, ContainerKey, ProcessGoneError
 
 CPUSET: Final = "cpuset"
 FREEZER: Final = "freezer"
@@ -129,7 +129,7 @@ class CgroupsV1:
             )
         cpuset = cpuset or self._cpusets.shared
         if not lives(pid):
-            raise CgroupError(f"{cpuset}: there is no process {pid}")
+            raise ProcessGoneError(f"{cpuset}: there is no process {pid}")
         freeze = self._freezer(key, cpuset)
         if await gather(lambda: tree(pid), self._targets(key, cpuset), freeze):
             for one in tree(pid):
@@ -143,6 +143,10 @@ class CgroupsV1:
         if FREEZER in self._bases:
             return _Freezer(_folder(self._bases[FREEZER], key))
         return _Freezer(cpuset if FREEZER in self._joined else None)
+
+    def lives(self, pid: int) -> bool:
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        return lives(pid)
 
     async def kill(self, key: ContainerKey, *, wait: float = 5.0) -> None:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""

@@ -22,6 +22,7 @@ from pinfold.adapters.cgroup.files import numbers, put, read, read_cpus, write
 from pinfold.adapters.cgroup.folders import (
     Listing,
     descendants,
+    is_populated,
     make,
     members,
     remove_if_empty,
@@ -35,7 +36,7 @@ from pinfold.adapters.cgroup.tasks import catch_strays, lives, outside, tree, wi
 from pinfold.adapters.cgroup.watch import CPUS, MEMS, PARTITION, Written, watch_cpusets
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.cgroup_ports import ObservedCgroups, ObservedContainer, Placement
-from pinfold.node.port_errors import CgroupError, ContainerKey
+from pinfold.node.port_errors import CgroupError, ContainerKey, ProcessGoneError
 
 SHARED: Final = "shared"
 EXCLUSIVE: Final = "exclusive"
@@ -179,10 +180,14 @@ class CgroupsV2:
         if folder is None:
             raise CgroupError(f"{self._base}: there is no cgroup of container {key}", "place it")
         if not lives(pid):
-            raise CgroupError(f"{folder}: there is no process {pid}")
+            raise ProcessGoneError(f"{folder}: there is no process {pid}")
         if await gather(lambda: tree(pid), [folder], _Freezer(folder)):
             for one in tree(pid):
                 widen(one)
+
+    def lives(self, pid: int) -> bool:
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        return lives(pid)
 
     async def kill(self, key: ContainerKey, *, wait: float = 5.0) -> None:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
@@ -197,7 +202,7 @@ class CgroupsV2:
             seconds = deadline - loop.time()
             return await end_all(lambda: members(folder), wait=seconds, freeze=_Freezer(folder))
         seen = members(folder)
-        while _is_populated(folder):
+        while is_populated(folder):
             # Again each time: somebody may have moved another process in meanwhile.
             write(switch, "1")
             await asyncio.sleep(_KILL_PAUSE)
@@ -231,7 +236,7 @@ class CgroupsV2:
                 exclusive=False,
                 configured=None,
                 effective=shared,
-                populated=_is_populated(folder),
+                populated=is_populated(folder),
             )
         for key, folder in self._listing.containers(self._exclusive):
             try:
@@ -289,12 +294,5 @@ def _owner(key: ContainerKey, folder: str) -> ObservedContainer:
         configured=read_cpus(f"{folder}/{CPUS}"),
         effective=read_cpus(f"{folder}/{CPUS}.effective"),
         partition=read(f"{folder}/{PARTITION}"),
-        populated=_is_populated(folder),
+        populated=is_populated(folder),
     )
-
-
-def _is_populated(folder: Path | str) -> bool:
-    try:
-        return "populated 1" in read(f"{folder}/cgroup.events")
-    except CgroupError:
-        return False

@@ -164,18 +164,26 @@ class _Reader:
         cgroup = self._files.text(f"{folder}/cgroup")
         if not status or cgroup is None:
             return None
+        path = self._path(cgroup)
+        if path == "/" and not stat.flags & _PF_KTHREAD and self._has_ended(folder):
+            # On cgroup v1 a zombie is shown in the root, where it never was.
+            return None
         return Task(
             pid=pid,
             tid=tid,
             ppid=stat.ppid,
             comm=stat.comm,
-            cgroup=self._path(cgroup),
+            cgroup=path,
             allowed=parse_allowed(status),
             last_cpu=stat.processor,
             start_time=stat.start_time,
             is_kernel=bool(stat.flags & _PF_KTHREAD),
             is_bound=bool(stat.flags & _PF_NO_SETAFFINITY),
         )
+
+    def _has_ended(self, folder: str) -> bool:
+        text = self._files.text(f"{folder}/stat")
+        return not text or parse_stat(text).state in _GONE
 
     def _path(self, text: str) -> str:
         path = self._paths.get(text)

@@ -105,12 +105,16 @@ class Roster:
 
 
 def start_of(pid: int) -> int | None:
-    """When a process was started, in clock ticks since boot; None when it is gone, or a zombie."""
+    """When a process was started, in clock ticks since boot; None when it is gone, or a zombie.
+
+    One whose first thread has ended is no zombie as long as others run.
+    """
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        has_ended = fields[0] in (b"Z", b"X") and os.listdir(f"/proc/{pid}/task") == [str(pid)]  # noqa: PTH208 - names only
     except OSError:
         return None
-    return None if fields[0] in (b"Z", b"X") else int(fields[19])
+    return None if has_ended else int(fields[19])
 
 
 def _boot() -> str:

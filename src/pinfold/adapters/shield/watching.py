@@ -26,7 +26,11 @@ def strangers(shield: Shield) -> list[Thread]:
         if one is None or one.is_bound:
             continue
         cgroup = _cgroup(tid, controller)
-        if not any(cgroup.is_relative_to(folder) for folder in kept):
+        if any(cgroup.is_relative_to(folder) for folder in kept):
+            continue
+        # Asked once more: on cgroup v1 one that has just ended is shown in the root.
+        again = thread(tid)
+        if again is not None and again.start_time == one.start_time:
             found.append(one)
     return found
 
