@@ -21,6 +21,7 @@ from pinfold.core.cpuset import CPUSet
 from tests.agent_process import (
     BUSY,
     IDLE,
+    PATIENCE,
     AgentProcess,
     allowed,
     manifest,
@@ -350,6 +351,10 @@ def test_names_are_checked_wherever_a_pod_comes_from(node: AgentProcess) -> None
     refused = node.run("apply", str(file))
     assert refused.returncode == 1
     assert 'metadata.name: Invalid value: "a/b": a lowercase RFC 1123 subdomain' in refused.stderr
+    file.write_text("\n".join(map(json.dumps, (bad, manifest("next", ("main", IDLE, ""))))))
+    both = node.run("apply", str(file))
+    assert (both.returncode, both.stdout) == (1, "pod/next admitted to the shared pool\n")
+    assert both.stderr.startswith("Error: pod/a/b: metadata.name: Invalid value")
     named = node.run("run", "--name", "A_b", "--", "true")
     assert named.returncode == 2
     assert '--name: Invalid value: "A_b": a lowercase RFC 1123 subdomain' in named.stderr
@@ -384,3 +389,26 @@ def test_a_pod_that_an_older_agent_could_not_start_is_let_go(node: AgentProcess)
     assert (deleted.returncode, deleted.stderr) == (0, "")
     status = node.client.get("/v1/status")
     assert (status["pods"], status["shared"]) == ([], str(CPUS))
+
+
+def test_all_pods_are_deleted_at_once_and_one_that_stays_stops_nobody(node: AgentProcess) -> None:
+    node.start()
+    # Each needs a second from SIGTERM on; one after the other would take as many as they are.
+    slow = ("sh", "-c", "trap 'sleep 1; exit' TERM; while :; do sleep 0.02; done")
+    for number in range(8):
+        node.apply(manifest(f"slow-{number}", ("main", slow, ""), terminationGracePeriodSeconds=30))
+        node.pids(f"slow-{number}")
+    ending = node.begin("delete", "--all")
+    until(lambda: {p["phase"] for p in node.client.get("/v1/pods")["pods"]} == {"Terminating"})
+    out, err = ending.communicate(timeout=60 * PATIENCE)
+    assert (ending.returncode, err) == (0, "")
+    assert sorted(out.splitlines()) == [f"pod/slow-{number} deleted" for number in range(8)]
+    node.apply(manifest("there", ("main", IDLE, "")))
+    some = node.run("delete", "pod/missing", "pod/there", "nowhere/x")
+    assert some.returncode == 1
+    assert some.stdout == "pod/there deleted\n"
+    assert "Error: pod/missing: there is no pod default/missing" in some.stderr
+    assert "Error: pod/nowhere/x: there is no pod nowhere/x" in some.stderr
+    assert some.stderr.endswith("Error: 2 of 3 pods were not deleted\n")
+    assert node.client.get("/v1/pods")["pods"] == []
+    assert node.run("delete", "--all").stdout == ""

@@ -16,7 +16,7 @@ _COMMANDS = {
     "agent": "pinfold.cli.agent",
     "run": "pinfold.cli.run",
     "apply": "pinfold.cli.apply",
-    "delete": "pinfold.cli.apply",
+    "delete": "pinfold.cli.delete",
     "status": "pinfold.cli.status",
     "shield": "pinfold.cli.shield",
     "hugepages": "pinfold.cli.hugepages",

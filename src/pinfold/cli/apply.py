@@ -1,22 +1,15 @@
-"""``pinfold apply`` and ``pinfold delete``: pods of the agent."""
+"""``pinfold apply``: pods for the agent."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
 import click
 
 from pinfold.adapters.kubernetes.files import ManifestError, file_documents, manifest_files
-from pinfold.cli.client import Client, NoAgentError, RefusedError, pod_path, socket_option
+from pinfold.cli.client import Client, RefusedError, socket_option
 from pinfold.cli.output import InputError, input_errors, output_option, print_json
-
-_CONFLICT = 409
-_UNAVAILABLE = 503
-_SILENCE = 3.0
-"""Seconds after which somebody who waits wants to know what for."""
 
 
 @click.command()
@@ -26,7 +19,8 @@ _SILENCE = 3.0
 def apply(manifests: tuple[str, ...], socket: str, output: str) -> None:
     """Run the pods of FILE... (a file, a folder, or - for standard input).
 
-    Only Pods run here, and their containers need a command.  Exit status 1 when one was rejected.
+    Only Pods run here, and their containers need a command.  Exit status 1 when one was rejected;
+    the others run.
     """
     with input_errors(ManifestError):
         pods = list(_pods(manifests))
@@ -34,7 +28,14 @@ def apply(manifests: tuple[str, ...], socket: str, output: str) -> None:
     answers = []
     rejected = False
     for manifest in pods:
-        pod = client.post("/v1/pods", manifest)
+        try:
+            pod = client.post("/v1/pods", manifest)
+        except RefusedError as error:
+            if len(pods) == 1:
+                raise
+            click.echo(f"Error: {_name(manifest)}: {error.format_message()}", err=True)
+            rejected = True
+            continue
         rejected |= pod["phase"] == "Failed"
         answers.append(pod)
         if output == "text":
@@ -60,6 +61,12 @@ def _pods(paths: tuple[str, ...]) -> Iterator[dict[str, Any]]:
                 yield item
 
 
+def _name(manifest: dict[str, Any]) -> str:
+    metadata = manifest.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return f"pod/{name}" if isinstance(name, str) and name else "pod without a name"
+
+
 def _line(pod: dict[str, Any]) -> str:
     name = f"pod/{pod['name']}"
     if pod["namespace"] != "default":
@@ -72,44 +79,3 @@ def _line(pod: dict[str, Any]) -> str:
         if container["exclusive"]
     ]
     return f"{name} admitted" + (f": {', '.join(owned)}" if owned else " to the shared pool")
-
-
-@click.command()
-@click.argument("names", nargs=-1, metavar="pod/NAME...")
-@click.option("--all", "everything", is_flag=True, help="All pods.")
-@click.option(
-    "--grace", type=click.FloatRange(min=0), metavar="SECONDS", help="From SIGTERM to SIGKILL."
-)
-@socket_option
-def delete(names: tuple[str, ...], *, everything: bool, grace: float | None, socket: str) -> None:
-    """End pods, and wait until they are gone and their CPUs are free."""
-    if everything == bool(names):
-        raise click.UsageError("name the pods to delete, or give --all")
-    client = Client(socket)
-    if everything:
-        pods = client.get("/v1/pods")["pods"]
-        names = tuple(f"{pod['namespace']}/{pod['name']}" for pod in pods)
-    for name in names:
-        path = pod_path(name)
-        why = threading.Timer(_SILENCE, _tell_what_is_waited_for, (socket,))
-        why.daemon = True
-        why.start()
-        try:
-            client.delete(f"/v1/pods/{path}", grace=grace)
-        except RefusedError as error:
-            if everything and error.status == 404:
-                continue
-            raise
-        finally:
-            why.cancel()
-        click.echo(f"pod/{path.removeprefix('default/')} deleted")
-
-
-def _tell_what_is_waited_for(socket: str) -> None:
-    """Say why a pod does not go, where the agent knows: its runtime may be away for hours."""
-    with suppress(NoAgentError):
-        try:
-            Client(socket, timeout=_SILENCE).get("/readyz")
-        except RefusedError as error:
-            if error.status == _UNAVAILABLE:
-                click.echo(f"note: still waiting: {error.message}", err=True)

@@ -1,0 +1,106 @@
+"""``pinfold delete``: pods of the agent, all at the same time."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Final
+from urllib.parse import quote
+
+import click
+
+from pinfold.cli.client import Client, NoAgentError, RefusedError, pod_path, socket_option
+
+_GONE: Final = 404
+_UNAVAILABLE: Final = 503
+_SILENCE: Final = 3.0
+"""Seconds after which somebody who waits wants to know what for."""
+
+_AT_ONCE: Final = 64
+"""Requests at the same time; each waits for a grace period, which may be long."""
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="pod/NAME...")
+@click.option("--all", "everything", is_flag=True, help="All pods.")
+@click.option(
+    "--grace", type=click.FloatRange(min=0), metavar="SECONDS", help="From SIGTERM to SIGKILL."
+)
+@socket_option
+def delete(names: tuple[str, ...], *, everything: bool, grace: float | None, socket: str) -> None:
+    """End pods, and wait until they are gone and their CPUs are free.
+
+    All of them end at the same time.  Exit status 1 when one could not be deleted; the others are.
+    """
+    if everything == bool(names):
+        raise click.UsageError("name the pods to delete, or give --all")
+    paths = {pod_path(name): name for name in names}
+    client = Client(socket)
+    if everything:
+        pods = client.get("/v1/pods")["pods"]
+        # As they are called, whatever that is: an older agent has taken any name.
+        named = ((pod["namespace"], pod["name"]) for pod in pods)
+        paths = {
+            f"{quote(space, safe='')}/{quote(name, safe='')}": f"{space}/{name}"
+            for space, name in named
+        }
+    failures: list[tuple[str, click.ClickException]] = []
+    for path, error in _ended(client, socket, paths, grace):
+        name = paths[path].removeprefix("pod/").removeprefix("pods/").removeprefix("default/")
+        if error is None:
+            click.echo(f"pod/{name} deleted")
+        elif isinstance(error, NoAgentError):
+            raise error
+        elif not (everything and isinstance(error, RefusedError) and error.status == _GONE):
+            failures.append((name, error))
+    if len(paths) == 1 and failures:
+        raise failures[0][1]
+    for name, error in failures:
+        click.echo(f"Error: pod/{name}: {error.format_message()}", err=True)
+    if failures:
+        raise RefusedError(0, f"{len(failures)} of {len(paths)} pods were not deleted")
+
+
+def _ended(
+    client: Client, socket: str, paths: Mapping[str, str], grace: float | None
+) -> Iterator[tuple[str, click.ClickException | None]]:
+    """Yield each pod when it is gone, or why it is not."""
+    waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
+    told: queue.SimpleQueue[tuple[str, click.ClickException | None]] = queue.SimpleQueue()
+    for path in paths:
+        waiting.put(path)
+
+    def work() -> None:
+        with suppress(queue.Empty):
+            while True:
+                path = waiting.get_nowait()
+                try:
+                    client.delete(f"/v1/pods/{path}", grace=grace)
+                except click.ClickException as error:
+                    told.put((path, error))
+                else:
+                    told.put((path, None))
+
+    # Daemons: who is interrupted does not wait for pods that end slowly.
+    for _ in range(min(_AT_ONCE, len(paths))):
+        threading.Thread(target=work, daemon=True).start()
+    why = threading.Timer(_SILENCE, _tell_what_is_waited_for, (socket,))
+    why.daemon = True
+    why.start()
+    try:
+        for _ in paths:
+            yield told.get()
+    finally:
+        why.cancel()
+
+
+def _tell_what_is_waited_for(socket: str) -> None:
+    """Say why a pod does not go, where the agent knows: its runtime may be away for hours."""
+    with suppress(NoAgentError):
+        try:
+            Client(socket, timeout=_SILENCE).get("/readyz")
+        except RefusedError as error:
+            if error.status == _UNAVAILABLE:
+                click.echo(f"note: still waiting: {error.message}", err=True)
