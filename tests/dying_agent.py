@@ -19,6 +19,7 @@ from pinfold.agent.drivers import Driver
 from pinfold.agent.parts import Ports
 from pinfold.agent.service import Agent
 from pinfold.config.agent import AgentConfig, load_agent_config
+from pinfold.core.known_machine import KnownMachine
 from pinfold.planning.planner import Planner
 
 _EFFECTS = {
@@ -65,14 +66,18 @@ def main() -> None:
     build = wiring.build_agent
 
     async def build_mortal(
-        config: AgentConfig, planner: Planner, ports: Ports, driver: Driver | None = None
+        config: AgentConfig,
+        planner: Planner,
+        ports: Ports,
+        driver: Driver | None = None,
+        known: KnownMachine | None = None,
     ) -> Agent:
         count = file.with_suffix(".calls")
         wrapped = (
             None if port is None else Mortal(port, at, after=when == "after", count=count)
             for port in (ports.cgroups, ports.runtime, ports.store, ports.files, ports.plugins)
         )
-        return await build(config, planner, Ports(*wrapped), driver)  # type: ignore[arg-type] # each answers as its port does
+        return await build(config, planner, Ports(*wrapped), driver, known)  # type: ignore[arg-type] # each answers as its port does
 
     wiring.build_agent = build_mortal
     asyncio.run(wiring.start_agent(load_agent_config(file)))

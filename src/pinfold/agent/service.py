@@ -18,11 +18,11 @@ import structlog
 from pinfold.adapters.hugetlb import KeptPages
 from pinfold.adapters.sysfs.online import online_cpus
 from pinfold.adapters.systemd.notify import Notifier
+from pinfold.agent.cpu_follower import CPUFollower
 from pinfold.agent.hugepages import HugepageFollower
 from pinfold.agent.parts import Companion, Ports, own_version
 from pinfold.agent.static_pods import StaticPods
 from pinfold.config.agent import AgentConfig
-from pinfold.core.cpuset import CPUSet
 from pinfold.core.machine_document import machine_document
 from pinfold.core.names import LONGEST_LABEL
 from pinfold.core.workload_api import workload_from_api
@@ -67,6 +67,7 @@ class Agent:
         self._stop = asyncio.Event()
         self._look_now = asyncio.Event()
         self._ready = False
+        self._cpus = CPUFollower(manager, planner.view.unseen, online_cpus)
         self._pages = HugepageFollower(planner, manager, KeptPages().read)
         self._static_pods = (
             None
@@ -148,6 +149,7 @@ class Agent:
                 "runtime": self.config.own.runtime,
                 **self._about,
                 **({"hugepages": {"problem": problem}} if (problem := self._pages.problem) else {}),
+                **({"cpus": {"problem": problem}} if (problem := self._cpus.problem) else {}),
                 **{one.name: dict(about) for one in self.companions if (about := one.about())},
             },
             "config": {
@@ -247,24 +249,12 @@ class Agent:
         return self.config.node.cpu_manager_reconcile_period or 10.0
 
     async def _look_for_ever(self) -> None:
-        online = CPUSet()
         while True:
-            now = online_cpus()
-            if now != online:
-                online = now
-                await self._guarded(self._cpus_changed, now)
+            await self._guarded(self._cpus.look)
             await self._guarded(self._pages.look)
             if self._static_pods is not None:
                 await self._guarded(self._static_pods.look)
             await asyncio.sleep(LOOK_PERIOD)
-
-    async def _cpus_changed(self, online: CPUSet) -> None:
-        offline = self.planner.view.topology.cpus - online
-        if offline == self.manager.state.offline:
-            return
-        log.warning("cpus", offline=str(offline) or "none")
-        await self.manager.set_offline(offline)
-        await reconcile(self.manager)
 
     async def _sign_of_life(self, notifier: Notifier) -> None:
         while True:

@@ -20,11 +20,13 @@ from pinfold.adapters.sysfs.online import online_cpus
 from pinfold.adapters.sysfs.source import open_machine
 from pinfold.agent.devices import open_plugins, plugin_companion
 from pinfold.agent.drivers import Driver, ProcessDriver, open_driver
+from pinfold.agent.machine_file import remember_machine, remembered_machine
 from pinfold.agent.parts import PODS, Companion, Ports
 from pinfold.agent.service import Agent
 from pinfold.agent.state_files import StateFiles
 from pinfold.config.agent import AgentConfig, device_plugin_dir, pod_resources_socket
 from pinfold.core.cpuset import CPUSet
+from pinfold.core.known_machine import KnownMachine, known_machine
 from pinfold.core.kubelet_faults import SOUND
 from pinfold.core.workload import Workload
 from pinfold.core.workload_api import workload_from_api
@@ -54,10 +56,10 @@ async def start_agent(config: AgentConfig) -> None:
         MismatchError: the record does not fit.
         PortError: the state directory, the cgroups or the socket cannot be used.
     """
-    machine = open_machine(None)
-    planner = Planner(machine, config.node, rules=SOUND)
-    _stay_off_exclusive_cpus(planner)
     state_dir = Path(config.own.state_dir)
+    known = known_machine(open_machine(None), remembered_machine(state_dir))
+    planner = Planner(known.machine, config.node, rules=SOUND)
+    _stay_off_exclusive_cpus(planner)
     store = SQLiteStore.open(state_dir / DATABASE, history_limit=config.own.history_limit)
     driver = await open_driver(config)
     plugins = await open_plugins(config, lambda problem: _report(None, problem))
@@ -72,7 +74,8 @@ async def start_agent(config: AgentConfig) -> None:
     try:
         if config.own.confine_system:
             await _confine_system(config, planner)
-        agent = await build_agent(config, planner, ports, driver)
+        agent = await build_agent(config, planner, ports, driver, known)
+        remember_machine(state_dir, known.machine)
         await agent.run(ports, describe_cgroups=driver.describe_cgroups)
         empty = not agent.manager.pods.active
         if config.own.confine_system and empty:
@@ -86,7 +89,11 @@ async def start_agent(config: AgentConfig) -> None:
 
 
 async def build_agent(
-    config: AgentConfig, planner: Planner, ports: Ports, driver: Driver | None = None
+    config: AgentConfig,
+    planner: Planner,
+    ports: Ports,
+    driver: Driver | None = None,
+    known: KnownMachine | None = None,
 ) -> Agent:
     """An agent on these ports that has taken over what its record says.
 
@@ -103,6 +110,8 @@ async def build_agent(
         parse=_parse,
         on_mismatch=OnMismatch(config.own.on_mismatch),
         runtime=config.own.runtime,
+        unplaced=CPUSet() if known is None else known.unplaced,
+        arrived=CPUSet() if known is None else known.arrived,
     )
     if config.own.runtime != "process":
         await remove_leftovers(config.own.cgroup_parent, config.own.cgroup_name)

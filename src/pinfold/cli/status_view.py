@@ -198,7 +198,7 @@ def _notes(status: Mapping[str, Any]) -> Iterator[str]:
         yield f"CPUs {status['offline']} are offline"
     if status["pool"] != status["shared"] and not _audits_only(status):
         yield f"shared containers run on {status['pool']}, which leaves out the reserved CPUs"
-    for part in ("containerRuntime", "nri", "hugepages"):
+    for part in ("containerRuntime", "nri", "cpus", "hugepages"):
         if problem := status["agent"].get(part, {}).get("problem"):
             yield problem
     yield from status["agent"].get("cgroups", {}).get("limitations", ())

@@ -81,6 +81,12 @@ class Bookkeeper:
         self._announce_again = False
 
     @property
+    def machine(self) -> CPUSet:
+        """Every CPU that is known, offline ones too."""
+        ledger = self.state.ledger
+        return ledger.known if ledger.bounds is None else ledger.bounds.machine
+
+    @property
     def pool(self) -> CPUSet:
         """The CPUs on which the shared containers really run.
 

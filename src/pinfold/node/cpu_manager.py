@@ -76,7 +76,7 @@ def draft_for_pod(
     if policy is None:
         return None
     held = ledger.assignments.get(pod.uid, {})
-    free = ledger.default.mask & ~offline.mask
+    free = _free(policy, ledger, offline)
     draft = PodTransaction(pod.uid, free, {name: cpus.mask for name, cpus in held.items()})
     return CPUManager(policy, draft)
 
@@ -113,5 +113,10 @@ def draft_for_container(
         reusable |= cpus.mask
     for mask in held.values():
         reusable &= ~mask
-    free = ledger.default.mask & ~offline.mask
+    free = _free(policy, ledger, offline)
     return CPUManager(policy, PodTransaction(pod.uid, free, held, reusable & ~offline.mask))
+
+
+def _free(policy: StaticPolicy, ledger: Ledger, offline: CPUSet) -> int:
+    """The CPUs that nobody has; of one that was offline at the start it may not be known where."""
+    return ledger.default.mask & ~offline.mask & policy.topology.all

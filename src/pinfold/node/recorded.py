@@ -5,14 +5,53 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from pinfold.core.cpuset import CPUSet
 from pinfold.core.device_state import DeviceState
 from pinfold.core.memory import MemoryState
 from pinfold.core.memory_reservation import NONE, STATIC
 from pinfold.core.workload import Workload
 from pinfold.node.admission import Node, NodeState
 from pinfold.node.records import PodRecord, Record
-from pinfold.state.ledger import InvariantError
+from pinfold.state.ledger import InvariantError, Ledger
 from pinfold.state.startup import StartError
+
+
+def with_unplaced(empty: NodeState, record: Record, unplaced: CPUSet) -> NodeState:
+    """An empty node that has those CPUs of the record, too, of which only that they exist is known.
+
+    Args:
+        empty: the node as far as it is known.
+        record: what the store holds.
+        unplaced: CPUs that are offline, and in no core or NUMA node that is known.
+    """
+    bounds = empty.ledger.bounds
+    if record.node is None or bounds is None:
+        return empty
+    kept = record.node.machine & unplaced
+    bounds = replace(bounds, machine=bounds.machine | kept)
+    ledger = Ledger.fresh(empty.ledger.policy_name, bounds)
+    return replace(empty, ledger=ledger, offline=empty.offline | kept)
+
+
+def recorded_ledger(
+    record: Record, fresh: Ledger, pods: Iterable[tuple[PodRecord, Workload]], arrived: CPUSet
+) -> tuple[Ledger, CPUSet]:
+    """The record's ledger, within the bounds of today, and the CPUs that are new in its pool.
+
+    Args:
+        record: what the store holds.
+        fresh: the ledger of the node with nothing on it.
+        pods: those that are not over.
+        arrived: CPUs that were never online before.
+    """
+    if record.node is None:
+        return fresh, CPUSet()
+    assignments = {pod.uid: dict(pod.assignments) for pod, _ in pods if pod.assignments}
+    bounds = fresh.bounds
+    pool = CPUSet() if bounds is None else bounds.pool
+    new = (arrived & pool) - record.node.machine
+    ledger = Ledger(record.node.policy_name, record.node.default | new, assignments, bounds)
+    return ledger, new
 
 
 def recorded_memory(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
+from pinfold.core.cpuset import CPUSet
 from pinfold.core.device_state import DeviceOwnershipError, DeviceState
 from pinfold.core.memory import MemoryStateError
 from pinfold.core.workload import Workload
@@ -21,7 +22,14 @@ from pinfold.node.admission import Node, NodeState, decide, resume, settle
 from pinfold.node.manager import Manager
 from pinfold.node.port_errors import ContainerKey, PortError
 from pinfold.node.ports import ContainerState, ContainerStatus
-from pinfold.node.recorded import keep, recorded_devices, recorded_memory, with_devices_of
+from pinfold.node.recorded import (
+    keep,
+    recorded_devices,
+    recorded_ledger,
+    recorded_memory,
+    with_devices_of,
+    with_unplaced,
+)
 from pinfold.node.records import Batch, HistoryEntry, PodPhase, PodRecord, Record
 from pinfold.node.volume_ports import remove_leftovers
 from pinfold.state.ledger import Bounds, InvariantError, Ledger
@@ -32,6 +40,7 @@ _REMEDY: Final = (
     "start with --on-mismatch=repair to keep what still fits and decide again about the rest, "
     "or go back to the old configuration"
 )
+_NO_CPUS: Final = CPUSet()
 _NAMED: Final = 5
 """How many pods a message names."""
 
@@ -88,6 +97,8 @@ def restore(  # noqa: PLR0913 - the record, the node, and how to read them
     parse: Callable[[str], Workload],
     on_mismatch: OnMismatch,
     runtime: str = "",
+    unplaced: CPUSet = _NO_CPUS,
+    arrived: CPUSet = _NO_CPUS,
 ) -> Restored:
     """Make a state of a record; pure.
 
@@ -98,13 +109,16 @@ def restore(  # noqa: PLR0913 - the record, the node, and how to read them
         parse: reads a pod's manifest; raises ValueError.
         on_mismatch: whether to refuse or to repair.
         runtime: what runs the containers from now on; "" is not compared.
+        unplaced: CPUs that are offline and of which nothing is known.  Those that the record has
+            keep their owners, as all CPUs that are offline.
+        arrived: CPUs that were such before, and are not now.
 
     Raises:
         MismatchError: it does not fit, and ``on_mismatch`` is REFUSE.
         OtherRuntimeError: another runtime has the containers of pods that are not over.
     """
     _check_runtime(record, runtime)
-    restored = Restored(empty)
+    restored = Restored(with_unplaced(empty, record, unplaced))
     for uid, pod in record.pods.items():
         if not pod.phase.is_active:
             restored.ended[uid] = pod
@@ -115,8 +129,13 @@ def restore(  # noqa: PLR0913 - the record, the node, and how to read them
             restored.report.append(f"pod {pod.namespace}/{pod.name}: {error}; it is ended")
             restored.failed[uid] = _failed(pod, str(error))
     try:
-        ledger = _ledger(record, restored)
-        _check(record, ledger, restored.state.ledger)
+        fresh = restored.state.ledger
+        ledger, new = recorded_ledger(record, fresh, restored.active.values(), arrived)
+        if new:
+            restored.report.append(
+                f"CPUs {new} were offline so far, and are in the shared pool now"
+            )
+        _check(record, ledger, fresh)
         memory = recorded_memory(record, node, restored.active.values())
         devices = recorded_devices(
             restored.state.devices, (pod for pod, _ in restored.active.values())
@@ -139,17 +158,6 @@ def _check_runtime(record: Record, runtime: str) -> None:
     active = [pod for pod in record.pods.values() if pod.phase.is_active]
     if runtime and recorded and runtime != recorded and active:
         raise OtherRuntimeError(recorded, runtime, active)
-
-
-def _ledger(record: Record, restored: Restored) -> Ledger:
-    """The record's ledger, within the bounds of today."""
-    fresh = restored.state.ledger
-    assignments = {
-        uid: dict(pod.assignments) for uid, (pod, _) in restored.active.items() if pod.assignments
-    }
-    if record.node is None:
-        return fresh
-    return Ledger(record.node.policy_name, record.node.default, assignments, fresh.bounds)
 
 
 def _check(record: Record, ledger: Ledger, fresh: Ledger) -> None:

@@ -1,0 +1,61 @@
+"""Lets an agent follow the CPUs that go offline and come back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from pinfold.core.cpuset import CPUSet
+from pinfold.node.manager import Manager
+from pinfold.node.reconciler import reconcile
+
+log = structlog.get_logger("pinfold")
+
+
+class CPUFollower:
+    """Keeps the manager at the CPUs that are online.
+
+    Args:
+        manager: what gives CPUs out.
+        unseen: CPUs that a kubelet would not see; they are nobody's.
+        read: the CPUs that are online now.
+    """
+
+    def __init__(self, manager: Manager, unseen: CPUSet, read: Callable[[], CPUSet]) -> None:
+        self._manager = manager
+        self._unseen = unseen
+        self._read = read
+        self._seen = CPUSet()
+        self._unknown = CPUSet()
+
+    @property
+    def problem(self) -> str:
+        """What cannot be followed; "" if all is well."""
+        if not self._unknown:
+            return ""
+        return (
+            f"CPUs {self._unknown} came online for the first time since the agent was started; "
+            "it gives them to the shared pool when it is started again"
+        )
+
+    async def look(self) -> None:
+        """Follow, if anything has changed; a look takes some 20 us.
+
+        Raises:
+            PortError: the kernel's side cannot be read.
+        """
+        online = self._read()
+        if online == self._seen:
+            return
+        self._seen = online
+        known = self._manager.machine
+        self._unknown = online - known - self._unseen
+        if self._unknown:
+            log.warning("cpus", problem=self.problem)
+        offline = known - online
+        if offline == self._manager.state.offline:
+            return
+        log.warning("cpus", offline=str(offline) or "none")
+        await self._manager.set_offline(offline)
+        await reconcile(self._manager)
