@@ -66,6 +66,7 @@ from dataclasses import replace
 from pathlib import Path
 from pinfold.adapters.process import ProcessRuntime
 from pinfold.core.workload import Process
+from tests.log_texts import text_of
 from tests.runtime_contract import a_spec, next_exit, started
 async def main():
     runtime = ProcessRuntime(Path(sys.argv[1]), patience=10)

@@ -17,7 +17,7 @@ from pinfold.adapters.cri import (
 )
 from pinfold.adapters.cri.oom import oom_score_floor
 from pinfold.adapters.cri.resources import from_wire, page_size_name, to_wire
-from pinfold.adapters.cri.sandboxes import file_name
+from pinfold.logs.layout import file_name
 from pinfold.node.port_errors import RuntimeFailedError
 from pinfold.node.runtime_view import Resources
 

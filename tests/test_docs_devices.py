@@ -59,7 +59,7 @@ def plugin(scene: Path, node: AgentProcess) -> Iterator[SamplePlugin]:
 
 def has_logged(scene: Path) -> bool:
     """Whether the container has said something; the agent does not wait for that."""
-    logs = (scene / "try" / "state" / "containers").glob("*/log")
+    logs = (scene / "try" / "state" / "logs").glob("default_widget_*/worker/0.log")
     return any(log.read_text() for log in logs)
 
 
@@ -69,7 +69,7 @@ def test_commands_that_need_an_agent_with_devices(
     commands = marked(PAGE, "needs an agent with devices")
     assert len(commands) > 5
     for command in commands:
-        if command.text.startswith("cat try/state/containers/"):
+        if "try/state/logs/" in command.text:
             eventually(lambda: has_logged(scene), expected=True, seconds=PLUGIN_SECONDS)
         check(command, PAGE, scene, node.socket)
         if "> try/sick" in command.text:

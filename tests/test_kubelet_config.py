@@ -112,6 +112,9 @@ def test_what_a_kubelet_serves_and_kubeadm_keeps(load: Load) -> None:
         "enforceNodeAllocatable: [pods, system-reserved]\nsystemReservedCgroup: /system",
         "enforceNodeAllocatable: [kube-reserved-compressible]\nkubeReservedCgroup: /kube",
         "memoryThrottlingFactor: 1",
+        "containerLogMaxSize: 1Gi\ncontainerLogMaxFiles: 2",
+        'containerLogMaxSize: ""',
+        'containerLogMaxSize: "-1"',
     ],
 )
 def test_what_is_enforced_has_no_bearing_on_a_placement(load: Load, lines: str) -> None:
@@ -243,6 +246,10 @@ REFUSED = [
     ),
     ("memoryThrottlingFactor: 1.5", "memoryThrottlingFactor 1.5 must be greater than 0"),
     ("memoryThrottlingFactor: much", "memoryThrottlingFactor: must be a number"),
+    ("containerLogMaxFiles: 1", "containerLogMaxFiles: invalid MaxFiles 1, must be > 1"),
+    ("containerLogMaxFiles: many", "containerLogMaxFiles: must be a whole number"),
+    ("containerLogMaxSize: large", "failed to parse container log max size 'large'"),
+    ('containerLogMaxSize: "1.5"', "invalid max log size"),
     ('topologyManagerPolicy: "\\e[2J\\n"', "\\x1b[2J\\n"),
     ("maxPods: 1\nmaxPods: 2", "line 4, column 1: not YAML: key 'maxPods' is already set"),
 ]
@@ -390,6 +397,8 @@ def test_durations_that_are_none(text: str) -> None:
                 "enforceNodeAllocatable",
                 "cgroupsPerQOS",
                 "memoryThrottlingFactor",
+                "containerLogMaxFiles",
+                "containerLogMaxSize",
             ]
         ),
         st.recursive(

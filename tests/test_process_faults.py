@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import os
 import shutil
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,6 +35,7 @@ from tests.runtime_contract import (
     until_exited,
     until_marked,
 )
+from tests.small_disk import SmallDisk, small_disk
 
 
 @pytest.fixture
@@ -46,45 +45,10 @@ def world(tmp_path: Path) -> Iterator[ProcessWorld]:
     world.clear()
 
 
-class SmallDisk(ProcessWorld):
-    """A world whose containers lie on a disk of their own."""
-
-    @property
-    def root(self) -> Path:
-        return self.folder / "disk" / "containers"
-
-    def fill(self) -> Path:
-        """Leave no room on the disk."""
-        ballast = self.folder / "disk" / "ballast"
-        with ballast.open("ab", buffering=0) as file, contextlib.suppress(OSError):
-            while True:
-                file.write(bytes(4096))
-        return ballast
-
-    def remounts(self, mode: str) -> bool:
-        """Make the disk read-only (``ro``) or writable (``rw``); whether the kernel did."""
-        command = ["mount", "-o", f"remount,{mode}", str(self.root.parent)]
-        return subprocess.run(command, capture_output=True, check=False).returncode == 0
-
-
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    mount = tmp_path / "disk"
-    mount.mkdir()
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=256k,mode=0700", "pinfold-test", mount],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        pytest.skip(f"cannot mount a small disk (needs root): {done.stderr.strip()}")
-    world = SmallDisk(tmp_path)
-    try:
+    with small_disk(tmp_path) as world:
         yield world
-        world.clear()
-    finally:
-        subprocess.run(["umount", "--lazy", mount], check=True)
 
 
 def test_a_full_disk_refuses_a_container_and_leaves_nothing(disk: SmallDisk) -> None:

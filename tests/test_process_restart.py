@@ -19,6 +19,7 @@ from pinfold.adapters.process.folder import ContainerFolder
 from pinfold.adapters.process.launch import supervisor_command
 from pinfold.adapters.process.processes import identify
 from pinfold.core.workload import Process
+from pinfold.logs.layout import LogLimits
 from pinfold.node.port_errors import ContainerKey, RuntimeFailedError
 from pinfold.node.ports import ContainerState, ContainerStatus, Runtime
 from tests.process_world import ProcessWorld, agent, is_alive, processes_of, until
@@ -364,10 +365,10 @@ def test_a_supervisor_that_was_overtaken_gives_up(world: ProcessWorld) -> None:
     """Its agent was killed, the next one cleared the folder away: the command never runs."""
     world.root.mkdir()
     folder = ContainerFolder(world.root / ("3" * 32))
-    folder.make()
+    folder.make(world.folder / "log")
     process, is_marked = world.marking()
     with subprocess.Popen(
-        supervisor_command(folder),
+        supervisor_command(folder, LogLimits()),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     ) as supervisor:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pwd
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -17,7 +19,8 @@ from pinfold.adapters.process.command import DEFAULT_PATH
 from pinfold.core.workload import Process
 from pinfold.node.port_errors import RuntimeFailedError
 from pinfold.node.ports import ContainerSpec, ContainerState, ContainerStatus
-from tests.process_world import ProcessWorld, answer
+from tests.log_texts import text_of
+from tests.process_world import ProcessWorld, answer, until
 from tests.runtime_contract import (
     RuntimeContract,
     a_spec,
@@ -44,12 +47,13 @@ def ran(world: ProcessWorld, spec: ContainerSpec) -> tuple[ContainerStatus, str]
     """Run a container to its end; returns how it ended and what it wrote."""
 
     async def run() -> tuple[ContainerStatus, str]:
+        shutil.rmtree(world.folder / "logs", ignore_errors=True)  # of one that ran before
         runtime = world.open()
         try:
             created = await runtime.create(spec)
             await runtime.start(created.id)
             told = await next_exit(runtime)
-            return told, runtime.log(created.id).read_text(errors="surrogateescape")
+            return told, text_of(runtime.log(created.id))
         finally:
             await runtime.close()
 
@@ -156,7 +160,7 @@ def test_the_limit_on_open_files_is_not_the_agent_s(world: ProcessWorld) -> None
         world,
         "c = await started(runtime, Process(('sh', '-c', 'ulimit -n; ulimit -Hn')))",
         "await next_exit(runtime)",
-        "print(*resource.getrlimit(resource.RLIMIT_NOFILE), runtime.log(c.id).read_text())",
+        "print(*resource.getrlimit(resource.RLIMIT_NOFILE), text_of(runtime.log(c.id)))",
         under=("prlimit", "--nofile=900:2000"),
     )
     assert text.split() == ["2000", "2000", "900", "2000"]
@@ -267,10 +271,16 @@ def test_a_folder_that_goes_before_the_start_is_no_obstacle(world: ProcessWorld)
 def test_its_folder_is_the_owner_s_alone(world: ProcessWorld) -> None:
     async def run() -> None:
         async with opened(world) as runtime:
-            running = await started(runtime, world.lasting())
+            process = Process(("sh", "-c", "echo; exec sleep 1000"))
+            running = await started(runtime, process)
+            log = runtime.log(running.id)
+            await asyncio.to_thread(until, log.exists)
             folder = world.root / running.id
             modes = {path.name: path.stat().st_mode & 0o077 for path in folder.iterdir()}
             assert folder.stat().st_mode & 0o077 == 0
             assert not any(modes[name] for name in ("log", "go", "outcome", "started", "state"))
+            # Also root's alone, and yet a container of any user may open its /dev/stdout again.
+            assert modes["output"] == 0o022
+            assert log.resolve().parent.stat().st_mode & 0o077 == 0
 
     play(run())

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import structlog
 
+from pinfold.agent.log_bounds import log_companion
 from pinfold.agent.parts import CRI_BATCH, PODS, Companion, Parse, Ports, Report
 from pinfold.config.agent import AgentConfig
 from pinfold.core.cpuset import CPUSet
+from pinfold.logs.folders import LogFolders
 from pinfold.node.cgroup_ports import Cgroups
 from pinfold.node.containers import Containers
+from pinfold.node.log_ports import BoundedLogs, PodLogs
 from pinfold.node.manager import Manager
 from pinfold.node.ports import Runtime
 from pinfold.node.recovery import Restored, take_over
@@ -95,17 +98,26 @@ class ProcessDriver:
         runtime: Runtime,
         describe_cgroups: Mapping[str, Any],
         volumes: Volumes | None = None,
+        logs: PodLogs | None = None,
     ) -> None:
         self.cgroups = cgroups
         self.runtime = runtime
         self.describe_cgroups = describe_cgroups
         self._volumes = volumes
+        self._logs = logs
 
     def containers(self, ports: Ports, settings: ManagerSettings, report: Report) -> Containers:
         """See :class:`Driver`."""
         del report
         adopter = cast("ProcessAdopter", ports.runtime)
-        return Containers(ports.cgroups, ports.runtime, settings, adopter, self._volumes)
+        return Containers(
+            ports.cgroups,
+            ports.runtime,
+            settings,
+            adopter,
+            volumes=self._volumes,
+            logs=self._logs,
+        )
 
     def pool_changed(self, pool: CPUSet) -> None:
         """The processes are in the pool's own cgroup: there is nobody to tell."""
@@ -116,7 +128,8 @@ class ProcessDriver:
         """See :class:`Driver`."""
         del parse
         await take_over(manager, restored)
-        return ()
+        # Asked of what it was made with: a test may have put something in front of the runtime.
+        return (log_companion(self.runtime),) if isinstance(self.runtime, BoundedLogs) else ()
 
 
 def open_processes(config: AgentConfig) -> ProcessDriver:
@@ -130,8 +143,10 @@ def open_processes(config: AgentConfig) -> ProcessDriver:
     from pinfold.adapters.process import ProcessRuntime  # noqa: PLC0415 - one of three
     from pinfold.adapters.volumes import VolumeFolders  # noqa: PLC0415 - two of three
 
-    runtime = ProcessRuntime(Path(config.own.state_dir, CONTAINERS))
-    volumes = VolumeFolders(Path(config.own.state_dir, PODS))
+    state_dir = Path(config.own.state_dir)
+    logs = LogFolders(state_dir / LOGS)
+    runtime = ProcessRuntime(state_dir / CONTAINERS, log_root=logs.root, log_limits=config.logs)
+    volumes = VolumeFolders(state_dir / PODS)
     try:
         cgroups = open_cgroups(config.own.cgroup_parent, config.own.cgroup_name)
     except CgroupError as error:
@@ -141,8 +156,8 @@ def open_processes(config: AgentConfig) -> ProcessDriver:
         limitations = list(affinity.limitations())
         log.warning("weaker", problem=str(error), limitations=limitations)
         described = {"kind": "affinity", "limitations": limitations}
-        return ProcessDriver(affinity, runtime, described, volumes)
-    return ProcessDriver(cgroups, runtime, cgroups.describe(), volumes)
+        return ProcessDriver(affinity, runtime, described, volumes, logs)
+    return ProcessDriver(cgroups, runtime, cgroups.describe(), volumes, logs)
 
 
 # -------------------------------------------------------------------------------------------- CRI
@@ -160,6 +175,7 @@ class CriDriver:
         *,
         parent: Callable[[str], str],
         volumes: Volumes,
+        logs: PodLogs,
     ) -> None:
         from pinfold.adapters.cri import CriRecord  # noqa: PLC0415 - heavy
 
@@ -169,6 +185,7 @@ class CriDriver:
         self._client = client
         self._parent = parent
         self._volumes = volumes
+        self._logs = logs
         self._info = info
         self._record = CriRecord(client)
         self._ledger: RuntimeLedger | None = None
@@ -188,6 +205,7 @@ class CriDriver:
             ledger=self._ledger,
             parent=self._parent,
             volumes=self._volumes,
+            logs=self._logs,
         )
 
     def pool_changed(self, pool: CPUSet) -> None:
@@ -266,4 +284,5 @@ async def _open_cri(config: AgentConfig) -> CriDriver:
     log.info("runtime", name=info.name, version=info.version, endpoint=client.address)
     volumes = VolumeFolders(state_dir / PODS)
     runtime = CriRuntime(client, settings)
-    return CriDriver(cgroups, runtime, client, info, parent=parent, volumes=volumes)
+    logs = LogFolders(settings.log_root)
+    return CriDriver(cgroups, runtime, client, info, parent=parent, volumes=volumes, logs=logs)

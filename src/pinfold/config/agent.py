@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -10,9 +11,11 @@ import msgspec
 from msgspec import Meta
 
 from pinfold.config.kubelet import AGENT_SECTION, ConfigError, kubelet_config, read_fields
+from pinfold.config.startup_checks import log_limits
 from pinfold.config.values import SettingError, duration
 from pinfold.core.node_config import NodeConfig
 from pinfold.core.quantity import Quantity
+from pinfold.logs.layout import LogLimits
 
 DEFAULT_FILE: Final = Path("/etc/pinfold/config.yaml")
 DEFAULT_STATE_DIR: Final = "/var/lib/pinfold"
@@ -103,13 +106,15 @@ class AgentConfig:
     """Everything that an agent is told.
 
     ``static_pod_path`` is the folder (or file) of manifests that is watched, looked at every
-    ``file_check_frequency`` seconds even without a notice; ``notes`` say what was passed over.
+    ``file_check_frequency`` seconds even without a notice; ``logs`` is the bound of a container's
+    log; ``notes`` say what was passed over.
     """
 
     node: NodeConfig
     own: AgentSection
     static_pod_path: Path | None = None
     file_check_frequency: float = 20.0
+    logs: LogLimits = LogLimits()  # noqa: RUF009 - immutable
     notes: tuple[str, ...] = ()
     file: Path | None = None
 
@@ -135,6 +140,7 @@ def load_agent_config(file: Path | None) -> AgentConfig:
         own=section,
         static_pod_path=Path(manifests) if manifests else None,
         file_check_frequency=_seconds(path, rest.get("fileCheckFrequency"), 20.0),
+        logs=LogLimits() if section.runtime == "nri" else _log_limits(path, rest),
         notes=loaded.notes,
         file=file,
     )
@@ -178,6 +184,16 @@ def _section(path: str, value: object) -> AgentSection:
     except msgspec.ValidationError as error:
         fields = ", ".join(field.encode_name for field in msgspec.structs.fields(AgentSection))
         raise ConfigError(f"{path}: {AGENT_SECTION}: {error} (fields: {fields})") from None
+
+
+def _log_limits(path: str, fields: Mapping[Any, Any]) -> LogLimits:
+    size, files = log_limits(fields)
+    if size < 1:
+        raise ConfigError(
+            f"{path}: containerLogMaxSize: {size} would leave the logs without a bound, and a "
+            "container could stop the agent; give a size, such as 10Mi"
+        )
+    return LogLimits(size, files)
 
 
 def _text(path: str, name: str, value: Any) -> str:  # noqa: ANN401 - as it is in the file

@@ -11,7 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from pinfold.config.values import SettingError, boolean, show, text
+from pinfold.core.quantity import Quantity, QuantityError
 
+DEFAULT_LOG_SIZE: Final = 10 * 1024 * 1024
+DEFAULT_LOG_FILES: Final = 5
 _PODS: Final = "pods"
 _NONE: Final = "none"
 _SYSTEM: Final = ("system-reserved", "system-reserved-compressible")
@@ -36,9 +39,38 @@ def check_startup(fields: Mapping[Any, Any]) -> None:
             "systemReservedCgroup (--system-reserved-cgroup) or kubeReservedCgroup "
             "(--kube-reserved-cgroup); drop one of them"
         )
+    log_limits(fields)
     factor = fields.get("memoryThrottlingFactor")
     if factor is not None:
         _check_factor(factor)
+
+
+def log_limits(fields: Mapping[Any, Any]) -> tuple[int, int]:
+    """``containerLogMaxSize`` in bytes (negative: no bound) and ``containerLogMaxFiles``.
+
+    Raises:
+        SettingError: a kubelet would not start with them (upstream ``kubelet/logs``).
+    """
+    size, files = fields.get("containerLogMaxSize"), fields.get("containerLogMaxFiles")
+    if files is None:
+        files = DEFAULT_LOG_FILES
+    if isinstance(files, bool) or not isinstance(files, int):
+        raise SettingError(f"containerLogMaxFiles: must be a whole number, not {show(files)}")
+    if files <= 1:
+        raise SettingError(f"containerLogMaxFiles: invalid MaxFiles {files}, must be > 1")
+    if size in (None, ""):
+        return DEFAULT_LOG_SIZE, files
+    try:
+        parsed = Quantity.parse(text(size)).as_int64()
+    except (QuantityError, SettingError) as error:
+        problem = str(error)
+    else:
+        if parsed is not None:
+            return parsed, files
+        problem = "invalid max log size"
+    raise SettingError(
+        f"containerLogMaxSize: failed to parse container log max size {show(size)}: {problem}"
+    )
 
 
 def _check_factor(factor: object) -> None:

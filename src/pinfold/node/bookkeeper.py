@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pinfold.core.cpuset import CPUSet
+from pinfold.node.active_pod import ActivePod
 from pinfold.node.admission import Decision, Node, NodeState
 from pinfold.node.announcements import Announcements
 from pinfold.node.containers import Containers
@@ -16,7 +17,7 @@ from pinfold.node.device_ports import DevicePlugins
 from pinfold.node.exits import Exits
 from pinfold.node.pod_table import PodTable
 from pinfold.node.port_errors import CgroupError, PortError
-from pinfold.node.ports import Store
+from pinfold.node.ports import ContainerStatus, Store
 from pinfold.node.records import Batch, NodeRecord, PodRecord
 from pinfold.node.settings import ManagerSettings
 
@@ -160,9 +161,33 @@ class Bookkeeper:
         ended = self.pods.ended
         ended[record.uid] = record
         while len(ended) > self.settings.kept_pods:
-            oldest = next(iter(ended))
-            del ended[oldest]
-            await self.commit_for_sure(Batch(drop=(oldest,)))
+            oldest = next(iter(ended.values()))
+            del ended[oldest.uid]
+            await self.commit_for_sure(Batch(drop=(oldest.uid,)))
+            await self.remove_logs(oldest)
+
+    async def remove_logs(self, pod: PodRecord) -> None:
+        """Nobody can ask for what a pod has written once it is forgotten."""
+        if self.containers.logs is None:
+            return
+        try:
+            await self.containers.logs.remove(pod)
+        except PortError as error:
+            # The next start looks again.
+            self.observers.report(f"{pod.namespace}/{pod.name}", str(error))
+
+    async def containers_of(self, pod: ActivePod) -> list[ContainerStatus]:
+        """The pod's containers; a runtime that is away is waited for."""
+        pause = 0.1
+        while True:
+            try:
+                known = await self.containers.runtime.containers()
+            except PortError as error:
+                self.observers.report(pod.name, f"{error}; trying again in {pause:g} s")
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 10.0)
+            else:
+                return [status for status in known if status.key.pod_uid == pod.uid]
 
     def mirror(self) -> None:
         """Write the kubelet's state files, where something has changed."""

@@ -14,6 +14,7 @@ from pinfold.core.workload import FACTS, application_environment, environment_be
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.cgroup_ports import Cgroups, Limits, Partition, Placement
 from pinfold.node.device_grants import unseen_by_a_process
+from pinfold.node.log_ports import PodLogs
 from pinfold.node.port_errors import ContainerKey, RuntimeFailedError
 from pinfold.node.ports import (
     ContainerSpec,
@@ -51,19 +52,22 @@ class Containers:
     processes, which see the files of the host.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the ports, one each
         self,
         cgroups: Cgroups,
         runtime: Runtime,
         settings: ManagerSettings,
         adopter: ProcessAdopter | None = None,
+        *,
         volumes: Volumes | None = None,
+        logs: PodLogs | None = None,
     ) -> None:
         self.cgroups = cgroups
         self.runtime = runtime
         self.settings = settings
         self.adopter = adopter
         self.volumes = volumes
+        self.logs = logs
 
     async def start(
         self,

@@ -23,7 +23,6 @@ from pinfold.node.bookkeeper import Bookkeeper
 from pinfold.node.device_grants import PluginTalk, Question
 from pinfold.node.pod_worker import PodWorker
 from pinfold.node.port_errors import CgroupError, PortError
-from pinfold.node.ports import ContainerStatus
 from pinfold.node.records import Batch, HistoryEntry, PodPhase, PodRecord
 from pinfold.node.worker_host import ManagerHost
 
@@ -104,7 +103,7 @@ class Manager(Bookkeeper):
         kept = () if source == FOREGROUND and not decision.admitted else (record,)
         await self.store.commit(Batch(self.node_record(after), kept, namesakes, (entry,)))
         for uid in namesakes:
-            del self.pods.ended[uid]
+            await self.remove_logs(self.pods.ended.pop(uid))
         if not decision.admitted:
             for one in kept:
                 await self.remember(one)
@@ -195,7 +194,7 @@ class Manager(Bookkeeper):
         async with self.lock:
             if uid in self.pods.ended:
                 await self.store.commit(Batch(drop=(uid,)))
-                self.pods.ended.pop(uid, None)
+                await self.remove_logs(self.pods.ended.pop(uid))
 
     async def _mark(self, pod: ActivePod) -> None:
         """Write down that a pod is to go; from now on nobody else ends it."""
@@ -235,7 +234,7 @@ class Manager(Bookkeeper):
         worker = pod.worker or PodWorker(self.host, pod)
         # Nothing is started any more before it is asked what there is.
         await worker.stop()
-        await worker.terminate(await self._containers_of(pod), grace)
+        await worker.terminate(await self.containers_of(pod), grace)
         async with self.lock:
             after = release(self.state, pod.workload.pod)
             kind = "released" if phase is None else "ended"
@@ -253,20 +252,9 @@ class Manager(Bookkeeper):
         self.announce_soon()
         await self.announcements.retract(pod)
         await self._forget_sandbox(pod)
+        if phase is None:
+            await self.remove_logs(pod.record)
         pod.gone.set()
-
-    async def _containers_of(self, pod: ActivePod) -> list[ContainerStatus]:
-        """The pod's containers; a runtime that is away is waited for."""
-        pause = 0.1
-        while True:
-            try:
-                known = await self.containers.runtime.containers()
-            except PortError as error:
-                self.observers.report(pod.name, f"{error}; trying again in {pause:g} s")
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, 10.0)
-            else:
-                return [status for status in known if status.key.pod_uid == pod.uid]
 
     async def _forget_sandbox(self, pod: ActivePod) -> None:
         try:

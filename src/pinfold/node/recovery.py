@@ -248,6 +248,9 @@ async def take_over(manager: Manager, restored: Restored) -> None:
     if manager.containers.volumes is not None:
         for problem in await remove_leftovers(manager.containers.volumes, manager.pods.active):
             manager.observers.report(None, problem)
+    if manager.containers.logs is not None:
+        for problem in await manager.containers.logs.retain(manager.pods.records()):
+            manager.observers.report(None, problem)
     await manager.announce()
     for pod in list(manager.pods.active.values()):
         if pod.record.phase is PodPhase.TERMINATING:

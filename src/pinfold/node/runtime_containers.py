@@ -15,6 +15,7 @@ from typing import Protocol
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.cgroup_ports import GatedCgroups, Placement
 from pinfold.node.containers import Containers
+from pinfold.node.log_ports import PodLogs
 from pinfold.node.port_errors import ContainerKey, ProcessGoneError
 from pinfold.node.ports import ContainerSpec, ContainerState, ContainerStatus, Runtime
 from pinfold.node.runtime_ledger import RuntimeLedger
@@ -42,6 +43,7 @@ class RuntimeContainers(Containers):
         ledger: keeps that in step.
         parent: OCI's ``cgroupsPath`` of the cgroup that holds a pod's, by the pod's uid.
         volumes: makes the ``emptyDir`` volumes; without it the runtime does, as plain folders.
+        logs: keeps what the runtime writes of the containers' output.
     """
 
     def __init__(  # noqa: PLR0913 - the ports, one each
@@ -54,8 +56,9 @@ class RuntimeContainers(Containers):
         ledger: RuntimeLedger,
         parent: Callable[[str], str],
         volumes: Volumes | None = None,
+        logs: PodLogs | None = None,
     ) -> None:
-        super().__init__(cgroups, runtime, settings, volumes=volumes)
+        super().__init__(cgroups, runtime, settings, volumes=volumes, logs=logs)
         self._pooled = cgroups
         self._record = record
         self._ledger = ledger

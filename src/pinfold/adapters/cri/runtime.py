@@ -125,7 +125,7 @@ class CriRuntime:
         table.forget(container_id)
 
     async def remove_pod(self, pod_uid: str) -> None:
-        """Remove a pod's sandbox, its emptyDir volumes and its logs; none of them is no error.
+        """Remove a pod's sandbox and its emptyDir volumes; none of them is no error.
 
         Raises:
             RuntimeFailedError: something is left; removing it can be tried again.

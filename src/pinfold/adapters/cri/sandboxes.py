@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,13 +13,11 @@ from pinfold.adapters.cri import cri_pb2 as pb
 from pinfold.adapters.cri.client import CriClient, CriError, Retry
 from pinfold.adapters.cri.labels import HOST_NETWORK, OURS, POD_UID, pod_labels
 from pinfold.adapters.cri.status import condition
+from pinfold.logs.layout import file_name, pod_folder
 from pinfold.node.port_errors import RuntimeFailedError
 from pinfold.node.ports import ContainerSpec
 
 _LONGEST_HOSTNAME: Final = 63
-_LONGEST_FILE_NAME: Final = 255
-_KEPT: Final = 50
-"""Characters; none has more than four bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +96,7 @@ class Sandboxes:
         return PodSandbox(answer.pod_sandbox_id, config)
 
     async def remove(self, pod_uid: str) -> None:
-        """Stop and remove all sandboxes of a pod, its volumes and logs.
+        """Stop and remove all sandboxes of a pod, and its volumes; its logs stay.
 
         Raises:
             RuntimeFailedError: something is left; it can be tried again.
@@ -119,17 +116,12 @@ class Sandboxes:
                     pb.RemovePodSandboxResponse,
                     timeout=client.long,
                 )
-                logs = self._logs(found.metadata.namespace, found.metadata.name, pod_uid)
-                await asyncio.to_thread(self._delete, logs)
             await asyncio.to_thread(self._delete, self.volumes(pod_uid))
         self._locks.pop(pod_uid, None)
 
     def volumes(self, pod_uid: str) -> Path:
         """The folder of a pod's emptyDir volumes."""
         return self._settings.volume_root / file_name(pod_uid)
-
-    def _logs(self, namespace: str, name: str, pod_uid: str) -> Path:
-        return self._settings.log_root / file_name(f"{namespace}_{name}_{pod_uid}")
 
     async def _find(self, pod_uid: str) -> list[pb.PodSandbox]:
         selector = {POD_UID: pod_uid, **OURS}
@@ -171,7 +163,9 @@ class Sandboxes:
                 name=spec.pod_name, uid=uid, namespace=spec.namespace, attempt=attempt
             ),
             hostname="" if host_network else spec.pod_name[:_LONGEST_HOSTNAME].rstrip("-."),
-            log_directory=str(self._logs(spec.namespace, spec.pod_name, uid)),
+            log_directory=str(
+                pod_folder(self._settings.log_root, spec.namespace, spec.pod_name, uid)
+            ),
             labels=pod_labels(spec),
             annotations={HOST_NETWORK: "true"} if host_network else {},
             linux=pb.LinuxPodSandboxConfig(
@@ -206,12 +200,3 @@ def namespaces(spec: ContainerSpec, *, host_network: bool) -> pb.NamespaceOption
         pid=mode.NODE if sandbox.host_pid else mode.CONTAINER,
         ipc=mode.NODE if sandbox.host_ipc else mode.POD,
     )
-
-
-def file_name(text: str) -> str:
-    """A name for a folder; where the file system has none so long, the beginning and a checksum."""
-    name = text.replace("/", "_")
-    if len(name.encode(errors="surrogatepass")) <= _LONGEST_FILE_NAME:
-        return name
-    digest = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:32]
-    return f"{name[:_KEPT]}~{digest}"

@@ -4,7 +4,8 @@
 - ``state``: who the processes are; before it is there, the container is not
 - ``started``: when the main process was about to execute the command
 - ``exit``: how it ended; ``exit.new`` holds its room on the disk until then
-- ``log``: what the container writes, appended without a bound
+- ``output``: the FIFO that the container writes to (``output.py``)
+- ``log``: a link to the log that this goes to; a file where an older program made the container
 - ``go``, ``outcome``: the FIFOs of the start
 
 ``state`` and ``exit`` are lines of a word and a value; the last line is ``end``.
@@ -85,8 +86,11 @@ class ContainerFolder:
         """The container's id."""
         return self.path.name
 
-    def make(self) -> None:
+    def make(self, log: Path | None = None) -> None:
         """Make the folder with its FIFOs; only the owner may look into it.
+
+        Args:
+            log: where what the container writes goes; None: not here, as for an attached process.
 
         Raises:
             RuntimeFailedError: the disk is full or cannot be written.
@@ -95,6 +99,12 @@ class ContainerFolder:
             self.path.mkdir(0o700)
             os.mkfifo(self.path / "go", 0o600)
             os.mkfifo(self.path / "outcome", 0o600)
+            if log is not None:
+                output = self.path / "output"
+                os.mkfifo(output, 0o600)
+                # A container that opens /dev/stdout may be of any user; nobody else gets here.
+                output.chmod(0o622)
+                (self.path / "log").symlink_to(log)
 
     def write_spec(self, spec: ContainerSpec) -> None:
         """Write down what was asked for, and reserve the room that the end will take.

@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Final
 
 from pinfold.adapters.process.folder import ContainerFolder
+from pinfold.adapters.process.output import open_output
+from pinfold.adapters.process.processes import ProcessId
+from pinfold.logs.layout import LogLimits
 from pinfold.node.port_errors import RuntimeFailedError
 from pinfold.node.ports import ContainerSpec
 
-_PROGRAM: Final = Path(__file__).with_name("supervisor.py")
-_RUN: Final = (
-    f"import sys; sys.path.append({str(_PROGRAM.parent)!r}); import supervisor; supervisor.main()"
-)
+_PROGRAMS: Final = f"import sys; sys.path.append({str(Path(__file__).parent)!r}); "
+_SUPERVISE: Final = f"{_PROGRAMS}import supervisor; supervisor.main()"
+_SUCCEED: Final = f"{_PROGRAMS}import output; output.succeed()"
 """Imported, it is read as bytecode; compiled as a script, it would take a megabyte more."""
 
 _ANSWER: Final = 4096
@@ -29,7 +31,12 @@ _LOADER: Final = ("LD_LIBRARY_PATH",)
 
 
 async def launch(
-    folder: ContainerFolder, spec: ContainerSpec, order: bytes, *, patience: float
+    folder: ContainerFolder,
+    spec: ContainerSpec,
+    order: bytes,
+    *,
+    patience: float,
+    limits: LogLimits | None = None,
 ) -> int:
     """Start the supervisor of a container, whose main process is then ready and waits.
 
@@ -41,7 +48,8 @@ async def launch(
             process is left.
     """
     with contextlib.ExitStack() as descriptors:
-        pid, answer = _spawn(folder, order, descriptors)
+        command = supervisor_command(folder, limits or LogLimits())
+        pid, answer = _spawn(command, order, descriptors)
         try:
             # Python takes longer to start than this takes to write.
             folder.write_spec(spec)
@@ -90,9 +98,36 @@ async def give_word(folder: ContainerFolder, *, patience: float) -> str | None:
             return (await _read_to_end(outcome)).decode(errors="replace")
 
 
-def supervisor_command(folder: ContainerFolder) -> list[str]:
+def supervisor_command(folder: ContainerFolder, limits: LogLimits) -> list[str]:
     """The command line of a supervisor, which wants its order on the standard input."""
-    return [sys.executable, "-I", "-S", "-c", _RUN, str(folder.path)]
+    program = [sys.executable, "-I", "-S", "-c", _SUPERVISE, str(folder.path)]
+    return [*program, str(limits.size), str(limits.files)]
+
+
+def launch_reader(folder: ContainerFolder, main: ProcessId, limits: LogLimits) -> int | None:
+    """Have a process read what a container writes whose supervisor is gone; its pid.
+
+    None where somebody reads it, where it goes to a file, or where no process can be started: the
+    container then waits once its pipe is full.
+    """
+    try:
+        reader = open_output(os.fsencode(folder.path))
+    except OSError:
+        return None
+    try:
+        return os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-I", "-S", "-c", _SUCCEED, str(folder.path)]
+            + [str(number) for number in (limits.size, limits.files, main.pid, main.start)],
+            _environment(),
+            file_actions=[(os.POSIX_SPAWN_DUP2, reader, 0)]
+            + [(os.POSIX_SPAWN_OPEN, out, "/dev/null", os.O_WRONLY, 0) for out in (1, 2)],
+            setsid=True,
+        )
+    except OSError:
+        return None
+    finally:
+        os.close(reader)
 
 
 def kill_child(pid: int, folder: ContainerFolder) -> None:
@@ -113,9 +148,7 @@ def kill_child(pid: int, folder: ContainerFolder) -> None:
             os.close(outcome)
 
 
-def _spawn(
-    folder: ContainerFolder, order: bytes, descriptors: contextlib.ExitStack
-) -> tuple[int, int]:
+def _spawn(command: list[str], order: bytes, descriptors: contextlib.ExitStack) -> tuple[int, int]:
     """Run the supervisor's program; returns its pid and the end of its answer."""
     if not sys.executable:
         raise RuntimeFailedError("Python does not know its own path (sys.executable)")
@@ -132,9 +165,8 @@ def _spawn(
             os.set_blocking(answer, False)
             pid = os.posix_spawn(
                 sys.executable,
-                supervisor_command(folder),
-                # A Python outside of the system's folders may need this to find its library.
-                {name: os.environ[name] for name in _LOADER if name in os.environ},
+                command,
+                _environment(),
                 file_actions=[(os.POSIX_SPAWN_DUP2, request, 0)]
                 + [(os.POSIX_SPAWN_DUP2, say, standard) for standard in (1, 2)],
                 setsid=True,
@@ -145,6 +177,11 @@ def _spawn(
                 "raise the limits on processes and open files (LimitNPROC, LimitNOFILE)",
             ) from None
     return pid, answer
+
+
+def _environment() -> dict[str, str]:
+    # A Python outside of the system's folders may need this to find its library.
+    return {name: os.environ[name] for name in _LOADER if name in os.environ}
 
 
 async def _read_to_end(descriptor: int) -> bytes:

@@ -102,6 +102,13 @@ def send_signal(process: ProcessId, number: int) -> None:
         os.close(descriptor)
 
 
+def move_here(process: ProcessId | None) -> None:
+    """Have a process run on the CPUs of this one, as far as the kernel lets it."""
+    if process is not None and identify(process.pid) == process:
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(process.pid, os.sched_getaffinity(0))
+
+
 def raise_file_limit() -> None:
     """Let this process have as many files open as it may."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -21,27 +21,35 @@ from pinfold.adapters.process.container import (
     record_exit,
 )
 from pinfold.adapters.process.folder import ContainerFolder
+from pinfold.adapters.process.launch import launch_reader
 from pinfold.adapters.process.processes import (
     ProcessWatch,
     boot_id,
+    identify,
+    move_here,
     raise_file_limit,
     send_signal,
 )
+from pinfold.logs.layout import LogLimits
 from pinfold.node.port_errors import RuntimeFailedError
 
 _LOCK_PATIENCE: Final = 1.0
 """Seconds for an agent that was just killed to let go of the folder."""
+
+_READER: Final = "reader of "
+"""The token of a process that reads what a container writes: this and the container's."""
 
 
 class Registry:
     """The containers below ``root``, which this object has for itself while it is open.
 
     A container is followed by its supervisor, which ends when the exit is on the disk; where the
-    supervisor was killed, by its main process.
+    supervisor was killed, by its main process, and another process reads what it writes.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, limits: LogLimits) -> None:
         self.root = root.absolute()
+        self.limits = limits
         self.boot = ""
         self._containers: dict[str, Container] = {}
         self._exited: asyncio.Queue[str | None] = asyncio.Queue()
@@ -69,7 +77,10 @@ class Registry:
             self._lock = self._take()
             self._watch = watch
             for folder in folders(self.root):
-                self._add(find(folder))
+                container = self._add(find(folder))
+                # Reservations may have changed: it works where the agent does, as its own do.
+                if container.processes is not None and container.processes.boot == self.boot:
+                    move_here(container.processes.supervisor)
         except BaseException as error:
             self._let_go()
             self._containers.clear()
@@ -120,8 +131,11 @@ class Registry:
             return
         tokens, self._unwatched = [*self._unwatched, *self._watch.ended()], []
         for token in tokens:
-            container = self._containers.get(token)
+            container = self._containers.get(token.removeprefix(_READER))
             if container is None or container.ended.is_set():
+                continue
+            if token.startswith(_READER):
+                self._have_read(container)
                 continue
             container.is_orphan = True
             try:
@@ -197,10 +211,21 @@ class Registry:
                 reap = not container.is_attached
                 container.is_main_watched = watch.add(living.main, token, reap=reap)
                 if container.is_main_watched:
+                    self._have_read(container)
                     return
             end = lost(container, self.boot, now)
             record_exit(container, end)
         container.finish(end)
+
+    def _have_read(self, container: Container) -> None:
+        """See that what an orphan writes is read: it waits once its pipe is full."""
+        if self._watch is None or container.processes is None or container.is_attached:
+            return
+        pid = launch_reader(container.folder, container.processes.main, self.limits)
+        reader = None if pid is None else identify(pid)
+        if reader is not None:
+            with suppress(RuntimeFailedError):
+                self._watch.add(reader, f"{_READER}{container.folder.id}", reap=True)
 
     def _take(self) -> int:
         descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)

@@ -6,7 +6,9 @@ agent; this is what an agent holds of them.  Ends are told by pidfds, never foun
 
 from __future__ import annotations
 
+import os
 import secrets
+import stat
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
@@ -20,6 +22,7 @@ from pinfold.adapters.process.folder import ContainerFolder, Exit, Processes
 from pinfold.adapters.process.launch import give_word, kill_child, launch
 from pinfold.adapters.process.processes import FILE_LIMIT, identify, send_signal
 from pinfold.adapters.process.registry import Registry
+from pinfold.logs.layout import LogLimits, log_file, prepare
 from pinfold.node.port_errors import RuntimeFailedError
 from pinfold.node.ports import ContainerSpec, ContainerState, ContainerStatus
 
@@ -33,16 +36,29 @@ class ProcessRuntime:
     One object has ``root`` for itself, from its first use until :meth:`close`, in one event loop.
     A container gets its own session, the signals' defaults, umask 022, no open files, no standard
     input, and an environment of PATH, HOME and what the specification says; its working directory
-    is ``/`` if none is given.  What it writes is appended to :meth:`log` without a bound.  Its OOM
-    score, priority and scheduling policy are the agent's where nothing else is asked for.
+    is ``/`` if none is given.  Its OOM score, priority and scheduling policy are the agent's where
+    nothing else is asked for.
+
+    What it writes goes to its log below ``log_root`` (``logs`` beside ``root`` if none is given;
+    see :mod:`pinfold.logs.layout`), which stays when the container is removed; output and error as
+    one, in the order in which they were written.
 
     A start that raises leaves the container EXITED, with exit code 127 (not found) or 126, as in
     a shell; :meth:`exits` does not tell of it again.  ``patience`` is how many seconds a
     supervisor, a start or a kill may take.
     """
 
-    def __init__(self, root: Path, *, patience: float = 30.0) -> None:
-        self._registry = Registry(root)
+    def __init__(
+        self,
+        root: Path,
+        *,
+        patience: float = 30.0,
+        log_root: Path | None = None,
+        log_limits: LogLimits | None = None,
+    ) -> None:
+        self._limits = log_limits or LogLimits()
+        self._registry = Registry(root, self._limits)
+        self._log_root = (log_root or root.with_name("logs")).absolute()
         self._patience = patience
 
     async def create(self, spec: ContainerSpec) -> ContainerStatus:
@@ -51,10 +67,14 @@ class ProcessRuntime:
         command = resolve(spec)
         folder = self._new_folder()
         supervisor = None
+        log = log_file(self._log_root, spec)
         try:
-            folder.make()
+            prepare(log)
+            folder.make(log)
             order = command.order(self._registry.boot, FILE_LIMIT)
-            supervisor = await launch(folder, spec, order, patience=self._patience)
+            supervisor = await launch(
+                folder, spec, order, patience=self._patience, limits=self._limits
+            )
             return self._registry.hold(folder).status
         except BaseException:
             if supervisor is not None:
@@ -190,8 +210,27 @@ class ProcessRuntime:
             container.reported = code
 
     def log(self, container_id: str) -> Path:
-        """The file with what a container wrote to its standard output and error."""
+        """The log of a container (see :mod:`pinfold.logs.layout`); there once it has written."""
         return self._registry.root / container_id / "log"
+
+    async def bound_logs(self) -> list[str]:
+        """See :meth:`pinfold.node.log_ports.BoundedLogs.bound_logs`.
+
+        A log is bounded by whoever writes it.  Containers that an older program made write to
+        files themselves, which can only be emptied.
+        """
+        self._registry.open()
+        found = []
+        for container in self._registry:
+            path = container.folder.path / "log"
+            try:
+                status = path.lstat()
+                if stat.S_ISREG(status.st_mode) and status.st_size > self._limits.most:
+                    os.truncate(path, 0)
+                    found.append(f"{path}: emptied, as it had {status.st_size} bytes")
+            except OSError:
+                continue  # there is none
+        return found
 
     async def close(self) -> None:
         """See :meth:`pinfold.node.ports.Runtime.close`."""

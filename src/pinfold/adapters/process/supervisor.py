@@ -3,7 +3,8 @@
 It is run by ``launch.py`` with a container's folder as its argument and the order on its standard
 input, by a Python without site-packages (``-I -S``).  It forks the main process, which gets ready
 and waits, writes ``FOLDER/state``, answers ``ok`` on its standard output and closes it; from then
-on it only waits.  When the main process ends it writes ``FOLDER/exit`` and ends as well.
+on it copies what the container writes into its log (``output.py``).  When the main process ends it
+writes ``FOLDER/exit`` and ends as well.
 
 The main process waits for a byte in the FIFO ``go``.  It holds the FIFO ``outcome`` open until it
 executes the command: whoever reads there finds the end of the file when the command runs, or else
@@ -33,6 +34,12 @@ from _signal import (  # type: ignore[import-not-found]  # no stub; ``signal`` i
     valid_signals,
 )
 from time import sleep, time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING or __package__:
+    from pinfold.adapters.process.output import OUTPUT, copy, log_of, open_output, start_time
+else:
+    from output import OUTPUT, copy, log_of, open_output, start_time
 
 MAX_ANSWER = 4096
 """Bytes of a message between the processes; a pipe takes so many at once or none (PIPE_BUF)."""
@@ -82,8 +89,9 @@ def main() -> None:
     folder = os.fsencode(sys.argv[1])
     order = Order(read_all(0))
     try:
-        pid, lifeline, news, note = fork_main(folder, order)
+        pid, lifeline, news, reader, note = fork_main(folder, order)
         try:
+            log = log_of(folder, *map(os.fsencode, sys.argv[2:4]))
             state = b"pinfold-process 1\nboot %s\nsupervisor %d %s\nmain %d %s\nnote %s\nend\n" % (
                 *(order.boot, os.getpid(), start_time(b"self")),
                 *(pid, start_time(b"%d" % pid), note),
@@ -105,6 +113,7 @@ def main() -> None:
         os.dup2(null, standard)
     os.close(null)
     os.chdir("/")
+    lost = copy(reader, log, os.pidfd_open(pid))
     # The main process stays a zombie, and its pid its own, until its end is on the disk.
     end = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     finished = time()
@@ -114,22 +123,25 @@ def main() -> None:
     problem, _, remedy = os.read(news, MAX_ANSWER)[1:].partition(b"\n")
     text = b"code %d\nat %.6f\nmessage %s\nend\n" % (
         *(code, finished),
-        problem + (b" (%s)" % remedy if remedy else b""),
+        problem + (b" (%s)" % remedy if remedy else b"") + lost.encode(),
     )
     record_exit(folder, text)
     os.close(lifeline)
     os._exit(0)
 
 
-def fork_main(folder: bytes, order: Order) -> "tuple[int, int, int, bytes]":
+def fork_main(folder: bytes, order: Order) -> "tuple[int, int, int, int, bytes]":
     """Fork the main process and wait until it is ready.
 
     Returns:
         Its pid, the pipe whose end tells it that the supervisor is gone, the pipe on which it
-        says why the command could not be executed, and a note about what was refused to it.
+        says why the command could not be executed, the FIFO with its output, and a note about
+        what was refused to it.
     """
     try:
-        log = os.open(folder + b"/log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        reader = open_output(folder)
+        # Both ways: there is a reader as long as the container lives.
+        output = os.open(folder + OUTPUT, os.O_RDWR)
         # Open both ways, so that a FIFO never looks closed only because no agent lives.
         go = os.open(folder + b"/go", os.O_RDWR | os.O_NONBLOCK)
         outcome = os.open(folder + b"/outcome", os.O_RDWR | os.O_NONBLOCK)
@@ -139,27 +151,27 @@ def fork_main(folder: bytes, order: Order) -> "tuple[int, int, int, bytes]":
     except OSError as error:
         raise Refused(f"cannot make the container in {show(folder)}: {reason(error)}", "") from None
     if pid == 0:
-        os.close(lifeline)
-        os.close(news)
+        for theirs in (lifeline, news, reader):
+            os.close(theirs)
         try:
-            become_main(folder, order, log, (go, outcome, death, say))
+            become_main(folder, order, output, (go, outcome, death, say))
         finally:
             os._exit(CANNOT_EXECUTE)
-    for ours in (log, go, outcome, death, say):
+    for ours in (output, go, outcome, death, say):
         os.close(ours)
     answer = os.read(news, MAX_ANSWER)
     if answer[:1] != b"+":
         os.waitpid(pid, 0)
         problem, _, remedy = answer[1:].decode().partition("\n")
         raise Refused(problem or "the process ended before it was ready", remedy)
-    return pid, lifeline, news, answer[1:]
+    return pid, lifeline, news, reader, answer[1:]
 
 
-def become_main(folder: bytes, order: Order, log: int, ends: "tuple[int, int, int, int]") -> None:
+def become_main(folder: bytes, order: Order, output: int, ends: "tuple[int, ...]") -> None:
     """The main process: get ready, wait for the word, execute the command.  Does not return."""
     go, outcome, death, say = ends
     try:
-        note = get_ready(order, log)
+        note = get_ready(order, output)
     except Refused as refused:
         os.write(say, b"-" + refused.text)
         os._exit(refused.code)
@@ -177,7 +189,7 @@ def become_main(folder: bytes, order: Order, log: int, ends: "tuple[int, int, in
         os._exit(refused.code)
 
 
-def get_ready(order: Order, log: int) -> str:
+def get_ready(order: Order, output: int) -> str:
     """Shed what was inherited of the agent; returns what the kernel refused, for the record."""
     note = ""
     os.setsid()
@@ -186,7 +198,7 @@ def get_ready(order: Order, log: int) -> str:
     pthread_sigmask(SIG_SETMASK, ())
     os.umask(0o022)
     null = os.open("/dev/null", os.O_RDONLY)
-    for source, target in ((null, 0), (log, 1), (log, 2)):
+    for source, target in ((null, 0), (output, 1), (output, 2)):
         os.dup2(source, target)
     try:
         # An affinity of the agent's would still narrow the cpuset that the container gets.
@@ -264,13 +276,6 @@ def write_file(folder: bytes, name: bytes, text: bytes) -> None:
     finally:
         os.close(file)
         os.close(directory)
-
-
-def start_time(pid: bytes) -> bytes:
-    """Field 22 of ``/proc/PID/stat``, clock ticks since the boot."""
-    with open(b"/proc/%s/stat" % pid, "rb", 0) as file:  # noqa: PTH123 - pathlib is big
-        stat = file.read(4096)
-    return stat[stat.rindex(b")") :].split()[20]
 
 
 def read_all(descriptor: int) -> bytes:
