@@ -16,7 +16,6 @@ PROTOS := $(wildcard src/pinfold/adapters/*/*.proto)
 
 MACHINE ?= 2s8c2t
 ARGS ?=
-SECONDS ?= 60
 
 ifneq ($(UV),)
 MAKE_VENV = $(UV) venv --quiet --clear --python "$(PYTHON)" $(VENV)
@@ -26,7 +25,7 @@ MAKE_VENV = "$(PYTHON)" -m venv --clear $(VENV)
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 endif
 
-.PHONY: help run test check bench bench-effect e2e guest fuzz docs wheel venv lock clean
+.PHONY: help run test check bench bench-effect e2e guest trial fuzz docs wheel venv lock clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -59,8 +58,11 @@ e2e: $(VENV)/.dev  ## Wheel in a fresh place; as root: crashes, confinement, shi
 guest: $(VENV)/.dev  ## As root: live tests in two guests (half an hour): SMT, 2 NUMA nodes, huge pages, cgroup v2, v1
 	$(BIN)/python -m pytest tests/guest/test_guest.py $(ARGS)
 
+trial: $(VENV)/.dev  ## As root: an agent under faults by chance (SECONDS=300, ARGS="--seed 7 --only hotplug" to choose)
+	$(BIN)/python -m trial --seconds $(or $(SECONDS),300) $(ARGS)
+
 fuzz: $(VENV)/.dev  ## Fuzz every parser (SECONDS=60 each, ARGS="quantity cpulist" to choose)
-	$(BIN)/python -m fuzz --seconds $(SECONDS) --corpus build/fuzz $(ARGS)
+	$(BIN)/python -m fuzz --seconds $(or $(SECONDS),60) --corpus build/fuzz $(ARGS)
 
 docs: $(VENV)/.dev  ## Write docs/reference anew from the tables in the code
 	$(BIN)/python docs/generate.py

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-CODE = ("src", "tests", "benchmarks", "fuzz", "docs")
+CODE = ("src", "tests", "benchmarks", "fuzz", "trial", "docs")
 LIMIT = 300
 LIMIT_OF_TESTS = 500
 """A test module is a list of cases; it is split when it has two subjects, not when it is long."""

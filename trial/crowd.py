@@ -1,0 +1,236 @@
+"""The trial's pods: what was asked for, what was acknowledged, and whether the kernel shows it."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from trial.node import NoAnswerError, Node, Refused
+from trial.observed import Process, Processes, born, online
+
+SHARED: Final = 6
+_SLEEPING: Final = "while :; do sleep 0.2; done"
+_BUSY: Final = "while :; do i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep 0.05; done"
+
+SETTLED: Final = 60.0
+"""Seconds after a fault in which everything has to be as it was asked for."""
+
+Identity = tuple[int, int]
+
+
+def manifest(
+    trial: str, name: str, script: str, *, owns: int = 0, escapes: bool = False, **spec: object
+) -> dict[str, Any]:
+    """A pod with one container, whose processes bear the trial's marks."""
+    amounts = {"cpu": str(owns), "memory": "32Mi"} if owns else {"memory": "32Mi"}
+    resources = {"limits": amounts, "requests": amounts} if owns else {"requests": amounts}
+    marks = {"TRIAL_POD": f"{trial}/{name}", **({"TRIAL_OWNS": str(owns)} if owns else {})}
+    if escapes:
+        marks["TRIAL_ESCAPES"] = "1"
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {
+            "terminationGracePeriodSeconds": 1,
+            "containers": [
+                {
+                    "name": "main",
+                    "command": ["sh", "-c", script],
+                    "env": [{"name": key, "value": value} for key, value in marks.items()],
+                    "resources": resources,
+                }
+            ],
+            **spec,
+        },
+    }
+
+
+@dataclass(slots=True)
+class Wanted:
+    """A pod that was acknowledged; ``main`` is its main process, once it was seen."""
+
+    owns: int
+    main: Identity | None = None
+
+
+@dataclass(slots=True)
+class Crowd:
+    """Owners and shared pods that come and go, in a thread beside the faults.
+
+    ``unsure`` are pods of which nobody knows: the agent did not answer when they were asked for, or
+    asked away.
+    """
+
+    node: Node
+    trial: str
+    rng: random.Random
+    wanted: dict[str, Wanted] = field(default_factory=dict)
+    unsure: dict[str, int] = field(default_factory=dict)
+    requests: int = 0
+    refused: int = 0
+    unanswered: int = 0
+    _number: int = 0
+    _over: threading.Event = field(default_factory=threading.Event)
+
+    # ------------------------------------------------------------------------------- requests
+
+    def fill(self) -> None:
+        """The shared pods that are always there, and one owner."""
+        for _ in range(SHARED):
+            self.add()
+        self.add(owns=1)
+
+    def add(self, owns: int = 0) -> None:
+        """Ask for one more pod."""
+        self._number += 1
+        name = f"{'owner' if owns else 'shared'}-{self._number}"
+        script = _SLEEPING if owns or self.rng.random() < 0.5 else _BUSY
+        self.unsure[name] = owns
+        answer = self._ask("POST", "/v1/pods", manifest(self.trial, name, script, owns=owns))
+        if answer is None:
+            return
+        del self.unsure[name]
+        if answer["phase"] != "Failed":
+            self.wanted[name] = Wanted(owns)
+
+    def drop(self, name: str) -> None:
+        """Ask for a pod to go."""
+        self.unsure[name] = self.wanted.pop(name).owns
+        path = f"/v1/pods/default/{name}?grace={self.rng.choice([0, 0, 1])}"
+        if self._ask("DELETE", path) is not None:
+            del self.unsure[name]
+
+    def _ask(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 - JSON
+        """The answer; None where there is none (the pod stays unsure)."""
+        self.requests += 1
+        try:
+            return self.node.ask(method, path, body) or {}
+        except NoAnswerError:
+            self.unanswered += 1
+        except Refused:
+            self.refused += 1
+        return None
+
+    @contextmanager
+    def coming_and_going(self) -> Iterator[None]:
+        """Pods come and go meanwhile."""
+        self._over.clear()
+        thread = threading.Thread(target=self._come_and_go)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            thread.join()
+
+    def _come_and_go(self) -> None:
+        while not self._over.is_set():
+            owners = [name for name, one in self.wanted.items() if one.owns]
+            shared = [name for name, one in self.wanted.items() if not one.owns]
+            if self.rng.random() < 0.7:
+                if owners:
+                    self.drop(self.rng.choice(owners))
+                else:
+                    self.add(owns=1)
+            elif len(shared) >= SHARED:
+                self.drop(self.rng.choice(shared))
+            else:
+                self.add()
+            self._over.wait(self.rng.uniform(0, 0.3))
+
+    # -------------------------------------------------------------------------------- looking
+
+    def settle(self, *, may_restart: frozenset[str] = frozenset(), all_may: bool = False) -> str:
+        """Wait until everything is as it was asked for; what is not, else "".
+
+        Args:
+            may_restart: pods whose containers the fault was allowed to end.
+            all_may: whether it was allowed to end any.
+        """
+        if problem := self.node.until_ready():
+            return problem
+        deadline = time.monotonic() + SETTLED
+        while (problems := self._problems()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        problems += self._killed(may_restart, all_may=all_may)
+        self._learn()
+        return "; ".join(problems[:6])
+
+    def _problems(self) -> list[str]:
+        try:
+            pods = self.node.pods()
+        except (NoAnswerError, Refused) as error:
+            return [str(error)]
+        for name, owns in list(self.unsure.items()):
+            # Whoever asked was not told: either is right, as long as the agent says which.
+            phase = pods.get(name, {}).get("phase")
+            if phase == "Terminating":
+                return [f"{name} is being ended"]
+            if phase in ("Admitted", "Running"):
+                self.wanted[name] = Wanted(owns)
+            del self.unsure[name]
+        found = [f"{name} is lost" for name in self.wanted if name not in pods]
+        found += [
+            f"{name} is {pod['phase']}: {pod.get('reason')} {pod.get('message')}"
+            for name, pod in pods.items()
+            if name in self.wanted and pod["phase"] != "Running"
+        ]
+        found += [
+            f"{name} was deleted, and is {pod['phase']}"
+            for name, pod in pods.items()
+            if name not in self.wanted and pod["phase"] in ("Admitted", "Running", "Terminating")
+        ]
+        return found + self._in_the_kernel(pods)
+
+    def _in_the_kernel(self, pods: Mapping[str, Mapping[str, Any]]) -> list[str]:
+        living = [one for one in Processes(self.trial).walk() if not one.zombie]
+        by_pod: dict[str, list[Process]] = {}
+        for process in living:
+            by_pod.setdefault(process.pod, []).append(process)
+        found = [f"{pod} is gone, and its processes run" for pod in by_pod.keys() - self.wanted]
+        owned: dict[str, frozenset[int]] = {}
+        for name, one in self.wanted.items():
+            if name not in by_pod:
+                found.append(f"{name} has no process")
+                continue
+            known = {c["pid"] for c in pods.get(name, {}).get("containers", ()) if c["pid"]}
+            if not known <= {process.pid for process in by_pod[name]}:
+                found.append(
+                    f"{name} has the processes {known} on record, and others in the kernel"
+                )
+            if one.owns:
+                owned[name] = frozenset().union(*(p.allowed for p in by_pod[name]))
+                if len(owned[name]) != one.owns and len(online()) > one.owns:
+                    found.append(f"{name} owns {one.owns} CPUs and may run on {owned[name]}")
+        for name, cpus in owned.items():
+            found += [
+                f"{process.name} may run on the CPUs of {name}"
+                for process in living
+                if process.pod != name and process.allowed & cpus
+            ]
+        return found
+
+    def _killed(self, may_restart: frozenset[str], *, all_may: bool) -> list[str]:
+        return [
+            f"the main process of {name} was ended"
+            for name, one in self.wanted.items()
+            if one.main is not None
+            and not all_may
+            and name not in may_restart
+            and born(one.main[0]) != one.main[1]
+        ]
+
+    def _learn(self) -> None:
+        """Note the main processes as they are now."""
+        with suppress(NoAnswerError, Refused):
+            pods = self.node.pods()
+            for name, one in self.wanted.items():
+                pids = [c["pid"] for c in pods.get(name, {}).get("containers", ()) if c["pid"]]
+                began = born(pids[0]) if pids else None
+                one.main = None if began is None else (pids[0], began)

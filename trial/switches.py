@@ -1,0 +1,95 @@
+"""The scheduler's own word on who ran where: ``sched_switch`` of the kernel's tracing.
+
+Source: the kernel's ``Documentation/trace/ftrace.rst``.  It is an instance of its own, so that
+nobody else's tracing is disturbed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_PLACES: Final = (Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing"))
+_LINE: Final = re.compile(rb"\[(\d+)\].*? (\d+\.\d+): sched_switch: .*next_pid=(\d+)")
+_CHUNK: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """A CPU that was given to a thread; ``at`` is the kernel's monotonic clock, in seconds."""
+
+    at: float
+    cpu: int
+    tid: int
+
+
+class Switches:
+    """A tracing instance that is open; :meth:`close` removes it."""
+
+    def __init__(self, name: str) -> None:
+        self._instance = _place() / "instances" / f"trial-{name}"
+        self._instance.mkdir()
+        self._pipe = -1
+        try:
+            self._write("trace_clock", "mono")
+            self._write("buffer_size_kb", "4096")
+            self._write("events/sched/sched_switch/enable", "1")
+            self._pipe = os.open(self._instance / "trace_pipe", os.O_RDONLY | os.O_NONBLOCK)
+        except BaseException:
+            self.close()
+            raise
+        self._rest = b""
+
+    @classmethod
+    def open(cls, name: str) -> Switches | None:
+        """Begin to trace; None where this kernel, or this user, cannot."""
+        try:
+            return cls(name)
+        except OSError:
+            return None
+
+    def read(self) -> Iterator[Switch]:
+        """What has happened since the last time."""
+        while True:
+            try:
+                data = os.read(self._pipe, _CHUNK)
+            except BlockingIOError:
+                return
+            if not data:
+                return
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            for line in lines:
+                if (match := _LINE.search(line)) is not None:
+                    cpu, at, tid = match.groups()
+                    yield Switch(float(at), int(cpu), int(tid))
+
+    def close(self) -> None:
+        """Trace no more."""
+        with suppress(OSError):
+            self._write("events/sched/sched_switch/enable", "0")
+        if self._pipe >= 0:
+            os.close(self._pipe)
+        with suppress(OSError):
+            self._instance.rmdir()
+
+    def _write(self, name: str, text: str) -> None:
+        (self._instance / name).write_text(text, encoding="ascii")
+
+
+def _place() -> Path:
+    for place in _PLACES:
+        if (place / "instances").is_dir():
+            return place
+    # Nobody has looked there since the boot; it stays mounted, as with every other tool.
+    subprocess.run(
+        ["mount", "-t", "tracefs", "nodev", str(_PLACES[0])],
+        check=False,
+        capture_output=True,
+    )
+    return _PLACES[0]
