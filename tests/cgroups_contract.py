@@ -186,6 +186,42 @@ def headless_process(*cgroup_files: Path) -> Iterator[int]:
         yield pid
 
 
+DYING = """
+import ctypes, os, signal, sys
+if ctypes.CDLL(None).unshare(0x20000000):
+    sys.exit("no new PID namespace")
+first = os.fork()
+first or signal.pause()
+second = os.fork()
+second or signal.pause()
+for file in sys.argv[1:]:
+    open(file, "w").write(str(first))
+os.kill(second, signal.SIGKILL)
+os.waitid(os.P_PID, second, os.WEXITED | os.WNOWAIT)
+os.kill(first, signal.SIGKILL)
+print(first, flush=True)
+signal.pause()
+"""
+
+
+@contextmanager
+def dying_process(*cgroup_files: Path) -> Iterator[int]:
+    """A process that the kernel has begun to end, and does not get to the end with.
+
+    It is the first of a PID namespace, and waits there for somebody who is not waited for.
+    """
+    command = (sys.executable, "-c", DYING, *map(str, cgroup_files))
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        try:
+            assert child.stdout is not None
+            pid = int(child.stdout.readline())
+            stat = Path(f"/proc/{pid}/stat")
+            wait_until(lambda: bool(int(stat.read_text().rpartition(")")[2].split()[6]) & 4))
+            yield pid
+        finally:
+            child.kill()
+
+
 def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
     """Until it holds; fails when it does not in time."""
     deadline = time.monotonic() + seconds

@@ -13,9 +13,9 @@ import pytest
 from pinfold.adapters.cgroup import CgroupError, open_cgroups, remove_leftovers
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.cgroup_ports import Placement
-from pinfold.node.port_errors import ContainerKey
+from pinfold.node.port_errors import ContainerKey, ProcessGoneError
 from tests.cgroup_kernel import Kernel, a_kernel, only_cpusets
-from tests.cgroups_contract import FORKER, OWNER, SHARED, check_contract, wait_until
+from tests.cgroups_contract import FORKER, OWNER, SHARED, check_contract, dying_process, wait_until
 
 kernel = pytest.fixture(a_kernel)
 cpuset_only = pytest.fixture(only_cpusets)
@@ -178,6 +178,19 @@ def test_a_stopped_process_is_killed(kernel: Kernel) -> None:
         assert not kernel.alive(pid)
 
     asyncio.run(scenario())
+
+
+def test_a_process_that_the_kernel_has_begun_to_end_holds_nobody_up(kernel: Kernel) -> None:
+    """It cannot be moved any more, and is not waited for."""
+
+    async def scenario(pid: int) -> None:
+        await kernel.cgroups.open(kernel.cpus)
+        await kernel.cgroups.place(SHARED, Placement())
+        with pytest.raises(ProcessGoneError, match=f"there is no process {pid}"):
+            await kernel.cgroups.enter(SHARED, pid)
+
+    with dying_process() as pid:
+        asyncio.run(scenario(pid))
 
 
 def test_names_of_users_are_only_names(kernel: Kernel) -> None:

@@ -17,7 +17,7 @@ from pinfold.adapters.cgroup.runtime_cgroups import RuntimeCgroups
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.cgroup_ports import Placement
 from pinfold.node.port_errors import CgroupError, ContainerKey, ProcessGoneError
-from tests.cgroups_contract import headless_process
+from tests.cgroups_contract import dying_process, headless_process
 from tests.runtime_place import Place
 
 OWNER, FIRST, SECOND = (ContainerKey("uid-1", name) for name in ("owner", "first", "second"))
@@ -176,6 +176,22 @@ def test_a_process_that_has_ended_is_gone_however_it_looks(place: Place) -> None
         assert not cgroups.lives(pid)
 
     asyncio.run(scenario())
+
+
+def test_a_process_that_the_kernel_has_begun_to_end_is_gone(place: Place) -> None:
+    """It is no zombie yet, and shown in the root all the same."""
+
+    async def scenario(pid: int) -> None:
+        cgroups = RuntimeCgroups()
+        await cgroups.open(place.cpus)
+        await cgroups.place(FIRST, Placement())
+        with pytest.raises(ProcessGoneError, match=f"there is no process {pid}"):
+            await cgroups.enter(FIRST, pid)
+        assert not cgroups.lives(pid)
+
+    place.container("pod1", "abc")
+    with dying_process(place.root / "pod1/abc/cgroup.procs") as pid:
+        asyncio.run(scenario(pid))
 
 
 def test_a_process_without_its_first_thread_lives(place: Place) -> None:

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from pinfold.adapters.cgroup.files import write
 from pinfold.adapters.cgroup.folders import members
-from pinfold.adapters.cgroup.tasks import lives
+from pinfold.adapters.cgroup.tasks import began, lives
 from pinfold.node.port_errors import CgroupError
 
 _PATIENCE: Final = 3
@@ -138,7 +138,7 @@ async def ended(pids: Iterable[int]) -> None:
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + _LAST_BREATH
-    while any(lives(pid) for pid in pids):
+    while any(began(pid) is not None for pid in pids):
         if loop.time() > deadline:
             return
         await asyncio.sleep(_PAUSE)

@@ -28,7 +28,7 @@ from pinfold.adapters.cgroup.hierarchy import (
     parse_own,
 )
 from pinfold.adapters.cgroup.moving import end_all
-from pinfold.adapters.cgroup.tasks import began, cgroups_of
+from pinfold.adapters.cgroup.tasks import began, cgroups_of, lives
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.cgroup_ports import ObservedCgroups, ObservedContainer, Placement
 from pinfold.node.port_errors import CgroupError, ContainerKey, ProcessGoneError
@@ -204,7 +204,7 @@ class RuntimeCgroups:
 
     def lives(self, pid: int) -> bool:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
-        return self.began(pid) is not None
+        return lives(pid, self._proc)
 
     async def kill(self, key: ContainerKey, *, wait: float = 5.0) -> None:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""

@@ -15,6 +15,7 @@ PROC: Final = Path("/proc")
 
 _EVERY_CPU: Final = range(8192)
 _GONE: Final = b"ZXx"
+_PF_EXITING: Final = 0x4
 _LOOKS: Final = 30
 _LOOK_PAUSE: Final = 0.001
 
@@ -90,17 +91,20 @@ def _session_of(pid: int) -> int:
         return 0  # it has ended
 
 
-def lives(pid: int) -> bool:
-    """Whether a process or thread is there and no zombie; see :func:`began`."""
-    return began(pid) is not None
+def lives(pid: int, proc: Path = PROC) -> bool:
+    """Whether a process or thread is there and can still execute anything.
+
+    A zombie cannot, nor can one that the kernel has begun to end, however long that takes: neither
+    can be moved any more, and cgroup v1 shows both in the root.  A process whose first thread has
+    ended lives as long as its others.
+    """
+    return not _is_over(f"{proc}/{pid}") or any(_living_threads(pid, proc))
 
 
 def began(pid: int, proc: Path = PROC) -> int | None:
-    """When a process began, in clock ticks since the boot; None once it has ended.
+    """When a process began, in clock ticks since the boot; None when it is gone, or a zombie.
 
-    A pid is used again; a pid with this is not.  A zombie has ended, and what else ``/proc`` says
-    of it tells nothing (its cgroup is ``/`` on v1).  A process whose first thread has ended is a
-    zombie only when its others have, too.
+    A pid is used again; a pid with this is not.
     """
     fields = _stat(f"{proc}/{pid}")
     if fields is None:
@@ -111,24 +115,27 @@ def began(pid: int, proc: Path = PROC) -> int | None:
 
 
 def cgroups_of(pid: int, began_at: int, proc: Path = PROC) -> str | None:
-    """What ``/proc/PID/cgroup`` says of a process; None when it has ended.
+    """What ``/proc/PID/cgroup`` says of a process; None when it does not live any more.
 
-    What it says of a zombie is no place where anybody was, so it is looked again after that.
+    What it says of one that ends is no place where anybody was, so it is looked again after that.
     """
-    while began(pid, proc) == began_at:
-        for tid in _living_threads(pid, proc):
-            with contextlib.suppress(OSError):
-                text = (proc / f"{pid}/task/{tid}/cgroup").read_text(errors="surrogateescape")
-                if tid in _living_threads(pid, proc):
-                    return text
+    while began(pid, proc) == began_at and (living := list(_living_threads(pid, proc))):
+        with contextlib.suppress(OSError):
+            text = (proc / f"{pid}/task/{living[0]}/cgroup").read_text(errors="surrogateescape")
+            if not _is_over(f"{proc}/{pid}/task/{living[0]}"):
+                return text
     return None
 
 
 def _living_threads(pid: int, proc: Path) -> Iterator[int]:
     for tid in threads(pid, proc):
-        fields = _stat(f"{proc}/{pid}/task/{tid}")
-        if fields is not None and fields[0] not in _GONE:
+        if not _is_over(f"{proc}/{pid}/task/{tid}"):
             yield tid
+
+
+def _is_over(folder: str) -> bool:
+    fields = _stat(folder)
+    return fields is None or fields[0] in _GONE or bool(int(fields[6]) & _PF_EXITING)
 
 
 def _stat(folder: str) -> list[bytes] | None:

@@ -14,6 +14,7 @@ from pinfold.adapters.procfs.files import KernelFiles, parse_list
 from pinfold.core.audit_snapshot import Task
 from pinfold.core.cpuset import CPUSet
 
+_PF_EXITING: Final = 0x00000004
 _PF_KTHREAD: Final = 0x00200000
 _PF_NO_SETAFFINITY: Final = 0x04000000
 _GONE: Final = frozenset("ZXx")
@@ -166,7 +167,7 @@ class _Reader:
             return None
         path = self._path(cgroup)
         if path == "/" and not stat.flags & _PF_KTHREAD and self._has_ended(folder):
-            # On cgroup v1 a zombie is shown in the root, where it never was.
+            # Cgroup v1 shows what ends in the root, where it never was.
             return None
         return Task(
             pid=pid,
@@ -183,7 +184,10 @@ class _Reader:
 
     def _has_ended(self, folder: str) -> bool:
         text = self._files.text(f"{folder}/stat")
-        return not text or parse_stat(text).state in _GONE
+        if not text:
+            return True
+        stat = parse_stat(text)
+        return stat.state in _GONE or bool(stat.flags & _PF_EXITING)
 
     def _path(self, text: str) -> str:
         path = self._paths.get(text)

@@ -13,6 +13,7 @@ from typing import Final
 
 from pinfold.core.cpuset import CPUSet
 
+_PF_EXITING: Final = 0x00000004
 _PF_KTHREAD: Final = 0x00200000
 _PF_NO_SETAFFINITY: Final = 0x04000000
 
@@ -33,7 +34,7 @@ class Thread:
 
 
 def thread(tid: int) -> Thread | None:
-    """Look at a thread; None when it has ended, or is a zombie, which runs nowhere."""
+    """Look at a thread; None when it has ended, is ending, or is a zombie, which runs nowhere."""
     try:
         text = Path(f"/proc/{tid}/stat").read_bytes().decode("utf-8", "replace")
     except OSError:
@@ -44,6 +45,8 @@ def thread(tid: int) -> Thread | None:
     if len(fields) < 20 or fields[0] in "ZXx":
         return None
     flags = int(fields[6])
+    if flags & _PF_EXITING:
+        return None
     return Thread(
         tid=tid,
         comm=head.partition("(")[2],

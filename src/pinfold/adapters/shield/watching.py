@@ -28,7 +28,7 @@ def strangers(shield: Shield) -> list[Thread]:
         cgroup = _cgroup(tid, controller)
         if any(cgroup.is_relative_to(folder) for folder in kept):
             continue
-        # Asked once more: on cgroup v1 one that has just ended is shown in the root.
+        # Asked once more: on cgroup v1 one that ends is shown in the root.
         again = thread(tid)
         if again is not None and again.start_time == one.start_time:
             found.append(one)
