@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -270,6 +271,19 @@ async def test_a_stranger_with_a_used_pid_is_left_alone(
     finally:
         stranger.kill()
         stranger.wait()
+
+
+@story
+async def test_who_is_late_gives_time_to_die_all_the_same(world: World) -> None:
+    """A program that was stopped until its time was over has still to see them end."""
+    affinity = await opened(world.cpus)
+    script = "import time; memory = b'1' * 500_000_000; time.sleep(1000)"
+    main = world.start(sys.executable, "-S", "-c", script)
+    statm = Path(f"/proc/{main}/statm")
+    wait_until(lambda: int(statm.read_text().split()[1]) > 120_000, 60)
+    await hold(affinity, main)
+    await affinity.kill(KEY, wait=0.0)
+    assert world.alive() == []
 
 
 @story

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -138,6 +139,25 @@ def test_a_pod_that_ends_is_remembered(scene: Scene) -> None:
     scene.agent.apply(scene.pod("job", "1", command="true", restartPolicy="Never"))
     eventually(lambda: scene.agent.pod("job")["phase"], "Succeeded")
     assert scene.allowed(scene.run("db", "1")) == ["1"]
+
+
+def test_containers_that_end_at_once_have_succeeded(scene: Scene) -> None:
+    """Each runs once, and none of them is drift, however often it is looked."""
+
+    def phase(name: str) -> str:
+        return str(scene.agent.pod(name)["phase"])
+
+    names = [f"job-{number}" for number in range(24)]
+    for name in names:
+        pod = scene.pod(name, restartPolicy="OnFailure")
+        pod["spec"]["containers"][0]["command"] = ["sh", "-c", "echo ran"]
+        scene.agent.apply(pod)
+        assert scene.agent.client.post("/v1/reconcile")["drifts"] == []
+    for name in names:
+        eventually(functools.partial(phase, name), "Succeeded")
+    assert {scene.agent.pod(name)["containers"][0]["restarts"] for name in names} == {0}
+    history = scene.agent.client.get("/v1/history", limit=1000)["entries"]
+    assert {entry["kind"] for entry in history} == {"admitted", "ended"}
 
 
 @pytest.mark.parametrize("victims", ["agent", "containerd", "both"])

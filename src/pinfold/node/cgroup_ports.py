@@ -123,7 +123,8 @@ class Cgroups(Protocol):
         """End every process in the container's cgroup with SIGKILL; return when it is empty.
 
         Raises:
-            CgroupError: processes are left after ``wait`` seconds.
+            CgroupError: processes are left after ``wait`` seconds, or longer where the machine is
+                slow.
         """
 
     async def remove(self, key: ContainerKey) -> None:

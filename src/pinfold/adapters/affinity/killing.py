@@ -29,6 +29,7 @@ _STOP_PATIENCE: Final = 0.5
 """Seconds; a process that waits for a disk does not stop, and is killed as it is."""
 _FIRST_NAP: Final = 0.001
 _LONGEST_NAP: Final = 0.05
+_LEAST_NAPS: Final = 20
 
 
 async def kill_all(
@@ -58,7 +59,10 @@ async def kill_all(
         if not doomed:
             return []
         left = list(doomed.values())
-        while left and time.monotonic() < deadline:
+        naps = 0
+        # Also when it is late: on a slow machine, or after a stop, nobody had the time to end.
+        while left and (time.monotonic() < deadline or naps < _LEAST_NAPS):
+            naps += 1
             await asyncio.sleep(nap)
             nap = min(nap * 2, _LONGEST_NAP)
             left = [process for process in left if _lives(process)]

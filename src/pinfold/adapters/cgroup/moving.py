@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 from collections.abc import Callable, Iterable, Sequence
@@ -17,10 +18,38 @@ from pinfold.node.port_errors import CgroupError
 _PATIENCE: Final = 3
 """Looks that may find new processes before all are stopped while they are moved."""
 
-_LONGEST: Final = 10.0
+_STALLED: Final = 200
+"""Looks in a row that find as many outside as any look before: they are born as fast as moved."""
+_MOST_BORN: Final = 20_000
+"""Processes that may be moved in such looks, each of which takes the longer the more they find."""
+_AT_ONCE: Final = 100
+"""Processes that are moved before somebody else may go on."""
 _PAUSE: Final = 0.001
 _KILL_PAUSE: Final = 0.005
+_LONGEST_LOOK: Final = 10 * _KILL_PAUSE
 _LAST_BREATH: Final = 1.0
+
+
+class Patience:
+    """Time for which something was looked at again and again.
+
+    What a look takes longer than it should is not counted: a machine that is slow, or a program
+    that was stopped for a while, is no reason for blame.
+
+    Args:
+        seconds: how much of it there is.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._left = seconds
+        self._looked = asyncio.get_running_loop().time()
+
+    def ends(self) -> bool:
+        """Take note of a look; whether there is no patience left."""
+        now = asyncio.get_running_loop().time()
+        self._left -= min(now - self._looked, _LONGEST_LOOK)
+        self._looked = now
+        return self._left < 0
 
 
 class Freeze(Protocol):
@@ -48,20 +77,24 @@ async def gather(wanted: Callable[[], list[int]], folders: Sequence[Path], freez
     Raises:
         CgroupError: the kernel does not move one, or they come faster than they can be moved.
     """
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + _LONGEST
-    looks = quiet = 0
+    looks = quiet = stalled = born = 0
+    least: float = math.inf
     moved_any = frozen = False
     try:
         while True:
             pids = wanted()
-            moved = _move_all(pids, folders)
-            moved_any |= moved
+            moved = await _move_all(pids, folders)
+            moved_any |= moved > 0
             looks += 1
             quiet = 0 if moved else quiet + 1
             if quiet == 2 or (quiet and len(pids) < 2):
                 return moved_any
-            if loop.time() > deadline:
+            # Not the time decides: the machine may be slow, and who moves them may be stopped.
+            if moved < least:
+                least, stalled, born = moved, 0, 0
+            else:
+                stalled, born = stalled + 1, born + moved
+            if stalled > _STALLED or born > _MOST_BORN:
                 raise CgroupError(
                     f"{folders[0]}: processes such as {pids[0]} fork faster than they can be moved"
                 )
@@ -74,16 +107,17 @@ async def gather(wanted: Callable[[], list[int]], folders: Sequence[Path], freez
             freeze(frozen=False)
 
 
-def _move_all(pids: list[int], folders: Sequence[Path]) -> bool:
-    moved = False
-    if not pids:
-        return moved
-    for folder in folders:
+async def _move_all(pids: list[int], folders: Sequence[Path]) -> int:
+    """Move those that are elsewhere; how many that were."""
+    moved: set[int] = set()
+    for folder in folders if pids else ():
         inside = set(members(folder))
-        for pid in pids:
-            if pid not in inside:
-                moved |= move(folder, pid)
-    return moved
+        for number, pid in enumerate(pid for pid in pids if pid not in inside):
+            if move(folder, pid):
+                moved.add(pid)
+            if number % _AT_ONCE == _AT_ONCE - 1:
+                await asyncio.sleep(0)
+    return len(moved)
 
 
 def move(folder: Path, pid: int) -> bool:
@@ -111,10 +145,9 @@ async def end_all(pids: Callable[[], list[int]], *, wait: float, freeze: Freeze)
     Frozen first, so that none can fork away while they are ended one after the other.
 
     Raises:
-        CgroupError: processes are left after ``wait`` seconds.
+        CgroupError: processes are left after ``wait`` seconds (see :class:`Patience`).
     """
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + wait
+    patience = Patience(wait)
     seen: set[int] = set()
     while left := pids():
         seen.update(left)
@@ -125,7 +158,7 @@ async def end_all(pids: Callable[[], list[int]], *, wait: float, freeze: Freeze)
             except OSError:
                 continue
         freeze(frozen=False)
-        if loop.time() > deadline:
+        if patience.ends():
             raise unending(left)
         await asyncio.sleep(_KILL_PAUSE)
     await ended(seen)
@@ -136,10 +169,9 @@ async def ended(pids: Iterable[int]) -> None:
 
     The kernel takes a process out of its cgroup at the beginning of its end.
     """
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + _LAST_BREATH
+    patience = Patience(_LAST_BREATH)
     while any(began(pid) is not None for pid in pids):
-        if loop.time() > deadline:
+        if patience.ends():
             return
         await asyncio.sleep(_PAUSE)
 

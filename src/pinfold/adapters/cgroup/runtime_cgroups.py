@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -35,6 +35,7 @@ from pinfold.node.port_errors import CgroupError, ContainerKey, ProcessGoneError
 
 PATIENCE: Final = 10.0
 """Seconds that a change of the shared pool waits for containers that are being started."""
+_PARTS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,15 +136,19 @@ class RuntimeCgroups:
                 "leave the shared pool as it is until there is a CPU for it",
             )
         async with self._changing:
-            try:
-                async with asyncio.timeout(PATIENCE):
-                    await self._quiet.wait()
-            except TimeoutError:
+            # In parts: one that is over because this program was stopped for a while counts once.
+            for _ in range(_PARTS):
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(PATIENCE / _PARTS):
+                        await self._quiet.wait()
+                if self._quiet.is_set():
+                    break
+            else:
                 raise CgroupError(
                     f"{self._starting} containers are being started since {PATIENCE:g} s, and "
                     "cannot be moved until they are",
                     "see what the container runtime does",
-                ) from None
+                )
             await self._set_shared(cpus)
 
     async def _set_shared(self, cpus: CPUSet) -> None:

@@ -29,7 +29,7 @@ from pinfold.adapters.cgroup.folders import (
     remove_tree,
 )
 from pinfold.adapters.cgroup.limits import apply_nested, v2_settings
-from pinfold.adapters.cgroup.moving import end_all, ended, gather, unending
+from pinfold.adapters.cgroup.moving import Patience, end_all, ended, gather, unending
 from pinfold.adapters.cgroup.names import can_be_named, container_folder, pod_folder
 from pinfold.adapters.cgroup.partitions import Partitions
 from pinfold.adapters.cgroup.tasks import catch_strays, lives, outside, tree, widen
@@ -191,22 +191,19 @@ class CgroupsV2:
 
     async def kill(self, key: ContainerKey, *, wait: float = 5.0) -> None:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
-        deadline = asyncio.get_running_loop().time() + wait
         for folder in self._folders(key):
-            await self._end(folder, deadline)
+            await self._end(folder, wait)
 
-    async def _end(self, folder: Path, deadline: float) -> None:
-        loop = asyncio.get_running_loop()
+    async def _end(self, folder: Path, wait: float) -> None:
         switch = folder / "cgroup.kill"
         if not switch.exists():  # before Linux 5.14
-            seconds = deadline - loop.time()
-            return await end_all(lambda: members(folder), wait=seconds, freeze=_Freezer(folder))
-        seen = members(folder)
+            return await end_all(lambda: members(folder), wait=wait, freeze=_Freezer(folder))
+        patience, seen = Patience(wait), members(folder)
         while is_populated(folder):
             # Again each time: somebody may have moved another process in meanwhile.
             write(switch, "1")
             await asyncio.sleep(_KILL_PAUSE)
-            if loop.time() > deadline and (left := members(folder)):
+            if patience.ends() and (left := members(folder)):
                 raise unending(left)
         return await ended(seen)
 
