@@ -15,9 +15,10 @@ import pytest
 
 from pinfold.adapters.process import ProcessRuntime
 from pinfold.adapters.process.command import resolve
+from pinfold.adapters.process.documents import Identity, Processes
 from pinfold.adapters.process.folder import ContainerFolder
 from pinfold.adapters.process.launch import supervisor_command
-from pinfold.adapters.process.processes import identify
+from pinfold.adapters.process.processes import ProcessId, boot_id, identify
 from pinfold.core.workload import Process
 from pinfold.logs.layout import LogLimits
 from pinfold.node.port_errors import ContainerKey, RuntimeFailedError
@@ -247,11 +248,8 @@ def test_a_pid_that_was_used_again_is_somebody_else(
         (folder / "exit").unlink()
         stranger = identify(bystander.pid)
         assert stranger is not None
-        text = (folder / "state").read_text().splitlines()
-        text[2:4] = [
-            f"{word} {stranger.pid} {stranger.start - 1}" for word in ("supervisor", "main")
-        ]
-        (folder / "state").write_text("\n".join([*text, ""]))
+        dead = ProcessId(stranger.pid, stranger.start - 1)
+        ContainerFolder(folder).write_processes(Processes(boot_id(), dead, dead))
         async with opened(world) as runtime:
             assert (await until_exited(runtime, running.id)).exit_code == 137
             await runtime.signal(running.id, signal.SIGKILL)
@@ -288,10 +286,7 @@ def test_a_corrupt_record_is_told_and_can_be_removed(world: ProcessWorld, case: 
             assert status.state is ContainerState.EXITED
             assert words in status.message
             assert str(world.root / running.id / name) in status.message
-            if name == "spec.json":
-                assert status.key == ContainerKey("", running.id)
-            else:
-                assert status.key == running.key
+            assert status.key == running.key, "the other files say whose it is"
             await runtime.remove(running.id)
             assert await runtime.containers() == [other]
 
@@ -305,7 +300,7 @@ def test_a_record_that_is_a_folder_is_told(world: ProcessWorld) -> None:
         (world.root / running.id / "exit").unlink()
         (world.root / running.id / "exit").mkdir()
         async with opened(world) as runtime:
-            assert "Is a directory" in (await until_exited(runtime, running.id)).message
+            assert "no regular file" in (await until_exited(runtime, running.id)).message
 
     play(run())
 
@@ -318,7 +313,7 @@ def test_a_container_without_its_specification_can_be_ended(world: ProcessWorld)
             status = await the(runtime, running.id)
             assert status is not None
             assert (status.state, status.pid) == (ContainerState.RUNNING, running.pid)
-            assert status.key == ContainerKey("", running.id)
+            assert status.key == running.key
             await runtime.remove(running.id)
         assert running.pid is not None
         assert not is_alive(running.pid)
@@ -368,7 +363,7 @@ def test_a_supervisor_that_was_overtaken_gives_up(world: ProcessWorld) -> None:
     folder.make(world.folder / "log")
     process, is_marked = world.marking()
     with subprocess.Popen(
-        supervisor_command(folder, LogLimits()),
+        supervisor_command(folder, Identity(ContainerKey("uid-1", "main")), LogLimits()),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     ) as supervisor:

@@ -122,6 +122,14 @@ class PodRuntime(Protocol):
         """
 
 
+@runtime_checkable
+class MendingRuntime(Protocol):
+    """A runtime that keeps its own record of the containers, which somebody may have damaged."""
+
+    async def mended(self) -> Sequence[str]:
+        """What was damaged when it was first used, and what was made of it, in sentences."""
+
+
 class ProcessAdopter(Protocol):
     """A runtime that can also look after a process that somebody else started and holds back."""
 

@@ -21,7 +21,7 @@ from pinfold.node.active_pod import ActivePod
 from pinfold.node.admission import Node, NodeState, decide, resume, settle
 from pinfold.node.manager import Manager
 from pinfold.node.port_errors import ContainerKey, PortError
-from pinfold.node.ports import ContainerState, ContainerStatus
+from pinfold.node.ports import ContainerState, ContainerStatus, MendingRuntime
 from pinfold.node.recorded import (
     keep,
     recorded_devices,
@@ -242,6 +242,8 @@ async def take_over(manager: Manager, restored: Restored) -> None:
     Raises:
         PortError: no cgroup can be written, or the record cannot.
     """
+    if isinstance(manager.containers.runtime, MendingRuntime):
+        restored.report += await manager.containers.runtime.mended()
     await load(manager, restored)
     await manager.containers.cgroups.open(manager.pool)
     await _adopt(manager, _attempts(await manager.containers.runtime.containers()))

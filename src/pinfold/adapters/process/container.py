@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import re
-import shutil
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Final
 
-from pinfold.adapters.process.folder import ContainerFolder, CorruptRecordError, Exit, Processes
-from pinfold.node.port_errors import ContainerKey, RuntimeFailedError
+from pinfold.adapters.process.documents import Exit, Processes
+from pinfold.adapters.process.folder import ContainerFolder
+from pinfold.adapters.process.records import CorruptRecordError
+from pinfold.adapters.process.salvage import Found
+from pinfold.node.port_errors import RuntimeFailedError
 from pinfold.node.ports import ContainerState, ContainerStatus
 
 LOST_EXIT_CODE: Final = 137
@@ -20,9 +19,6 @@ LOST_EXIT_CODE: Final = 137
 
 UNKNOWN_EXIT_CODE: Final = 255
 """For a container that ended with the machine, or whose record is corrupt."""
-
-_ID: Final = re.compile(r"[0-9a-f]{32}")
-_DOOMED: Final = ".removing"
 
 
 @dataclass(slots=True)
@@ -70,63 +66,27 @@ class Container:
         self.ended.set()
 
 
-def find(folder: ContainerFolder) -> Container:
-    """A container from its folder alone, as if its main process were alive.
-
-    One whose ``state`` is corrupt has no processes; one whose ``spec.json`` is corrupt has its id
-    for a name, and no pod.
-    """
-    problems = []
-    try:
-        key, attempt = folder.read_key()
-    except CorruptRecordError as error:
-        key, attempt = ContainerKey("", folder.id), 0
-        problems.append(str(error))
-    processes = None
-    try:
-        processes = folder.read_processes()
-        problems.append(processes.note)
-    except CorruptRecordError as error:
-        problems.append(str(error))
+def hold(found: Found) -> Container:
+    """A container that somebody knows, as if its main process were alive."""
+    identity, processes, folder = found.identity, found.processes, found.folder
+    if identity is None:
+        raise RuntimeFailedError(
+            f"{folder.path} was damaged as soon as it was written", "see the disk, and dmesg"
+        )
     container = Container(
         folder,
         processes,
         ContainerStatus(
             folder.id,
-            key,
-            attempt,
+            identity.key,
+            identity.attempt,
             ContainerState.CREATED,
             processes.main.pid if processes else None,
-            message="; ".join(problem for problem in problems if problem),
+            message="; ".join([*found.problems, *found.notes]),
         ),
     )
     container.notice_start()
     return container
-
-
-def folders(root: Path) -> Iterator[ContainerFolder]:
-    """The folders of containers; what an agent left half made or half removed is cleared away.
-
-    A supervisor of an agent that was killed may still be about to write ``state``.  It does so
-    under the folder's name: once the folder has another one, it fails and ends, or has succeeded.
-    """
-    for path in sorted(root.iterdir()):
-        name = path.name.removesuffix(_DOOMED)
-        if not _ID.fullmatch(name) or not path.is_dir():
-            continue
-        folder = ContainerFolder(path.with_name(name))
-        doomed = path.with_name(name + _DOOMED)
-        with suppress(OSError):
-            if path != doomed and not (path / "state").exists():
-                path.rename(doomed)
-                path = doomed  # noqa: PLW2901 - the same folder
-            if path == doomed and (path / "state").exists():
-                path.rename(folder.path)
-                path = folder.path  # noqa: PLW2901 - the same folder
-            if path == doomed:
-                shutil.rmtree(path)
-        if folder.path.exists():
-            yield folder
 
 
 def lost(container: Container, boot: str, now: float) -> Exit:

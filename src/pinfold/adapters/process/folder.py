@@ -8,7 +8,9 @@
 - ``log``: a link to the log that this goes to; a file where an older program made the container
 - ``go``, ``outcome``: the FIFOs of the start
 
-``state`` and ``exit`` are lines of a word and a value; the last line is ``end``.
+What they say is in :mod:`pinfold.adapters.process.documents`.  Each has a checksum
+(:mod:`pinfold.adapters.process.records`), and whose container it is stands in ``spec.json``, in
+``state`` and in the supervisor's command line: no damage to one of them loses a container.
 """
 
 from __future__ import annotations
@@ -16,63 +18,29 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
-from pinfold.adapters.process.processes import ProcessId
-from pinfold.node.port_errors import ContainerKey, RuntimeFailedError
+from pinfold.adapters.process.documents import Exit, NonsenseError, Processes, Spec, spec_document
+from pinfold.adapters.process.records import (
+    MAX_LINES,
+    CorruptRecordError,
+    is_there,
+    lines,
+    read,
+    read_lines,
+    read_summed,
+    summed,
+)
+from pinfold.node.port_errors import RuntimeFailedError
 from pinfold.node.ports import ContainerSpec
 
-_MAX_RECORD: Final = 64 * 1024
 _MAX_SPEC: Final = 16 * 1024 * 1024
 RESERVED: Final = 4096
 """Bytes that ``exit`` is given beforehand, so that a full disk cannot lose it."""
-
-
-class CorruptRecordError(ValueError):
-    """A file of a container's that cannot be read or makes no sense; the message names it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Processes:
-    """``state``: the processes of a container, which mean something during one boot only.
-
-    ``supervisor`` is None for a process that somebody else started; ``note`` tells what the kernel
-    refused.
-    """
-
-    boot: str
-    main: ProcessId
-    supervisor: ProcessId | None
-    note: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Exit:
-    """``exit``: the end of a container; ``code`` None is not known, ``at`` seconds of the epoch."""
-
-    code: int | None
-    at: float
-    message: str = ""
-
-
-class _SpecDocument(msgspec.Struct, frozen=True):
-    """``spec.json``; bytes that are no UTF-8 are escaped with backslashes."""
-
-    version: int
-    pod_uid: str
-    name: str
-    namespace: str
-    pod_name: str
-    attempt: int
-    argv: tuple[str, ...]
-    env: Mapping[str, str]
-    working_dir: str | None
-    oom_score_adj: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,34 +74,19 @@ class ContainerFolder:
                 output.chmod(0o622)
                 (self.path / "log").symlink_to(log)
 
-    def write_spec(self, spec: ContainerSpec) -> None:
+    def write_spec(self, spec: ContainerSpec, attached: Processes | None = None) -> None:
         """Write down what was asked for, and reserve the room that the end will take.
+
+        Args:
+            spec: what was asked for.
+            attached: the process of a container that somebody else started.
 
         Raises:
             RuntimeFailedError: the disk is full or cannot be written.
         """
-        document = _SpecDocument(
-            1,
-            spec.key.pod_uid,
-            spec.key.name,
-            spec.namespace,
-            spec.pod_name,
-            spec.attempt,
-            tuple(_readable(argument) for argument in spec.process.argv),
-            {
-                _readable(name): _readable(value)
-                for name, value in {**spec.process.env, **spec.env}.items()
-            },
-            None if spec.process.working_dir is None else _readable(spec.process.working_dir),
-            spec.oom_score_adj,
-        )
         with self._writing():
-            self._write("spec.json", msgspec.json.encode(document))
-            with (self.path / "exit.new").open("xb") as file:
-                file.write(bytes(RESERVED))
-                file.flush()
-                os.fsync(file.fileno())
-            _sync(self.path.parent)
+            self._write("spec.json", summed(spec_document(spec, attached)))
+            self._reserve()
 
     def write_processes(self, processes: Processes) -> None:
         """Write ``state``: from now on the container is.
@@ -141,12 +94,8 @@ class ContainerFolder:
         Raises:
             RuntimeFailedError: the disk is full or cannot be written.
         """
-        lines = [f"boot {processes.boot}"]
-        if processes.supervisor is not None:
-            lines.append(f"supervisor {processes.supervisor.pid} {processes.supervisor.start}")
-        lines += [f"main {processes.main.pid} {processes.main.start}", f"note {processes.note}"]
         with self._writing():
-            self._write("state", "\n".join(["pinfold-process 1", *lines, "end\n"]).encode())
+            self._write("state", lines(processes.values()))
 
     def write_started(self, at: float) -> None:
         """Write ``started`` for a process that runs already.
@@ -155,7 +104,7 @@ class ContainerFolder:
             RuntimeFailedError: the disk is full or cannot be written.
         """
         with self._writing():
-            (self.path / "started").write_text(f"{at!r}\n")
+            (self.path / "started").write_bytes(lines({"at": repr(at)}))
 
     def write_exit(self, end: Exit) -> None:
         """Write down the end.
@@ -163,23 +112,40 @@ class ContainerFolder:
         Raises:
             RuntimeFailedError: the disk is full or cannot be written.
         """
-        code = "" if end.code is None else str(end.code)
-        text = f"code {code}\nat {end.at!r}\nmessage {end.message}\nend\n"
         with self._writing():
-            self._write("exit", text.encode())
+            self._write("exit", lines(end.values()))
 
-    def read_key(self) -> tuple[ContainerKey, int]:
-        """Whose container it is, and which attempt.
+    def mend(self, processes: Processes, began: float | None) -> None:
+        """Have ``state``, ``started`` and the room for ``exit`` as they should be for what runs.
+
+        Args:
+            processes: what ``state`` has to say.
+            began: when it was started, in seconds since the epoch; None: it waits for the word.
 
         Raises:
-            CorruptRecordError: ``spec.json`` is missing or makes no sense.
+            RuntimeFailedError: the disk is full or cannot be written.
+        """
+        with self._writing():
+            for name in ("state", "started", "exit.new"):
+                path = self.path / name
+                if is_there(path) and not path.is_file():
+                    path.replace(path.with_name(f"{name}.damaged"))
+            self._write("state", lines(processes.values()))
+            if began is not None and not self.started_at():
+                self.write_started(began)
+            if not is_there(self.path / "exit.new"):
+                self._reserve()
+
+    def read_spec(self) -> Spec:
+        """Read ``spec.json``.
+
+        Raises:
+            CorruptRecordError: it is missing or makes no sense.
         """
         path = self.path / "spec.json"
-        try:
-            document = msgspec.json.decode(_read(path, _MAX_SPEC), type=_SpecDocument)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise CorruptRecordError(f"{path} makes no sense: {error}") from None
-        return ContainerKey(document.pod_uid, document.name), document.attempt
+        data, has_sum = read_summed(path, _MAX_SPEC)
+        with _sensible(path):
+            return Spec.of(data, has_sum=has_sum)
 
     def read_processes(self) -> Processes:
         """Read ``state``.
@@ -187,21 +153,9 @@ class ContainerFolder:
         Raises:
             CorruptRecordError: it is missing or makes no sense.
         """
-        values = self._lines("state")
-
-        def process(word: str) -> ProcessId:
-            pid, start = values[word].split(" ")
-            return ProcessId(int(pid), int(start))
-
-        try:
-            return Processes(
-                values["boot"],
-                process("main"),
-                process("supervisor") if "supervisor" in values else None,
-                values["note"],
-            )
-        except (KeyError, ValueError):
-            raise CorruptRecordError(f"{self.path}/state makes no sense") from None
+        path = self.path / "state"
+        with _sensible(path):
+            return Processes.of(read_lines(path))
 
     def read_exit(self) -> Exit | None:
         """Read ``exit``; None as long as it is not there.
@@ -209,24 +163,28 @@ class ContainerFolder:
         Raises:
             CorruptRecordError: it makes no sense.
         """
-        if not (self.path / "exit").exists():
+        path = self.path / "exit"
+        if not is_there(path):
             return None
-        values = self._lines("exit")
-        try:
-            code = int(values["code"]) if values["code"] else None
-            return Exit(code, float(values["at"]), values["message"])
-        except (KeyError, ValueError):
-            raise CorruptRecordError(f"{self.path}/exit makes no sense") from None
+        with _sensible(path):
+            return Exit.of(read_lines(path))
 
     def started_at(self) -> float | None:
         """When the main process was about to execute the command; None before."""
         path = self.path / "started"
-        try:
-            return float(_read(path, _MAX_RECORD))
-        except CorruptRecordError:
+        if not is_there(path):
             return None
-        except ValueError:
-            return 0.0  # the file is there, so it was started; when, is not known
+        try:
+            data = read(path, MAX_LINES)
+            # Older versions wrote the number alone.
+            at = float(data if data[:1].isdigit() else read_lines(path)["at"])
+        except (KeyError, ValueError):  # also CorruptRecordError
+            return 0.0  # it is there, so it was started; when, is not known
+        return at if isfinite(at) else 0.0
+
+    def has_room(self) -> bool:
+        """Whether the room for ``exit`` is there."""
+        return (self.path / "exit.new").is_file()
 
     def delete(self) -> None:
         """Delete the folder, ``state`` first: an interrupted deletion is a container that is not.
@@ -235,24 +193,24 @@ class ContainerFolder:
             RuntimeFailedError: the disk cannot be written.
         """
         with self._writing():
-            (self.path / "state").unlink(missing_ok=True)
+            state = self.path / "state"
+            if state.is_dir():
+                shutil.rmtree(state)
+            state.unlink(missing_ok=True)
             with contextlib.suppress(FileNotFoundError):
                 shutil.rmtree(self.path)
 
-    def _lines(self, name: str) -> dict[str, str]:
-        path = self.path / name
-        try:
-            lines = _read(path, _MAX_RECORD).decode().split("\n")
-        except UnicodeDecodeError:
-            raise CorruptRecordError(f"{path} makes no sense") from None
-        if lines[-2:] != ["end", ""]:
-            raise CorruptRecordError(f"{path} is truncated")
-        return {word: value for word, _, value in (line.partition(" ") for line in lines[:-2])}
+    def _reserve(self) -> None:
+        with (self.path / "exit.new").open("xb") as file:
+            file.write(bytes(RESERVED))
+            file.flush()
+            os.fsync(file.fileno())
+        _sync(self.path.parent)
 
     def _write(self, name: str, data: bytes) -> None:
         temporary = self.path / f"{name}.new"
-        # In place, so that room that was reserved is used.
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT, 0o600)
+        # In place, so that room that was reserved is used; a FIFO there must not hold us up.
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK, 0o600)
         with open(descriptor, "wb") as file:  # noqa: PTH123 - Path cannot take a descriptor
             file.write(data)
             file.truncate()
@@ -272,19 +230,13 @@ class ContainerFolder:
             ) from None
 
 
-def _readable(text: str) -> str:
-    return text.encode(errors="backslashreplace").decode()
-
-
-def _read(path: Path, limit: int) -> bytes:
+@contextlib.contextmanager
+def _sensible(path: Path) -> Iterator[None]:
     try:
-        with path.open("rb") as file:
-            data = file.read(limit + 1)
-    except OSError as error:
-        raise CorruptRecordError(f"cannot read {path}: {error.strerror}") from None
-    if len(data) > limit:
-        raise CorruptRecordError(f"{path} is larger than {limit} bytes")
-    return data
+        yield
+    except NonsenseError as error:
+        why = f": {error}" if str(error) else ""
+        raise CorruptRecordError(f"{path} makes no sense{why}") from None
 
 
 def _sync(path: Path) -> None:

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from pinfold.adapters.process.documents import Identity
 from pinfold.adapters.process.folder import ContainerFolder
 from pinfold.adapters.process.output import open_output
 from pinfold.adapters.process.processes import ProcessId
@@ -48,7 +49,9 @@ async def launch(
             process is left.
     """
     with contextlib.ExitStack() as descriptors:
-        command = supervisor_command(folder, limits or LogLimits())
+        command = supervisor_command(
+            folder, Identity(spec.key, spec.attempt), limits or LogLimits()
+        )
         pid, answer = _spawn(command, order, descriptors)
         try:
             # Python takes longer to start than this takes to write.
@@ -98,9 +101,12 @@ async def give_word(folder: ContainerFolder, *, patience: float) -> str | None:
             return (await _read_to_end(outcome)).decode(errors="replace")
 
 
-def supervisor_command(folder: ContainerFolder, limits: LogLimits) -> list[str]:
-    """The command line of a supervisor, which wants its order on the standard input."""
-    program = [sys.executable, "-I", "-S", "-c", _SUPERVISE, str(folder.path)]
+def supervisor_command(folder: ContainerFolder, identity: Identity, limits: LogLimits) -> list[str]:
+    """The command line of a supervisor, which wants its order on the standard input.
+
+    :mod:`pinfold.adapters.process.living` finds it again by this.
+    """
+    program = [sys.executable, "-I", "-S", "-c", _SUPERVISE, str(folder.path), identity.encode()]
     return [*program, str(limits.size), str(limits.files)]
 
 

@@ -18,8 +18,8 @@ from typing import Final
 from pinfold.node.port_errors import RuntimeFailedError
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-_START_TIME: Final = 22 - 3
-"""Field 22 of ``/proc/PID/stat`` among those that follow the command (proc_pid_stat(5))."""
+_PARENT, _START_TIME = 4 - 3, 22 - 3
+"""Fields 4 and 22 of ``/proc/PID/stat`` among those that follow the command (proc_pid_stat(5))."""
 
 FILE_LIMIT: Final = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 """The soft limit on open files that this process came with, and that containers get."""
@@ -49,10 +49,20 @@ def boot_id() -> str:
 
 def identify(pid: int) -> ProcessId | None:
     """Which process ``pid`` is now; None where there is none."""
+    start = _field(pid, _START_TIME)
+    return None if start is None else ProcessId(pid, start)
+
+
+def parent_of(pid: int) -> int | None:
+    """The pid of a process's parent; None where there is no such process."""
+    return _field(pid, _PARENT)
+
+
+def _field(pid: int, number: int) -> int | None:
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
         # The command may hold spaces and parentheses: the last one ends it.
-        return ProcessId(pid, int(stat[stat.rindex(b")") + 1 :].split()[_START_TIME]))
+        return int(stat[stat.rindex(b")") + 1 :].split()[number])
     except (OSError, ValueError, IndexError):
         return None
 

@@ -14,14 +14,14 @@ from typing import Final
 
 from pinfold.adapters.process.container import (
     Container,
-    find,
-    folders,
+    hold,
     lost,
     read_exit,
     record_exit,
 )
 from pinfold.adapters.process.folder import ContainerFolder
 from pinfold.adapters.process.launch import launch_reader
+from pinfold.adapters.process.living import supervisors
 from pinfold.adapters.process.processes import (
     ProcessWatch,
     boot_id,
@@ -30,6 +30,7 @@ from pinfold.adapters.process.processes import (
     raise_file_limit,
     send_signal,
 )
+from pinfold.adapters.process.salvage import containers, look
 from pinfold.logs.layout import LogLimits
 from pinfold.node.port_errors import RuntimeFailedError
 
@@ -51,6 +52,8 @@ class Registry:
         self.root = root.absolute()
         self.limits = limits
         self.boot = ""
+        self.problems: list[str] = []
+        """What was damaged when this was opened, and what was made of it."""
         self._containers: dict[str, Container] = {}
         self._exited: asyncio.Queue[str | None] = asyncio.Queue()
         self._watch: ProcessWatch | None = None
@@ -76,8 +79,9 @@ class Registry:
             self.root.mkdir(0o700, parents=True, exist_ok=True)
             self._lock = self._take()
             self._watch = watch
-            for folder in folders(self.root):
-                container = self._add(find(folder))
+            alive = supervisors(self.root)
+            for found in containers(self.root, self.boot, alive, self.problems):
+                container = self._add(hold(found))
                 # Reservations may have changed: it works where the agent does, as its own do.
                 if container.processes is not None and container.processes.boot == self.boot:
                     move_here(container.processes.supervisor)
@@ -116,7 +120,7 @@ class Registry:
         Raises:
             RuntimeFailedError: it cannot be watched.
         """
-        container = self._add(find(folder))
+        container = self._add(hold(look(folder, self.boot)))
         if container.ended.is_set():
             self.tell(container)
         return container

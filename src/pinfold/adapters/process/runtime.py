@@ -18,7 +18,8 @@ from typing import Final
 
 from pinfold.adapters.process.command import resolve
 from pinfold.adapters.process.container import Container, record_exit
-from pinfold.adapters.process.folder import ContainerFolder, Exit, Processes
+from pinfold.adapters.process.documents import Exit, Identity, Processes
+from pinfold.adapters.process.folder import ContainerFolder
 from pinfold.adapters.process.launch import give_word, kill_child, launch
 from pinfold.adapters.process.processes import FILE_LIMIT, identify, send_signal
 from pinfold.adapters.process.registry import Registry
@@ -145,13 +146,18 @@ class ProcessRuntime:
     async def containers(self) -> Sequence[ContainerStatus]:
         """See :meth:`pinfold.node.ports.Runtime.containers`.
 
-        One whose ``spec.json`` is corrupt has no pod and its id for a name; its message says so.
+        The message of one with a damaged file says so.
         """
         self._registry.open()
         self._registry.collect()
         for container in self._registry:
             container.notice_start()  # an agent that was killed may have given the word
         return [container.status for container in self._registry]
+
+    async def mended(self) -> Sequence[str]:
+        """See :meth:`pinfold.node.ports.MendingRuntime.mended`."""
+        self._registry.open()
+        return tuple(self._registry.problems)
 
     async def exits(self) -> AsyncIterator[ContainerStatus]:
         """See :meth:`pinfold.node.ports.Runtime.exits`; it ends when the runtime is closed.
@@ -175,10 +181,11 @@ class ProcessRuntime:
         if main is None:
             raise RuntimeFailedError(f"there is no process {pid}")
         folder = self._new_folder()
-        processes = Processes(self._registry.boot, main, None)
+        identity = Identity(spec.key, spec.attempt)
+        processes = Processes(self._registry.boot, main, None, "", identity)
         try:
             folder.make()
-            folder.write_spec(spec)
+            folder.write_spec(spec, processes)
             folder.write_started(time.time())
             folder.write_processes(processes)
             return self._registry.hold(folder).status

@@ -1,10 +1,10 @@
 """The program that stands over one container, so that the container outlives the agent.
 
-It is run by ``launch.py`` with a container's folder as its argument and the order on its standard
-input, by a Python without site-packages (``-I -S``).  It forks the main process, which gets ready
-and waits, writes ``FOLDER/state``, answers ``ok`` on its standard output and closes it; from then
-on it copies what the container writes into its log (``output.py``).  When the main process ends it
-writes ``FOLDER/exit`` and ends as well.
+``launch.py`` runs it with a container's folder and whose it is as its arguments and the order on
+its standard input, by a Python without site-packages (``-I -S``).  It forks the main process, which
+gets ready and waits, writes ``FOLDER/state``, answers ``ok`` on its standard output and closes it;
+from then on it copies what the container writes into its log (``output.py``).  When the main
+process ends it writes ``FOLDER/exit`` and ends as well.
 
 The main process waits for a byte in the FIFO ``go``.  It holds the FIFO ``outcome`` open until it
 executes the command: whoever reads there finds the end of the file when the command runs, or else
@@ -38,8 +38,10 @@ from time import sleep, time
 TYPE_CHECKING = False
 if TYPE_CHECKING or __package__:
     from pinfold.adapters.process.output import OUTPUT, copy, log_of, open_output, start_time
+    from pinfold.adapters.process.whole import with_sum, write_file
 else:
     from output import OUTPUT, copy, log_of, open_output, start_time
+    from whole import with_sum, write_file
 
 MAX_ANSWER = 4096
 """Bytes of a message between the processes; a pipe takes so many at once or none (PIPE_BUF)."""
@@ -86,17 +88,19 @@ def main() -> None:
     # Whoever ends the agent's process group or session does not mean the containers.
     for number in (SIGHUP, SIGINT, SIGTERM):
         signal(number, SIG_IGN)
-    folder = os.fsencode(sys.argv[1])
+    folder, identity = os.fsencode(sys.argv[1]), os.fsencode(sys.argv[2])
     order = Order(read_all(0))
     try:
         pid, lifeline, news, reader, note = fork_main(folder, order)
         try:
-            log = log_of(folder, *map(os.fsencode, sys.argv[2:4]))
-            state = b"pinfold-process 1\nboot %s\nsupervisor %d %s\nmain %d %s\nnote %s\nend\n" % (
+            log = log_of(folder, *map(os.fsencode, sys.argv[3:5]))
+            state = b"pinfold-process 1\nboot %s\nsupervisor %d %s\nmain %d %s\n" % (
                 *(order.boot, os.getpid(), start_time(b"self")),
-                *(pid, start_time(b"%d" % pid), note),
+                *(pid, start_time(b"%d" % pid)),
             )
-            write_file(folder, b"state", state)
+            # The agent writes whose it is, too; that may be damaged, or not be there yet.
+            state += b"note %s\nidentity %s\n" % (note, identity)
+            write_file(folder, b"state", with_sum(state))
         except OSError as error:
             os.kill(pid, SIGKILL)
             os.waitpid(pid, 0)
@@ -121,11 +125,11 @@ def main() -> None:
     code = end.si_status if end.si_code == os.CLD_EXITED else 128 + end.si_status
     # Nobody but the main process could write there, and it is gone: this never waits.
     problem, _, remedy = os.read(news, MAX_ANSWER)[1:].partition(b"\n")
-    text = b"code %d\nat %.6f\nmessage %s\nend\n" % (
+    text = b"code %d\nat %.6f\nmessage %s\n" % (
         *(code, finished),
         problem + (b" (%s)" % remedy if remedy else b"") + lost.encode(),
     )
-    record_exit(folder, text)
+    record_exit(folder, with_sum(text))
     os.close(lifeline)
     os._exit(0)
 
@@ -229,7 +233,7 @@ def execute(folder: bytes, order: Order) -> None:
     """Note the time of the start, for agents that are away, and execute the command."""
     try:
         marker = os.open(folder + b"/started", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        os.write(marker, b"%.6f\n" % time())
+        os.write(marker, with_sum(b"at %.6f\n" % time()))
     except OSError as error:
         raise Refused(
             f"cannot write {show(folder)}/started: {reason(error)}", "make room on the disk"
@@ -256,26 +260,6 @@ def record_exit(folder: bytes, text: bytes) -> None:
             sleep(0.1)
         else:
             return
-
-
-def write_file(folder: bytes, name: bytes, text: bytes) -> None:
-    """Make a file that is complete or not there, and on the disk when this returns.
-
-    ``NAME.new`` may be there: it is overwritten in place, so that the room it has is not lost.
-    """
-    path = folder + b"/" + name
-    file = os.open(path + b".new", os.O_WRONLY | os.O_CREAT, 0o600)
-    directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        if os.write(file, text) < len(text):
-            raise OSError(None, "no room on the disk")
-        os.ftruncate(file, len(text))
-        os.fsync(file)
-        os.rename(path + b".new", path)  # noqa: PTH104 - pathlib is big
-        os.fsync(directory)
-    finally:
-        os.close(file)
-        os.close(directory)
 
 
 def read_all(descriptor: int) -> bytes:
