@@ -223,3 +223,31 @@ def test_an_ordinary_user_cannot_mount(tmp_path: Path) -> None:
     with pytest.raises(VolumeError, match=r"mounting tmpfs: .*needs root"):
         asyncio.run(VolumeFolders(tmp_path).prepare("uid", "v", EmptyDir("Memory")))
     assert [p.name for p in tmp_path.rglob("v")] == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_users_of_a_pod_get_to_its_volumes_and_its_group_has_them(tmp_path: Path) -> None:
+    volumes = VolumeFolders(tmp_path / "volumes")
+    shared = EmptyDir(group=54321, for_users=True)
+    path = Path(asyncio.run(volumes.prepare("uid", "v", shared)))
+    assert (path.stat().st_gid, path.stat().st_mode & 0o7777) == (54321, 0o2777)
+    passed = [parent for parent in path.parents if tmp_path in parent.parents]
+    assert [parent.stat().st_mode & 0o777 for parent in passed] == [0o751] * 4
+    (path / "f").touch()
+    assert (path / "f").stat().st_gid == 54321
+    alone = Path(asyncio.run(volumes.prepare("other", "v", EmptyDir())))
+    assert alone.parent.stat().st_mode & 0o777 == 0o750
+    assert asyncio.run(volumes.prepare("uid", "v", shared)) == str(path), "again"
+
+
+def test_what_a_pod_says_of_its_group_reaches_its_volumes() -> None:
+    pod = {
+        "metadata": {"name": "a"},
+        "spec": {
+            "securityContext": {"fsGroup": 9, "runAsUser": 7},
+            "volumes": [{"name": "v", "emptyDir": {}}],
+            "containers": [{"name": "a", "volumeMounts": [{"name": "v", "mountPath": "/v"}]}],
+        },
+    }
+    (mount,) = workload_from_api(pod).processes["a"].volume_mounts
+    assert mount.empty_dir == EmptyDir(group=9, for_users=True)

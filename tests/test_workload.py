@@ -74,7 +74,8 @@ def test_users_and_privileges() -> None:
         {"securityContext": {"runAsUser": 5, "privileged": True}},
         securityContext={"runAsUser": 1, "runAsGroup": 2},
     )
-    assert (own.run_as_user, own.run_as_group, own.privileged) == (5, 2, True)
+    found = own.security
+    assert (found.run_as_user, found.run_as_group, found.privileged) == (5, 2, True)
 
 
 def test_the_sandbox() -> None:

@@ -23,6 +23,7 @@ from pinfold.adapters.cri import (
 from pinfold.adapters.cri import cri_pb2 as pb
 from pinfold.adapters.cri.oom import oom_score_floor
 from pinfold.core.cpuset import CPUSet
+from pinfold.core.security import Security
 from pinfold.core.workload import Process, PullPolicy, SandboxOptions, VolumeMount
 from pinfold.node.cgroup_ports import Limits, Placement
 from pinfold.node.port_errors import RuntimeFailedError
@@ -86,13 +87,45 @@ def test_a_container_finds_what_the_manifest_says(world: CriWorld) -> None:
         env={"A": "a"},
         working_dir="/dev",
         volume_mounts=(VolumeMount("v", "/v"),),
-        run_as_user=7,
-        run_as_group=8,
+        security=Security(run_as_user=7, run_as_group=8),
     )
     spec = replace(a_spec(process), env={"PINFOLD_CPUS": "0"}, oom_score_adj=-999)
     assert output(world, spec) == ["a zero", "x", "0"]
     volume = world.settings().volume_root / "uid-1" / "v" / "x"
     assert (volume.stat().st_uid, volume.stat().st_gid) == (7, 8)
+
+
+def test_a_container_has_the_rights_that_the_manifest_gives_it(world: CriWorld) -> None:
+    script = "grep -E '^(Groups|CapEff|NoNewPrivs|Seccomp):' /proc/self/status; echo x >/x"
+    security = Security(
+        run_as_user=0,
+        supplemental_groups=(8, 9),
+        add_capabilities=("CHOWN",),
+        drop_capabilities=("ALL",),
+        no_new_privileges=True,
+        read_only_root=True,
+        seccomp="RuntimeDefault",
+    )
+    said = output(world, a_spec(replace(world.shell(f"{script} || :"), security=security)))
+    found = {name: value.split() for name, _, value in (line.partition(":") for line in said)}
+    assert {"8", "9"} <= set(found["Groups"])
+    assert (found["CapEff"], found["NoNewPrivs"]) == (["0000000000000001"], ["1"])
+    assert found["Seccomp"] == ["2"]
+    assert "sh: can't create /x: Read-only file system" in said
+
+
+def test_a_container_that_must_not_be_root_is_not(world: CriWorld) -> None:
+    for security, problem in (
+        (Security(run_as_non_root=True), "container has runAsNonRoot and image will run as root"),
+        (
+            Security(run_as_non_root=True, run_as_user=0),
+            "container's runAsUser breaks non-root policy",
+        ),
+    ):
+        with pytest.raises(RuntimeFailedError, match=problem):
+            output(world, a_spec(replace(world.shell("true"), security=security)))
+    allowed = Security(run_as_non_root=True, run_as_user=7)
+    assert output(world, a_spec(replace(world.shell("echo fine"), security=allowed))) == ["fine"]
 
 
 def test_the_images_own_command_is_kept(world: CriWorld) -> None:

@@ -20,6 +20,7 @@ from pinfold.adapters.sysfs.online import online_cpus
 from pinfold.adapters.systemd.notify import Notifier
 from pinfold.agent.cpu_follower import CPUFollower
 from pinfold.agent.hugepages import HugepageFollower
+from pinfold.agent.manifest_checks import check_rights
 from pinfold.agent.parts import Companion, Ports, own_version
 from pinfold.agent.static_pods import StaticPods
 from pinfold.config.agent import AgentConfig
@@ -91,6 +92,8 @@ class Agent:
         self._refuse_for_kubelet()
         named = _as_created(manifest)
         workload = workload_from_api(named)
+        if self.config.own.runtime == "process":
+            check_rights(workload, attached=pid is not None)
         if self.config.own.runtime == "cri" and (fields := unsupported_fields(named)):
             pod = f"{workload.pod.namespace}/{workload.pod.name}"
             log.warning("passed over", pod=pod, fields=", ".join(fields))

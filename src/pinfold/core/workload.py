@@ -12,6 +12,7 @@ from typing import Final
 
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.pod import Container, Pod
+from pinfold.core.security import Security
 
 DEFAULT_GRACE_PERIOD: Final = 30
 """Seconds between SIGTERM and SIGKILL unless the pod says otherwise."""
@@ -48,13 +49,16 @@ class EmptyDir:
     ``medium`` is "" (the disk), ``Memory``, ``HugePages`` or one like ``HugePages-2Mi``.  ``size``
     is the most that it can hold in bytes (in memory also the pod's memory limit), None where
     nothing says so; on the disk it is not enforced.  ``page_size`` is that of its huge pages.
-    ``problem`` is why it cannot be made, in the kubelet's words.
+    ``problem`` is why it cannot be made, in the kubelet's words.  ``group`` is the pod's
+    ``fsGroup``; ``for_users`` says that who is not root has to get there by its path on the host.
     """
 
     medium: str = ""
     size: int | None = None
     page_size: int | None = None
     problem: str = ""
+    group: int | None = None
+    for_users: bool = False
 
 
 ON_DISK: Final = EmptyDir()
@@ -79,8 +83,7 @@ class Process:
     container runtime knows); ``command`` and ``args`` are the same words apart, because either
     alone replaces only the image's own.  ``working_dir`` None is the runtime's default.
 
-    ``image_pull_policy`` and what stands below it matter to container runtimes only;
-    ``run_as_user`` and ``run_as_group`` None are the image's.
+    ``image_pull_policy`` matters to container runtimes only.
     """
 
     argv: tuple[str, ...] = ()
@@ -91,9 +94,7 @@ class Process:
     args: tuple[str, ...] = ()
     image_pull_policy: PullPolicy | None = None
     volume_mounts: tuple[VolumeMount, ...] = ()
-    privileged: bool = False
-    run_as_user: int | None = None
-    run_as_group: int | None = None
+    security: Security = field(default_factory=Security)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from pinfold.core.manifest_fields import flag, mapping, number, text_of
-from pinfold.core.manifest_names import reference_problems
+from pinfold.core.manifest_fields import flag, text_of
+from pinfold.core.manifest_names import CONTAINER_LISTS, reference_problems
 from pinfold.core.pod import apply_defaults
 from pinfold.core.pod_api import PodError, pod_from_api
 from pinfold.core.pod_validation import validate_manifest, validate_pod
+from pinfold.core.security import Security, fs_group, security_of
 from pinfold.core.workload import (
     DEFAULT_GRACE_PERIOD,
     EmptyDir,
@@ -51,12 +52,16 @@ def workload_from_api(manifest: Mapping[str, Any], *, admitted: bool = False) ->
         validate_manifest(manifest)
     spec = manifest.get("spec") or {}
     metadata = {name: getattr(pod, attribute) for name, attribute in _FIELDS.items()}
-    volumes = volumes_of(spec.get("volumes"), pod)
-    security = mapping(spec.get("securityContext"), "spec.securityContext")
+    containers = [
+        (item, path, security_of(spec, item, path))
+        for key in CONTAINER_LISTS
+        for item, path in _items(spec, key)
+    ]
+    users = any(security.run_as_user for _, _, security in containers)
+    volumes = volumes_of(spec.get("volumes"), pod, group=fs_group(spec), for_users=users)
     processes = {
         item["name"]: _process(item, path, metadata, volumes, security)
-        for key in ("initContainers", "containers")
-        for item, path in _items(spec, key)
+        for item, path, security in containers
     }
     if not admitted:
         for problem in reference_problems(manifest):
@@ -66,7 +71,7 @@ def workload_from_api(manifest: Mapping[str, Any], *, admitted: bool = False) ->
         host_pid=flag(spec.get("hostPID"), "spec.hostPID"),
         host_ipc=flag(spec.get("hostIPC"), "spec.hostIPC"),
         runtime_class=text_of(spec.get("runtimeClassName"), "spec.runtimeClassName") or None,
-        privileged=any(process.privileged for process in processes.values()),
+        privileged=any(process.security.privileged for process in processes.values()),
     )
     return Workload(pod, processes, _restart_policy(spec), _grace_period(spec), sandbox)
 
@@ -81,19 +86,12 @@ def _process(
     path: str,
     metadata: Mapping[str, str],
     volumes: Mapping[str, HostPath | EmptyDir],
-    pod_security: Mapping[str, Any],
+    security: Security,
 ) -> Process:
     env = _environment(item.get("env"), f"{path}.env", metadata)
     command, args = (
         tuple(_expanded(word, env) for word in _words(item.get(key), f"{path}.{key}"))
         for key in ("command", "args")
-    )
-    security = mapping(item.get("securityContext"), f"{path}.securityContext")
-    user, group = (
-        number(pod_security.get(key), f"spec.securityContext.{key}")
-        if security.get(key) is None
-        else number(security[key], f"{path}.securityContext.{key}")
-        for key in ("runAsUser", "runAsGroup")
     )
     return Process(
         argv=(*command, *args),
@@ -104,9 +102,7 @@ def _process(
         args=args,
         image_pull_policy=_pull_policy(item.get("imagePullPolicy"), f"{path}.imagePullPolicy"),
         volume_mounts=tuple(mounts_of(item.get("volumeMounts"), f"{path}.volumeMounts", volumes)),
-        privileged=flag(security.get("privileged"), f"{path}.securityContext.privileged"),
-        run_as_user=user,
-        run_as_group=group,
+        security=security,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from pinfold.core.cgroup_values import pod_cgroup
@@ -24,12 +25,16 @@ _HOST_PATH_TYPES: Final = frozenset(
 )
 
 
-def volumes_of(value: object, pod: Pod) -> dict[str, HostPath | EmptyDir]:
+def volumes_of(
+    value: object, pod: Pod, *, group: int | None = None, for_users: bool = False
+) -> dict[str, HostPath | EmptyDir]:
     """The volumes of a pod that can be mounted, by name; others are not honoured.
 
     Args:
         value: ``spec.volumes``.
         pod: whose they are, defaults applied.
+        group: its ``fsGroup``.
+        for_users: one of its containers does not run as root.
 
     Raises:
         PodError: a field of the wrong type, or a path or name that cannot be.
@@ -52,7 +57,8 @@ def volumes_of(value: object, pod: Pod) -> dict[str, HostPath | EmptyDir]:
             # The name becomes a folder.
             if any(label_problems(name)):
                 raise PodError(f"{path}.name", "must be a lower-case DNS label")
-            volumes[name] = _empty_dir(source, f"{path}.emptyDir", pod)
+            found = _empty_dir(source, f"{path}.emptyDir", pod)
+            volumes[name] = replace(found, group=group, for_users=for_users)
     return volumes
 
 

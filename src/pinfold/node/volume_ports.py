@@ -67,7 +67,8 @@ async def with_volumes(
             mounts.append(mount)
             continue
         try:
-            path = await volumes.prepare(spec.key.pod_uid, mount.volume, mount.empty_dir)
+            source = replace(mount.empty_dir, for_users=False) if mounted else mount.empty_dir
+            path = await volumes.prepare(spec.key.pod_uid, mount.volume, source)
         except VolumeError as error:
             raise VolumeError(f"volume {mount.volume}: {error.problem}", error.remedy) from None
         mounts.append(replace(mount, host_path=HostPath(path)))

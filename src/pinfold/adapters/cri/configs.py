@@ -11,8 +11,9 @@ from pinfold.adapters.cri import cri_pb2 as pb
 from pinfold.adapters.cri.labels import ATTEMPT, CREATION, GRACE_PERIOD, container_labels
 from pinfold.adapters.cri.resources import resources_of, to_wire
 from pinfold.adapters.cri.sandboxes import PodSandbox
+from pinfold.core.security import Security
 from pinfold.core.workload import HostPath
-from pinfold.node.port_errors import RuntimeFailedError
+from pinfold.node.port_errors import ContainerKey, RuntimeFailedError
 from pinfold.node.ports import ContainerSpec
 
 # What an unprivileged container may not see or write; the kubelet names the same to runtimes.
@@ -64,20 +65,8 @@ def container_config(  # noqa: PLR0913 - what it is, and what was found out for 
         resources.oom_score_adj = max(spec.oom_score_adj, oom_score_floor)
     words = (process.command, process.args) if process.command or process.args else None
     command, args = words or (process.argv, ())
-    security = pb.LinuxContainerSecurityContext(
-        privileged=process.privileged,
-        namespace_options=sandbox.config.linux.security_context.namespace_options,
-        masked_paths=() if process.privileged else _MASKED_PATHS,
-        readonly_paths=() if process.privileged else _READONLY_PATHS,
-    )
-    if process.run_as_user is not None:
-        security.run_as_user.value = process.run_as_user
-    if process.run_as_group is not None:
-        if process.run_as_user is None:
-            raise RuntimeFailedError(
-                f"container {spec.key}: runAsGroup without runAsUser", "give both"
-            )
-        security.run_as_group.value = process.run_as_group
+    security = _security(spec.key, process.security)
+    security.namespace_options.CopyFrom(sandbox.config.linux.security_context.namespace_options)
     env = {**process.env, **spec.env}
     return pb.ContainerConfig(
         metadata=pb.ContainerMetadata(name=spec.key.name, attempt=attempt),
@@ -121,6 +110,32 @@ def container_config(  # noqa: PLR0913 - what it is, and what was found out for 
         log_path=f"{spec.key.name}/{attempt}.log",
         linux=pb.LinuxContainerConfig(resources=resources, security_context=security),
     )
+
+
+def _security(key: ContainerKey, wished: Security) -> pb.LinuxContainerSecurityContext:
+    found = pb.LinuxContainerSecurityContext(
+        privileged=wished.privileged,
+        masked_paths=() if wished.privileged else _MASKED_PATHS,
+        readonly_paths=() if wished.privileged else _READONLY_PATHS,
+        readonly_rootfs=wished.read_only_root,
+        no_new_privs=wished.no_new_privileges,
+        supplemental_groups=wished.supplemental_groups,
+    )
+    if wished.add_capabilities or wished.drop_capabilities:
+        found.capabilities.add_capabilities.extend(wished.add_capabilities)
+        found.capabilities.drop_capabilities.extend(wished.drop_capabilities)
+    # As a kubelet: what is privileged has no seccomp profile.
+    if wished.seccomp and not wished.privileged:
+        found.seccomp.CopyFrom(pb.SecurityProfile(profile_type=wished.seccomp))
+    if wished.apparmor:
+        found.apparmor.CopyFrom(pb.SecurityProfile(profile_type=wished.apparmor))
+    if wished.run_as_user is not None:
+        found.run_as_user.value = wished.run_as_user
+    if wished.run_as_group is not None:
+        if wished.run_as_user is None:
+            raise RuntimeFailedError(f"container {key}: runAsGroup without runAsUser", "give both")
+        found.run_as_group.value = wished.run_as_group
+    return found
 
 
 def _host_path(spec: ContainerSpec, source: HostPath | None, empty: Path) -> str:

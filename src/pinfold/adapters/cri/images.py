@@ -17,6 +17,39 @@ async def ensure_image(
         RuntimeFailedError: it has none, it is not there and may not be pulled, or could not be.
     """
     name = process.image or ""
+    image = await _present(client, process, sandbox, name)
+    if process.security.run_as_non_root:
+        await _check_user(client, process, image)
+    return image
+
+
+async def _check_user(client: CriClient, process: Process, image: pb.ImageSpec) -> None:
+    """See that a container which must not run as root does not; the texts are the kubelet's."""
+    user = process.security.run_as_user
+    if user is None:
+        answer = await client.call(
+            "ImageStatus", pb.ImageStatusRequest(image=image), pb.ImageStatusResponse
+        )
+        if not answer.image.HasField("uid") and answer.image.username:
+            raise RuntimeFailedError(
+                "container has runAsNonRoot and image has non-numeric user "
+                f"({answer.image.username}), cannot verify user is non-root",
+                "give runAsUser",
+            )
+        # Without a user of its own, the image's is root.
+        if answer.image.uid.value == 0:
+            raise RuntimeFailedError(
+                "container has runAsNonRoot and image will run as root", "give runAsUser"
+            )
+    elif user == 0:
+        raise RuntimeFailedError(
+            "container's runAsUser breaks non-root policy", "give another runAsUser"
+        )
+
+
+async def _present(
+    client: CriClient, process: Process, sandbox: pb.PodSandboxConfig, name: str
+) -> pb.ImageSpec:
     if not name:
         raise RuntimeFailedError(
             "a container without an image cannot be run by a container runtime", "give it an image"

@@ -172,7 +172,7 @@ class Sandboxes:
                 cgroup_parent=parent,
                 security_context=pb.LinuxSandboxSecurityContext(
                     namespace_options=namespaces(spec, host_network=host_network),
-                    privileged=spec.sandbox.privileged or spec.process.privileged,
+                    privileged=spec.sandbox.privileged or spec.process.security.privileged,
                 ),
             ),
         )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import pwd
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from pinfold.adapters.process.credentials import Credentials, credentials_of
 from pinfold.node.port_errors import RuntimeFailedError
 from pinfold.node.ports import ContainerSpec
 
@@ -28,12 +28,14 @@ class Command:
     env: Mapping[str, str]
     working_dir: str
     oom_score_adj: int | None
+    credentials: Credentials = field(default_factory=Credentials)
 
     def order(self, boot: str, open_files: int) -> bytes:
         """The order for the supervisor; ``open_files`` is the soft limit that the command gets."""
         score = "" if self.oom_score_adj is None else str(self.oom_score_adj)
         fields = [
-            *(boot, str(open_files), score, self.program, self.working_dir),
+            *(boot, str(open_files), score, self.credentials.order()),
+            *(self.program, self.working_dir),
             *(str(len(self.argv)), *self.argv),
             *(f"{name}={value}" for name, value in self.env.items()),
         ]
@@ -45,7 +47,8 @@ def resolve(spec: ContainerSpec) -> Command:
 
     Raises:
         RuntimeFailedError: there is no command, no such file or folder, a text that the kernel
-            cannot take, or a file that a device plugin gives and that does not exist.
+            cannot take, rights that it cannot have, or a file that a device plugin gives and that
+            does not exist.
     """
     process = spec.process
     if not process.argv:
@@ -53,7 +56,8 @@ def resolve(spec: ContainerSpec) -> Command:
             f"container {spec.key} has no command",
             "give it a command: without a container runtime there is no image to take one from",
         )
-    env = {"PATH": DEFAULT_PATH, "HOME": _home(), **process.env, **spec.env}
+    credentials = credentials_of(process.security)
+    env = {"PATH": DEFAULT_PATH, "HOME": credentials.home, **process.env, **spec.env}
     folder = process.working_dir or "/"
     for text in (*process.argv, *env, *env.values(), folder):
         if "\0" in text:
@@ -78,7 +82,7 @@ def resolve(spec: ContainerSpec) -> Command:
             "make it, or correct workingDir",
         )
     program = find_program(process.argv[0], env.get("PATH", ""), Path(folder))
-    return Command(program, process.argv, env, folder, spec.oom_score_adj)
+    return Command(program, process.argv, env, folder, spec.oom_score_adj, credentials)
 
 
 def find_program(command: str, search: str, folder: Path) -> str:
@@ -120,10 +124,3 @@ def _check_devices(spec: ContainerSpec) -> None:
                     f"{one.host_path!r}, which does not exist",
                     "see the device plugin and its driver",
                 )
-
-
-def _home() -> str:
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_dir
-    except KeyError:
-        return "/"

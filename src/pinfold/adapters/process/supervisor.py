@@ -59,7 +59,7 @@ class Order:
     """What to run, as the agent wrote it: fields that end in NUL, the last ones the environment."""
 
     def __init__(self, data: bytes) -> None:
-        self.boot, open_files, self.oom_score_adj, *rest = data.split(b"\0")[:-1]
+        self.boot, open_files, self.oom_score_adj, self.rights, *rest = data.split(b"\0")[:-1]
         self.open_files = int(open_files)
         self.program, self.working_dir, count, *rest = rest
         self.argv = rest[: int(count)]
@@ -230,7 +230,7 @@ def get_ready(order: Order, output: int) -> str:
 
 
 def execute(folder: bytes, order: Order) -> None:
-    """Note the time of the start, for agents that are away, and execute the command."""
+    """Note the time of the start, for agents that are away; take rights; execute the command."""
     try:
         marker = os.open(folder + b"/started", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         os.write(marker, with_sum(b"at %.6f\n" % time()))
@@ -238,6 +238,13 @@ def execute(folder: bytes, order: Order) -> None:
         raise Refused(
             f"cannot write {show(folder)}/started: {reason(error)}", "make room on the disk"
         ) from None
+    try:
+        if order.rights:
+            from privileges import take  # type: ignore[import-not-found]  # noqa: PLC0415 - see there
+
+            take(order.rights)
+    except (ImportError, OSError) as error:
+        raise Refused(f"cannot take on its securityContext: {error}", "") from None
     try:
         os.execve(order.program, order.argv, order.env)  # noqa: S606 - running commands is its purpose
     except FileNotFoundError:

@@ -11,6 +11,7 @@ import asyncio
 import errno
 import os
 import shutil
+import stat
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -28,6 +29,9 @@ _TOP: Final = "volumes"
 _LONGEST: Final = 255
 _PRIVATE: Final = 0o750
 _OPEN: Final = 0o777
+_OF_A_GROUP: Final = 0o2777
+"""What is made in there has the group, too, as under a kubelet."""
+_PASSABLE: Final = 0o011
 _PAGES: Final = Path("/sys/kernel/mm/hugepages")
 _HUGETLBFS: Final = "hugetlbfs"
 _TMPFS: Final = "tmpfs"
@@ -108,18 +112,17 @@ def _make(root: Path, path: Path, source: EmptyDir) -> None:
             if found:
                 raise VolumeError(f"{path}: a {found[-1].kind} is mounted there", "unmount it")
             _open_folder(path)
-            return
-        if found and _is_it(found[-1], kind, source):
-            return
-        for _ in found:
-            unmount(path)
-        _open_folder(path)
-        try:
-            _mount(kind, path, options)
-        except BaseException:
-            if not was_there:
-                path.rmdir()
-            raise
+        elif not (found and _is_it(found[-1], kind, source)):
+            for _ in found:
+                unmount(path)
+            _open_folder(path)
+            try:
+                _mount(kind, path, options)
+            except BaseException:
+                if not was_there:
+                    path.rmdir()
+                raise
+        _let_in(root, path, source)
     except OSError as error:
         raise _failure(path, kind, source, error) from None
 
@@ -129,6 +132,18 @@ def _open_folder(path: Path) -> None:
         path.mkdir()
         # Past the umask: any user of the pod writes there.
         path.chmod(_OPEN)
+
+
+def _let_in(root: Path, path: Path, source: EmptyDir) -> None:
+    """Give a volume to the pod's group, and let its users get there; they see no other's names."""
+    if source.group is not None:
+        os.chown(path, -1, source.group)
+        path.chmod(_OF_A_GROUP)
+    if source.for_users:
+        for parent in path.parents:
+            parent.chmod(stat.S_IMODE(parent.stat().st_mode) | _PASSABLE)
+            if parent == root:
+                break
 
 
 def _filesystem(source: EmptyDir) -> tuple[str | None, list[str]]:
