@@ -127,6 +127,20 @@ class KubeletStandIn:
         status = Path(f"/proc/{self.pid(container)}/status").read_text()
         return status.split("Cpus_allowed_list:")[1].split()[0]
 
+    def quota(self, container: str) -> int:
+        """The main process's CPU quota in microseconds of each period; -1: there is none."""
+        groups = Path(f"/proc/{self.pid(container)}/cgroup").read_text().splitlines()
+        for line in groups:
+            _, controllers, path = line.split(":", 2)
+            if "cpu" in controllers.split(","):
+                folder = Path("/sys/fs/cgroup", controllers, path.lstrip("/"))
+                if not folder.exists():
+                    folder = Path("/sys/fs/cgroup/cpu", path.lstrip("/"))
+                return int((folder / "cpu.cfs_quota_us").read_text())
+        (line,) = (line for line in groups if line.startswith("0::"))
+        quota = Path("/sys/fs/cgroup", line[4:], "cpu.max").read_text().split()[0]
+        return -1 if quota == "max" else int(quota)
+
     def recorded(self, container: str) -> str:
         """The cpuset that the runtime has on record."""
         info = json.loads(self._status(container).info["info"])

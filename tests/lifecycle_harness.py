@@ -32,6 +32,7 @@ from pinfold.planning.fake_devices import FakeKubeletDevices
 from pinfold.planning.fake_nri import FakeContainer, FakeNode
 from pinfold.planning.fake_runtime_cgroups import FakeRuntimeCgroups
 from pinfold.planning.fakes import MemoryPodFiles, MemoryStore
+from pinfold.web.documents import Documents
 from tests.manager_harness import STATIC, no_document, parse
 
 GIB = 1 << 30
@@ -182,6 +183,15 @@ class LifecycleHarness:
         """Let the runtime's record follow."""
         for _ in range(100):
             await asyncio.sleep(0.1)
+
+    def ran_shared(self) -> dict[str, float]:
+        """How long owners ran before they had their CPUs, as the status tells it."""
+        return {
+            f"{pod['namespace']}/{pod['name']} {container['name']}": seconds
+            for pod in Documents(self.manager).pods()
+            for container in pod["containers"]
+            if (seconds := container["ran_shared_seconds"]) is not None
+        }
 
     def kernel(self) -> dict[str, str]:
         """The cpusets of all containers that run, by ``pod/container``."""

@@ -174,6 +174,51 @@ async def test_a_restarted_agent_goes_on(h: LifecycleHarness) -> None:
 
 
 @story
+async def test_an_owner_that_was_created_while_no_agent_ran(h: LifecycleHarness) -> None:
+    await h.kill()
+    pod = await h.pod("db")
+    owner = await h.run(pod, "main", guaranteed(2))
+    assert (owner.kernel, owner.seen.resources.cpu_quota) == (CPUSet(range(8)), 200_000)
+    await asyncio.sleep(6.2)
+    waiting = await h.node.create(pod, "next", guaranteed(1))
+    await h.start()
+    assert owner.kernel == CPUSet([2, 3])
+    told = (
+        "default/db: adopted container main: it was created while no agent answered, ran shared "
+        "for 6.2 s, and owns CPUs 2-3 from now on, without its CFS quota"
+    )
+    assert h.problems == [told], "one that has not run has lost nothing"
+    await h.settle()
+    # The runtime has written its record: CPUs, and no cap.
+    assert (owner.seen.resources.cpus, owner.seen.resources.cpu_quota) == ("2-3", -1)
+    assert (waiting.seen.resources.cpus, waiting.seen.resources.cpu_quota) == ("1", -1)
+    assert h.ran_shared() == {"default/db main": 6.2}
+    # It is told once, and known for as long as the container is there.
+    h.problems.clear()
+    await h.kill()
+    await h.start()
+    assert h.problems == []
+    assert h.ran_shared() == {"default/db main": 6.2}
+    await h.node.stop(owner)
+    await h.run(pod, "main", guaranteed(2))
+    assert h.ran_shared() == {}
+
+
+def test_a_cap_is_taken_off_over_the_cri_too() -> None:
+    async def story() -> None:
+        h = LifecycleHarness(over_cri=True)
+        owner = await h.run(await h.pod("db"), "main", guaranteed(2))
+        await h.start()
+        await h.settle()
+        assert (owner.seen.resources.cpus, owner.seen.resources.cpu_quota) == ("2-3", -1)
+        # The runtime has asked the agent before it wrote that: nothing is decided anew.
+        assert [entry.kind for entry in h.store.entries] == ["adopted"]
+        await h.kill()
+
+    run_virtually(story())
+
+
+@story
 async def test_one_that_came_too_late_is_among_the_others(h: LifecycleHarness) -> None:
     await h.kill()
     late = await h.run(await h.pod("late"), "main", guaranteed(8))

@@ -85,6 +85,7 @@ def test_a_pod_with_exclusive_cpus(api: Served) -> None:
             "pid": 1001,
             "restarts": 0,
             "exit_code": None,
+            "ran_shared_seconds": None,
         }
     ]
     status = api.ask("GET", "/v1/status").json

@@ -97,6 +97,28 @@ def test_the_agent_is_killed_and_comes_back(scene: Scene) -> None:
     assert [kubelet.allowed(one) for one in (web, late)] == ["1", "1"]
 
 
+def test_an_owner_that_was_created_while_no_agent_ran(scene: Scene) -> None:
+    kubelet = scene.kubelet
+    scene.agent.kill()
+    pod = kubelet.pod("db")
+    db = kubelet.run(pod, "main", 1)
+    assert (kubelet.allowed(db), kubelet.quota(db)) == ("0-1", 100_000)
+    scene.start()
+    assert kubelet.allowed(db) == "1"
+    eventually(lambda: kubelet.quota(db), -1)
+    eventually(lambda: (kubelet.recorded(db), scene.behind()), ("1", 0))
+    assert "adopted container main: it was created while no agent answered" in scene.agent.log()
+    status = scene.agent.run("status").stdout
+    assert "at first" in status, status
+    found = scene.agent.run("audit", "--runtime-endpoint", f"unix://{scene.node.address}")
+    assert "default/db main: ran shared for" in found.stdout, found
+    # One that is created while the agent is there has nothing of that.
+    kubelet.end(pod)
+    fresh = kubelet.run(kubelet.pod("fresh"), "main", 1)
+    assert (kubelet.allowed(fresh), kubelet.quota(fresh)) == ("1", -1)
+    assert "at first" not in scene.agent.run("status").stdout
+
+
 def test_containerd_is_killed_and_comes_back(
     fresh_containerd: ContainerdNode, tmp_path: Path
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -15,6 +15,7 @@ from pinfold.cli.client import Client
 if TYPE_CHECKING:
     from pinfold.adapters.cri import Endpoint
     from pinfold.core.audit_containers import KnownContainer
+    from pinfold.core.audit_findings import Finding
     from pinfold.core.cpuset import CPUSet
     from pinfold.node.runtime_view import Sandbox, SeenContainer
 
@@ -32,6 +33,8 @@ class AgentSays:
     tree: str
     endpoint: str
     containers: tuple[KnownContainer, ...]
+    earlier: tuple[Finding, ...] = ()
+    """What was out of order before its containers were as they are now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,29 @@ def ask_agent(socket: str) -> AgentSays | None:
             for pod in status["pods"]
             for container in pod["containers"]
         ),
+        earlier=tuple(_ran_shared(status["pods"])),
     )
+
+
+def _ran_shared(pods: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
+    """The owners that ran before anybody gave them their CPUs."""
+    from pinfold.core.audit_findings import RAN_SHARED, Finding  # noqa: PLC0415 - after --help
+    from pinfold.core.cpuset import CPUSet  # noqa: PLC0415
+
+    for pod in pods:
+        for container in pod["containers"]:
+            # An agent of an earlier version does not tell.
+            seconds = container.get("ran_shared_seconds")
+            if seconds is None or not container["exclusive"]:
+                continue
+            title = f"{pod['namespace']}/{pod['name']} {container['name']}"
+            yield Finding(
+                RAN_SHARED,
+                f"{title}: ran shared for {seconds:.1f} s before it had CPUs {container['cpus']}",
+                title,
+                CPUSet.parse(container["cpus"]),
+                owners=(title,),
+            )
 
 
 def ask_runtime(setting: str, root: Path) -> Told:

@@ -243,7 +243,11 @@ def _record(
         shared=ledger.default or None if ledger.policy_name == "none" else ledger.default,
         shared_cgroups=located.shared,
         repair=repair,
-        faults=(*_faults(state, circumstances), *faults),
+        faults=(
+            *_faults(state, circumstances),
+            *faults,
+            *(() if agent is None else agent.earlier),
+        ),
         sharers=sharers,
     )
 

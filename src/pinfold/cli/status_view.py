@@ -151,7 +151,7 @@ def _pod(pod: Mapping[str, Any]) -> PodRow:
                 exclusive=container["exclusive"] and not ended,
                 owner=_key(pod, container) if container["exclusive"] and not ended else None,
                 kind=_kind(container),
-                extras=() if ended else tuple(_extras(container)),
+                extras=() if ended else (*_extras(container), *_earlier(container)),
             )
             for container in pod["containers"]
         ),
@@ -175,6 +175,12 @@ def _kind(container: Mapping[str, Any]) -> str:
     if container["restarts"]:
         words.append(f"{container['restarts']} restart{'s' * (container['restarts'] != 1)}")
     return ", ".join(words)
+
+
+def _earlier(container: Mapping[str, Any]) -> Iterator[str]:
+    """What was otherwise before; an agent of an earlier version does not tell."""
+    if (seconds := container.get("ran_shared_seconds")) is not None:
+        yield f"ran shared for {seconds:.1f} s at first"
 
 
 def _extras(container: Mapping[str, Any]) -> Iterator[str]:

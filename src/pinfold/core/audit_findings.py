@@ -85,6 +85,15 @@ QUOTA_TIGHT: Final = Kind(
     "on the pod",
     "remove the quota; for good: cpuCFSQuota: false in the kubelet's configuration",
 )
+RAN_SHARED: Final = Kind(
+    "ran-shared",
+    _I,
+    "an owner ran before its CPUs were its own",
+    "it was created while no agent was there; until one was, it ran wherever the others run, and "
+    "threads and memory that it had by then may have begun elsewhere",
+    "restart the pod if its first seconds matter; what closes the window is in the how-to page on "
+    "Kubernetes",
+)
 RUNTIME_RECORD: Final = Kind(
     "runtime-record",
     _W,
@@ -265,6 +274,7 @@ KINDS: Final = (
     INCOMPLETE,
     EXEC_STRAY,
     QUOTA_TIGHT,
+    RAN_SHARED,
     SANDBOX_ALLOWED,
     IRQ_ALLOWED,
     IRQ_MANAGED,

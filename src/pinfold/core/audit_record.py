@@ -53,7 +53,7 @@ class AuditRecord:
         shared: the shared pool; None where it is not recorded.
         shared_cgroups: paths of the containers that run on the shared pool.
         repair: the command that drops a pod which is gone, with ``{pod}`` for its uid.
-        faults: what is wrong with the record itself.
+        faults: what is known to be wrong already, as with the record itself.
         containers: the containers of the machine, the owners' too, by their cgroups' paths.
         runtime: the address of the runtime that was asked about them; "" where none was.
         sharers: containers that have memory of NUMA nodes, and no CPUs of their own.

@@ -169,6 +169,9 @@ class FoundCgroups(MadeCgroups, Protocol):
     def began(self, pid: int) -> int | None:
         """When the process of this id began, in clock ticks since the boot; None: there is none."""
 
+    def age(self, pid: int) -> float | None:
+        """Seconds since the process of this id began; None: there is none."""
+
 
 class GatedCgroups(MadeCgroups, Protocol):
     """Cgroups whose shared pool waits for containers that are just being started."""

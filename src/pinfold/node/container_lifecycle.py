@@ -113,6 +113,7 @@ class ContainerLifecycle:
             if not decision.admitted:
                 await pods.refuse(seen, decision)
             state, before = books.state, pods.now(seen)
+            seen.ran_shared.pop(container.name, None)
             step = pods.step(seen, container, decision)
             try:
                 await pods.take(seen, step, "admitted", decision)
@@ -226,7 +227,7 @@ class ContainerLifecycle:
                 return ()
             if not wanted.changes_requests:
                 # Only where it runs is to change (the record that follows), and that is decided.
-                return (self._where_it_is(seen, container),)
+                return (self._where_it_is(seen, changed),)
             decision = pods.decide(seen, changed, devices)
             if not decision.admitted:
                 await pods.refuse(seen, decision)
@@ -250,7 +251,8 @@ class ContainerLifecycle:
     def _where_it_is(self, seen: SeenPod, container: SeenContainer) -> Update:
         key = ContainerKey(seen.sandbox.uid, container.name)
         given = replace(self._containers.resources(key.pod_uid, key.name), cpu_quota=None)
-        self._containers.record(key, container.id, given)
+        on_record = replace(given, cpu_quota=container.resources.cpu_quota)
+        self._containers.record(key, container.id, on_record)
         return Update(container.id, given)
 
     async def stop_container(self, pod: Sandbox, container: SeenContainer) -> Sequence[Update]:

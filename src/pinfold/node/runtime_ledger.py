@@ -19,6 +19,9 @@ from pinfold.node.cgroup_ports import Cgroups, Placement
 from pinfold.node.port_errors import ContainerKey, PortError
 from pinfold.node.runtime_view import Resources, RuntimeRecord, Update
 
+NO_CAP: Final = -1
+"""A CPU quota that is none."""
+
 ANSWERED: Final = 8
 """How many containers an answer to the runtime speaks of: 10 ms each before it goes on."""
 
@@ -37,7 +40,8 @@ PATIENCE: Final = 1.0
 class _Entry:
     """A container's id, its own CPUs (None: the shared pool), and what is on record for it.
 
-    So with the NUMA nodes of its memory (None: whatever is on record).
+    So with the NUMA nodes of its memory (None: whatever is on record).  ``capped`` is whether a CPU
+    quota is on record.
     """
 
     container_id: str
@@ -45,6 +49,7 @@ class _Entry:
     recorded: CPUSet | None
     mems: CPUSet | None = None
     recorded_mems: CPUSet | None = None
+    capped: bool = False
 
 
 class RuntimeLedger:
@@ -87,6 +92,7 @@ class RuntimeLedger:
         *,
         mems: CPUSet | None = None,
         recorded_mems: str = "",
+        capped: bool = False,
     ) -> None:
         """Take note of a container, and of the lists that the runtime has for it.
 
@@ -97,8 +103,10 @@ class RuntimeLedger:
             recorded: the CPUs that are on record.
             mems: the NUMA nodes of its memory; None: it is not said.
             recorded_mems: the nodes that are on record.
+            capped: whether a CPU quota is on record, which an owner of CPUs is not to have.
         """
-        self._entries[key] = _Entry(container_id, own, _read(recorded), mems, _read(recorded_mems))
+        cpus, nodes = _read(recorded), _read(recorded_mems)
+        self._entries[key] = _Entry(container_id, own, cpus, mems, nodes, capped)
         self._changed.set()
 
     def forget(self, key: ContainerKey) -> None:
@@ -122,6 +130,8 @@ class RuntimeLedger:
 
     def _is_stale(self, entry: _Entry) -> bool:
         wanted = self._wanted(entry)
+        if entry.own is not None and entry.capped:
+            return True
         if entry.mems is not None and entry.recorded_mems != entry.mems:
             return True
         return bool(wanted) and entry.recorded != wanted
@@ -136,12 +146,16 @@ class RuntimeLedger:
         """
         self._answered = asyncio.get_running_loop().time()
         told = self._stale()[:ANSWERED]
+        updates = tuple(self._update(self._entries[key]) for key in told)
         for key in told:
             entry = self._entries[key]
             self._entries[key] = replace(
-                entry, recorded=self._wanted(entry), recorded_mems=entry.mems
+                entry,
+                recorded=self._wanted(entry),
+                recorded_mems=entry.mems,
+                capped=entry.capped and entry.own is None,
             )
-        return tuple(self._update(self._entries[key]) for key in told)
+        return updates
 
     async def run(self, record: RuntimeRecord) -> None:
         """Let the record follow, for ever."""
@@ -168,7 +182,11 @@ class RuntimeLedger:
         return [key for key, entry in self._entries.items() if self._is_stale(entry)]
 
     def _update(self, entry: _Entry) -> Update:
-        told = Resources(cpus=str(self._wanted(entry)), mems=str(entry.mems or ""))
+        told = Resources(
+            cpus=str(self._wanted(entry)),
+            mems=str(entry.mems or ""),
+            cpu_quota=NO_CAP if entry.own is not None and entry.capped else None,
+        )
         return Update(entry.container_id, told, ignore_failure=True)
 
     async def _tell(self, record: RuntimeRecord) -> None:
@@ -189,7 +207,10 @@ class RuntimeLedger:
                 if now is not None and now.container_id == entry.container_id:
                     # An answer that was given meanwhile was carried out before this.
                     cpus, mems = wanted[key]
-                    self._entries[key] = replace(now, recorded=cpus, recorded_mems=mems)
+                    capped = now.capped and entry.own is None
+                    self._entries[key] = replace(
+                        now, recorded=cpus, recorded_mems=mems, capped=capped
+                    )
 
 
 def _read(recorded: str) -> CPUSet | None:

@@ -43,8 +43,16 @@ class Resources:
 
     @property
     def changes_requests(self) -> bool:
-        """Whether, as a change, it says anything of what a container asks for."""
-        return any((self.cpu_shares, self.cpu_quota, self.cpu_period, self.memory))
+        """Whether, as a change, it says anything of what a container asks for.
+
+        No cap alone is none: that is what is told of a container that owns its CPUs.
+        """
+        return any((self.cpu_shares, self.is_capped, self.cpu_period, self.memory))
+
+    @property
+    def is_capped(self) -> bool:
+        """Whether there is a quota."""
+        return (self.cpu_quota or 0) > 0
 
     def changed_by(self, wanted: Resources) -> Resources:
         """What is on record after a change; what stays is left out of it, or 0 by containerd."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
 
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.static_policy import CPUAllocation
@@ -16,13 +15,11 @@ from pinfold.node.cgroup_ports import FoundCgroups, Placement
 from pinfold.node.device_locality import NO_DEVICES, PodDevices, PodName
 from pinfold.node.kubelet_devices import KubeletDevices
 from pinfold.node.port_errors import CgroupError, ContainerKey
-from pinfold.node.runtime_ledger import RuntimeLedger
+from pinfold.node.runtime_ledger import NO_CAP, RuntimeLedger
 from pinfold.node.runtime_view import Resources, Sandbox, SeenContainer, SeenState
-from pinfold.node.seen_pod import SeenPod
+from pinfold.node.seen_pod import SeenPod, ran_shared
 from pinfold.node.seen_pods import SeenPods
 from pinfold.node.seen_runtime import SeenRuntime
-
-NO_CAP: Final = -1
 
 
 class SeenContainers:
@@ -127,6 +124,7 @@ class SeenContainers:
             recorded.cpus,
             mems=placement.mems,
             recorded_mems=recorded.mems,
+            capped=recorded.is_capped,
         )
 
     def set_state(self, key: ContainerKey, state: SeenState) -> None:
@@ -209,6 +207,8 @@ class SeenContainers:
         for seen, one in shown:
             # Of several sandboxes that a pod has had, the one with containers is the newest.
             seen.sandbox = by_sandbox[one.sandbox_id]
+            if (active := books.pods.active.get(seen.sandbox.uid)) is not None:
+                seen.ran_shared = ran_shared(active.workload.pod.annotations)
         there = {seen.sandbox.uid for seen, _ in shown}
         for uid in books.pods.active.keys() - there:
             await self.forget(books.pods.active[uid])
@@ -240,12 +240,28 @@ class SeenContainers:
         if not decision.admitted:
             decision = self._without(seen, one, decision)
         uid, name = seen.sandbox.uid, one.name
+        own = decision.allocations.get(name)
+        if own is not None and (one.resources.is_capped or not one.resources.cpus):
+            self._tell_of_adoption(seen, one, own.cpus)
         step = self.pods.step(seen, one, decision)
         same_cpus = step.state.ledger.cpus_of(uid, name) == known.ledger.cpus_of(uid, name)
         same_memory = step.state.memory_of(uid).get(name) == known.memory_of(uid).get(name)
         news = None if same_cpus and same_memory else decision
         await self.pods.take(seen, step, "adopted", news)
         self.note(seen, one, one.resources)
+
+    def _tell_of_adoption(self, seen: SeenPod, one: SeenContainer, cpus: CPUSet) -> None:
+        """Say of an owner that ran without its CPUs since when it has them."""
+        age = self.cgroups.age(one.pid) if one.pid and one.state is SeenState.RUNNING else None
+        if age is None:
+            return  # it has not run yet, or no more
+        seen.ran_shared[one.name] = age
+        cap = ", without its CFS quota" if one.resources.is_capped else ""
+        self.books.observers.report(
+            seen.name,
+            f"adopted container {one.name}: it was created while no agent answered, ran shared for "
+            f"{age:.1f} s, and owns CPUs {cpus} from now on{cap}",
+        )
 
     def _without(self, seen: SeenPod, one: SeenContainer, refused: Decision) -> Decision:
         """What is done with a container that is there, and cannot have all that it asks for."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final
 
 from pinfold.core.cgroup_values import quota_to_milli_cpu, shares_to_milli_cpu
@@ -17,11 +18,18 @@ from pinfold.core.pod import QOSClass
 from pinfold.node.runtime_view import Sandbox, SeenContainer, SeenState
 
 _KUBEPODS: Final = re.compile(r"kubepods(?:[-/](?:kubepods-)?(burstable|besteffort)(?![a-z]))?")
+_SECONDS: Final = re.compile(r"[0-9]{1,12}\.[0-9]{2}")
 _QOS: Final = {
     None: QOSClass.GUARANTEED,
     "burstable": QOSClass.BURSTABLE,
     "besteffort": QOSClass.BEST_EFFORT,
 }
+
+
+RAN_SHARED: Final = "ran-shared-seconds.pinfold.dev"
+"""The annotation in the record, with ``/NAME`` of a container, that says how long it ran shared."""
+
+NOTHING: Final[Mapping[str, float]] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -30,6 +38,8 @@ class SeenPod:
 
     sandbox: Sandbox
     containers: dict[str, SeenContainer] = field(default_factory=dict)
+    ran_shared: dict[str, float] = field(default_factory=dict)
+    """How many seconds an owner ran before anybody gave it its CPUs."""
 
     @property
     def name(self) -> str:
@@ -40,6 +50,15 @@ class SeenPod:
         """Whether the newest container of this name runs no more."""
         seen = self.containers.get(container)
         return seen is None or seen.state is SeenState.STOPPED
+
+
+def ran_shared(annotations: Mapping[str, str]) -> dict[str, float]:
+    """Container -> seconds for which an owner ran before it had its CPUs, of a record's pod."""
+    return {
+        key.removeprefix(f"{RAN_SHARED}/"): float(text)
+        for key, text in annotations.items()
+        if key.startswith(f"{RAN_SHARED}/") and _SECONDS.fullmatch(text)
+    }
 
 
 def qos_of(pod: Sandbox) -> QOSClass | None:
@@ -98,9 +117,14 @@ def _page_size(name: str) -> str:
     return name.replace("KB", "Ki").replace("MB", "Mi").replace("GB", "Gi")
 
 
-def pod_manifest(pod: Sandbox, containers: Iterable[SeenContainer]) -> Mapping[str, Any]:
+def pod_manifest(
+    pod: Sandbox,
+    containers: Iterable[SeenContainer],
+    ran_shared: Mapping[str, float] = NOTHING,
+) -> Mapping[str, Any]:
     """A Pod object of what the runtime shows; enough to decide by, and to go on from later."""
     qos = qos_of(pod)
+    before = {f"{RAN_SHARED}/{name}": f"{seconds:.2f}" for name, seconds in ran_shared.items()}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -108,7 +132,7 @@ def pod_manifest(pod: Sandbox, containers: Iterable[SeenContainer]) -> Mapping[s
             "name": pod.name,
             "namespace": pod.namespace,
             "uid": pod.uid,
-            "annotations": dict(pod.annotations),
+            "annotations": {**_without_ours(pod.annotations), **before},
         },
         "spec": {
             "containers": [
@@ -116,3 +140,8 @@ def pod_manifest(pod: Sandbox, containers: Iterable[SeenContainer]) -> Mapping[s
             ]
         },
     }
+
+
+def _without_ours(annotations: Mapping[str, str]) -> dict[str, str]:
+    """What a user has written; what the record says is not for users to say."""
+    return {key: text for key, text in annotations.items() if not key.startswith(RAN_SHARED)}

@@ -31,7 +31,7 @@ from pinfold.node.device_locality import NO_DEVICES, PodDevices
 from pinfold.node.port_errors import PortError
 from pinfold.node.records import Batch, HistoryEntry, PodPhase, PodRecord
 from pinfold.node.runtime_view import RefusedError, Sandbox, SeenContainer
-from pinfold.node.seen_pod import SeenPod, pod_manifest, qos_of
+from pinfold.node.seen_pod import NOTHING, SeenPod, pod_manifest, qos_of
 from pinfold.state.ledger import Ledger
 
 SOURCE: Final = "nri"
@@ -159,13 +159,14 @@ class SeenPods:
     ) -> Step:
         books, uid = self._books, seen.sandbox.uid
         active = books.pods.active.get(uid)
-        workload = self._workload(seen.sandbox, containers)
+        manifest = _manifest(seen.sandbox, containers, seen.ran_shared)
+        workload = self._parse(manifest)
         before = None if active is None else active.workload.pod
         state = recount(after, before, workload.pod)
         record = self._new_record(seen, containers) if active is None else active.record
         record = replace(
             record,
-            manifest=_manifest(seen.sandbox, containers),
+            manifest=manifest,
             assignments=dict(state.ledger.assignments.get(uid, {})),
             memory=state.memory_of(uid),
         )
@@ -274,8 +275,12 @@ class SeenPods:
         return self._parse(_manifest(sandbox, containers))
 
 
-def _manifest(sandbox: Sandbox, containers: Mapping[str, SeenContainer]) -> str:
-    return json.dumps(pod_manifest(sandbox, containers.values()))
+def _manifest(
+    sandbox: Sandbox,
+    containers: Mapping[str, SeenContainer],
+    ran_shared: Mapping[str, float] = NOTHING,
+) -> str:
+    return json.dumps(pod_manifest(sandbox, containers.values(), ran_shared))
 
 
 def _declines(pod: Sandbox, container: str) -> bool:

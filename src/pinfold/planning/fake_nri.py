@@ -7,6 +7,7 @@ keeps a container from being created; without anybody to ask, it is created as i
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -33,6 +34,8 @@ class FakeContainer:
     kernel: CPUSet | None = None
     mems: CPUSet = CPUSet()  # noqa: RUF009 - immutable
     """Empty: wherever there is memory."""
+    started: float = 0.0
+    """When it began, on the loop's clock."""
 
     @property
     def key(self) -> ContainerKey:
@@ -122,6 +125,7 @@ class FakeNode:
         self.starts.append((container.key, container.kernel))
         self._number += 1
         container.seen = replace(container.seen, state=SeenState.RUNNING, pid=self._number)
+        container.started = asyncio.get_running_loop().time()
         if self.plugin is not None:
             await self.plugin.post_start_container(container.pod, container.seen)
 
@@ -184,6 +188,12 @@ class FakeNode:
         """See :class:`pinfold.node.cgroup_ports.FoundCgroups`."""
         pods = {pod.pid for name, pod in self.pods.items() if name not in self.stopped_pods}
         return pid if pid in pods | {one.seen.pid for one in self.containers.values()} else None
+
+    def age(self, pid: int) -> float | None:
+        """See :class:`pinfold.node.cgroup_ports.FoundCgroups`."""
+        now = asyncio.get_running_loop().time()
+        ages = (now - one.started for one in self.containers.values() if one.seen.pid == pid)
+        return next(ages, None)
 
     async def update(self, updates: Sequence[Update]) -> Sequence[str]:
         """See :class:`pinfold.node.runtime_view.RuntimeRecord`."""

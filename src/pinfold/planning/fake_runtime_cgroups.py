@@ -54,6 +54,10 @@ class FakeRuntimeCgroups:
         """See :class:`pinfold.node.cgroup_ports.FoundCgroups`."""
         return self._node.began(pid)
 
+    def age(self, pid: int) -> float | None:
+        """See :class:`pinfold.node.cgroup_ports.FoundCgroups`."""
+        return self._node.age(pid)
+
     async def enter(self, key: ContainerKey, pid: int) -> None:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         raise ProcessGoneError(f"{key}: there is no process {pid}")

@@ -23,6 +23,7 @@ from pinfold.node.manager import Manager
 from pinfold.node.pod_table import UnknownPodError
 from pinfold.node.reconciler import Drift
 from pinfold.node.records import HistoryEntry, PodRecord
+from pinfold.node.seen_pod import ran_shared
 
 VERSION: Final = 1
 
@@ -137,6 +138,7 @@ class Documents:
             "pid": pid,
             "restarts": record.restarts.get(name, 0),
             "exit_code": exit_code,
+            "ran_shared_seconds": ran_shared(pod.workload.pod.annotations).get(name),
         }
 
     def _given(self, uid: str, container: str) -> dict[str, Any]:
@@ -179,6 +181,7 @@ class Documents:
                 "pid": None,
                 "restarts": record.restarts.get(name, 0),
                 "exit_code": record.exit_codes.get(name),
+                "ran_shared_seconds": None,
             }
             for name, kind in shape.containers
         ]

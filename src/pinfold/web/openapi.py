@@ -125,6 +125,11 @@ SCHEMAS: Final[dict[str, dict[str, Any]]] = {
             {"type": ["integer", "null"]},
             "of the last attempt, 128 + the signal where one ended it; null while it runs",
         ),
+        ran_shared_seconds=_described(
+            {"type": ["number", "null"]},
+            "how long an owner of CPUs, created while no agent was there, ran before it had them "
+            "to itself; null where it never did",
+        ),
     ),
     "MemoryBlock": _object(
         type=_described(_TEXT, "memory, or the resource name of huge pages"),

@@ -28,7 +28,7 @@ from pinfold.adapters.cgroup.hierarchy import (
     parse_own,
 )
 from pinfold.adapters.cgroup.moving import end_all
-from pinfold.adapters.cgroup.tasks import began, cgroups_of, lives
+from pinfold.adapters.cgroup.tasks import age, began, cgroups_of, lives
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.cgroup_ports import ObservedCgroups, ObservedContainer, Placement
 from pinfold.node.port_errors import CgroupError, ContainerKey, ProcessGoneError
@@ -67,11 +67,7 @@ class RuntimeCgroups:
     """
 
     def __init__(
-        self,
-        *,
-        root: str = "",
-        found: Hierarchies | None = None,
-        proc: Path = Path("/proc"),
+        self, *, root: str = "", found: Hierarchies | None = None, proc: Path = Path("/proc")
     ) -> None:
         found = found or find_hierarchies()
         self._root = root
@@ -206,6 +202,10 @@ class RuntimeCgroups:
     def began(self, pid: int) -> int | None:
         """See :class:`pinfold.node.cgroup_ports.FoundCgroups`."""
         return began(pid, self._proc)
+
+    def age(self, pid: int) -> float | None:
+        """See :class:`pinfold.node.cgroup_ports.FoundCgroups`."""
+        return age(pid, self._proc)
 
     def lives(self, pid: int) -> bool:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
@@ -112,6 +113,15 @@ def began(pid: int, proc: Path = PROC) -> int | None:
     if fields[0] in _GONE and all(tid == pid for tid in threads(pid, proc)):
         return None
     return int(fields[19])
+
+
+def age(pid: int, proc: Path = PROC) -> float | None:
+    """Seconds since a process began; None once it has ended."""
+    ticks = began(pid, proc)
+    if ticks is None:
+        return None
+    now = time.clock_gettime(time.CLOCK_BOOTTIME)
+    return max(0.0, now - ticks / os.sysconf("SC_CLK_TCK"))
 
 
 def cgroups_of(pid: int, began_at: int, proc: Path = PROC) -> str | None:
