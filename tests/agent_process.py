@@ -72,6 +72,7 @@ class AgentProcess:
             **config,
         }
         self.program: tuple[str, ...] = ("-m", "pinfold")
+        self.open_files: tuple[int, int] | None = None
         self.process: subprocess.Popen[str] | None = None
         self.client = Client(str(self.socket), timeout=60.0)
 
@@ -85,7 +86,7 @@ class AgentProcess:
         file.write_text(yaml.safe_dump(self.config))
         with (self.folder / "log").open("a") as log:
             self.process = subprocess.Popen(
-                [sys.executable, *self.program, "agent", "--config", str(file), *flags],
+                [*self._limited(), *self.program, "agent", "--config", str(file), *flags],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 text=True,
@@ -93,6 +94,13 @@ class AgentProcess:
                 start_new_session=True,
             )
         return self.process
+
+    def _limited(self) -> list[str]:
+        """What runs a command with the limits on open files, in its own place."""
+        if self.open_files is None:
+            return [sys.executable]
+        soft, hard = self.open_files
+        return ["sh", "-c", f'ulimit -Sn {soft}; ulimit -Hn {hard}; exec "$0" "$@"', sys.executable]
 
     def start(self, *flags: str) -> None:
         """Start it, and wait until it serves."""

@@ -334,28 +334,68 @@ def test_200_connections_at_once(tmp_path: Path) -> None:
         assert all(answer.startswith(b"HTTP/1.1 200") for answer in answers)
 
 
-def test_too_many_connections_are_refused_and_the_others_served(tmp_path: Path) -> None:
+def test_who_connects_and_says_nothing_keeps_nobody_out(tmp_path: Path) -> None:
+    """The one that has waited longest makes room, whatever it waits in the middle of."""
     with (
-        served(tmp_path / "s", limits=Limits(connections=5)) as api,
+        served(tmp_path / "s", limits=Limits(connections=5, request=60)) as api,
         contextlib.ExitStack() as stack,
     ):
-        time.sleep(0.1)  # the connection that saw the server start is gone
-        kept = [stack.enter_context(plain(api.path)) for _ in range(5)]
-        for sock in kept[:4]:
-            sock.sendall(b"GET /")
-        until(lambda: refused(api.path))
-        kept[4].sendall(ASK)
-        assert read_all(kept[4]).startswith(b"HTTP/1.1 200")
-        until(lambda: api.ask("GET", "/healthz").status == 200)
+        until(lambda: api.do(lambda: len(api.connections())) == 0)
+        kept = []
+        for text in (b"", b"GET /", STALLS["half a body"], ASK.replace(b"close", b"keep-alive")):
+            kept.append(stack.enter_context(plain(api.path)))
+            kept[-1].sendall(text)
+        until(lambda: kept[3].recv(1000).endswith(b"ok"))
+        idle = [stack.enter_context(plain(api.path)) for _ in range(20)]
+        for _ in range(3):
+            assert api.ask("GET", "/healthz").status == 200
+        until(lambda: api.do(lambda: len(api.connections())) <= 5)
+        assert [read_all(sock) for sock in (*kept, *idle[:10])] == [b""] * 14
 
 
-def refused(path: Path) -> bool:
-    with plain(path) as sock:
-        try:
-            sock.sendall(ASK)
-        except BrokenPipeError:
-            return True
-        return read_all(sock) == b""
+def test_a_flood_of_connections_keeps_nobody_out(tmp_path: Path) -> None:
+    with (
+        served(tmp_path / "s", limits=Limits(connections=40)) as api,
+        contextlib.ExitStack() as stack,
+    ):
+        for number in range(2000):
+            stack.enter_context(contextlib.suppress(OSError))
+            sock = plain(api.path)
+            stack.callback(sock.close)
+            if number % 100 == 0:
+                assert api.ask("POST", "/v1/pods", manifest(f"pod-{number}", "")).status == 201
+        until(lambda: api.do(lambda: len(api.connections())) <= 40)
+
+
+def test_when_all_are_being_answered_one_more_is_told_to_come_again(tmp_path: Path) -> None:
+    with (
+        served(tmp_path / "s", limits=Limits(connections=3)) as api,
+        contextlib.ExitStack() as stack,
+    ):
+        until(lambda: api.do(lambda: len(api.connections())) == 0)
+        api.call(api.desk.manager.lock.acquire())
+        busy = [stack.enter_context(plain(api.path)) for _ in range(3)]
+        for sock in busy:
+            sock.sendall(b"POST /v1/reconcile HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        until(lambda: api.do(lambda: [one.waits for one in api.connections()]) == [False] * 3)
+        with plain(api.path) as sock:
+            answer = read_all(sock)
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert b"ask again soon" in answer
+        api.do(api.desk.manager.lock.release)
+        assert all(read_all(sock).startswith(b"HTTP/1.1 200 ") for sock in busy)
+        assert api.ask("GET", "/healthz").status == 200
+
+
+def test_the_rest_of_a_body_that_was_refused_is_not_read(tmp_path: Path) -> None:
+    with served(tmp_path / "s") as api, plain(api.path) as sock:
+        sock.sendall(b"POST /v1/pods HTTP/1.1\r\nHost: a\r\nContent-Length: 200000000\r\n\r\n")
+        sent = 0
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            for _ in range(2000):
+                sent += sock.send(bytes(100_000))
+        assert sent < 20_000_000
+        assert sock.recv(1000).startswith(b"HTTP/1.1 413 ")
 
 
 def test_requests_on_one_connection(tmp_path: Path) -> None:

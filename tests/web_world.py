@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import http.client
 import json
 import re
@@ -27,7 +28,7 @@ from pinfold.node.reconciler import Drift, reconcile
 from pinfold.node.records import PodRecord
 from pinfold.planning.fakes import FakeCgroups, FakeRuntime
 from pinfold.web.app import make_app
-from pinfold.web.connection import Limits
+from pinfold.web.connection import Connection, Limits
 from pinfold.web.openapi import openapi_document
 from pinfold.web.server import serve
 from tests.manager_harness import Harness, parse
@@ -159,6 +160,11 @@ class Served:
         self.desk = TestDesk(await self.node.start(), self.node)
         await serve(make_app(self.desk), self.path, stop=self.stop, limits=self._limits)
         await self.node.kill()
+
+    def connections(self) -> list[Connection]:
+        """Those that are open; to be asked in the server's loop."""
+        found = [one for one in gc.get_objects() if isinstance(one, Connection)]
+        return [one for one in found if one.loop is self.loop and one in one.connections]
 
     def start(self) -> None:
         """Return when it answers."""

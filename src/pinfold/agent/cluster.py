@@ -20,7 +20,7 @@ from pinfold.adapters.kubernetes.events import (
 )
 from pinfold.adapters.kubernetes.pod_checks import PodChecks
 from pinfold.adapters.kubernetes.spec_check import Decided, declines
-from pinfold.agent.parts import Companion
+from pinfold.agent.parts import Companion, Run
 from pinfold.config.agent import AgentConfig, AgentSection
 from pinfold.node.port_errors import PortError
 from pinfold.node.runtime_view import (
@@ -116,19 +116,14 @@ class Cluster:
                 "problems": {name: problem for name, problem in problems.items() if problem},
             }
 
-        # A cluster that cannot be told is no reason to call the agent unready: it pins.
-        return Companion("kubernetes", self._run, about=about)
-
-    async def _run(self, stop: asyncio.Event) -> None:
-        del stop
-        work = [self.events.run(), self.checks.run()]
+        also: dict[str, Run] = {"comparisons with the API server": lambda _: self.checks.run()}
         own = self._config.own
         if own.node_labels or own.node_resource_topology:
-            work.append(self._publish())
-        try:
-            await asyncio.gather(*work)
-        finally:
-            await self.client.close()
+            also["what the node publishes"] = lambda _: self._publish()
+        # A cluster that cannot be told is no reason to call the agent unready: it pins.
+        return Companion(
+            "kubernetes", lambda _: self.events.run(), also, about=about, close=self.client.close
+        )
 
     async def _publish(self) -> None:
         from pinfold.adapters.hugetlb import KeptPages  # noqa: PLC0415 - only here

@@ -11,6 +11,7 @@ from pinfold.agent.parts import Companion
 from pinfold.config.agent import AgentConfig, device_plugin_dir
 from pinfold.node.device_health import DeviceHealth
 from pinfold.node.device_ports import DevicePlugins
+from pinfold.node.loops import Loops
 from pinfold.node.manager import Manager
 from pinfold.node.port_errors import PortError
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 async def open_plugins(
-    config: AgentConfig, report: Callable[[str], None]
+    config: AgentConfig, report: Callable[[str], None], loops: Loops
 ) -> DevicePluginServer | None:
     """Let device plugins register; None where they are a kubelet's, or nobody's.
 
@@ -33,7 +34,10 @@ async def open_plugins(
 
     registry = config.own.plugin_registry_dir
     server = DevicePluginServer(
-        folder, registry=None if registry is None else Path(registry), report=report
+        folder,
+        registry=None if registry is None else Path(registry),
+        report=report,
+        loops=loops,
     )
     try:
         await server.start()
@@ -54,6 +58,8 @@ def plugin_companion(manager: Manager, plugins: DevicePlugins, folder: Path | No
 
     async def run(stop: asyncio.Event) -> None:
         del stop
+        # Also what changed while this had failed.
+        health.changed(plugins.inventory())
         await health.follow()
 
     def about() -> Mapping[str, Any]:

@@ -224,7 +224,11 @@ class CriDriver:
 
         async def follow(stop: asyncio.Event) -> None:
             del stop
-            await asyncio.gather(ledger.run(self._record), self._tell_when_away())
+            await ledger.run(self._record)
+
+        async def tell(stop: asyncio.Event) -> None:
+            del stop
+            await self._tell_when_away()
 
         def about() -> Mapping[str, Any]:
             return {
@@ -235,7 +239,11 @@ class CriDriver:
                 "problem": self.runtime.problem,
             }
 
-        return (Companion("containerRuntime", follow, lambda: self.runtime.problem, about),)
+        def problem() -> str:
+            return self.runtime.problem
+
+        also = {"container runtime's absence": tell}
+        return (Companion("containerRuntime", follow, also, problem=problem, about=about),)
 
     async def _tell_when_away(self) -> None:
         told = ""

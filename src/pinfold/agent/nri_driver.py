@@ -114,7 +114,9 @@ class NriDriver:
 
         async def serve(plugin: NriPlugin) -> None:
             record = plugin if self._client is None else CriRecord(self._client)
-            await asyncio.gather(plugin.run(), ledger.run(record), lost.run())
+            async with asyncio.TaskGroup() as tasks:  # none goes on without the others
+                for work in (plugin.run(), ledger.run(record), lost.run()):
+                    tasks.create_task(work)
 
         guarded = GuardedPlugin(
             lambda: NriPlugin(events, settings, report=report, taken=_log_registration),
@@ -134,12 +136,15 @@ class NriDriver:
 
         async def follow(stop: asyncio.Event) -> None:
             del stop
-            try:
-                await guarded.run()
-            finally:
-                for client in (self._client, self._kubelet):
-                    if client is not None:
-                        await client.close()
+            await guarded.run()
+
+        async def close() -> None:
+            for client in (self._client, self._kubelet):
+                if client is not None:
+                    await client.close()
+
+        def problem() -> str:
+            return guarded.problem
 
         def about() -> Mapping[str, Any]:
             return {
@@ -155,7 +160,7 @@ class NriDriver:
         def figures() -> Iterable[Figure]:
             return (*guarded.figures(), *devices.figures())
 
-        nri = Companion("nri", follow, lambda: guarded.problem, about, figures)
+        nri = Companion("nri", follow, problem=problem, about=about, figures=figures, close=close)
         return (nri,) if cluster is None else (nri, cluster.companion())
 
 

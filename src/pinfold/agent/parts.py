@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from pinfold.core.workload import Workload
 from pinfold.node.cgroup_ports import Cgroups
 from pinfold.node.counters import Figure
 from pinfold.node.device_ports import DevicePlugins
+from pinfold.node.loops import Loops
 from pinfold.node.ports import Runtime
 
 PODS: Final = "pods"
@@ -38,21 +39,36 @@ class Ports:
     store: SQLiteStore
     files: PodFileFolder
     plugins: DevicePlugins | None = None
+    loops: Loops = field(default_factory=Loops)
+    """What the work in the background goes through."""
+
+
+Run = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
+"""Goes on until the event is set, or for ever."""
+
+
+async def _nothing() -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Companion:
     """Something that goes on beside the agent's own loops, and ends with them.
 
-    ``run`` is called once the agent serves; ``problem`` says why it is not at work ("" while it
-    is), ``about`` what ``/v1/status`` tells of it, ``figures`` what it counts for the metrics.
+    ``run`` and ``also`` (by name) are called once the agent serves, and again when they fail;
+    ``problem`` says why it is not at work ("" while it is), ``about`` what ``/v1/status`` tells of
+    it, ``figures`` what it counts for the metrics.  ``close`` is called at the end.  An agent whose
+    configuration asks for what cannot be had (``must_start``) ends when ``run`` says so at first,
+    with a :class:`PortError`.
     """
 
     name: str
-    run: Callable[[asyncio.Event], Coroutine[Any, Any, None]]
+    run: Run
+    also: Mapping[str, Run] = field(default_factory=dict)
     problem: Callable[[], str] = str
     about: Callable[[], Mapping[str, Any]] = dict
     figures: Callable[[], Iterable[Figure]] = tuple
+    close: Callable[[], Coroutine[Any, Any, None]] = _nothing
+    must_start: bool = False
 
 
 def own_version() -> str:

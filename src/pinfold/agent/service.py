@@ -9,7 +9,7 @@ import secrets
 import signal
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ import structlog
 from pinfold.adapters.hugetlb import KeptPages
 from pinfold.adapters.sysfs.online import online_cpus
 from pinfold.adapters.systemd.notify import Notifier
+from pinfold.agent.background import NOT_NEEDED, Background
 from pinfold.agent.cpu_follower import CPUFollower
 from pinfold.agent.hugepages import HugepageFollower
 from pinfold.agent.manifest_checks import check_rights
@@ -28,20 +29,16 @@ from pinfold.core.machine_document import machine_document
 from pinfold.core.names import LONGEST_LABEL
 from pinfold.core.workload_api import workload_from_api
 from pinfold.core.workload_fields import unsupported_fields
-from pinfold.node.cgroup_ports import Cgroups, Watchful
 from pinfold.node.counters import Figure
+from pinfold.node.loops import Loops
 from pinfold.node.manager import Manager
 from pinfold.node.node_status import node_status, node_status_document
-from pinfold.node.pod_table import UnknownPodError
-from pinfold.node.port_errors import PortError, RuntimeFailedError
+from pinfold.node.port_errors import RuntimeFailedError
 from pinfold.node.reconciler import Drift, reconcile
 from pinfold.node.records import PodRecord
 from pinfold.planning.planner import Planner
 from pinfold.web.app import make_app
 from pinfold.web.server import serve
-
-LOOK_PERIOD: Final = 0.25
-"""Seconds between looks at manifests, online CPUs and huge pages; they take some 100 us."""
 
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _ENDING: Final = 5
@@ -59,21 +56,32 @@ class Agent:
         planner: Planner,
         manager: Manager,
         companions: Sequence[Companion] = (),
+        loops: Loops | None = None,
     ) -> None:
         self.config = config
         self.companions = companions
         self.planner = planner
         self.manager = manager
+        self.loops = loops or Loops()
         self.started_at = time.time()
         self._stop = asyncio.Event()
-        self._look_now = asyncio.Event()
         self._ready = False
         self._cpus = CPUFollower(manager, planner.view.unseen, online_cpus)
         self._pages = HugepageFollower(planner, manager, KeptPages().read)
-        self._static_pods = (
+        static_pods = (
             None
-            if config.static_pod_path is None
+            # On a kubelet's node this is where the kubelet's own static pods are.
+            if config.static_pod_path is None or config.own.runtime == "nri"
             else StaticPods(config.static_pod_path, manager, self.apply)
+        )
+        self._background = Background(
+            self.loops,
+            planner,
+            manager,
+            companions,
+            cpus=self._cpus,
+            pages=self._pages,
+            static_pods=static_pods,
         )
         self._about: dict[str, Any] = {}
 
@@ -122,7 +130,8 @@ class Agent:
         """Why the agent is not ready."""
         if not self._ready:
             return ("the agent is starting",)
-        return [problem for one in self.companions if (problem := one.problem())]
+        companions = [problem for one in self.companions if (problem := one.problem())]
+        return [*companions, *self.loops.problems(besides=NOT_NEEDED)]
 
     def machine(self) -> Mapping[str, Any]:
         """The machine, as ``pinfold topology -o json`` prints it."""
@@ -137,7 +146,8 @@ class Agent:
 
     def figures(self) -> Iterable[Figure]:
         """What the companions count."""
-        return [figure for one in self.companions for figure in one.figures()]
+        companions = [figure for one in self.companions for figure in one.figures()]
+        return [*companions, *self.loops.figures()]
 
     def about(self) -> Mapping[str, Any]:
         """What this agent is."""
@@ -150,6 +160,7 @@ class Agent:
                 "state_dir": self.config.own.state_dir,
                 "config_file": None if self.config.file is None else str(self.config.file),
                 "runtime": self.config.own.runtime,
+                "problems": self.loops.problems(),
                 **self._about,
                 **({"hugepages": {"problem": problem}} if (problem := self._pages.problem) else {}),
                 **({"cpus": {"problem": problem}} if (problem := self._cpus.problem) else {}),
@@ -175,21 +186,14 @@ class Agent:
         """
         self._about["cgroups"] = dict(describe_cgroups)
         loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._unforeseen)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
         notifier = Notifier()
         api = asyncio.create_task(
             serve(make_app(self), Path(self.config.own.socket), stop=self._stop), name="api"
         )
-        tasks = [
-            asyncio.create_task(self.manager.exits.follow(ports.runtime.exits()), name="exits"),
-            asyncio.create_task(self._reconcile_for_ever(), name="reconcile"),
-            asyncio.create_task(self._look_for_ever(), name="look"),
-            asyncio.create_task(self._watch_for_ever(ports.cgroups), name="watch"),
-            asyncio.create_task(self._sign_of_life(notifier), name="watchdog"),
-            *(asyncio.create_task(one.run(self._stop), name=one.name) for one in self.companions),
-            api,
-        ]
+        tasks = {api, *self._background.begin(ports, notifier, self._stop)}
         await self._listening(api)
         if not api.done():
             self._ready = True
@@ -200,21 +204,43 @@ class Agent:
                 pool=str(self.manager.pool),
                 pods=len(self.manager.pods.active),
             )
-        stopped = asyncio.create_task(self._stop.wait(), name="stop")
-        lasting = {task for task in tasks if task.get_name() != "watch"}
-        done, _ = await asyncio.wait({stopped, *lasting}, return_when=asyncio.FIRST_COMPLETED)
+        failure = await self._until_the_end(api, tasks)
         self._stop.set()
         notifier.stopping()
-        failures = [t.exception() for t in done if not t.cancelled() and t.exception()]
-        await asyncio.wait({tasks[-1]}, timeout=3)
-        for task in (*tasks, stopped):
+        await asyncio.wait({api}, timeout=3)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, stopped, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for one in self.companions:
+            await self.loops.attempt(f"the end of {one.name}", one.close)
         await self.manager.close()
         log.info("stopped", containers="run on" if self.manager.pods.active else "none")
-        for failure in failures:
-            if failure is not None:
-                raise failure
+        if failure is not None:
+            raise failure
+
+    async def _until_the_end(
+        self, api: asyncio.Task[None], tasks: set[asyncio.Task[None]]
+    ) -> BaseException | None:
+        """Return when the agent is told to stop, or cannot serve; then what is in the way.
+
+        Only the socket, and what the configuration asks for and cannot be had, are worth an end:
+        whatever else fails is tried again.
+        """
+        stopped = asyncio.create_task(self._stop.wait(), name="stop")
+        going: set[asyncio.Task[Any]] = {stopped, *tasks}
+        try:
+            while True:
+                done, going = await asyncio.wait(going, return_when=asyncio.FIRST_COMPLETED)
+                failures = [t.exception() for t in done if not t.cancelled() and t.exception()]
+                if failures or not going.issuperset({stopped, api}):
+                    return failures[0] if failures else None
+        finally:
+            stopped.cancel()
+
+    def _unforeseen(self, _loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+        """Something failed that nobody waits for, such as a connection that cannot be accepted."""
+        error = context.get("exception") or RuntimeError("no exception is known")
+        self.loops.note("event loop", error, doing=context["message"])
 
     async def _listening(self, api: asyncio.Task[None]) -> None:
         """Return when the socket answers, or cannot be had (which :meth:`run` raises)."""
@@ -226,50 +252,6 @@ class Agent:
                 continue
             writer.close()
             return
-
-    async def _reconcile_for_ever(self) -> None:
-        while True:
-            await asyncio.sleep(self._period)
-            await self._guarded(self._reconcile_once)
-
-    async def _reconcile_once(self) -> None:
-        await reconcile(self.manager)
-
-    async def _watch_for_ever(self, cgroups: Cgroups) -> None:
-        """Repair at once what somebody else changes; the period does what is not noticed."""
-        if not isinstance(cgroups, Watchful):
-            return
-        try:
-            async for _ in cgroups.changes():
-                await self._guarded(self._reconcile_once)
-                # Somebody who writes all the time is answered ten times a second.
-                await asyncio.sleep(0.1)
-        except PortError as error:
-            log.warning("unwatched", problem=str(error), period=self._period)
-
-    @property
-    def _period(self) -> float:
-        return self.config.node.cpu_manager_reconcile_period or 10.0
-
-    async def _look_for_ever(self) -> None:
-        while True:
-            await self._guarded(self._cpus.look)
-            await self._guarded(self._pages.look)
-            if self._static_pods is not None:
-                await self._guarded(self._static_pods.look)
-            await asyncio.sleep(LOOK_PERIOD)
-
-    async def _sign_of_life(self, notifier: Notifier) -> None:
-        while True:
-            notifier.alive()
-            await asyncio.sleep(notifier.watchdog or 3600.0)
-
-    async def _guarded(self, work: Callable[..., Awaitable[None]], *args: object) -> None:
-        """The outside world may fail; the loop goes on and says so."""
-        try:
-            await work(*args)
-        except (PortError, UnknownPodError) as error:
-            log.error("failed", problem=str(error))
 
 
 def _as_created(manifest: Mapping[str, Any]) -> Mapping[str, Any]:

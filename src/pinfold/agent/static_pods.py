@@ -48,6 +48,8 @@ class StaticPods:
         self._apply = apply
         self._source = str(path)
         self._admitting: dict[str, asyncio.Task[None]] = {}
+        self._behind = False
+        self._refused: list[PortError] = []
         self._inventory: DeviceInventory | None = None
         self._offered: Mapping[str, int] = {}
 
@@ -55,21 +57,26 @@ class StaticPods:
         """Make the pods of the folder those that run, and end those that left it.
 
         Raises:
-            PortError: a pod could not be released.
+            ManifestError: nobody knows what is in the folder; its pods stay.
+            PortError: a pod could not be admitted or released; the next look tries again.
             UnknownPodError: it has gone by itself.
         """
+        self._refused.clear()
         for uid, task in list(self._admitting.items()):
-            if task.done():
-                del self._admitting[uid]
-                task.result()
-                if uid not in self._folder.pods:
-                    await self._manager.release(uid)
+            if self._is_over(uid, task) and uid not in self._folder.pods:
+                await self._manager.release(uid)
         changed, problems = self._folder.look()
+        self._behind |= changed
         for file, problem in problems.items():
             log.error("manifest", file=str(file), problem=problem)
-        if changed:
+        if self._behind:
             await self._follow()
+            self._behind = False
         await self._retry()
+        if self._refused:
+            # What is in the way is none of the manifest's: it is tried again.
+            self._behind = True
+            raise self._refused[0]
 
     async def _follow(self) -> None:
         wanted = self._folder.pods
@@ -100,11 +107,24 @@ class StaticPods:
             task = asyncio.create_task(self._admit(pod), name=f"admit {pod.uid}")
             self._admitting[pod.uid] = task
             await asyncio.wait({task}, timeout=PATIENCE)
+            self._is_over(pod.uid, task)
+
+    def _is_over(self, uid: str, task: asyncio.Task[None]) -> bool:
+        """Whether an admission has ended; why it has to be tried again is kept."""
+        if not task.done():
+            return False
+        del self._admitting[uid]
+        error = task.exception()
+        if isinstance(error, PortError):
+            self._refused.append(error)
+        elif error is not None:
+            raise error
+        return True
 
     async def _admit(self, pod: StaticPod) -> None:
         try:
             record = await self._apply(pod.manifest, source=self._source)
-        except (PodError, NameTakenError, UnknownPodError, PortError) as error:
+        except (PodError, NameTakenError, UnknownPodError) as error:
             log.error("manifest", file=str(pod.file), problem=str(error))
             return
         if record.message:

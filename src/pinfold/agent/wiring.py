@@ -34,12 +34,14 @@ from pinfold.node.admission import Decision, NodeState
 from pinfold.node.announcements import Announcements
 from pinfold.node.bookkeeper import Observers
 from pinfold.node.cgroup_ports import Partition
+from pinfold.node.loops import Loops
 from pinfold.node.manager import Manager
 from pinfold.node.pod_resources import ManagedPodResources
 from pinfold.node.recovery import OnMismatch, restore
 from pinfold.node.settings import ManagerSettings
 from pinfold.planning.explain import explain_decision, explain_document
 from pinfold.planning.planner import Planner
+from pinfold.sockets.descriptors import raise_file_limit
 
 DATABASE: Final = "pinfold.db"
 SHIELD: Final = "shield.json"
@@ -56,19 +58,22 @@ async def start_agent(config: AgentConfig) -> None:
         MismatchError: the record does not fit.
         PortError: the state directory, the cgroups or the socket cannot be used.
     """
+    raise_file_limit()
     state_dir = Path(config.own.state_dir)
     known = known_machine(open_machine(None), remembered_machine(state_dir))
     planner = Planner(known.machine, config.node, rules=SOUND)
     _stay_off_exclusive_cpus(planner)
     store = SQLiteStore.open(state_dir / DATABASE, history_limit=config.own.history_limit)
     driver = await open_driver(config)
-    plugins = await open_plugins(config, lambda problem: _report(None, problem))
+    loops = Loops(_tell)
+    plugins = await open_plugins(config, lambda problem: _report(None, problem), loops)
     ports = Ports(
         cgroups=driver.cgroups,
         runtime=driver.runtime,
         store=store,
         files=PodFileFolder(state_dir / PODS),
         plugins=plugins,
+        loops=loops,
     )
     empty = False
     try:
@@ -156,7 +161,7 @@ async def build_agent(
         companions = (*companions, plugin_companion(manager, ports.plugins, folder))
     if (socket := pod_resources_socket(config.own)) is not None:
         companions = (*companions, _pod_resources(config, manager, socket))
-    return Agent(config, planner, manager, companions)
+    return Agent(config, planner, manager, companions, ports.loops)
 
 
 def _pod_resources(config: AgentConfig, manager: Manager, socket: Path) -> Companion:
@@ -171,7 +176,7 @@ def _pod_resources(config: AgentConfig, manager: Manager, socket: Path) -> Compa
             report=lambda problem: _report(None, problem),
         )
 
-    return Companion("podResources", run, about=lambda: {"socket": str(socket)})
+    return Companion("podResources", run, about=lambda: {"socket": str(socket)}, must_start=True)
 
 
 async def _confine_system(config: AgentConfig, planner: Planner) -> None:
@@ -209,3 +214,10 @@ def _parse(manifest: str) -> Workload:
 
 def _report(pod: str | None, problem: str) -> None:
     log.warning("problem", pod=pod, problem=problem)
+
+
+def _tell(work: str, problem: str) -> None:
+    if problem:
+        log.error("failed", work=work, problem=problem)
+    else:
+        log.info("works again", work=work)

@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import socket
+import time
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote
@@ -19,6 +20,9 @@ _NO_AGENT: Final = (
     "start one with: pinfold agent (or systemctl start pinfold); another socket is given with "
     f"--socket or {SOCKET_VARIABLE}"
 )
+
+
+_PAUSE: Final = 0.02
 
 
 class NoAgentError(InputError):
@@ -68,7 +72,17 @@ class _UnixConnection(http.client.HTTPConnection):
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
+        deadline = None if self.timeout is None else time.monotonic() + self.timeout
+        while True:
+            try:
+                self.sock.connect(self._path)
+            except BlockingIOError:
+                # So many wait to be let in that no more can; a socket with a timeout does not wait.
+                if deadline is None or time.monotonic() > deadline:
+                    raise
+                time.sleep(_PAUSE)
+            else:
+                return
 
 
 class Client:

@@ -207,6 +207,7 @@ def _notes(status: Mapping[str, Any]) -> Iterator[str]:
     for part in ("containerRuntime", "nri", "cpus", "hugepages"):
         if problem := status["agent"].get(part, {}).get("problem"):
             yield problem
+    yield from status["agent"].get("problems", ())
     yield from status["agent"].get("cgroups", {}).get("limitations", ())
 
 

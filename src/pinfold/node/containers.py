@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
 from pinfold.core.cgroup_values import container_cgroup, pod_cgroup
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.devices import DeviceRunOptions
-from pinfold.core.pod import Container
+from pinfold.core.pod import Container, Pod
 from pinfold.core.workload import FACTS, application_environment, environment_beside
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.cgroup_ports import Cgroups, Limits, Partition, Placement
@@ -23,6 +23,7 @@ from pinfold.node.ports import (
     PodRuntime,
     ProcessAdopter,
     Runtime,
+    Watching,
 )
 from pinfold.node.records import PodRecord
 from pinfold.node.settings import ManagerSettings
@@ -123,6 +124,23 @@ class Containers:
             unseen = "" if self.adopter is None else unseen_by_a_process(devices)
             note = "; ".join(part for part in (note, unseen, passed_over) if part)
         return status, note
+
+    def check_room(self, pod: Pod, others: Iterable[ActivePod]) -> None:
+        """See that the runtime can watch one more pod beside the others, begun or not.
+
+        Raises:
+            RuntimeFailedError: it cannot.
+        """
+        if not isinstance(self.runtime, Watching):
+            return
+        promised = sum(
+            max(len(one.workload.pod.all_containers) - len(one.statuses), 0) for one in others
+        )
+        if lack := self.runtime.lack(len(pod.all_containers) + promised):
+            raise RuntimeFailedError(
+                f"pod {pod.namespace}/{pod.name} cannot be watched: {lack}",
+                "raise LimitNOFILE (ulimit -n), or delete pods",
+            )
 
     async def create(self, spec: ContainerSpec) -> ContainerStatus:
         """Have a container made whose main process has not executed its first instruction.

@@ -57,6 +57,7 @@ class Manager(Bookkeeper):
         Raises:
             NameTakenError: there is a pod of that name.
             StoreError: the decision could not be written down; nothing was changed.
+            RuntimeFailedError: there are no files left to watch it with; nothing was changed.
             CgroupError: the CPUs could not be taken from the others; the pod failed.
         """
         pod = workload.pod
@@ -64,6 +65,7 @@ class Manager(Bookkeeper):
         while True:
             async with self.lock:
                 self.pods.check_free(pod)
+                self.containers.check_room(pod, self.pods.active.values())
                 decision, question = self._decide(workload, talk)
                 if question is None:
                     record, active = await self._take(workload, decision, talk, manifest, source)

@@ -144,6 +144,14 @@ class ProcessAdopter(Protocol):
         """Take the exit status from the one who waited for the process."""
 
 
+@runtime_checkable
+class Watching(Protocol):
+    """A runtime that needs something of this process for each container that lives."""
+
+    def lack(self, containers: int) -> str:
+        """Why it cannot watch so many more; "" when it can."""
+
+
 # ------------------------------------------------------------------------------------------ store
 
 

@@ -7,6 +7,7 @@ import contextlib
 import os
 import socket
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,10 +15,15 @@ import h11
 import msgspec
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
+from pinfold.sockets.descriptors import is_of_the_last
 from pinfold.web.answers import error_document
 
 _CREDENTIALS: Final = struct.Struct("iII")
 """``struct ucred`` of ``unix(7)``: pid, uid, gid of the process that connected."""
+
+
+MOST_PASSED_OVER: Final = 8 << 20
+"""Bytes of a refused body that are read so that its sender may read the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +34,8 @@ class Limits:
         request: from a request's first byte (or the connection) to its last.
         answer: for which a client may leave an answer unread.
         idle: between two requests.
-        connections: at the same time; the agent needs file descriptors for the kernel's files.
+        connections: at the same time.  One more takes the place of the one that has waited longest
+            for its client, so that those who connect and say nothing keep nobody out.
     """
 
     request: float = 10.0
@@ -44,6 +51,8 @@ class Connection(H11Protocol):
         super().__init__(**uvicorn)
         self._limits = limits
         self._admitted = False
+        self._waits_since = 0.0
+        self._passed_over = 0
         self._request_timer: asyncio.TimerHandle | None = None
         self._answer_timer: asyncio.TimerHandle | None = None
 
@@ -52,12 +61,30 @@ class Connection(H11Protocol):
         if _peer_uid(transport) not in (0, os.geteuid()):
             transport.abort()
             return
-        if len(self.connections) >= self._limits.connections:
-            transport.abort()
-            return
+        is_full = len(self.connections) >= self._limits.connections or is_of_the_last(
+            transport.get_extra_info("socket").fileno()
+        )
+        waiting = [one for one in self._others() if one.waits] if is_full else []
         self._admitted = True
         super().connection_made(transport)
+        self._waits_since = self.loop.time()
+        if waiting:
+            # Nothing was begun for it.
+            min(waiting, key=lambda one: one._waits_since).transport.abort()  # noqa: SLF001 - one of us
+        elif is_full:
+            self._refuse(503, "as many as the agent can serve are asking it", "ask again soon")
+            return
         self._start_request_timer()
+
+    def _others(self) -> Iterator[Connection]:
+        for one in self.connections:
+            if isinstance(one, Connection) and not one.transport.is_closing():
+                yield one
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is the client's turn to say something, and nothing is under way for it."""
+        return self._request_timer is not None or self.cycle is None or self.cycle.response_complete
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone."""
@@ -67,12 +94,22 @@ class Connection(H11Protocol):
             super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """A part of a request."""
+        """A part of a request; of one that was refused, not all is read."""
+        if self.conn.their_state is h11.SEND_BODY and self.conn.our_state is h11.DONE:
+            self._passed_over += len(data)
+            if self._passed_over > MOST_PASSED_OVER:
+                self.transport.close()
+                return
         super().data_received(data)
         if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
             self._stop_request_timer()
         elif self._request_timer is None:
             self._start_request_timer()
+
+    def on_response_complete(self) -> None:
+        """An answer is written."""
+        super().on_response_complete()
+        self._waits_since = self.loop.time()
 
     def pause_writing(self) -> None:
         """The client does not read."""

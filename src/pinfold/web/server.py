@@ -8,6 +8,7 @@ import functools
 import socket
 import traceback
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, cast
 
@@ -17,9 +18,10 @@ from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pinfold.sockets.descriptors import RESERVE, file_limit
 from pinfold.web.answers import Document, error_document
 from pinfold.web.connection import Connection, Limits
-from pinfold.web.listening import listening
+from pinfold.web.listening import BACKLOG, listening
 
 ACCEPT_PATIENCE: Final = 0.01
 """Seconds in which asyncio hands over what it has accepted."""
@@ -51,6 +53,8 @@ async def serve(
         PortError: the socket cannot be had; see :func:`pinfold.web.listening.listening`.
     """
     limits = limits or Limits()
+    most = min(limits.connections, max(1, (file_limit() - RESERVE) // 2))
+    limits = replace(limits, connections=most)
     async with listening(socket_path) as sock:
         config = uvicorn.Config(
             _answered(app),
@@ -65,6 +69,8 @@ async def serve(
             server_header=False,
             date_header=False,
             timeout_keep_alive=limits.idle,
+            # So many are accepted before any of them is read: not all that there may be.
+            backlog=min(BACKLOG, most // 4 + 1),
         )
         await _Server(config, stop).serve(sockets=[sock])
 
@@ -80,6 +86,12 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """The agent has its own."""
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept."""
+        await super().startup(sockets)
+        for sock in sockets or ():
+            sock.listen(BACKLOG)  # asyncio has taken how many it accepts in a turn for this, too
 
     async def main_loop(self) -> None:
         """Nothing is due ten times a second."""

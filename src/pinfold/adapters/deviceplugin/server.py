@@ -25,6 +25,7 @@ from pinfold.adapters.deviceplugin.registration_service import RegistrationServi
 from pinfold.adapters.deviceplugin.registry import PluginRegistry
 from pinfold.core.devices import DeviceInventory, DeviceRunOptions, PreferenceQuestion
 from pinfold.node.device_ports import DevicePluginError
+from pinfold.node.loops import Loops
 from pinfold.sockets.places import identity
 
 DEFAULT_FOLDER: Final = "/var/lib/kubelet/device-plugins"
@@ -41,6 +42,7 @@ class DevicePluginServer:
         registry: the folder of the plugin watcher (``plugins_registry``), None for none.
         limits: how long plugins may take, and how much they may send.
         report: takes a problem, in one line.
+        loops: where the looks at the files go through.
     """
 
     def __init__(
@@ -50,7 +52,9 @@ class DevicePluginServer:
         registry: Path | None = None,
         limits: PluginLimits | None = None,
         report: Callable[[str], None] = lambda _: None,
+        loops: Loops | None = None,
     ) -> None:
+        self._loops = loops or Loops(lambda name, problem: report(f"{name}: {problem}"))
         self._limits = limits or PluginLimits()
         self._folder = folder.absolute()
         self._report = report
@@ -245,10 +249,13 @@ class DevicePluginServer:
     async def _look(self) -> None:
         """Look after the files: our socket, those of the plugins, the registry."""
         while True:
-            if self._registry is not None:
-                self._registry.look()
-            for plugin in list(self._plugins.values()):
-                if identity(plugin.client.path) is None:
-                    plugin.stop(f"its socket {plugin.client.path} was removed")
-            await self._service.look()
+            await self._loops.attempt("device plugins' sockets", self._look_once)
             await asyncio.sleep(self._limits.look)
+
+    async def _look_once(self) -> None:
+        if self._registry is not None:
+            self._registry.look()
+        for plugin in list(self._plugins.values()):
+            if identity(plugin.client.path) is None:
+                plugin.stop(f"its socket {plugin.client.path} was removed")
+        await self._service.look()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+import stat
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +15,7 @@ from typing import Any, Final
 from pinfold.adapters.kubernetes.files import ManifestError, file_documents
 
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
+_NOT_THERE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 _SOURCE: Final = "kubernetes.io/config.source"
 
 Signature = tuple[int, int, int]
@@ -46,6 +49,9 @@ class ManifestFolder:
         Returns:
             Whether anything has, and the files that cannot be used, each with the reason; what
             such a file held before stays.
+
+        Raises:
+            ManifestError: nobody knows what is in the folder; what was there stays.
         """
         found = dict(self._files())
         changed = {path for path, signature in found.items() if self._seen.get(path) != signature}
@@ -68,23 +74,37 @@ class ManifestFolder:
 
     def _files(self) -> list[tuple[Path, Signature]]:
         try:
-            if not self.path.is_dir():
-                return [(self.path, _signature(self.path.stat()))]
+            if not stat.S_ISDIR(self.path.stat().st_mode):
+                return list(_found(self.path))
             with os.scandir(self.path) as entries:
-                return [
-                    (Path(entry.path), _signature(entry.stat()))
-                    for entry in entries
-                    # As the kubelet: files that begin with a dot are not for it.
-                    if entry.name.endswith(_SUFFIXES)
-                    and not entry.name.startswith(".")
-                    and entry.is_file()
-                ]
-        except OSError:
+                names = [entry.path for entry in entries if _is_manifest(entry.name)]
+        except FileNotFoundError:
             return []
+        except OSError as error:
+            raise ManifestError(f"{self.path}: {error.strerror or error}") from None
+        return [found for name in names for found in _found(Path(name))]
 
 
-def _signature(status: os.stat_result) -> Signature:
-    return status.st_ino, status.st_size, status.st_mtime_ns
+def _is_manifest(name: str) -> bool:
+    """As the kubelet: files that begin with a dot are not for it."""
+    return name.endswith(_SUFFIXES) and not name.startswith(".")
+
+
+def _found(path: Path) -> Iterator[tuple[Path, Signature]]:
+    """A regular file, or a link to one; nothing where it has gone, or is another thing.
+
+    Raises:
+        ManifestError: it is not known what it is.
+    """
+    try:
+        status = path.stat()
+    except OSError as error:
+        if error.errno in _NOT_THERE:
+            return
+        raise ManifestError(f"{path}: {error.strerror or error}") from None
+    # Neither a FIFO, which is waited for, nor a device, which has no end.
+    if stat.S_ISREG(status.st_mode):
+        yield path, (status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def _read(path: Path) -> tuple[StaticPod, ...]:

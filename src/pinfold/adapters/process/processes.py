@@ -7,8 +7,8 @@ A pid is used again; a pid with the time of its start is not, as long as the mac
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
-import resource
 import select
 import signal
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ from typing import Final
 from pinfold.node.port_errors import RuntimeFailedError
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""What the kernel says when it is short of files or memory: it says nothing of what was asked."""
+
 _PARENT, _START_TIME = 4 - 3, 22 - 3
 """Fields 4 and 22 of ``/proc/PID/stat`` among those that follow the command (proc_pid_stat(5))."""
-
-FILE_LIMIT: Final = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-"""The soft limit on open files that this process came with, and that containers get."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,11 @@ def boot_id() -> str:
 
 
 def identify(pid: int) -> ProcessId | None:
-    """Which process ``pid`` is now; None where there is none."""
+    """Which process ``pid`` is now; None where there is none.
+
+    Raises:
+        RuntimeFailedError: no more files can be open, so nobody knows.
+    """
     start = _field(pid, _START_TIME)
     return None if start is None else ProcessId(pid, start)
 
@@ -63,7 +67,13 @@ def _field(pid: int, number: int) -> int | None:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
         # The command may hold spaces and parentheses: the last one ends it.
         return int(stat[stat.rindex(b")") + 1 :].split()[number])
-    except (OSError, ValueError, IndexError):
+    except OSError as error:
+        if error.errno in NO_ROOM:
+            raise RuntimeFailedError(
+                f"cannot look at process {pid}: {error.strerror}", "raise LimitNOFILE (ulimit -n)"
+            ) from None
+        return None
+    except (ValueError, IndexError):
         return None
 
 
@@ -83,7 +93,12 @@ def open_process(process: ProcessId) -> int | None:
             "raise LimitNOFILE (ulimit -n) above the number of containers; Linux 5.3 is needed",
         ) from None
     # The descriptor came first: the process that it means cannot change any more.
-    if identify(process.pid) != process:
+    try:
+        is_same = identify(process.pid) == process
+    except BaseException:
+        os.close(descriptor)
+        raise
+    if not is_same:
         os.close(descriptor)
         return None
     return descriptor
@@ -117,15 +132,6 @@ def move_here(process: ProcessId | None) -> None:
     if process is not None and identify(process.pid) == process:
         with contextlib.suppress(OSError):
             os.sched_setaffinity(process.pid, os.sched_getaffinity(0))
-
-
-def raise_file_limit() -> None:
-    """Let this process have as many files open as it may."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        # Above the kernel's fs.nr_open even the hard limit is refused; then what we have must do.
-        with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class ProcessWatch:

@@ -16,6 +16,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from pinfold.adapters.process.processes import NO_ROOM
+from pinfold.node.port_errors import RuntimeFailedError
+
 MAX_LINES: Final = 64 * 1024
 _JSON_SUM: Final = re.compile(rb',"sum":"([0-9a-f]{8})"\}$')
 
@@ -74,6 +77,7 @@ def read(path: Path, limit: int) -> bytes:
     """A regular file; anything else would make its reader wait, or is not ours.
 
     Raises:
+        RuntimeFailedError: no more files can be open; nothing is known of this one.
         CorruptRecordError: it cannot be read, is no regular file, or longer than ``limit``.
     """
     try:
@@ -87,6 +91,10 @@ def read(path: Path, limit: int) -> bytes:
         finally:
             os.close(descriptor)
     except OSError as error:
+        if error.errno in NO_ROOM:
+            raise RuntimeFailedError(
+                f"cannot read {path}: {error.strerror}", "raise LimitNOFILE (ulimit -n)"
+            ) from None
         raise CorruptRecordError(f"cannot read {path}: {error.strerror}") from None
     if len(data) > limit:
         raise CorruptRecordError(f"{path} is larger than {limit} bytes")

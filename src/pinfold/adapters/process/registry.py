@@ -27,12 +27,12 @@ from pinfold.adapters.process.processes import (
     boot_id,
     identify,
     move_here,
-    raise_file_limit,
     send_signal,
 )
 from pinfold.adapters.process.salvage import containers, look
 from pinfold.logs.layout import LogLimits
 from pinfold.node.port_errors import RuntimeFailedError
+from pinfold.sockets.descriptors import raise_file_limit
 
 _LOCK_PATIENCE: Final = 1.0
 """Seconds for an agent that was just killed to let go of the folder."""

@@ -6,6 +6,7 @@ agent; this is what an agent holds of them.  Ends are told by pidfds, never foun
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
 import stat
@@ -16,19 +17,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from pinfold.adapters.process.command import resolve
+from pinfold.adapters.process.command import Command, resolve
 from pinfold.adapters.process.container import Container, record_exit
 from pinfold.adapters.process.documents import Exit, Identity, Processes
 from pinfold.adapters.process.folder import ContainerFolder
 from pinfold.adapters.process.launch import give_word, kill_child, launch
-from pinfold.adapters.process.processes import FILE_LIMIT, identify, send_signal
+from pinfold.adapters.process.processes import identify, send_signal
 from pinfold.adapters.process.registry import Registry
 from pinfold.logs.layout import LogLimits, log_file, prepare
 from pinfold.node.port_errors import RuntimeFailedError
 from pinfold.node.ports import ContainerSpec, ContainerState, ContainerStatus
+from pinfold.sockets.descriptors import FILE_LIMIT, file_limit, lack_of_files
 
 _RECORD_PATIENCE: Final = 5.0
 """Seconds from the end of a main process to its record."""
+
+
+_MOST_AT_ONCE: Final = 64
+_FILES_FOR_EACH: Final = 64
+"""Containers are created at once as far as there are so many files for each."""
 
 
 class ProcessRuntime:
@@ -61,11 +68,22 @@ class ProcessRuntime:
         self._registry = Registry(root, self._limits)
         self._log_root = (log_root or root.with_name("logs")).absolute()
         self._patience = patience
+        # Each takes some ten files while it goes on.
+        at_once = min(_MOST_AT_ONCE, max(1, file_limit() // _FILES_FOR_EACH))
+        self._creating = asyncio.Semaphore(at_once)
+
+    def lack(self, containers: int) -> str:
+        """See :meth:`pinfold.node.ports.Watching.lack`: each is held by a pidfd."""
+        return lack_of_files(containers)
 
     async def create(self, spec: ContainerSpec) -> ContainerStatus:
         """See :meth:`pinfold.node.ports.Runtime.create`."""
         self._registry.open()
         command = resolve(spec)
+        async with self._creating:
+            return await self._create(spec, command)
+
+    async def _create(self, spec: ContainerSpec, command: Command) -> ContainerStatus:
         folder = self._new_folder()
         supervisor = None
         log = log_file(self._log_root, spec)
