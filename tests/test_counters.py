@@ -34,6 +34,7 @@ def counted(
         node = Harness(machine=machine, config=config)
         node.plugins.put_devices(GPU, *(Device(f"g{n}", numa_nodes=(n,)) for n in (0, 1)))
         await node.start()
+        node.plugins.seconds = 1.0
         node.plugins.faults.fail_at = faults or set()
         for pod in pods:
             await node.admit(pod, wait=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -21,11 +22,13 @@ from pinfold.planning.fakes import Faults
 class FakeDevicePlugins:
     """Plugins that give an environment variable for each resource, and fail when told to.
 
-    ``calls`` are the allocations that were agreed to, resource and ids.
+    ``calls`` are the allocations that were agreed to, resource and ids; ``seconds`` is how long
+    each takes to be answered.
     """
 
     def __init__(self) -> None:
         self.faults = Faults()
+        self.seconds = 0.0
         self.calls: list[tuple[str, tuple[str, ...]]] = []
         self._inventory: dict[str, DeviceResource] = {}
         self._subscribers: list[Callable[[DeviceInventory], None]] = []
@@ -69,6 +72,7 @@ class FakeDevicePlugins:
 
     async def allocate(self, resource: str, device_ids: Sequence[str]) -> bytes:
         """See :class:`pinfold.node.device_ports.DevicePlugins`."""
+        await asyncio.sleep(self.seconds)
         self._check(resource)
         self.calls.append((resource, tuple(device_ids)))
         return msgspec.json.encode({resource: list(device_ids)})
