@@ -19,8 +19,10 @@ from hypothesis import strategies as st
 from pinfold.adapters.process import ProcessRuntime
 from pinfold.adapters.process.output import Log, as_lines
 from pinfold.core.workload import Process
+from pinfold.logs.folders import LogFolders
 from pinfold.logs.layout import LogLimits, parts
 from pinfold.node.ports import ContainerStatus
+from pinfold.node.records import PodPhase, PodRecord
 from tests.log_texts import bytes_of, text_of
 from tests.process_world import ProcessWorld, is_alive, processes_of, until
 from tests.runtime_contract import a_spec, next_exit, opened, play, started, until_exited
@@ -348,5 +350,27 @@ def test_a_container_never_gets_sigpipe(world: ProcessWorld) -> None:
             await next_exit(runtime)
             expected = f"True {oct(stat.S_IFIFO | 0o622)}\n"
             assert text_of(runtime.log(running.id)) == expected
+
+    play(run())
+
+
+def test_logs_of_pods_that_nobody_knows_are_removed(tmp_path: Path) -> None:
+    root = tmp_path / "logs"
+
+    def pod(name: str, uid: str) -> PodRecord:
+        return PodRecord(uid, "default", name, "{}", PodPhase.FAILED)
+
+    async def run() -> None:
+        logs = LogFolders(root)
+        known, strange, long = pod("web", "1"), pod("db", "2"), pod("x" * 250, "3")
+        assert await logs.retain([]) == []
+        for one in (known, strange, long):
+            (logs.folder(one) / "main").mkdir(parents=True)
+        (root / "lost+found").mkdir()
+        assert await logs.retain([known]) == []
+        assert sorted(path.name for path in root.iterdir()) == ["default_web_1", "lost+found"]
+        await logs.remove(known)
+        await logs.remove(known)
+        assert [path.name for path in root.iterdir()] == ["lost+found"]
 
     play(run())

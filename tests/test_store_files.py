@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from pinfold.adapters.store import SQLiteStore
+from pinfold.adapters.store.connection import fill
 from pinfold.adapters.store.place import create
 from pinfold.adapters.store.schema import APPLICATION_ID, MIGRATIONS, check_form, migrate
-from pinfold.adapters.store.sqlite import _fill
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.port_errors import StoreError
 from pinfold.node.records import Batch, HistoryEntry, NodeRecord, PodPhase, PodRecord, Record
@@ -237,7 +237,7 @@ def test_a_file_of_the_first_form_is_read(tmp_path: Path) -> None:
 def test_a_file_is_in_wal_mode_before_it_has_its_name(tmp_path: Path) -> None:
     """A kill while the mode changes leaves a journal, and then no reader can open the file."""
     path = tmp_path / "db"
-    create(path, _fill)
+    create(path, fill)
     assert [entry.name for entry in tmp_path.iterdir()] == ["db"]
     with path.open("rb") as file:
         assert file.read(20)[18:] == b"\x02\x02", "the versions that a reader and a writer need"
@@ -245,7 +245,7 @@ def test_a_file_is_in_wal_mode_before_it_has_its_name(tmp_path: Path) -> None:
     path.unlink()
     for kind in ("", "-journal", "-wal", "-shm"):
         (tmp_path / f"db.new{kind}").write_bytes(b"left over")
-    create(path, _fill)
+    create(path, fill)
     assert [entry.name for entry in tmp_path.iterdir()] == ["db"]
 
 

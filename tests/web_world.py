@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from pinfold.adapters.nri import PluginCounters
 from pinfold.core.kubelet_view import kubelet_view
 from pinfold.core.short_form import parse_short_form
+from pinfold.node.caller import NOBODY, Caller
 from pinfold.node.counters import Figure
 from pinfold.node.kubelet_devices import KubeletDevices
 from pinfold.node.manager import Manager
@@ -28,6 +29,7 @@ from pinfold.node.reconciler import Drift, reconcile
 from pinfold.node.records import PodRecord
 from pinfold.planning.fakes import FakeCgroups, FakeRuntime
 from pinfold.web.app import make_app
+from pinfold.web.changes import Patience
 from pinfold.web.connection import Connection, Limits
 from pinfold.web.openapi import openapi_document
 from pinfold.web.server import serve
@@ -58,16 +60,24 @@ class TestDesk:
         self.kubelet = KubeletDevices(None, lambda _pod, _problem: None)
 
     async def apply(
-        self, manifest: Mapping[str, Any], *, source: str, pid: int | None = None
+        self,
+        manifest: Mapping[str, Any],
+        *,
+        source: str,
+        pid: int | None = None,
+        caller: Caller = NOBODY,
     ) -> PodRecord:
         if self.fault is not None:
             raise self.fault
         text = json.dumps(manifest)
         self.applied.append((source, pid))
-        return await self.manager.admit(parse(text), manifest=text, source=source, pid=pid)
+        workload = parse(text)
+        return await self.manager.admit(
+            workload, manifest=text, source=source, pid=pid, caller=caller
+        )
 
-    async def delete(self, name: str, *, grace: float | None) -> None:
-        await self.manager.release(name, grace=grace)
+    async def delete(self, name: str, *, grace: float | None, caller: Caller = NOBODY) -> None:
+        await self.manager.release(name, grace=grace, caller=caller)
 
     async def reconcile(self) -> list[Drift]:
         return await reconcile(self.manager)
@@ -150,15 +160,16 @@ class Answer:
 class Served:
     """A server that runs in a thread."""
 
-    def __init__(self, path: Path, node: Harness, limits: Limits) -> None:
-        self.path, self.node, self._limits = path, node, limits
+    def __init__(self, path: Path, node: Harness, limits: Limits, patience: Patience) -> None:
+        self.path, self.node, self._limits, self._patience = path, node, limits, patience
         self.stop = asyncio.Event()
         self.thread = threading.Thread(target=lambda: asyncio.run(self._run()))
 
     async def _run(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.desk = TestDesk(await self.node.start(), self.node)
-        await serve(make_app(self.desk), self.path, stop=self.stop, limits=self._limits)
+        app = make_app(self.desk, self._patience)
+        await serve(app, self.path, stop=self.stop, limits=self._limits)
         await self.node.kill()
 
     def connections(self) -> list[Connection]:
@@ -217,10 +228,15 @@ class Served:
 
 @contextmanager
 def served(
-    path: Path, *, limits: Limits | None = None, adopts: bool = False, **harness: Any
+    path: Path,
+    *,
+    limits: Limits | None = None,
+    patience: Patience | None = None,
+    adopts: bool = False,
+    **harness: Any,
 ) -> Iterator[Served]:
     """A server on a fresh node."""
-    server = Served(path, Harness(**harness), limits or Limits())
+    server = Served(path, Harness(**harness), limits or Limits(), patience or Patience())
     server.start()
     if adopts:
         node = server.node

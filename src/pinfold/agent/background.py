@@ -13,6 +13,7 @@ from pinfold.adapters.systemd.notify import Notifier
 from pinfold.agent.cpu_follower import CPUFollower
 from pinfold.agent.hugepages import HugepageFollower
 from pinfold.agent.parts import Companion, Ports
+from pinfold.agent.record_watch import follow_record
 from pinfold.agent.static_pods import StaticPods
 from pinfold.node.cgroup_ports import Cgroups, Watchful
 from pinfold.node.loops import Loops
@@ -81,6 +82,7 @@ class Background:
             "reconcile": self._reconcile_for_ever,
             "look": self._look_for_ever,
             WATCH: partial(self._watch_for_ever, ports.cgroups),
+            "record": partial(follow_record, self._manager.store),
             "watchdog": partial(self._sign_of_life, notifier),
         }
         for name, work in own.items():

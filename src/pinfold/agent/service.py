@@ -29,6 +29,7 @@ from pinfold.core.machine_document import machine_document
 from pinfold.core.names import LONGEST_LABEL
 from pinfold.core.workload_api import workload_from_api
 from pinfold.core.workload_fields import unsupported_fields
+from pinfold.node.caller import NOBODY, Caller
 from pinfold.node.counters import Figure
 from pinfold.node.loops import Loops
 from pinfold.node.manager import Manager
@@ -88,7 +89,12 @@ class Agent:
     # ------------------------------------------------------------------- what the API asks for
 
     async def apply(
-        self, manifest: Mapping[str, Any], *, source: str, pid: int | None = None
+        self,
+        manifest: Mapping[str, Any],
+        *,
+        source: str,
+        pid: int | None = None,
+        caller: Caller = NOBODY,
     ) -> PodRecord:
         """Admit the pod of a manifest.
 
@@ -107,13 +113,13 @@ class Agent:
             log.warning("passed over", pod=pod, fields=", ".join(fields))
         await self._pages.look()
         return await self.manager.admit(
-            workload, manifest=json.dumps(named), source=source, pid=pid
+            workload, manifest=json.dumps(named), source=source, pid=pid, caller=caller
         )
 
-    async def delete(self, name: str, *, grace: float | None) -> None:
+    async def delete(self, name: str, *, grace: float | None, caller: Caller = NOBODY) -> None:
         """End a pod; see :meth:`pinfold.node.manager.Manager.release`."""
         self._refuse_for_kubelet()
-        await self.manager.release(name, grace=grace)
+        await self.manager.release(name, grace=grace, caller=caller)
 
     def _refuse_for_kubelet(self) -> None:
         if self.config.own.runtime == "nri":
@@ -130,8 +136,10 @@ class Agent:
         """Why the agent is not ready."""
         if not self._ready:
             return ("the agent is starting",)
-        companions = [problem for one in self.companions if (problem := one.problem())]
-        return [*companions, *self.loops.problems(besides=NOT_NEEDED)]
+        companions = [one.problem() for one in self.companions]
+        problems = [self.manager.store.problem, *companions]
+        problems += self.loops.problems(besides=NOT_NEEDED)
+        return [problem for problem in problems if problem]
 
     def machine(self) -> Mapping[str, Any]:
         """The machine, as ``pinfold topology -o json`` prints it."""

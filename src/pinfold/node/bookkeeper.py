@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.active_pod import ActivePod
@@ -16,10 +16,14 @@ from pinfold.node.counters import Counters
 from pinfold.node.device_ports import DevicePlugins
 from pinfold.node.exits import Exits
 from pinfold.node.pod_table import PodTable
-from pinfold.node.port_errors import CgroupError, PortError
+from pinfold.node.port_errors import CgroupError, PortError, StoreError
 from pinfold.node.ports import ContainerStatus, Store
 from pinfold.node.records import Batch, NodeRecord, PodRecord
 from pinfold.node.settings import ManagerSettings
+
+FIRST_PAUSE: Final = 0.1
+LONGEST_PAUSE: Final = 10.0
+"""Seconds between two tries to write what has happened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,7 @@ class Bookkeeper:
         self.pods = PodTable()
         self.lock = asyncio.Lock()
         self.exits = Exits()
+        self._owed = Batch()
         self._tasks: set[asyncio.Task[None]] = set()
         self._announcing: asyncio.Task[None] | None = None
         self._announce_again = False
@@ -143,16 +148,52 @@ class Bookkeeper:
             runtime=self.settings.runtime,
         )
 
-    async def commit_for_sure(self, batch: Batch) -> None:
-        """Write down what has happened already: there is no way back, so it is tried for ever."""
-        pause = 0.1
+    async def commit(self, batch: Batch) -> None:
+        """Write down, with what is owed; the lock is held.
+
+        Raises:
+            StoreError: it cannot be written, and nothing was changed.
+        """
+        await self.store.commit(self._owed.then(batch))
+        self._owed = Batch()
+
+    async def commit_or_owe(self, batch: Batch) -> None:
+        """Write down what has happened and needs no record to be so; the lock is held.
+
+        What cannot be written is owed: it is written with whatever is written next, so that
+        nothing new can be decided before.
+        """
+        try:
+            await self.commit(batch)
+        except PortError as error:
+            self.observers.report(None, f"{error}; trying again")
+            if self._owed == Batch():
+                self.spawn(self._pay(), name="what is owed to the record")
+            self._owed = self._owed.then(batch)
+
+    async def _pay(self) -> None:
+        async def pay() -> None:
+            if self._owed != Batch():
+                await self.commit(Batch())
+
+        await asyncio.sleep(FIRST_PAUSE)
+        await self.for_sure(pay)
+
+    async def for_sure(self, change: Callable[[], Awaitable[None]]) -> None:
+        """Write down what has happened already: there is no way back, so it is tried for ever.
+
+        ``change`` is carried out with the lock held: it commits, and then makes hold what it has
+        written.  Between two tries the lock is free, and everything may have changed.
+        """
+        pause = FIRST_PAUSE
         while True:
             try:
-                await self.store.commit(batch)
-            except PortError as error:
+                async with self.lock:
+                    await change()
+            except StoreError as error:
                 self.observers.report(None, f"{error}; trying again in {pause:g} s")
                 await asyncio.sleep(pause)
-                pause = min(pause * 2, 10.0)
+                pause = min(pause * 2, LONGEST_PAUSE)
             else:
                 return
 
@@ -162,8 +203,12 @@ class Bookkeeper:
         ended[record.uid] = record
         while len(ended) > self.settings.kept_pods:
             oldest = next(iter(ended.values()))
+            try:
+                await self.commit(Batch(drop=(oldest.uid,)))
+            except StoreError as error:
+                self.observers.report(None, f"{error}; more pods than usual are remembered")
+                return
             del ended[oldest.uid]
-            await self.commit_for_sure(Batch(drop=(oldest.uid,)))
             await self.remove_logs(oldest)
 
     async def remove_logs(self, pod: PodRecord) -> None:

@@ -9,39 +9,34 @@ the next start goes on, and never a CPU with two owners.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
 from typing import Final
 
-from pinfold.core.pod import Container
 from pinfold.core.topology_manager import UNEXPECTED_ADMISSION_ERROR
 from pinfold.core.workload import Workload
 from pinfold.node.active_pod import ActivePod
-from pinfold.node.admission import POOL_EMPTY, Decision, NodeState, release, settle
-from pinfold.node.bookkeeper import Bookkeeper
+from pinfold.node.admission import POOL_EMPTY, Decision, NodeState, settle
+from pinfold.node.caller import NOBODY, Caller
 from pinfold.node.device_grants import PluginTalk, Question
+from pinfold.node.pod_endings import FOREGROUND, PodEndings
 from pinfold.node.pod_worker import PodWorker
-from pinfold.node.port_errors import CgroupError, PortError
+from pinfold.node.port_errors import CgroupError, StoreError
 from pinfold.node.records import Batch, HistoryEntry, PodPhase, PodRecord
-from pinfold.node.worker_host import ManagerHost
 
-FOREGROUND: Final = "run"
-"""The source of pods that wrap a process of ``pinfold run``."""
+NO_ROOM_REMEDY: Final = "make room on the disk; what pods have written goes with them"
 
 
-class Manager(Bookkeeper):
-    """Admits and releases the pods that a runtime runs for it; see :class:`Bookkeeper`."""
-
-    @cached_property
-    def host(self) -> ManagerHost:
-        """What the workers of pods ask for."""
-        return ManagerHost(self)
-
-    # ----------------------------------------------------------------------------- admission
+class Manager(PodEndings):
+    """Admits and releases the pods that a runtime runs for it; see :class:`PodEndings`."""
 
     async def admit(
-        self, workload: Workload, *, manifest: str, source: str = "api", pid: int | None = None
+        self,
+        workload: Workload,
+        *,
+        manifest: str,
+        source: str = "api",
+        pid: int | None = None,
+        caller: Caller = NOBODY,
     ) -> PodRecord:
         """Decide about a pod, and when it is admitted make room for it and start it.
 
@@ -50,14 +45,17 @@ class Manager(Bookkeeper):
             manifest: the pod as JSON, from which a later agent can go on.
             source: who asks.
             pid: a process that waits to become the pod's only container.
+            caller: who waits for it, and may go away before anything is changed.
 
         Returns:
             The pod's record: phase ADMITTED, or FAILED with the reason.
 
         Raises:
             NameTakenError: there is a pod of that name.
-            StoreError: the decision could not be written down; nothing was changed.
+            StoreError: the decision could not be written down, or there is hardly room for what
+                it would lead to; nothing was changed.
             RuntimeFailedError: there are no files left to watch it with; nothing was changed.
+            GoneError: the caller is gone; nothing was changed.
             CgroupError: the CPUs could not be taken from the others; the pod failed.
         """
         pod = workload.pod
@@ -66,8 +64,11 @@ class Manager(Bookkeeper):
             async with self.lock:
                 self.pods.check_free(pod)
                 self.containers.check_room(pod, self.pods.active.values())
+                if self.store.problem:
+                    raise StoreError(self.store.problem, NO_ROOM_REMEDY)
                 decision, question = self._decide(workload, talk)
                 if question is None:
+                    caller.begin()
                     record, active = await self._take(workload, decision, talk, manifest, source)
                     if active is not None:
                         active.attached_pid = pid
@@ -103,7 +104,7 @@ class Manager(Bookkeeper):
         namesakes = self.pods.ended_namesakes(pod)
         # Who waits in the foreground is told; the history is all that is left of a rejection.
         kept = () if source == FOREGROUND and not decision.admitted else (record,)
-        await self.store.commit(Batch(self.node_record(after), kept, namesakes, (entry,)))
+        await self.commit(Batch(self.node_record(after), kept, namesakes, (entry,)))
         for uid in namesakes:
             await self.remove_logs(self.pods.ended.pop(uid))
         if not decision.admitted:
@@ -157,7 +158,14 @@ class Manager(Bookkeeper):
                 reason=UNEXPECTED_ADMISSION_ERROR,
                 message=f"the CPUs could not be taken from the shared pool: {error}",
             ).without_resources()
-            await self.commit_for_sure(Batch(self.node_record(before), (failed,)))
+            try:
+                await self.commit(Batch(self.node_record(before), (failed,)))
+            except StoreError:
+                # The record has a pod that is admitted: it is ended as one.
+                pod.failure, pod.failure_reason = failed.message or "", UNEXPECTED_ADMISSION_ERROR
+                pod.ending = True
+                self.end_in_background(pod, PodPhase.FAILED)
+                raise error from None
             self.state = before
             del self.pods.active[pod.uid]
             await self.remember(failed)
@@ -168,123 +176,3 @@ class Manager(Bookkeeper):
         """Let a pod's containers run, from where its record says that they are."""
         pod.worker = PodWorker(self.host, pod)
         pod.worker.start(self.spawn)
-
-    # ------------------------------------------------------------------------------- release
-
-    async def release(self, name: str, *, grace: float | None = None) -> None:
-        """End a pod and forget it; returns when its CPUs are back in the shared pool.
-
-        Args:
-            name: uid, ``namespace/name``, or name (in namespace ``default``).
-            grace: seconds from SIGTERM to SIGKILL; None is the pod's own.
-
-        Raises:
-            UnknownPodError: no such pod.
-            StoreError: that it is to go could not be written down; it runs on.
-        """
-        uid = self.pods.find(name)
-        pod = self.pods.active.get(uid)
-        if pod is not None:
-            async with self.lock:
-                first = not pod.ending
-                if first:
-                    await self._mark(pod)
-            if first:
-                await self.finish(pod, pod.workload.grace_period if grace is None else grace)
-            else:
-                await pod.gone.wait()
-        async with self.lock:
-            if uid in self.pods.ended:
-                await self.store.commit(Batch(drop=(uid,)))
-                await self.remove_logs(self.pods.ended.pop(uid))
-
-    async def _mark(self, pod: ActivePod) -> None:
-        """Write down that a pod is to go; from now on nobody else ends it."""
-        pod.ending = True
-        record = replace(pod.record, phase=PodPhase.TERMINATING)
-        try:
-            await self.store.commit(Batch(put=(record,)))
-        except BaseException:
-            pod.ending = False
-            if pod.ended_as is not None:
-                self.ended_by_itself(pod, pod.ended_as)
-            raise
-        pod.record = record
-
-    def ended_by_itself(self, pod: ActivePod, phase: PodPhase) -> None:
-        """Clean up after a pod whose containers have ended; it is remembered with ``phase``.
-
-        One that somebody waited for in the foreground is remembered in the history only.
-        """
-        pod.ended_as = phase
-        if not pod.ending:
-            pod.ending = True
-            self.end_in_background(pod, None if pod.record.source == FOREGROUND else phase)
-
-    def end_in_background(self, pod: ActivePod, phase: PodPhase | None = None) -> None:
-        """Finish a pod (see :meth:`finish`) without waiting for it."""
-        self.spawn(self.finish(pod, pod.workload.grace_period, phase), name=f"end {pod.uid}")
-
-    async def finish(self, pod: ActivePod, grace: float, phase: PodPhase | None = None) -> None:
-        """End all containers of a pod, then give its CPUs back.
-
-        Args:
-            pod: the pod, which nobody else ends.
-            grace: seconds from SIGTERM to SIGKILL.
-            phase: what is remembered of it; None forgets it.
-        """
-        worker = pod.worker or PodWorker(self.host, pod)
-        # Nothing is started any more before it is asked what there is.
-        await worker.stop()
-        await worker.terminate(await self.containers_of(pod), grace)
-        async with self.lock:
-            after = release(self.state, pod.workload.pod)
-            kind = "released" if phase is None else "ended"
-            entry = HistoryEntry(self.observers.clock(), kind, pod.uid, pod.name, "{}")
-            last = replace(pod.record, phase=phase or PodPhase.FAILED).without_resources()
-            if phase is PodPhase.FAILED and pod.failure:
-                last = replace(last, reason=pod.failure_reason, message=pod.failure)
-            put, drop = ((), (pod.uid,)) if phase is None else ((last,), ())
-            await self.commit_for_sure(Batch(self.node_record(after), put, drop, (entry,)))
-            self.state = after
-            del self.pods.active[pod.uid]
-            if phase is not None:
-                await self.remember(last)
-            await self.grow_pool()
-        self.announce_soon()
-        await self.announcements.retract(pod)
-        await self._forget_sandbox(pod)
-        if phase is None:
-            await self.remove_logs(pod.record)
-        pod.gone.set()
-
-    async def _forget_sandbox(self, pod: ActivePod) -> None:
-        try:
-            await self.containers.end_pod(pod.uid)
-        except PortError as error:
-            # The CPUs are back, and nothing of the pod runs; the next start looks again.
-            self.observers.report(pod.name, str(error))
-
-    async def give_back(
-        self, pod: ActivePod, container: Container, change: Callable[[PodRecord], PodRecord]
-    ) -> None:
-        """Return the CPUs of an init container that is done while its pod lives on."""
-        async with self.lock:
-            left = {n: c for n, c in pod.record.assignments.items() if n != container.name}
-            record = replace(change(pod.record), assignments=left)
-            ledger = self.state.ledger.without(pod.uid, container.name)
-            after = replace(self.state, ledger=ledger)
-            await self.commit_for_sure(Batch(self.node_record(after), (record,)))
-            grown = ledger.default != self.state.ledger.default
-            self.state, pod.record = after, record
-            if grown:
-                await self.grow_pool()
-        self.announce_soon()
-
-    async def update(self, pod: ActivePod, change: Callable[[PodRecord], PodRecord]) -> None:
-        """Write down what has become of a pod."""
-        async with self.lock:
-            record = change(pod.record)
-            if record != pod.record and pod.uid in self.pods.active:
-                await self.commit_for_sure(Batch(put=(record,)))
-                pod.record = record

@@ -158,6 +158,14 @@ class Watching(Protocol):
 class Store(Protocol):
     """The durable record: what was decided, and the history of decisions."""
 
+    @property
+    def problem(self) -> str:
+        """Why nothing new should be begun: nothing can be written, or there is hardly room left.
+
+        "" while all is well.  Room is kept for what has been begun, so that pods can be ended and
+        deleted on a full disk; see :meth:`check`.
+        """
+
     async def load(self) -> Record:
         """Read the whole record; an empty one at the first start.
 
@@ -171,6 +179,9 @@ class Store(Protocol):
         Raises:
             StoreError: nothing was changed (disk full, read-only, another writer).
         """
+
+    async def check(self) -> None:
+        """See whether :attr:`problem` is still so; never raises."""
 
     async def history(self, *, pod: str | None = None, limit: int = 100) -> Sequence[HistoryEntry]:
         """The newest entries first, of one pod (``namespace/name`` or uid) or of all.

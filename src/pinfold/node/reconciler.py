@@ -230,6 +230,6 @@ async def _write_down(manager: Manager, drifts: list[Drift]) -> None:
             name, f"{what} should have {drift.expected}, has {drift.found}; {outcome}"
         )
     try:
-        await manager.store.commit(Batch(history=tuple(entries)))
+        await manager.commit(Batch(history=tuple(entries)))
     except PortError as error:
         manager.observers.report(None, str(error))

@@ -125,3 +125,13 @@ class Batch:
     put: tuple[PodRecord, ...] = ()
     drop: tuple[str, ...] = ()
     history: tuple[HistoryEntry, ...] = ()
+
+    def then(self, later: Batch) -> Batch:
+        """Both in one transaction; what is to be forgotten is forgotten before anything is put."""
+        gone = {*later.drop, *(pod.uid for pod in later.put)}
+        return Batch(
+            self.node if later.node is None else later.node,
+            (*(pod for pod in self.put if pod.uid not in gone), *later.put),
+            tuple(dict.fromkeys((*self.drop, *later.drop))),
+            (*self.history, *later.history),
+        )

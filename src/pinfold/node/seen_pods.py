@@ -184,7 +184,7 @@ class SeenPods:
         node, active = books.node_record(step.state), books.pods.active.get(step.record.uid)
         written = active is not None and active.record == step.record
         if entries or namesakes or not written or node != books.node_record(books.state):
-            await books.store.commit(Batch(node, (step.record,), namesakes, entries))
+            await books.commit(Batch(node, (step.record,), namesakes, entries))
         for uid in namesakes:
             del books.pods.ended[uid]
         self._set(seen, step)
@@ -193,10 +193,10 @@ class SeenPods:
         """Make hold what is so already, or was so before; None: the pod is not in the books."""
         books, uid = self._books, seen.sandbox.uid
         if step is not None:
-            await books.commit_for_sure(Batch(books.node_record(state), (step.record,)))
+            await books.commit_or_owe(Batch(books.node_record(state), (step.record,)))
             self._set(seen, step)
         else:
-            await books.commit_for_sure(Batch(books.node_record(state), drop=(uid,)))
+            await books.commit_or_owe(Batch(books.node_record(state), drop=(uid,)))
             books.state = state
             books.pods.active.pop(uid, None)
             seen.containers.clear()
@@ -229,7 +229,7 @@ class SeenPods:
         put = () if uid in books.pods.active else (failed,)
         entry = await self._entry(seen, "rejected", decision)
         try:
-            await books.store.commit(Batch(put=put, history=(entry,)))
+            await books.commit(Batch(put=put, history=(entry,)))
         except PortError as error:
             books.observers.report(seen.name, str(error))
         else:
@@ -243,7 +243,7 @@ class SeenPods:
         books = self._books
         after = release(books.state, active.workload.pod)
         entry = HistoryEntry(books.observers.clock(), "released", active.uid, active.name, "{}")
-        await books.commit_for_sure(Batch(books.node_record(after), (), (active.uid,), (entry,)))
+        await books.commit_or_owe(Batch(books.node_record(after), (), (active.uid,), (entry,)))
         books.state = after
         del books.pods.active[active.uid]
         await books.announcements.retract(active)

@@ -14,7 +14,7 @@ from pinfold.node.ports import ContainerStatus
 from pinfold.node.records import PodPhase, PodRecord
 
 if TYPE_CHECKING:
-    from pinfold.node.manager import Manager
+    from pinfold.node.pod_endings import PodEndings
 
 
 REPORT_PATIENCE: Final = 2.0
@@ -24,7 +24,7 @@ REPORT_PATIENCE: Final = 2.0
 class ManagerHost:
     """See :class:`pinfold.node.pod_worker.WorkerHost`, which says what each method is for."""
 
-    def __init__(self, manager: Manager) -> None:
+    def __init__(self, manager: PodEndings) -> None:
         self._manager = manager
 
     async def start_container(
@@ -62,7 +62,7 @@ class ManagerHost:
             self.report(pod, f"container {container.name}: {note}")
         if pod.record.restarts.get(container.name, 0) != status.attempt:
             restarts = {**pod.record.restarts, container.name: status.attempt}
-            await self._manager.update(pod, lambda record: replace(record, restarts=restarts))
+            await self._manager.note(pod, lambda record: replace(record, restarts=restarts))
 
     async def wait_container(self, status: ContainerStatus) -> ContainerStatus:
         """Return when it has exited."""
@@ -113,7 +113,7 @@ class ManagerHost:
 
     async def pod_running(self, pod: ActivePod) -> None:
         """Every container was started once."""
-        await self._manager.update(
+        await self._manager.note(
             pod,
             lambda record: (
                 replace(record, phase=PodPhase.RUNNING)

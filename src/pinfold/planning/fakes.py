@@ -31,11 +31,12 @@ class Faults:
     def __init__(self) -> None:
         self.calls = 0
         self.fail_at: set[int] = set()
+        self.fail_all = False
 
     def due(self) -> bool:
         """Count a call, and tell whether it fails."""
         self.calls += 1
-        return self.calls in self.fail_at
+        return self.fail_all or self.calls in self.fail_at
 
 
 @dataclass(slots=True)
@@ -262,6 +263,7 @@ class MemoryStore:
         self.node: NodeRecord | None = None
         self.pods: dict[str, PodRecord] = {}
         self.entries: list[HistoryEntry] = []
+        self.problem = ""
         self.faults = Faults()
         self._limit = history_limit
         self._number = 0
@@ -284,6 +286,9 @@ class MemoryStore:
             self._number += 1
             self.entries.append(replace(entry, number=self._number))
         del self.entries[: max(len(self.entries) - self._limit, 0)]
+
+    async def check(self) -> None:
+        """See :class:`pinfold.node.ports.Store`."""
 
     async def history(self, *, pod: str | None = None, limit: int = 100) -> Sequence[HistoryEntry]:
         """See :class:`pinfold.node.ports.Store`."""

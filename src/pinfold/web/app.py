@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 from starlette.applications import Starlette
@@ -14,6 +15,7 @@ from pinfold.core.pod_api import PodError
 from pinfold.node.pod_table import NameTakenError, UnknownPodError
 from pinfold.node.port_errors import PortError
 from pinfold.web.answers import Refusal, error_answer
+from pinfold.web.changes import Patience
 from pinfold.web.desk import Desk
 from pinfold.web.handlers import Handlers
 from pinfold.web.operations import OPERATIONS, Operation
@@ -24,13 +26,15 @@ Handler = Callable[[Request], Awaitable[Response]]
 _FORESEEN = (HTTPException, NameTakenError, PodError, PortError, Refusal, UnknownPodError)
 
 
-def make_app(desk: Desk) -> Starlette:
+def make_app(desk: Desk, patience: Patience | None = None) -> Starlette:
     """The local API of an agent, as an ASGI application."""
-    handlers = Handlers(desk)
+    patience = patience or Patience()
+    handlers = Handlers(desk, patience)
     by_path: dict[str, dict[str, Handler]] = {}
     for operation in OPERATIONS:
         handler: Handler = getattr(handlers, operation.handler)
-        by_path.setdefault(operation.path, {})[operation.method] = _checked(operation, handler)
+        methods = by_path.setdefault(operation.path, {})
+        methods[operation.method] = _checked(operation, handler, patience)
     app = Starlette(
         routes=[
             # A pod that an older agent admitted may have a slash in its name.
@@ -44,10 +48,21 @@ def make_app(desk: Desk) -> Starlette:
     return app
 
 
-def _checked(operation: Operation, handler: Handler) -> Handler:
+def _checked(operation: Operation, handler: Handler, patience: Patience) -> Handler:
+    reads = operation.method == "GET"
+
     async def checked(request: Request) -> Response:
         only_parameters(request, operation.query)
-        return await handler(request)
+        try:
+            # What changes something has a patience of its own.
+            async with asyncio.timeout(patience.reading if reads else None) as limit:
+                return await handler(request)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise Refusal(
+                503, f"there was no answer within {patience.reading:g} s", "see the agent's log"
+            ) from None
 
     return checked
 

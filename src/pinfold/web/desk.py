@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from pinfold.node.caller import NOBODY, Caller
 from pinfold.node.counters import Figure
 from pinfold.node.manager import Manager
 from pinfold.node.reconciler import Drift
@@ -17,7 +18,12 @@ class Desk(Protocol):
     manager: Manager
 
     async def apply(
-        self, manifest: Mapping[str, Any], *, source: str, pid: int | None = None
+        self,
+        manifest: Mapping[str, Any],
+        *,
+        source: str,
+        pid: int | None = None,
+        caller: Caller = NOBODY,
     ) -> PodRecord:
         """Admit the pod of a manifest, and start it when it is admitted.
 
@@ -25,6 +31,7 @@ class Desk(Protocol):
             manifest: a Pod as the Kubernetes API has it.
             source: who asks, for the record.
             pid: a process that waits to become the pod's only container.
+            caller: who waits, and may go away before anything is changed.
 
         Raises:
             PodError: it is no pod, or not a valid one.
@@ -32,12 +39,13 @@ class Desk(Protocol):
             PortError: it could not be written down, or no room could be made for it.
         """
 
-    async def delete(self, name: str, *, grace: float | None) -> None:
+    async def delete(self, name: str, *, grace: float | None, caller: Caller = NOBODY) -> None:
         """End a pod (``namespace/name``) and forget it; returns when it is gone.
 
         Args:
             name: which.
             grace: seconds from SIGTERM to SIGKILL; None is the pod's own.
+            caller: who waits, and may go away before anything is changed.
 
         Raises:
             UnknownPodError: no such pod.

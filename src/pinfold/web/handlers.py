@@ -11,10 +11,11 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from pinfold.node.active_pod import ActivePod
+from pinfold.node.caller import Caller
 from pinfold.node.ports import ContainerState
 from pinfold.node.records import HistoryEntry, PodPhase
 from pinfold.web.answers import Document, Refusal
-from pinfold.web.changes import Changes
+from pinfold.web.changes import Changes, Patience
 from pinfold.web.desk import Desk
 from pinfold.web.documents import (
     VERSION,
@@ -35,10 +36,10 @@ START_PATIENCE: Final = 30.0
 class Handlers:
     """One coroutine for each operation, named as in :mod:`pinfold.web.operations`."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, patience: Patience) -> None:
         self._desk = desk
         self._documents = Documents(desk.manager)
-        self._changes = Changes()
+        self._changes = Changes(desk.problems, patience.change)
         self._metrics: Any = None
 
     # ------------------------------------------------------------------------------- the node
@@ -55,9 +56,11 @@ class Handlers:
         """Capacity and allocatable."""
         return Document(self._desk.node())
 
-    async def reconcile(self, _request: Request) -> Response:
+    async def reconcile(self, request: Request) -> Response:
         """Look at the kernel now."""
-        return Document(drifts_document(await self._changes.run(self._desk.reconcile())))
+        caller = Caller(begun=True)
+        drifts = await self._changes.run(self._desk.reconcile(), request=request, caller=caller)
+        return Document(drifts_document(drifts))
 
     async def history(self, request: Request) -> Response:
         """What was decided and repaired, newest first."""
@@ -84,14 +87,22 @@ class Handlers:
     async def create_pod(self, request: Request) -> Response:
         """Admit a pod."""
         manifest = await json_object(request)
-        record = await self._changes.run(self._desk.apply(manifest, source="api"))
+        caller = Caller()
+        admission = self._desk.apply(manifest, source="api", caller=caller)
+        record = await self._changes.run(admission, request=request, caller=caller)
         status = 200 if record.phase is PodPhase.FAILED else 201
         return Document(self._documents.decided(record), status)
 
     async def delete_pod(self, request: Request) -> Response:
         """End a pod."""
-        grace = seconds(request, "grace")
-        await self._changes.run(self._desk.delete(_named(request), grace=grace))
+        name, grace = _named(request), seconds(request, "grace")
+        pods, caller = self._desk.manager.pods, Caller()
+        pod = pods.active.get(pods.find(name))
+        longer = grace
+        if longer is None:
+            longer = 0.0 if pod is None else pod.workload.grace_period
+        deletion = self._desk.delete(name, grace=grace, caller=caller)
+        await self._changes.run(deletion, request=request, caller=caller, longer=longer)
         return Response(status_code=204)
 
     async def explain(self, request: Request) -> Response:
@@ -128,7 +139,9 @@ class Handlers:
         if not 1 < pid < 1 << 31 or pid == os.getpid():
             raise Refusal(400, f"pid: {pid} is no process to run", "send the pid of a child")
         _check_one_process(manifest)
-        record = await self._changes.run(self._desk.apply(manifest, source="run", pid=pid))
+        caller = Caller()
+        admission = self._desk.apply(manifest, source="run", pid=pid, caller=caller)
+        record = await self._changes.run(admission, request=request, caller=caller)
         pod = self._desk.manager.pods.active.get(record.uid)
         if pod is not None:
             await self._placed(pod, pid)
@@ -143,7 +156,9 @@ class Handlers:
         started = asyncio.create_task(pod.started.wait())
         gone = asyncio.create_task(pod.gone.wait())
         try:
-            await asyncio.wait({started, gone}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                {started, gone}, timeout=START_PATIENCE, return_when=asyncio.FIRST_COMPLETED
+            )
             if any(s.state is ContainerState.RUNNING for s in pod.statuses.values()):
                 return
             # The worker goes on past a container that could not be started; its pod then ends.

@@ -227,7 +227,7 @@ def _operation(operation: Operation) -> dict[str, Any]:
         if answer.schema is not None:
             content = {answer.media_type: {"schema": _schema(answer.schema)}}
             answers[str(answer.status)]["content"] = content
-    for status in sorted({400, 500, *operation.errors}):
+    for status in sorted({400, 500, 503, *operation.errors}):
         answers[str(status)] = {
             "description": _MEANINGS[status],
             "content": {JSON: {"schema": _schema("Error")}},

@@ -27,7 +27,7 @@ class Operation:
         handler: the coroutine in :class:`pinfold.web.handlers.Handlers`.
         summary: what it does, one line.
         answers: those that are no errors.
-        errors: the statuses of the errors beside 400 and 500, which any operation may answer.
+        errors: the statuses of the errors beside 400, 500 and 503, which any operation may answer.
         query: parameters of the query, keys of :data:`PARAMETERS`.
         body: the schema of the request's body.
     """
@@ -82,7 +82,7 @@ OPERATIONS: Final = (
             Answer(201, "it is admitted, and its containers are being started", "PodDocument"),
             Answer(200, "it is rejected: phase Failed, with the reason", "PodDocument"),
         ),
-        errors=(409, 413, 503),
+        errors=(409, 413),
         body="Manifest",
     ),
     Operation(
@@ -99,7 +99,7 @@ OPERATIONS: Final = (
         "delete_pod",
         "End a pod; answers when it is gone and its CPUs are in the shared pool",
         (Answer(204, "it is gone"),),
-        errors=(404, 503),
+        errors=(404,),
         query=("grace",),
     ),
     Operation(
@@ -108,7 +108,7 @@ OPERATIONS: Final = (
         "run",
         "Admit a pod around a process that waits; answers when the process is on its CPUs",
         (Answer(200, "the process may go, or the pod is rejected (phase Failed)", "PodDocument"),),
-        errors=(409, 413, 503),
+        errors=(409, 413),
         body="Run",
     ),
     Operation(
@@ -126,7 +126,6 @@ OPERATIONS: Final = (
         "history",
         "What was decided and repaired, newest first",
         (Answer(200, "the entries", "History"),),
-        errors=(503,),
         query=("pod", "limit"),
     ),
     Operation(
@@ -135,7 +134,7 @@ OPERATIONS: Final = (
         "explain",
         "The newest decision about a pod, also about one that is gone",
         (Answer(200, "as pinfold explain -o json prints it", "Explanation"),),
-        errors=(404, 503),
+        errors=(404,),
     ),
     Operation(
         "POST",
@@ -143,7 +142,6 @@ OPERATIONS: Final = (
         "reconcile",
         "Compare the kernel with the record now, and repair what drifted",
         (Answer(200, "what was found", "Drifts"),),
-        errors=(503,),
     ),
     Operation(
         "GET",
@@ -158,7 +156,6 @@ OPERATIONS: Final = (
         "readyz",
         "Whether pods can be admitted",
         (Answer(200, "ok", "Text", TEXT),),
-        errors=(503,),
     ),
     Operation(
         "GET",

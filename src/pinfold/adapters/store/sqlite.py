@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
-from urllib.parse import quote
 
+from pinfold.adapters.store.connection import check_library, connect, examine, fill, uri
 from pinfold.adapters.store.place import (
     Ownership,
     check_private,
@@ -23,21 +23,18 @@ from pinfold.adapters.store.place import (
     is_there,
     log_of,
 )
+from pinfold.adapters.store.room import Room, release_room
 from pinfold.adapters.store.rows import (
-    check_history,
     read_history,
     read_record,
     trim_history,
     write_batch,
 )
-from pinfold.adapters.store.schema import MIGRATIONS, check_form, check_pages, migrate
+from pinfold.adapters.store.schema import MIGRATIONS, migrate
 from pinfold.node.port_errors import StoreError
 from pinfold.node.records import Batch, HistoryEntry, Record
 
 DEFAULT_HISTORY: Final = 10_000
-_BUSY_SECONDS: Final = 2.0
-_OLDEST_SQLITE: Final = (3, 37, 0)
-"""The first with STRICT tables."""
 
 _T = TypeVar("_T")
 
@@ -56,11 +53,15 @@ class SQLiteStore:
         database: sqlite3.Connection,
         ownership: Ownership | None,
         history_limit: int,
+        room: Room | None = None,
     ) -> None:
         self._path = path
         self._database = database
         self._ownership = ownership
         self._history_limit = history_limit
+        self._room = room
+        self._failed = False
+        self._problem = "" if room is None else room.keep()
         self._closed = False
         # One thread: commits are in order, and an fsync does not hold up the event loop.
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
@@ -78,24 +79,26 @@ class SQLiteStore:
                 cannot be written; the file is as it was.
         """
         with explained(path), contextlib.ExitStack() as undo:
-            _check_library()
+            check_library()
             ownership = Ownership(path)
             undo.callback(ownership.release)
             if not is_there(path):
-                create(path, _fill)
+                create(path, fill)
             check_private(path)
+            release_room(path)
             # First without the right to write: the end of a writing connection would carry the
             # log over into a file that is perhaps damaged.
-            _examine(path, f"{_uri(path)}?mode=ro").close()
-            database = _connect(f"{_uri(path)}?mode=rw")
+            examine(path, f"{uri(path)}?mode=ro").close()
+            database = connect(f"{uri(path)}?mode=rw")
             undo.callback(database.close)
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = FULL")
             migrate(database)
             trim_history(database, history_limit)
             ownership.remember()
+            room = Room(path)
             undo.pop_all()
-        return cls(path, database, ownership, history_limit)
+        return cls(path, database, ownership, history_limit, room)
 
     @classmethod
     def read_only(cls, path: Path) -> SQLiteStore:
@@ -105,19 +108,29 @@ class SQLiteStore:
             StoreError: there is none, it cannot be read, or it has an older form.
         """
         with explained(path):
-            _check_library()
+            check_library()
             if not is_there(path):
                 raise StoreError(f"{path}: there is no record", "has an agent ever run here?")
             try:
-                database = _examine(path, f"{_uri(path)}?mode=ro", only_newest=True)
+                database = examine(path, f"{uri(path)}?mode=ro", only_newest=True)
             except sqlite3.OperationalError:
                 # SQLite wants to make its index beside the file.  Where it may not, and there is
                 # nothing to be indexed, nobody can be writing either.
                 log = log_of(path)
                 if log.exists() and log.stat().st_size:
                     raise
-                database = _examine(path, f"{_uri(path)}?mode=ro&immutable=1", only_newest=True)
+                database = examine(path, f"{uri(path)}?mode=ro&immutable=1", only_newest=True)
         return cls(path, database, None, DEFAULT_HISTORY)
+
+    @property
+    def problem(self) -> str:
+        """See :attr:`pinfold.node.ports.Store.problem`."""
+        return self._problem
+
+    async def check(self) -> None:
+        """See :meth:`pinfold.node.ports.Store.check`."""
+        with contextlib.suppress(StoreError):  # it is the problem
+            await self._in_thread(self._look)
 
     async def load(self) -> Record:
         """See :class:`pinfold.node.ports.Store`."""
@@ -128,7 +141,7 @@ class SQLiteStore:
 
         A caller that is cancelled leaves a commit behind that is carried out all the same.
         """
-        await self._in_thread(lambda: self._write(batch))
+        await self._in_thread(lambda: self._noting(lambda: self._write(batch)))
 
     async def history(self, *, pod: str | None = None, limit: int = 100) -> Sequence[HistoryEntry]:
         """See :class:`pinfold.node.ports.Store`."""
@@ -142,6 +155,10 @@ class SQLiteStore:
         def end() -> None:
             try:
                 self._database.close()
+                if self._room is not None:
+                    # SQLite has cut the file to its size.
+                    self._room.keep()
+                    self._room.close()
             finally:
                 if self._ownership is not None:
                     self._ownership.release()
@@ -151,6 +168,55 @@ class SQLiteStore:
             await self._submit(end)
         finally:
             self._worker.shutdown(wait=True)
+
+    def _look(self) -> None:
+        if self._room is None:
+            return
+        if self._failed:
+            self._try_out()
+        else:
+            self._problem = self._room.keep()
+
+    def _noting(self, work: Callable[[], None]) -> None:
+        """Write, and remember whether anything can be written."""
+        try:
+            try:
+                work()
+            except sqlite3.OperationalError:
+                # The log may be full of what can go to the database.
+                self._empty_log()
+                work()
+        except BaseException:
+            # A batch may be refused for what is in it.
+            with contextlib.suppress(StoreError):
+                self._try_out()
+            raise
+        self._succeeded()
+
+    def _try_out(self) -> None:
+        """Whether it can be written, only writing tells."""
+        try:
+            with explained(self._path):
+                if self._ownership is not None:
+                    self._ownership.check()
+                self._write_nothing()
+        except StoreError as error:
+            self._failed, self._problem = True, str(error)
+            raise
+        self._succeeded()
+
+    def _succeeded(self) -> None:
+        self._failed, self._problem = False, "" if self._room is None else self._room.keep()
+        if self._problem:
+            self._empty_log()
+
+    def _empty_log(self) -> None:
+        """What is written next takes the place that the log has."""
+        with contextlib.suppress(sqlite3.Error):
+            self._database.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+
+    def _write_nothing(self) -> None:
+        self._database.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
 
     def _write(self, batch: Batch) -> None:
         if self._ownership is not None:
@@ -169,7 +235,7 @@ class SQLiteStore:
             # The batch may be whole in the log, and only its fsync have failed: whoever opens the
             # file after a crash would find it.  A transaction of no effect takes its place there.
             with contextlib.suppress(sqlite3.Error):
-                database.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+                self._write_nothing()
             raise
 
     def _roll_back(self) -> None:
@@ -191,68 +257,3 @@ class SQLiteStore:
         future = asyncio.get_running_loop().run_in_executor(self._worker, run)
         # What was begun is carried out: whoever waits for it may be cancelled, not it.
         return await asyncio.shield(future)
-
-
-def _check_library() -> None:
-    if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
-        oldest = ".".join(map(str, _OLDEST_SQLITE))
-        raise StoreError(
-            f"this Python comes with SQLite {sqlite3.sqlite_version}; {oldest} is the oldest that "
-            "will do",
-            "use another Python",
-        )
-
-
-def _uri(path: Path) -> str:
-    return "file:" + quote(bytes(path.absolute()))
-
-
-def _connect(uri: str) -> sqlite3.Connection:
-    database = sqlite3.connect(
-        uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
-    )
-    try:
-        for pragma in ("foreign_keys = ON", "cell_size_check = ON"):
-            database.execute(f"PRAGMA {pragma}")
-    except BaseException:
-        database.close()
-        raise
-    return database
-
-
-def _fill(path: Path) -> None:
-    database = _connect(f"{_uri(path)}?mode=rw")
-    try:
-        database.execute("PRAGMA synchronous = FULL")
-        migrate(database)
-        # Were it done under its own name, a kill in the middle would leave a journal behind, which
-        # a connection without the right to write cannot roll back.
-        database.execute("PRAGMA journal_mode = WAL")
-    finally:
-        database.close()
-
-
-def _examine(path: Path, uri: str, *, only_newest: bool = False) -> sqlite3.Connection:
-    """A connection to a record that is whole."""
-    file = str(path)
-    database = _connect(uri)
-    try:
-        version = check_form(database, file)
-        if only_newest:
-            _check_newest(version, file)
-        check_pages(database, file)
-        if version == len(MIGRATIONS):
-            # The other tables are small, and looked at whenever they are loaded.
-            check_history(database, file)
-    except BaseException:
-        database.close()
-        raise
-    return database
-
-
-def _check_newest(version: int, file: str) -> None:
-    if version < len(MIGRATIONS):
-        raise StoreError(
-            f"{file}: has form {version}, and {len(MIGRATIONS)} is the newest",
-            "start the agent once, which brings it there",
-        )
