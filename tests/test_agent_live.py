@@ -186,6 +186,43 @@ def test_foreign_writes_are_repaired_and_reported(node: AgentProcess) -> None:
     assert node.client.post("/v1/reconcile")["drifts"] == []
 
 
+def test_processes_that_leave_their_pod_are_brought_back_and_ended_with_it(
+    node: AgentProcess, tmp_path: Path
+) -> None:
+    """One is seen by the reconciliation, the other only when the pod ends."""
+    script = f"""
+        leave() {{ for f in /sys/fs/cgroup/cgroup.procs /sys/fs/cgroup/*/cgroup.procs; do
+            [ ! -e $f ] || sh -c "echo $1 > $f"
+        done; echo $1 > {tmp_path}/$2; }}
+        sleep 1000000 & leave $! first
+        (until [ -e {tmp_path}/go ]; do sleep 0.05; done
+         setsid sh -c 'sleep 1000000 & echo $! > {tmp_path}/pid'
+         leave $(cat {tmp_path}/pid) second) &
+        exec sleep 1000000
+    """
+    node.start()
+    node.apply(manifest("db", ("main", ["sh", "-c", script], "1")))
+
+    def told(name: str) -> int:
+        until(lambda: (tmp_path / name).exists() and bool((tmp_path / name).read_text()))
+        return int((tmp_path / name).read_text())
+
+    first, main = told("first"), node.pids("db")["main"]
+    (drift,) = node.client.post("/v1/reconcile")["drifts"]
+    assert f"process {first} outside of it" in drift["found"]
+    assert drift["repaired"]
+    assert allowed(first) == allowed(main)
+    assert node.client.post("/v1/reconcile")["drifts"] == []
+    assert "pinfold_escaped_processes_total 1.0" in node.client.get("/metrics")
+
+    (tmp_path / "go").touch()
+    second = told("second")
+    assert node.name not in Path(f"/proc/{second}/cgroup").read_text()
+    assert node.run("delete", "pod/db", "--grace=0").returncode == 0
+    assert _gone(first)
+    assert _gone(second)
+
+
 def test_limits_are_those_of_the_pod(node: AgentProcess) -> None:
     node.start()
     quotas = []

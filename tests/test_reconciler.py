@@ -181,3 +181,55 @@ def test_a_process_that_was_moved_out_is_brought_back_at_once() -> None:
         assert node.cgroups.processes[pid] == key
 
     run(scenario)
+
+
+def test_a_process_that_left_its_cgroup_is_brought_back_and_told() -> None:
+    async def scenario(node: LateHarness) -> None:
+        await begin(node)
+        key = ContainerKey("uid-a", "c0")
+        for pid in (5001, 5002):
+            node.cgroups.processes[pid] = None
+            node.cgroups.belongs[pid] = key
+        (drift,) = await look(node)
+        assert (drift.key, drift.repaired) == (key, True)
+        assert drift.found == "process 5001 outside of it, in /elsewhere, and 1 more"
+        assert {node.cgroups.processes[pid] for pid in (5001, 5002)} == {key}
+        assert await look(node) == []
+        assert node.manager.counters.escapes == 2
+        assert [entry.kind for entry in node.store.entries][-1] == "repaired"
+        assert any("outside of it, in /elsewhere" in problem for problem in node.problems)
+
+    run(scenario)
+
+
+def test_a_process_that_cannot_be_brought_back_ends_with_its_pod() -> None:
+    async def scenario(node: LateHarness) -> None:
+        await begin(node)
+        node.cgroups.processes[5001] = None
+        node.cgroups.belongs[5001] = ContainerKey("uid-a", "c0")
+        node.cgroups.faults.fail_at.add(node.cgroups.faults.calls + 1)
+        (drift,) = await look(node)
+        assert (drift.repaired, drift.problem) == (
+            False,
+            "uid-a/c0: the kernel refused (injected)",
+        )
+        assert node.manager.counters.cgroup_failures == 1
+        node.runtime.is_late = False
+        await node.manager.release("a", grace=0)
+        assert 5001 not in node.cgroups.processes
+
+    run(scenario)
+
+
+def test_a_process_that_ended_elsewhere_is_no_drift() -> None:
+    async def scenario(node: LateHarness) -> None:
+        await begin(node)
+        node.cgroups.processes[5001] = None
+        node.cgroups.belongs[5001] = ContainerKey("uid-a", "c0")
+
+        async def happens(_name: str) -> None:
+            node.cgroups.processes.pop(5001, None)
+
+        assert await look(node, happens) == []
+
+    run(scenario)

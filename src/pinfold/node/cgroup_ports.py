@@ -55,6 +55,14 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
+class Stray:
+    """A process of a container that is in the cgroup ``where``, and not in its container's."""
+
+    pid: int
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
 class ObservedContainer:
     """What the kernel says of a container's cgroup.
 
@@ -69,6 +77,8 @@ class ObservedContainer:
     effective: CPUSet
     partition: str | None = None
     populated: bool = False
+    strays: tuple[Stray, ...] = ()
+    """Its processes elsewhere; they count as none of its cgroup."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +130,9 @@ class Cgroups(Protocol):
         """Whether this process can still execute anything; a zombie cannot."""
 
     async def kill(self, key: ContainerKey, *, wait: float = 5.0) -> None:
-        """End every process in the container's cgroup with SIGKILL; return when it is empty.
+        """End every process of the container with SIGKILL; return when its cgroup is empty.
+
+        Those that have left the cgroup are ended, too, as far as they are known.
 
         Raises:
             CgroupError: processes are left after ``wait`` seconds, or longer where the machine is

@@ -101,6 +101,7 @@ class Counters:
     reconciles: int = 0
     reconcile_seconds: float = 0.0
     repairs: int = 0
+    escapes: int = 0
     cgroup_failures: int = 0
 
     def count_admission(self, node: Node, decision: Decision, only: str | None = None) -> None:

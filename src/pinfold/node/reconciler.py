@@ -15,7 +15,7 @@ from typing import Final
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.pod import Container
 from pinfold.node.active_pod import ActivePod
-from pinfold.node.cgroup_ports import Cgroups, ObservedCgroups, ObservedContainer
+from pinfold.node.cgroup_ports import Cgroups, ObservedCgroups, ObservedContainer, Stray
 from pinfold.node.manager import Manager
 from pinfold.node.port_errors import ContainerKey, PortError, ProcessGoneError
 from pinfold.node.ports import ContainerState, ContainerStatus
@@ -30,7 +30,8 @@ class Drift:
     """One place where the kernel has something else than the record.
 
     ``key`` is None for the shared pool; ``found`` is the kernel's side, in words; ``is_empty``
-    tells that no process of the container was found where it should be.
+    tells that no process of the container was found where it should be; ``strays`` are those that
+    were found elsewhere.
     """
 
     key: ContainerKey | None
@@ -39,6 +40,7 @@ class Drift:
     repaired: bool = False
     problem: str = ""
     is_empty: bool = False
+    strays: tuple[int, ...] = ()
 
 
 def find_drift(
@@ -66,10 +68,19 @@ def find_drift(
             yield Drift(key, wanted, "no cgroup", is_empty=True)
         elif found := _deviation(container, pool if cpus is None else cpus, cpus, offline):
             yield Drift(key, wanted, found, is_empty=not container.populated)
+        if container is not None and container.strays:
+            yield _outside(key, container.strays)
     for key in observed.containers.keys() - expected.keys():
         if not observed.containers[key].populated:
             continue
         yield Drift(key, "nothing", f"processes on {observed.containers[key].effective}")
+
+
+def _outside(key: ContainerKey, strays: tuple[Stray, ...]) -> Drift:
+    pids = tuple(stray.pid for stray in strays)
+    more = f", and {len(pids) - 1} more" if len(pids) > 1 else ""
+    found = f"process {pids[0]} outside of it, in {strays[0].where}{more}"
+    return Drift(key, "every process in its cgroup", found, strays=pids)
 
 
 def _deviation(
@@ -133,6 +144,7 @@ async def reconcile(manager: Manager) -> list[Drift]:
         repaired = [drift for drift in done if drift is not None]
         await _write_down(manager, repaired)
     manager.counters.count_reconcile(loop.time() - began, repaired)
+    manager.counters.escapes += sum(len(drift.strays) for drift in repaired if drift.repaired)
     manager.mirror()
     return repaired
 
@@ -174,6 +186,8 @@ async def _put_back(manager: Manager, drift: Drift, pod: ActivePod, container: C
     status = pod.statuses.get(container.name)
     if status is None or pod.lock.locked():
         return False  # somebody has begun to end it
+    if drift.strays:
+        return await _bring_back(cgroups, key, drift.strays)
     try:
         if not drift.is_empty or _lives(cgroups, status):
             cpus = pod.exclusive_cpus(manager.state.ledger, container)
@@ -191,6 +205,22 @@ async def _put_back(manager: Manager, drift: Drift, pod: ActivePod, container: C
             return False
         raise
     return True
+
+
+async def _bring_back(cgroups: Cgroups, key: ContainerKey, pids: tuple[int, ...]) -> bool:
+    """Move processes into their container's cgroup; False when all have ended.
+
+    Raises:
+        CgroupError: one cannot be moved; it is ended with its container.
+    """
+    there = False
+    for pid in pids:
+        try:
+            await cgroups.enter(key, pid)
+        except ProcessGoneError:
+            continue
+        there = True
+    return there
 
 
 def _lives(cgroups: Cgroups, status: ContainerStatus) -> bool:

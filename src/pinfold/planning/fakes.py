@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from pinfold.core.cpuset import CPUSet
-from pinfold.node.cgroup_ports import ObservedCgroups, ObservedContainer, Placement
+from pinfold.node.cgroup_ports import ObservedCgroups, ObservedContainer, Placement, Stray
 from pinfold.node.port_errors import (
     CgroupError,
     ContainerKey,
@@ -58,6 +58,8 @@ class FakeCgroups:
         self.shared: CPUSet | None = None
         self.groups: dict[ContainerKey, _Group] = {}
         self.processes: dict[int, ContainerKey | None] = {}
+        self.belongs: dict[int, ContainerKey] = {}
+        """Whose a process is that has left its group."""
         self.faults = Faults()
 
     async def open(self, shared: CPUSet) -> None:
@@ -96,7 +98,8 @@ class FakeCgroups:
     async def kill(self, key: ContainerKey, *, wait: float = 5.0) -> None:  # noqa: ARG002 - the port
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         self._fault(str(key))
-        for pid in [pid for pid, group in self.processes.items() if group == key]:
+        strays = {stray.pid for stray in self._strays(key)}
+        for pid in [pid for pid, group in self.processes.items() if group == key or pid in strays]:
             del self.processes[pid]
 
     async def remove(self, key: ContainerKey) -> None:
@@ -120,6 +123,7 @@ class FakeCgroups:
                     configured=cpus,
                     effective=(shared if cpus is None else cpus) & self.online,
                     populated=key in populated,
+                    strays=self._strays(key),
                 )
                 for key, group in self.groups.items()
             },
@@ -130,6 +134,13 @@ class FakeCgroups:
         if remove:
             self.groups.clear()
             self.shared = None
+
+    def _strays(self, key: ContainerKey) -> tuple[Stray, ...]:
+        return tuple(
+            Stray(pid, "/elsewhere")
+            for pid, whose in self.belongs.items()
+            if whose == key and pid in self.processes and self.processes[pid] != key
+        )
 
     def allowed(self, pid: int) -> CPUSet:
         """The CPUs on which a process of the subtree may run."""

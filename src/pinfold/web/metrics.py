@@ -171,6 +171,11 @@ class Metrics(Collector):
             counters.repairs,
         )
         yield CounterMetricFamily(
+            "pinfold_escaped_processes",
+            "Processes that had left their container's cgroup and were brought back.",
+            counters.escapes,
+        )
+        yield CounterMetricFamily(
             "pinfold_cgroup_failures",
             "Refusals of the kernel: CPUs not taken, drift not repaired.",
             counters.cgroup_failures,

@@ -25,8 +25,8 @@ _MOST_BORN: Final = 20_000
 _AT_ONCE: Final = 100
 """Processes that are moved before somebody else may go on."""
 _PAUSE: Final = 0.001
-_KILL_PAUSE: Final = 0.005
-_LONGEST_LOOK: Final = 10 * _KILL_PAUSE
+KILL_PAUSE: Final = 0.005
+_LONGEST_LOOK: Final = 10 * KILL_PAUSE
 _LAST_BREATH: Final = 1.0
 
 
@@ -160,7 +160,7 @@ async def end_all(pids: Callable[[], list[int]], *, wait: float, freeze: Freeze)
         freeze(frozen=False)
         if patience.ends():
             raise unending(left)
-        await asyncio.sleep(_KILL_PAUSE)
+        await asyncio.sleep(KILL_PAUSE)
     await ended(seen)
 
 

@@ -124,6 +124,12 @@ def age(pid: int, proc: Path = PROC) -> float | None:
     return max(0.0, now - ticks / os.sysconf("SC_CLK_TCK"))
 
 
+def parent_of(pid: int) -> tuple[int, int] | None:
+    """The parent of a process, and when the process began; None when it is gone, or a zombie."""
+    fields = _stat(f"{PROC}/{pid}")
+    return None if fields is None or fields[0] in _GONE else (int(fields[1]), int(fields[19]))
+
+
 def cgroups_of(pid: int, began_at: int, proc: Path = PROC) -> str | None:
     """What ``/proc/PID/cgroup`` says of a process; None when it does not live any more.
 

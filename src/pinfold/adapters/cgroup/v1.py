@@ -12,16 +12,20 @@ cpuset, and one write moves everybody.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from pinfold.adapters.cgroup.files import numbers, read, read_cpus, write
+from pinfold.adapters.cgroup.escapes import Escapes, key_in, place_in, with_strays
+from pinfold.adapters.cgroup.files import numbers, read_cpus
 from pinfold.adapters.cgroup.folders import Listing, make, members, remove_if_empty, remove_tree
+from pinfold.adapters.cgroup.freezers import FreezerV1
+from pinfold.adapters.cgroup.hierarchy import parse_own
 from pinfold.adapters.cgroup.limits import apply_nested, v1_settings
 from pinfold.adapters.cgroup.moving import end_all, gather
 from pinfold.adapters.cgroup.names import can_be_named, container_folder, pod_folder
 from pinfold.adapters.cgroup.tasks import allowed, catch_strays, lives, outside, tree, widen
-from pinfold.adapters.cgroup.v1_cpusets import EFFECTIVE, CpusetTree
+from pinfold.adapters.cgroup.v1_cpusets import EFFECTIVE, SHARED, CpusetTree
 from pinfold.adapters.cgroup.watch import CPUS, watch_cpusets
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.cgroup_ports import ObservedCgroups, ObservedContainer, Partition, Placement
@@ -51,6 +55,8 @@ class CgroupsV1:
         nested = bool(self._joined) or self._members is None
         self._cpusets = CpusetTree(parents[CPUSET], name, nested=nested)
         self._listing = Listing()
+        self._name = name
+        self._escapes = Escapes(self._home)
 
     def describe(self) -> Mapping[str, Any]:
         """The version, the folder, and the controllers that are in force."""
@@ -134,15 +140,33 @@ class CgroupsV1:
         if await gather(lambda: tree(pid), self._targets(key, cpuset), freeze):
             for one in tree(pid):
                 widen(one)
+        self._escapes.adopt(key, tree(pid))
+
+    def _home(self, cgroups: str) -> ContainerKey | None:
+        """The container in whose place a process is in every hierarchy."""
+        own = parse_own(cgroups)
+        side, *inside = place_in(own.get(CPUSET, "/"), self._name) or [""]
+        homes = {key_in(place_in(own.get(one, "/"), self._name)) for one in self._bases}
+        if side != SHARED or inside:
+            homes.add(key_in(inside))
+        return homes.pop() if len(homes) == 1 else None
+
+    def _inside(self) -> dict[int, ContainerKey]:
+        """Who is in which container's cgroup."""
+        if self._members is not None:
+            listed = self._listing.containers(self._members)
+        else:
+            listed = chain(self._cpusets.owners(), self._cpusets.sharers())
+        return {pid: key for key, folder in listed for pid in members(folder)}
 
     def _targets(self, key: ContainerKey, cpuset: Path) -> list[Path]:
         """Where a container's processes have to be, the freezer first."""
         return [*(_folder(base, key) for base in self._bases.values()), cpuset]
 
-    def _freezer(self, key: ContainerKey, cpuset: Path | None) -> _Freezer:
+    def _freezer(self, key: ContainerKey, cpuset: Path | None) -> FreezerV1:
         if FREEZER in self._bases:
-            return _Freezer(_folder(self._bases[FREEZER], key))
-        return _Freezer(cpuset if FREEZER in self._joined else None)
+            return FreezerV1(_folder(self._bases[FREEZER], key))
+        return FreezerV1(cpuset if FREEZER in self._joined else None)
 
     def lives(self, pid: int) -> bool:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
@@ -154,6 +178,7 @@ class CgroupsV1:
             return  # then there is nothing of it
         freeze = self._freezer(key, self._cpusets.current(key))
         await end_all(lambda: self._pids(key), wait=wait, freeze=freeze)
+        await self._escapes.end(key, wait=wait)
 
     def _pids(self, key: ContainerKey) -> list[int]:
         """The container's processes: those of its own groups, and of the cpuset that it owns."""
@@ -174,6 +199,7 @@ class CgroupsV1:
             self._listing.changed(folder.parent)
             await remove_tree(folder)
             remove_if_empty(folder.parent)
+        self._escapes.forget(key)
 
     async def observe(self) -> ObservedCgroups:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
@@ -195,6 +221,7 @@ class CgroupsV1:
                 continue  # removed while it was looked at
         for mask in outside(self._cpusets.sharing_threads(), shared).values():
             shared |= mask
+        with_strays(found, await self._escapes.look(self._inside()))
         return ObservedCgroups(shared, read_cpus(self._cpusets.shared / CPUS), found)
 
     def changes(self) -> AsyncIterator[ContainerKey | None]:
@@ -206,19 +233,6 @@ class CgroupsV1:
         if remove:
             for base in self.bases:
                 await remove_tree(base)
-
-
-class _Freezer:
-    """``freezer.state``, where there is that hierarchy."""
-
-    def __init__(self, folder: Path | None) -> None:
-        self._file = None if folder is None else folder / "freezer.state"
-
-    def __call__(self, *, frozen: bool) -> None:
-        if self._file is None or not self._file.exists():
-            return
-        if frozen or read(self._file) != "THAWED":
-            write(self._file, "FROZEN" if frozen else "THAWED")
 
 
 def _folder(base: Path, key: ContainerKey) -> Path:

@@ -33,6 +33,7 @@ from pinfold.core.cpuset import CPUSet
 from pinfold.node.port_errors import CgroupError, ContainerKey
 
 EFFECTIVE = "cpuset.effective_cpus"
+SHARED = "shared"
 
 
 class CpusetTree:
@@ -46,7 +47,7 @@ class CpusetTree:
 
     def __init__(self, parent: Path, name: str, *, nested: bool) -> None:
         self.base = parent / name
-        self.shared = self.base / "shared"
+        self.shared = self.base / SHARED
         self._exclusive = self.base / "exclusive"
         self._nested = nested
         self.written = Written()

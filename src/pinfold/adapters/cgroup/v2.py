@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pinfold.adapters.cgroup.delegation import LEAF, available, enable, enable_down_to, step_back
+from pinfold.adapters.cgroup.escapes import Escapes, key_in, place_in, with_strays
 from pinfold.adapters.cgroup.files import numbers, put, read, read_cpus, write
 from pinfold.adapters.cgroup.folders import (
     Listing,
@@ -28,8 +29,10 @@ from pinfold.adapters.cgroup.folders import (
     remove_if_empty,
     remove_tree,
 )
+from pinfold.adapters.cgroup.freezers import FreezerV2
+from pinfold.adapters.cgroup.hierarchy import parse_own
 from pinfold.adapters.cgroup.limits import apply_nested, v2_settings
-from pinfold.adapters.cgroup.moving import Patience, end_all, ended, gather, unending
+from pinfold.adapters.cgroup.moving import KILL_PAUSE, Patience, end_all, ended, gather, unending
 from pinfold.adapters.cgroup.names import can_be_named, container_folder, pod_folder
 from pinfold.adapters.cgroup.partitions import Partitions
 from pinfold.adapters.cgroup.tasks import catch_strays, lives, outside, tree, widen
@@ -42,7 +45,6 @@ SHARED: Final = "shared"
 EXCLUSIVE: Final = "exclusive"
 CONTROLLERS: Final = ("cpuset", "cpu", "memory", "hugetlb")
 LIMITING: Final = ("cpu", "memory", "hugetlb")
-_KILL_PAUSE: Final = 0.005
 
 
 class CgroupsV2:
@@ -63,6 +65,7 @@ class CgroupsV2:
         self._exclusive = self._base / EXCLUSIVE
         self._written = Written()
         self._listing = Listing()
+        self._escapes = Escapes(self._home)
         self._partitions = Partitions(self._base, self._exclusive, self._written)
 
     def describe(self) -> Mapping[str, Any]:
@@ -143,10 +146,10 @@ class CgroupsV2:
         )
         if old := next((one for one in self._folders(key) if one != folder), None):
             # It changes sides, and takes its processes along.
-            await gather(lambda: members(old), [folder], _Freezer(folder))
+            await gather(lambda: members(old), [folder], FreezerV2(folder))
             await self._remove(old)
         # An agent that was killed while it moved processes has left them stopped.
-        _Freezer(folder)(frozen=False)
+        FreezerV2(folder)(frozen=False)
         return "; ".join(notes)
 
     def _pin(self, folder: Path, cpus: CPUSet, placement: Placement) -> list[str]:
@@ -181,9 +184,18 @@ class CgroupsV2:
             raise CgroupError(f"{self._base}: there is no cgroup of container {key}", "place it")
         if not lives(pid):
             raise ProcessGoneError(f"{folder}: there is no process {pid}")
-        if await gather(lambda: tree(pid), [folder], _Freezer(folder)):
+        if await gather(lambda: tree(pid), [folder], FreezerV2(folder)):
             for one in tree(pid):
                 widen(one)
+        self._escapes.adopt(key, tree(pid))
+
+    def _home(self, cgroups: str) -> ContainerKey | None:
+        return key_in(place_in(parse_own(cgroups).get("", "/"), self._base.name)[1:])
+
+    def _inside(self) -> dict[int, ContainerKey]:
+        """Who is in which container's cgroup."""
+        sides = (self._listing.containers(one) for one in (self._shared, self._exclusive))
+        return {pid: key for side in sides for key, folder in side for pid in members(folder)}
 
     def lives(self, pid: int) -> bool:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
@@ -193,16 +205,17 @@ class CgroupsV2:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         for folder in self._folders(key):
             await self._end(folder, wait)
+        await self._escapes.end(key, wait=wait)
 
     async def _end(self, folder: Path, wait: float) -> None:
         switch = folder / "cgroup.kill"
         if not switch.exists():  # before Linux 5.14
-            return await end_all(lambda: members(folder), wait=wait, freeze=_Freezer(folder))
+            return await end_all(lambda: members(folder), wait=wait, freeze=FreezerV2(folder))
         patience, seen = Patience(wait), members(folder)
         while is_populated(folder):
             # Again each time: somebody may have moved another process in meanwhile.
             write(switch, "1")
-            await asyncio.sleep(_KILL_PAUSE)
+            await asyncio.sleep(KILL_PAUSE)
             if patience.ends() and (left := members(folder)):
                 raise unending(left)
         return await ended(seen)
@@ -211,6 +224,7 @@ class CgroupsV2:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         for folder in self._folders(key):
             await self._remove(folder)
+        self._escapes.forget(key)
 
     async def _remove(self, folder: Path) -> None:
         if pids := members(folder):
@@ -244,6 +258,7 @@ class CgroupsV2:
                 found[key] = seen
         for mask in outside(_threads(self._sharing()), shared).values():
             shared |= mask
+        with_strays(found, await self._escapes.look(self._inside()))
         return ObservedCgroups(shared, read_cpus(self._shared / CPUS), found)
 
     def changes(self) -> AsyncIterator[ContainerKey | None]:
@@ -267,17 +282,6 @@ class CgroupsV2:
             return []
         both = (self._folder(key, exclusive=True), self._folder(key, exclusive=False))
         return [folder for folder in both if folder.exists()]
-
-
-class _Freezer:
-    """``cgroup.freeze``, where the kernel has it (5.2 and later)."""
-
-    def __init__(self, folder: Path) -> None:
-        self._file = folder / "cgroup.freeze"
-
-    def __call__(self, *, frozen: bool) -> None:
-        if self._file.exists():
-            put(self._file, "1" if frozen else "0")
 
 
 def _threads(folders: Iterable[str]) -> list[int]:
