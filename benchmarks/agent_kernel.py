@@ -28,6 +28,7 @@ from benchmarks.report import series
 from pinfold.adapters.cgroup import open_cgroups
 from pinfold.adapters.podfiles import PodFileFolder
 from pinfold.adapters.process import ProcessRuntime
+from pinfold.adapters.process.processes import identify
 from pinfold.adapters.store import SQLiteStore
 from pinfold.adapters.sysfs.source import open_machine
 from pinfold.agent.parts import Ports
@@ -38,6 +39,7 @@ from pinfold.core.cpuset import CPUSet
 from pinfold.core.kubelet_faults import SOUND
 from pinfold.core.node_config import NodeConfig
 from pinfold.node.cgroup_ports import Cgroups, Placement
+from pinfold.node.held_process import HeldProcess
 from pinfold.node.port_errors import ContainerKey
 from pinfold.planning.planner import Planner
 
@@ -127,7 +129,7 @@ def _reconcile(count: int) -> Result:
                 await agent.apply(
                     pod(f"pod-{number}", ("sleep", "infinity"), "" if number else "1"),
                     source="run",
-                    pid=pid,
+                    held=_held(pid),
                 )
             for active in agent.manager.pods.active.values():
                 await active.started.wait()
@@ -164,3 +166,10 @@ MEASURED: Final[dict[str, Callable[[], Result]]] = {
     **{f"agent.pool.{count}": partial(_pool, count) for count in POOL_SIZES},
     f"agent.reconcile.{RECONCILED}": partial(_reconcile, RECONCILED),
 }
+
+
+def _held(pid: int) -> HeldProcess:
+    found = identify(pid)
+    if found is None:
+        raise ProcessLookupError(f"process {pid} has ended")
+    return HeldProcess(found.pid, found.start)

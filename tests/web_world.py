@@ -6,6 +6,7 @@ import asyncio
 import gc
 import http.client
 import json
+import os
 import re
 import socket
 import threading
@@ -21,6 +22,7 @@ from pinfold.core.kubelet_view import kubelet_view
 from pinfold.core.short_form import parse_short_form
 from pinfold.node.caller import NOBODY, Caller
 from pinfold.node.counters import Figure
+from pinfold.node.held_process import HeldProcess, Peer
 from pinfold.node.kubelet_devices import KubeletDevices
 from pinfold.node.manager import Manager
 from pinfold.node.node_status import node_status, node_status_document
@@ -64,17 +66,21 @@ class TestDesk:
         manifest: Mapping[str, Any],
         *,
         source: str,
-        pid: int | None = None,
+        held: HeldProcess | None = None,
         caller: Caller = NOBODY,
     ) -> PodRecord:
         if self.fault is not None:
             raise self.fault
         text = json.dumps(manifest)
-        self.applied.append((source, pid))
+        self.applied.append((source, None if held is None else held.pid))
         workload = parse(text)
         return await self.manager.admit(
-            workload, manifest=text, source=source, pid=pid, caller=caller
+            workload, manifest=text, source=source, held=held, caller=caller
         )
+
+    def process_of(self, peer: Peer, pid: int) -> HeldProcess:
+        assert (peer.pid, peer.uid) == (os.getpid(), os.geteuid())
+        return HeldProcess(pid, 7)
 
     async def delete(self, name: str, *, grace: float | None, caller: Caller = NOBODY) -> None:
         await self.manager.release(name, grace=grace, caller=caller)
@@ -108,7 +114,10 @@ class Adopter:
     def __init__(self, runtime: FakeRuntime, cgroups: FakeCgroups) -> None:
         self.runtime, self.cgroups = runtime, cgroups
 
-    async def attach(self, spec: ContainerSpec, pid: int) -> ContainerStatus:
+    async def attach(
+        self, spec: ContainerSpec, pid: int, start: int | None = None
+    ) -> ContainerStatus:
+        assert start == 7
         self.cgroups.processes[pid] = None
         status = ContainerStatus(f"p{pid}", spec.key, spec.attempt, ContainerState.CREATED, pid)
         self.runtime._known[status.id] = status

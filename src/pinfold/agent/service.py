@@ -31,6 +31,7 @@ from pinfold.core.workload_api import workload_from_api
 from pinfold.core.workload_fields import unsupported_fields
 from pinfold.node.caller import NOBODY, Caller
 from pinfold.node.counters import Figure
+from pinfold.node.held_process import HeldProcess, Peer
 from pinfold.node.loops import Loops
 from pinfold.node.manager import Manager
 from pinfold.node.node_status import node_status, node_status_document
@@ -93,7 +94,7 @@ class Agent:
         manifest: Mapping[str, Any],
         *,
         source: str,
-        pid: int | None = None,
+        held: HeldProcess | None = None,
         caller: Caller = NOBODY,
     ) -> PodRecord:
         """Admit the pod of a manifest.
@@ -107,14 +108,20 @@ class Agent:
         named = _as_created(manifest)
         workload = workload_from_api(named)
         if self.config.own.runtime == "process":
-            check_rights(workload, attached=pid is not None)
+            check_rights(workload, attached=held is not None)
         if self.config.own.runtime == "cri" and (fields := unsupported_fields(named)):
             pod = f"{workload.pod.namespace}/{workload.pod.name}"
             log.warning("passed over", pod=pod, fields=", ".join(fields))
         await self._pages.look()
         return await self.manager.admit(
-            workload, manifest=json.dumps(named), source=source, pid=pid, caller=caller
+            workload, manifest=json.dumps(named), source=source, held=held, caller=caller
         )
+
+    def process_of(self, peer: Peer, pid: int) -> HeldProcess:
+        """See :meth:`pinfold.web.desk.Desk.process_of`."""
+        from pinfold.adapters.process.peers import process_of  # noqa: PLC0415 - for `pinfold run`
+
+        return process_of(peer, pid, agent=os.getpid())
 
     async def delete(self, name: str, *, grace: float | None, caller: Caller = NOBODY) -> None:
         """End a pod; see :meth:`pinfold.node.manager.Manager.release`."""

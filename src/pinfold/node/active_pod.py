@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.pod import Container, guaranteed_cpus
 from pinfold.core.workload import Workload
+from pinfold.node.held_process import HeldProcess
 from pinfold.node.port_errors import ContainerKey
 from pinfold.node.ports import ContainerStatus
 from pinfold.node.records import PodPhase, PodRecord
@@ -51,11 +52,17 @@ class ActivePod:
     ended."""
     failure_reason: str = CANNOT_RUN
     """The reason that goes with it."""
-    attached_pid: int | None = None
+    attached: HeldProcess | None = None
     """The process of a pod that wraps one which somebody else started."""
     reported: asyncio.Event = field(default_factory=asyncio.Event)
     reported_exit: int | None = None
     """The exit code of that process, from the one who waited for it."""
+
+    def has_process(self, process: HeldProcess) -> bool:
+        """Whether this is the main process of one of its containers, or is to be."""
+        return self.attached == process or any(
+            status.pid == process.pid for status in self.statuses.values()
+        )
 
     @property
     def uid(self) -> str:

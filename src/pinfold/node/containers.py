@@ -111,10 +111,10 @@ class Containers:
             grace_period=pod.workload.grace_period,
             devices=devices,
         )
-        if pod.attached_pid is not None:
+        if pod.attached is not None:
             if self.adopter is None:
                 raise RuntimeFailedError("this runtime cannot take over a process")
-            status = await self.adopter.attach(spec, pod.attached_pid)
+            status = await self.adopter.attach(spec, *pod.attached)
         else:
             if self.volumes is not None:
                 spec = await with_volumes(spec, self.volumes, mounted=self.adopter is None)

@@ -18,6 +18,7 @@ from pinfold.node.active_pod import ActivePod
 from pinfold.node.admission import POOL_EMPTY, Decision, NodeState, settle
 from pinfold.node.caller import NOBODY, Caller
 from pinfold.node.device_grants import PluginTalk, Question
+from pinfold.node.held_process import HeldProcess
 from pinfold.node.pod_endings import FOREGROUND, PodEndings
 from pinfold.node.pod_worker import PodWorker
 from pinfold.node.port_errors import CgroupError, StoreError
@@ -35,7 +36,7 @@ class Manager(PodEndings):
         *,
         manifest: str,
         source: str = "api",
-        pid: int | None = None,
+        held: HeldProcess | None = None,
         caller: Caller = NOBODY,
     ) -> PodRecord:
         """Decide about a pod, and when it is admitted make room for it and start it.
@@ -44,7 +45,7 @@ class Manager(PodEndings):
             workload: the pod.
             manifest: the pod as JSON, from which a later agent can go on.
             source: who asks.
-            pid: a process that waits to become the pod's only container.
+            held: a process that waits to become the pod's only container.
             caller: who waits for it, and may go away before anything is changed.
 
         Returns:
@@ -62,7 +63,7 @@ class Manager(PodEndings):
         talk = PluginTalk(self.plugins, self.counters, asyncio.get_running_loop().time)
         while True:
             async with self.lock:
-                self.pods.check_free(pod)
+                self.pods.check_free(pod, held)
                 self.containers.check_room(pod, self.pods.active.values())
                 if self.store.problem:
                     raise StoreError(self.store.problem, NO_ROOM_REMEDY)
@@ -71,7 +72,7 @@ class Manager(PodEndings):
                     caller.begin()
                     record, active = await self._take(workload, decision, talk, manifest, source)
                     if active is not None:
-                        active.attached_pid = pid
+                        active.attached = held
                     break
             # A plugin may take its time: others are admitted meanwhile, and it is decided anew.
             await talk.ask(question)

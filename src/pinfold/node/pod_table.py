@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 
 from pinfold.core.pod import Container, Pod
 from pinfold.node.active_pod import ActivePod
+from pinfold.node.held_process import HeldProcess
 from pinfold.node.port_errors import ContainerKey
 from pinfold.node.records import PodRecord
 
 
 class NameTakenError(Exception):
-    """There is an active pod of that name or uid."""
+    """There is an active pod of that name, of that uid, or with that process."""
 
 
 class UnknownPodError(Exception):
@@ -57,8 +58,8 @@ class PodTable:
             for container in pod.workload.pod.all_containers
         }
 
-    def check_free(self, wanted: Pod) -> None:
-        """See that no active pod has this name or uid.
+    def check_free(self, wanted: Pod, held: HeldProcess | None = None) -> None:
+        """See that no active pod has this name or uid, or the process that is to be its own.
 
         Raises:
             NameTakenError: there is one.
@@ -67,6 +68,8 @@ class PodTable:
         for pod in self.active.values():
             if pod.uid == wanted.uid or pod.name == full:
                 raise NameTakenError(f"pod {pod.name} is there already (uid {pod.uid})")
+            if held is not None and pod.has_process(held):
+                raise NameTakenError(f"process {held.pid} is a container of pod {pod.name} already")
 
     def ended_namesakes(self, wanted: Pod) -> tuple[str, ...]:
         """The uids of ended pods that a new one replaces."""

@@ -133,8 +133,15 @@ class MendingRuntime(Protocol):
 class ProcessAdopter(Protocol):
     """A runtime that can also look after a process that somebody else started and holds back."""
 
-    async def attach(self, spec: ContainerSpec, pid: int) -> ContainerStatus:
+    async def attach(
+        self, spec: ContainerSpec, pid: int, start: int | None = None
+    ) -> ContainerStatus:
         """Account for a process as a created container.
+
+        Args:
+            spec: the container.
+            pid: the process.
+            start: when it started (clock ticks since the boot), None where nobody knows.
 
         Raises:
             RuntimeFailedError: there is no such process.

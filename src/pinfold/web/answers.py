@@ -10,11 +10,13 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from pinfold.core.pod_api import PodError
+from pinfold.node.held_process import ForeignProcessError
 from pinfold.node.pod_table import NameTakenError, UnknownPodError
 from pinfold.node.port_errors import PortError
 
 CODES: Final[Mapping[int, str]] = {
     400: "BadRequest",
+    403: "Forbidden",
     404: "NotFound",
     405: "MethodNotAllowed",
     408: "RequestTimeout",
@@ -77,6 +79,8 @@ def _refusal(error: Exception) -> Refusal:
         return Refusal(400, str(error), "correct this field of the manifest")
     if isinstance(error, UnknownPodError):
         return Refusal(404, str(error), "GET /v1/pods lists the pods")
+    if isinstance(error, ForeignProcessError):
+        return Refusal(403, str(error), "send the pid of the process that asks, or of its child")
     if isinstance(error, NameTakenError):
         return Refusal(409, str(error), "delete it first, or choose another name")
     if isinstance(error, PortError):

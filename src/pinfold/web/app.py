@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from pinfold.core.pod_api import PodError
+from pinfold.node.held_process import ForeignProcessError
 from pinfold.node.pod_table import NameTakenError, UnknownPodError
 from pinfold.node.port_errors import PortError
 from pinfold.web.answers import Refusal, error_answer
@@ -23,7 +24,15 @@ from pinfold.web.requests import only_parameters
 
 Handler = Callable[[Request], Awaitable[Response]]
 
-_FORESEEN = (HTTPException, NameTakenError, PodError, PortError, Refusal, UnknownPodError)
+_FORESEEN = (
+    ForeignProcessError,
+    HTTPException,
+    NameTakenError,
+    PodError,
+    PortError,
+    Refusal,
+    UnknownPodError,
+)
 
 
 def make_app(desk: Desk, patience: Patience | None = None) -> Starlette:

@@ -7,6 +7,7 @@ import contextlib
 import os
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,6 +16,7 @@ import h11
 import msgspec
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
+from pinfold.node.held_process import Peer
 from pinfold.sockets.descriptors import is_of_the_last
 from pinfold.web.answers import error_document
 
@@ -58,9 +60,11 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
         """Only root and the agent's own user may ask; others are not answered."""
-        if _peer_uid(transport) not in (0, os.geteuid()):
+        peer = _peer(transport)
+        if peer.uid not in (0, os.geteuid()):
             transport.abort()
             return
+        self.app_state = {**self.app_state, "peer": peer}
         is_full = len(self.connections) >= self._limits.connections or is_of_the_last(
             transport.get_extra_info("socket").fileno()
         )
@@ -163,8 +167,8 @@ class Connection(H11Protocol):
         self.transport.close()
 
 
-def _peer_uid(transport: asyncio.Transport) -> int:
+def _peer(transport: asyncio.Transport) -> Peer:
     sock: socket.socket = transport.get_extra_info("socket")
     credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    _pid, uid, _gid = _CREDENTIALS.unpack(credentials)
-    return int(uid)
+    pid, uid, _gid = _CREDENTIALS.unpack(credentials)
+    return Peer(pid, uid, time.clock_gettime(time.CLOCK_BOOTTIME))

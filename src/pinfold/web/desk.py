@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from pinfold.node.caller import NOBODY, Caller
 from pinfold.node.counters import Figure
+from pinfold.node.held_process import HeldProcess, Peer
 from pinfold.node.manager import Manager
 from pinfold.node.reconciler import Drift
 from pinfold.node.records import PodRecord
@@ -22,7 +23,7 @@ class Desk(Protocol):
         manifest: Mapping[str, Any],
         *,
         source: str,
-        pid: int | None = None,
+        held: HeldProcess | None = None,
         caller: Caller = NOBODY,
     ) -> PodRecord:
         """Admit the pod of a manifest, and start it when it is admitted.
@@ -30,13 +31,21 @@ class Desk(Protocol):
         Args:
             manifest: a Pod as the Kubernetes API has it.
             source: who asks, for the record.
-            pid: a process that waits to become the pod's only container.
+            held: a process that waits to become the pod's only container.
             caller: who waits, and may go away before anything is changed.
 
         Raises:
             PodError: it is no pod, or not a valid one.
             NameTakenError: there is a pod of that name.
             PortError: it could not be written down, or no room could be made for it.
+        """
+
+    def process_of(self, peer: Peer, pid: int) -> HeldProcess:
+        """A process that whoever asks may have taken over: his own, or a descendant of it.
+
+        Raises:
+            ForeignProcessError: it is somebody else's.
+            PortError: nobody knows whose it is.
         """
 
     async def delete(self, name: str, *, grace: float | None, caller: Caller = NOBODY) -> None:

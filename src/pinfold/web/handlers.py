@@ -139,8 +139,9 @@ class Handlers:
         if not 1 < pid < 1 << 31 or pid == os.getpid():
             raise Refusal(400, f"pid: {pid} is no process to run", "send the pid of a child")
         _check_one_process(manifest)
+        held = self._desk.process_of(request.state.peer, pid)
         caller = Caller()
-        admission = self._desk.apply(manifest, source="run", pid=pid, caller=caller)
+        admission = self._desk.apply(manifest, source="run", held=held, caller=caller)
         record = await self._changes.run(admission, request=request, caller=caller)
         pod = self._desk.manager.pods.active.get(record.uid)
         if pod is not None:

@@ -195,6 +195,7 @@ PARAMETERS: Final[dict[str, dict[str, Any]]] = {
 
 _MEANINGS: Final = {
     400: "the request is at fault",
+    403: "the process is somebody else's",
     404: "there is no such pod",
     409: "there is a pod of that name",
     413: f"the body has more than {BODY_LIMIT} bytes",

@@ -108,7 +108,7 @@ OPERATIONS: Final = (
         "run",
         "Admit a pod around a process that waits; answers when the process is on its CPUs",
         (Answer(200, "the process may go, or the pod is rejected (phase Failed)", "PodDocument"),),
-        errors=(409, 413),
+        errors=(403, 409, 413),
         body="Run",
     ),
     Operation(

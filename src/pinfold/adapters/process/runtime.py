@@ -186,7 +186,9 @@ class ProcessRuntime:
         while (container := await self._registry.next_exit()) is not None:
             yield container.status
 
-    async def attach(self, spec: ContainerSpec, pid: int) -> ContainerStatus:
+    async def attach(
+        self, spec: ContainerSpec, pid: int, start: int | None = None
+    ) -> ContainerStatus:
         """Account for a process that somebody else started; it is RUNNING.
 
         Its exit code is None unless :meth:`report_exit` tells it.
@@ -196,7 +198,7 @@ class ProcessRuntime:
         """
         self._registry.open()
         main = identify(pid)
-        if main is None:
+        if main is None or start not in (None, main.start):
             raise RuntimeFailedError(f"there is no process {pid}")
         folder = self._new_folder()
         identity = Identity(spec.key, spec.attempt)
