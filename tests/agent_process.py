@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from pinfold.adapters.cgroup import CgroupError, open_cgroups
-from pinfold.cli.client import Client, NoAgentError
+from pinfold.cli.client import Client, NoAgentError, RefusedError
 from pinfold.core.cpuset import CPUSet
 
 ROOT = Path(__file__).parent.parent
@@ -113,8 +113,14 @@ class AgentProcess:
         assert process is not None
         deadline = time.monotonic() + 30 * PATIENCE
         while True:
-            with contextlib.suppress(NoAgentError):
+            try:
                 self.client.get("/healthz")
+            except NoAgentError:
+                pass
+            except RefusedError as error:
+                if error.status:  # 0: it listens before it answers, and may be refused
+                    raise
+            else:
                 return
             assert process.poll() is None, self.log()
             assert time.monotonic() < deadline, self.log()

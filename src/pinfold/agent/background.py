@@ -10,6 +10,7 @@ from typing import Any, Final
 import structlog
 
 from pinfold.adapters.systemd.notify import Notifier
+from pinfold.agent.claim_keeper import ClaimKeeper
 from pinfold.agent.cpu_follower import CPUFollower
 from pinfold.agent.hugepages import HugepageFollower
 from pinfold.agent.parts import Companion, Ports
@@ -24,6 +25,9 @@ from pinfold.planning.planner import Planner
 
 LOOK_PERIOD: Final = 0.25
 """Seconds between looks at manifests, online CPUs and huge pages; they take some 100 us."""
+
+CLAIM: Final = "claim"
+"""What the agent has for itself: its tree of cgroups, or the runtime whose plugin it is."""
 
 WATCH: Final = "watch"
 """Noticing at once what others change; without it the period does."""
@@ -42,6 +46,7 @@ class Background:
         planner: the machine and its configuration.
         manager: the node.
         companions: what else goes on.
+        claim: keeps what the agent has for itself.
         cpus: follows the CPUs that are online.
         pages: follows the huge pages.
         static_pods: follows the folder of manifests; None where there is none.
@@ -54,6 +59,7 @@ class Background:
         manager: Manager,
         companions: Sequence[Companion],
         *,
+        claim: ClaimKeeper,
         cpus: CPUFollower,
         pages: HugepageFollower,
         static_pods: StaticPods | None,
@@ -62,6 +68,7 @@ class Background:
         self._planner = planner
         self._manager = manager
         self._companions = companions
+        self._claim = claim
         self._cpus = cpus
         self._pages = pages
         self._static_pods = static_pods
@@ -96,14 +103,34 @@ class Background:
     async def _reconcile_for_ever(self) -> None:
         while True:
             await asyncio.sleep(self._period)
-            await self._loops.attempt("reconcile", reconcile, self._manager)
+            await self._repair()
+
+    async def _repair(self) -> None:
+        await self._loops.attempt(CLAIM, self._claim.look)
+        await self._loops.attempt("reconcile", reconcile, self._manager)
 
     async def _watch_for_ever(self, cgroups: Cgroups) -> None:
         """Repair at once what somebody else changes; the period does what is not noticed."""
         if not isinstance(cgroups, Watchful):
             return
+        while True:
+            watching = asyncio.create_task(self._watch(cgroups), name=WATCH)
+            again = asyncio.create_task(self._claim.again.wait(), name="tree made anew")
+            try:
+                done, _ = await asyncio.wait({watching, again}, return_when=asyncio.FIRST_COMPLETED)
+                if watching in done:
+                    watching.result()
+                    return
+                # A tree that was made anew has other folders than those that are watched.
+                self._claim.again.clear()
+            finally:
+                watching.cancel()
+                again.cancel()
+                await asyncio.wait({watching, again})
+
+    async def _watch(self, cgroups: Watchful) -> None:
         async for _ in cgroups.changes():
-            await self._loops.attempt("reconcile", reconcile, self._manager)
+            await self._repair()
             # Somebody who writes all the time is answered ten times a second.
             await asyncio.sleep(0.1)
 
@@ -112,7 +139,11 @@ class Background:
         return self._planner.config.cpu_manager_reconcile_period or 10.0
 
     async def _look_for_ever(self) -> None:
-        looks = {"online CPUs": self._cpus.look, "huge pages": self._pages.look}
+        looks = {
+            CLAIM: self._claim.look,
+            "online CPUs": self._cpus.look,
+            "huge pages": self._pages.look,
+        }
         if self._static_pods is not None:
             looks["manifests"] = self._static_pods.look
         while True:

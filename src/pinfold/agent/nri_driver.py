@@ -14,7 +14,8 @@ from pinfold.adapters.nri import NriPlugin, PluginSettings
 from pinfold.adapters.podresources_client import PodResourcesClient
 from pinfold.agent.cluster import ClusterEvents, open_cluster
 from pinfold.agent.guarded_plugin import GuardedPlugin
-from pinfold.agent.parts import CRI_BATCH, Companion, Parse, Ports, Report
+from pinfold.agent.parts import CRI_BATCH, Claim, Companion, Parse, Ports, Report
+from pinfold.agent.runtime_claim import RuntimeClaim
 from pinfold.config.agent import AgentConfig
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.container_lifecycle import ContainerLifecycle
@@ -52,6 +53,7 @@ class NriDriver:
     """
 
     def __init__(self, config: AgentConfig, cgroups: RuntimeCgroups) -> None:
+        self.claim: Claim | None = RuntimeClaim(Path(config.own.nri_socket))
         self.cgroups = cgroups
         self.runtime: SeenRuntime = SeenRuntime()
         self.describe_cgroups = cgroups.describe()

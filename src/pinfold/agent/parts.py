@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from pinfold.adapters.podfiles import PodFileFolder
 from pinfold.adapters.store import SQLiteStore
@@ -19,6 +19,9 @@ from pinfold.node.ports import Runtime
 
 PODS: Final = "pods"
 """The folder in the state directory with what pods are told of their CPUs, and their volumes."""
+
+LOGS: Final = "logs"
+"""The folder in the state directory with what containers write."""
 
 CRI_BATCH: Final = 16
 """Containers that a runtime is told of at once: the shared pool holds still meanwhile."""
@@ -48,6 +51,23 @@ Run = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
 
 
 async def _nothing() -> None: ...
+
+
+class Claim(Protocol):
+    """What an agent has for itself, so that no other works on the same containers."""
+
+    def take(self) -> None:
+        """Keep others out; nothing where that is so already.
+
+        Raises:
+            PortError: another agent has it.
+        """
+
+    def missing(self) -> str:
+        """What of it is gone, or was never had; "" while all is there and ours."""
+
+    def release(self) -> None:
+        """Let others have it; again is no error."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ import json
 import os
 import secrets
 import signal
+import socket
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import structlog
@@ -19,10 +19,11 @@ from pinfold.adapters.hugetlb import KeptPages
 from pinfold.adapters.sysfs.online import online_cpus
 from pinfold.adapters.systemd.notify import Notifier
 from pinfold.agent.background import NOT_NEEDED, Background
+from pinfold.agent.claim_keeper import ClaimKeeper
 from pinfold.agent.cpu_follower import CPUFollower
 from pinfold.agent.hugepages import HugepageFollower
 from pinfold.agent.manifest_checks import check_rights
-from pinfold.agent.parts import Companion, Ports, own_version
+from pinfold.agent.parts import Claim, Companion, Ports, own_version
 from pinfold.agent.static_pods import StaticPods
 from pinfold.config.agent import AgentConfig
 from pinfold.core.machine_document import machine_document
@@ -40,7 +41,7 @@ from pinfold.node.reconciler import Drift, reconcile
 from pinfold.node.records import PodRecord
 from pinfold.planning.planner import Planner
 from pinfold.web.app import make_app
-from pinfold.web.server import serve
+from pinfold.web.server import serve_on
 
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _ENDING: Final = 5
@@ -52,13 +53,15 @@ log = structlog.get_logger("pinfold")
 class Agent:
     """A node that is looked after; also what the local API serves."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts, one each
         self,
         config: AgentConfig,
         planner: Planner,
         manager: Manager,
         companions: Sequence[Companion] = (),
+        *,
         loops: Loops | None = None,
+        claim: Claim | None = None,
     ) -> None:
         self.config = config
         self.companions = companions
@@ -81,6 +84,7 @@ class Agent:
             planner,
             manager,
             companions,
+            claim=ClaimKeeper(manager, claim),
             cpus=self._cpus,
             pages=self._pages,
             static_pods=static_pods,
@@ -134,6 +138,11 @@ class Agent:
                 "this agent looks after the containers of a kubelet",
                 "create and delete pods through Kubernetes",
             )
+
+    @property
+    def has_served(self) -> bool:
+        """Whether :meth:`run` came so far that anybody was answered."""
+        return self._ready
 
     async def reconcile(self) -> list[Drift]:
         """Look at the kernel now."""
@@ -193,11 +202,18 @@ class Agent:
 
     # ------------------------------------------------------------------------------- the loops
 
-    async def run(self, ports: Ports, *, describe_cgroups: Mapping[str, Any]) -> None:
+    async def run(
+        self, ports: Ports, listener: socket.socket, *, describe_cgroups: Mapping[str, Any]
+    ) -> None:
         """Serve until SIGTERM or SIGINT; all containers run on.
 
+        Args:
+            ports: what is served.
+            listener: the socket of the API, which listens.
+            describe_cgroups: what ``/v1/status`` says of the cgroups.
+
         Raises:
-            PortError: the socket cannot be had.
+            PortError: a companion cannot go on.
         """
         self._about["cgroups"] = dict(describe_cgroups)
         loop = asyncio.get_running_loop()
@@ -205,20 +221,14 @@ class Agent:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
         notifier = Notifier()
-        api = asyncio.create_task(
-            serve(make_app(self), Path(self.config.own.socket), stop=self._stop), name="api"
-        )
+        api = asyncio.create_task(serve_on(make_app(self), listener, stop=self._stop), name="api")
         tasks = {api, *self._background.begin(ports, notifier, self._stop)}
-        await self._listening(api)
-        if not api.done():
-            self._ready = True
-            notifier.ready(f"{len(self.manager.pods.active)} pods")
-            log.info(
-                "serving",
-                socket=self.config.own.socket,
-                pool=str(self.manager.pool),
-                pods=len(self.manager.pods.active),
-            )
+        # Who has connected since the socket was had is answered now.
+        self._ready = True
+        pods = len(self.manager.pods.active)
+        notifier.ready(f"{pods} pods")
+        socket_path = self.config.own.socket
+        log.info("serving", socket=socket_path, pool=str(self.manager.pool), pods=pods)
         failure = await self._until_the_end(api, tasks)
         self._stop.set()
         notifier.stopping()
@@ -256,17 +266,6 @@ class Agent:
         """Something failed that nobody waits for, such as a connection that cannot be accepted."""
         error = context.get("exception") or RuntimeError("no exception is known")
         self.loops.note("event loop", error, doing=context["message"])
-
-    async def _listening(self, api: asyncio.Task[None]) -> None:
-        """Return when the socket answers, or cannot be had (which :meth:`run` raises)."""
-        while not api.done():
-            await asyncio.sleep(0.01)
-            try:
-                _, writer = await asyncio.open_unix_connection(self.config.own.socket)
-            except OSError:
-                continue
-            writer.close()
-            return
 
 
 def _as_created(manifest: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -37,11 +38,17 @@ from pinfold.node.cgroup_ports import Partition
 from pinfold.node.loops import Loops
 from pinfold.node.manager import Manager
 from pinfold.node.pod_resources import ManagedPodResources
+from pinfold.node.port_errors import PortError
 from pinfold.node.recovery import OnMismatch, restore
 from pinfold.node.settings import ManagerSettings
 from pinfold.planning.explain import explain_decision, explain_document
 from pinfold.planning.planner import Planner
 from pinfold.sockets.descriptors import raise_file_limit
+from pinfold.sockets.places import is_stale
+from pinfold.web.listening import listening
+
+if TYPE_CHECKING:
+    from pinfold.adapters.deviceplugin import DevicePluginServer
 
 DATABASE: Final = "pinfold.db"
 SHIELD: Final = "shield.json"
@@ -52,45 +59,92 @@ log = structlog.get_logger("pinfold")
 async def start_agent(config: AgentConfig) -> None:
     """Put an agent together, take over what runs, and serve.
 
+    What another agent may have is had before anything is changed; an agent that is refused leaves
+    nothing behind.
+
     Raises:
         NodeError: a configuration that does not fit the machine.
         MachineError: the machine cannot be read.
         MismatchError: the record does not fit.
-        PortError: the state directory, the cgroups or the socket cannot be used.
+        PortError: the state directory, the cgroups or the socket cannot be used, or are another
+            agent's.
     """
     raise_file_limit()
-    state_dir = Path(config.own.state_dir)
-    known = known_machine(open_machine(None), remembered_machine(state_dir))
+    known = known_machine(open_machine(None), remembered_machine(Path(config.own.state_dir)))
     planner = Planner(known.machine, config.node, rules=SOUND)
-    _stay_off_exclusive_cpus(planner)
-    store = SQLiteStore.open(state_dir / DATABASE, history_limit=config.own.history_limit)
     driver = await open_driver(config)
+    parts = _Parts(driver)
+    try:
+        if driver.claim is not None:
+            driver.claim.take()
+        async with listening(Path(config.own.socket)) as listener:
+            _check_pod_resources(config)
+            await _work(config, planner, known, parts, listener)
+    finally:
+        await parts.let_go(config)
+
+
+@dataclass(slots=True)
+class _Parts:
+    """What a start has come to have, and what becomes of it at the end."""
+
+    driver: Driver
+    store: SQLiteStore | None = None
+    plugins: DevicePluginServer | None = None
+    agent: Agent | None = None
+    has_ended: bool = False
+
+    async def let_go(self, config: AgentConfig) -> None:
+        """Close all; without a pod, or after a start that was refused, leave nothing behind."""
+        agent, store = self.agent, self.store
+        is_refused = agent is None or not agent.has_served
+        if agent is not None:
+            is_empty = not agent.manager.pods.active
+        else:
+            is_empty = store is not None and store.is_new
+        remove = is_empty and (self.has_ended or is_refused)
+        try:
+            if remove and config.own.confine_system:
+                await lower_shield(record=Path(config.own.state_dir) / SHIELD)
+        finally:
+            if self.plugins is not None:
+                await self.plugins.close()
+            await self.driver.runtime.close()
+            await self.driver.cgroups.close(remove=remove)
+            if store is not None:
+                await store.close(undo=remove and is_refused)
+            if self.driver.claim is not None:
+                self.driver.claim.release()
+
+
+async def _work(
+    config: AgentConfig,
+    planner: Planner,
+    known: KnownMachine,
+    parts: _Parts,
+    listener: socket.socket,
+) -> None:
+    """Serve, on what is this agent's alone by now."""
+    driver, state_dir = parts.driver, Path(config.own.state_dir)
+    store = SQLiteStore.open(state_dir / DATABASE, history_limit=config.own.history_limit)
+    parts.store = store
+    _stay_off_exclusive_cpus(planner)
     loops = Loops(_tell)
-    plugins = await open_plugins(config, lambda problem: _report(None, problem), loops)
+    parts.plugins = await open_plugins(config, lambda problem: _report(None, problem), loops)
     ports = Ports(
         cgroups=driver.cgroups,
         runtime=driver.runtime,
         store=store,
         files=PodFileFolder(state_dir / PODS),
-        plugins=plugins,
+        plugins=parts.plugins,
         loops=loops,
     )
-    empty = False
-    try:
-        if config.own.confine_system:
-            await _confine_system(config, planner)
-        agent = await build_agent(config, planner, ports, driver, known)
-        remember_machine(state_dir, known.machine)
-        await agent.run(ports, describe_cgroups=driver.describe_cgroups)
-        empty = not agent.manager.pods.active
-        if config.own.confine_system and empty:
-            await lower_shield(record=state_dir / SHIELD)
-    finally:
-        if plugins is not None:
-            await plugins.close()
-        await ports.runtime.close()
-        await ports.cgroups.close(remove=empty)
-        await store.close()
+    if config.own.confine_system:
+        await _confine_system(config, planner)
+    parts.agent = await build_agent(config, planner, ports, driver, known)
+    remember_machine(state_dir, known.machine)
+    await parts.agent.run(ports, listener, describe_cgroups=driver.describe_cgroups)
+    parts.has_ended = True
 
 
 async def build_agent(
@@ -159,24 +213,39 @@ async def build_agent(
     if ports.plugins is not None:
         folder = device_plugin_dir(config.own)
         companions = (*companions, plugin_companion(manager, ports.plugins, folder))
-    if (socket := pod_resources_socket(config.own)) is not None:
-        companions = (*companions, _pod_resources(config, manager, socket))
-    return Agent(config, planner, manager, companions, ports.loops)
+    if (place := pod_resources_socket(config.own)) is not None:
+        companions = (*companions, _pod_resources(config, manager, place))
+    return Agent(config, planner, manager, companions, loops=ports.loops, claim=driver.claim)
 
 
-def _pod_resources(config: AgentConfig, manager: Manager, socket: Path) -> Companion:
+def _check_pod_resources(config: AgentConfig) -> None:
+    """See that nobody serves where this agent is to, which is done last of all.
+
+    Raises:
+        PortError: somebody does.
+    """
+    if (place := pod_resources_socket(config.own)) is None:
+        return
+    elsewhere = "give this agent another podResourcesSocket"
+    try:
+        is_stale(place, who="another process", elsewhere=elsewhere)
+    except OSError as error:
+        raise PortError(f"{place}: {error.strerror}", elsewhere) from None
+
+
+def _pod_resources(config: AgentConfig, manager: Manager, place: Path) -> Companion:
     async def run(stop: asyncio.Event) -> None:
         from pinfold.adapters.podresources import serve_pod_resources  # noqa: PLC0415 - heavy
 
         await serve_pod_resources(
             ManagedPodResources(manager),
-            socket,
+            place,
             stop=stop,
             group=config.own.pod_resources_group,
             report=lambda problem: _report(None, problem),
         )
 
-    return Companion("podResources", run, about=lambda: {"socket": str(socket)}, must_start=True)
+    return Companion("podResources", run, about=lambda: {"socket": str(place)}, must_start=True)
 
 
 async def _confine_system(config: AgentConfig, planner: Planner) -> None:

@@ -73,22 +73,29 @@ async def locked(path: Path) -> AsyncIterator[None]:
         os.close(descriptor)
 
 
-def remove_stale(path: Path, *, who: str, elsewhere: str) -> None:
-    """Remove the socket of a server that is dead.
+def remove_stale(path: Path, *, who: str, elsewhere: str, beside: str = "") -> None:
+    """Remove the socket of a server that is dead; arguments and errors as :func:`is_stale`."""
+    if is_stale(path, who=who, elsewhere=elsewhere, beside=beside):
+        path.unlink()
+
+
+def is_stale(path: Path, *, who: str, elsewhere: str, beside: str = "") -> bool:
+    """Whether the socket of a server that is dead is there; False where there is none.
 
     Args:
         path: its place.
         who: who may be listening there, for the message.
         elsewhere: how another place is given, for the remedy.
+        beside: what it takes beside one who lives there, where another place alone will not do.
 
     Raises:
         PortError: somebody lives there, or a file is there that is no socket.
-        OSError: it cannot be removed.
+        OSError: it cannot be looked at.
     """
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
-        return
+        return False
     if not stat.S_ISSOCK(mode):
         raise PortError(f"{path}: is there and is no socket", f"remove it, or {elsewhere}")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
@@ -96,8 +103,7 @@ def remove_stale(path: Path, *, who: str, elsewhere: str) -> None:
         try:
             probe.connect(os.fsencode(path))
         except ConnectionRefusedError:
-            path.unlink()
-            return
+            return True
         except BlockingIOError:
             pass  # so many wait that no more can
-    raise PortError(f"{path}: {who} listens there", f"stop it, or {elsewhere}")
+    raise PortError(f"{path}: {who} listens there", f"stop it, or {beside or elsewhere}")

@@ -52,27 +52,34 @@ async def serve(
     Raises:
         PortError: the socket cannot be had; see :func:`pinfold.web.listening.listening`.
     """
+    async with listening(socket_path) as sock:
+        await serve_on(app, sock, stop=stop, limits=limits)
+
+
+async def serve_on(
+    app: Starlette, sock: socket.socket, *, stop: asyncio.Event, limits: Limits | None = None
+) -> None:
+    """The same on a socket that listens already, whose file is somebody else's to remove."""
     limits = limits or Limits()
     most = min(limits.connections, max(1, (file_limit() - RESERVE) // 2))
     limits = replace(limits, connections=most)
-    async with listening(socket_path) as sock:
-        config = uvicorn.Config(
-            _answered(app),
-            http=cast("type[asyncio.Protocol]", functools.partial(Connection, limits=limits)),
-            ws="none",
-            lifespan="off",
-            interface="asgi3",
-            log_config=None,
-            log_level="critical",
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            date_header=False,
-            timeout_keep_alive=limits.idle,
-            # So many are accepted before any of them is read: not all that there may be.
-            backlog=min(BACKLOG, most // 4 + 1),
-        )
-        await _Server(config, stop).serve(sockets=[sock])
+    config = uvicorn.Config(
+        _answered(app),
+        http=cast("type[asyncio.Protocol]", functools.partial(Connection, limits=limits)),
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=limits.idle,
+        # So many are accepted before any of them is read: not all that there may be.
+        backlog=min(BACKLOG, most // 4 + 1),
+    )
+    await _Server(config, stop).serve(sockets=[sock])
 
 
 class _Server(uvicorn.Server):

@@ -6,6 +6,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from pinfold.adapters.cgroup.claim import TreeClaim, left_alone
 from pinfold.adapters.cgroup.folders import children, remove_if_empty, remove_tree
 from pinfold.adapters.cgroup.hierarchy import (
     CPUSET,
@@ -50,10 +51,28 @@ def open_cgroups(
     return CgroupsV2(folder, name, mount.point)
 
 
+def claim_of_runtime(name: str, *, found: Hierarchies | None = None) -> TreeClaim:
+    """The right to the containers that a runtime has for the agent of this name.
+
+    Args:
+        name: the folder below the hierarchy's root that stands for them.
+        found: what is mounted; None: looked for.
+
+    Raises:
+        CgroupError: no cgroup hierarchy has the cpuset controller.
+    """
+    found = found or find_hierarchies()
+    mount = found.unified if found.version == 2 else found.v1[CPUSET]
+    assert mount is not None  # noqa: S101 - the version was taken from it
+    return TreeClaim(mount.point / name)
+
+
 async def remove_leftovers(
     parent: str | None = None, name: str = "pinfold", *, found: Hierarchies | None = None
 ) -> None:
     """Remove what an agent that ran processes itself left of its tree; what is in use stays.
+
+    The tree of another agent that lives is left alone.
 
     Args:
         parent: see :func:`open_cgroups`.
@@ -61,12 +80,15 @@ async def remove_leftovers(
         found: what is mounted; None: looked for.
     """
     with suppress(CgroupError):
-        for base in open_cgroups(parent, name, found=found).bases:
-            for folder in children(base):
-                if folder.name in (SHARED, EXCLUSIVE) or folder.name.startswith(POD_PREFIX):
-                    with suppress(CgroupError):
-                        await remove_tree(folder)
-            remove_if_empty(base)
+        cgroups = open_cgroups(parent, name, found=found)
+        with left_alone(cgroups.claim.base) as free:
+            for base in cgroups.bases if free else ():
+                for folder in children(base):
+                    if folder.name in (SHARED, EXCLUSIVE) or folder.name.startswith(POD_PREFIX):
+                        with suppress(CgroupError):
+                            await remove_tree(folder)
+                if base != cgroups.claim.base:
+                    remove_if_empty(base)
 
 
 def _v1_parents(found: Hierarchies, parent: str | None) -> dict[str, Path]:

@@ -16,6 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
+from pinfold.adapters.cgroup.claim import TreeClaim
 from pinfold.adapters.cgroup.escapes import Escapes, key_in, place_in, with_strays
 from pinfold.adapters.cgroup.files import numbers, read_cpus
 from pinfold.adapters.cgroup.folders import Listing, make, members, remove_if_empty, remove_tree
@@ -57,6 +58,7 @@ class CgroupsV1:
         self._listing = Listing()
         self._name = name
         self._escapes = Escapes(self._home)
+        self.claim = TreeClaim(self._cpusets.base, *self._cpusets.sides, *self._bases.values())
 
     def describe(self) -> Mapping[str, Any]:
         """The version, the folder, and the controllers that are in force."""

@@ -53,6 +53,11 @@ class CpusetTree:
         self.written = Written()
         self._listing = Listing()
 
+    @property
+    def sides(self) -> tuple[Path, Path]:
+        """The folders in which the containers are."""
+        return self.shared, self._exclusive
+
     def open(self) -> None:
         """Make or adopt the tree.
 

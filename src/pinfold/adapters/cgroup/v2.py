@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from pinfold.adapters.cgroup.claim import TreeClaim
 from pinfold.adapters.cgroup.delegation import LEAF, available, enable, enable_down_to, step_back
 from pinfold.adapters.cgroup.escapes import Escapes, key_in, place_in, with_strays
 from pinfold.adapters.cgroup.files import numbers, put, read, read_cpus, write
@@ -61,12 +62,12 @@ class CgroupsV2:
         self._parent = parent
         self._base = parent / name
         self.bases = [self._base]
-        self._shared = self._base / SHARED
-        self._exclusive = self._base / EXCLUSIVE
+        self._shared, self._exclusive = self._base / SHARED, self._base / EXCLUSIVE
         self._written = Written()
         self._listing = Listing()
         self._escapes = Escapes(self._home)
         self._partitions = Partitions(self._base, self._exclusive, self._written)
+        self.claim = TreeClaim(self._base, self._shared, self._exclusive)
 
     def describe(self) -> Mapping[str, Any]:
         """The version, the folder, and the controllers that are or will be in force."""

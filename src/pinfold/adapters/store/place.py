@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
+import shutil
 import sqlite3
 import stat
 from collections.abc import Callable, Iterator
@@ -18,8 +18,12 @@ from pathlib import Path
 from typing import Final
 
 from pinfold.adapters.store.schema import REMEDY
-from pinfold.node.port_errors import StoreError
+from pinfold.node.port_errors import PortError, StoreError
+from pinfold.ownership import SECOND_AGENT
+from pinfold.ownership.folders import Purpose, check_own, make_folder, remove_made
+from pinfold.ownership.locks import HeldError, Lock, lock
 
+_PURPOSE: Final = Purpose("the record", "name another --state-dir")
 _RIGHTS: Final = "see the rights of the file and its folder, and that the disk is writable"
 _DISK: Final = "see the disk, and what the kernel says of it (dmesg)"
 _SPACE: Final = "free some space"
@@ -47,22 +51,73 @@ class Ownership:
     """The right to write a record, until :meth:`release` or the end of the process.
 
     Raises:
-        StoreError: another process has it.
+        StoreError: another process has it, or another user could replace what is written.
         OSError: the folder or the lock cannot be made.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._known: dict[Path, tuple[int, int]] = {}
-        _make_folder(path.parent)
         self._lock_path = Path(f"{path}.lock")
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        self._lock: int | None = os.open(self._lock_path, flags, 0o600)
+        self._made: list[Path] = []
+        self._before: frozenset[str] | None = None
+        self._lock: Lock | None = None
         try:
-            _lock(self._lock, path)
-        except BaseException:
-            self.release()
-            raise
+            self._make_folder()
+            self._lock = lock(self._lock_path, self._open)
+        except HeldError as held:
+            remove_made(self._made)
+            raise StoreError(
+                f"{path}: another agent has it open{_who(path, held)}",
+                f"stop that one, or {SECOND_AGENT}",
+            ) from None
+        except PortError as error:
+            raise StoreError(error.problem, error.remedy) from None
+        with contextlib.suppress(OSError):  # it is for messages only, and the disk may be full
+            os.ftruncate(self._lock.descriptor, 0)
+            os.pwrite(self._lock.descriptor, b"%d\n" % os.getpid(), 0)
+
+    def _make_folder(self) -> None:
+        made = make_folder(self._path.parent, _PURPOSE)
+        self._made += made
+        for folder in made:
+            _sync_folder(folder.parent)
+        check_own(self._path.parent, _PURPOSE)
+
+    def _open(self) -> int:
+        if not self._path.parent.exists():
+            self._make_folder()
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        return os.open(self._lock_path, flags, 0o600)
+
+    @property
+    def began(self) -> bool:
+        """Whether there was no record, and :meth:`begin` was called."""
+        return self._before is not None
+
+    def begin(self) -> None:
+        """Note what is in the folder, for :meth:`undo`, before there is a record."""
+        names = {path.name for path in self._path.parent.iterdir()}
+        self._before = frozenset(names - {self._lock_path.name})
+
+    def undo(self) -> None:
+        """Remove the record, if this process has made it, and all that came into its folder since.
+
+        Raises:
+            OSError: something cannot be removed.
+        """
+        if self._before is None or self._lock is None or not self._lock.in_place:
+            return
+        folder = self._path.parent
+        for path in folder.iterdir():
+            if path.name in self._before or path == self._lock_path:
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        self._lock_path.unlink()
+        remove_made(self._made)
 
     def remember(self) -> None:
         """Note which files these are, once all of them are there.
@@ -96,8 +151,7 @@ class Ownership:
     def release(self) -> None:
         """Let others have it; again is no error."""
         if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+            self._lock.release()
 
 
 def log_of(path: Path) -> Path:
@@ -202,13 +256,6 @@ def _remedy(error: sqlite3.Error) -> str:
     return REMEDY if "decode" in str(error) else ""
 
 
-def _make_folder(folder: Path) -> None:
-    missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for path in missing:
-        _sync_folder(path.parent)
-
-
 def _sync_folder(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -217,18 +264,15 @@ def _sync_folder(path: Path) -> None:
         os.close(descriptor)
 
 
-def _lock(descriptor: int, path: Path) -> None:
+def _who(path: Path, held: HeldError) -> str:
+    """The process that has it: as the kernel tells, else as it has written itself."""
+    if held.who:
+        return held.who
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
-        who = f" (process {holder})" if holder.isdecimal() else ""
-        raise StoreError(
-            f"{path}: another agent has it open{who}", "stop that one, or name another --state-dir"
-        ) from None
-    with contextlib.suppress(OSError):  # it is for messages only, and the disk may be full
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
+        text = Path(f"{path}.lock").read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return ""
+    return f" (process {text})" if text.isdecimal() else ""
 
 
 def _identity(path: Path) -> tuple[int, int]:

@@ -83,6 +83,8 @@ class SQLiteStore:
             ownership = Ownership(path)
             undo.callback(ownership.release)
             if not is_there(path):
+                ownership.begin()
+                undo.callback(ownership.undo)
                 create(path, fill)
             check_private(path)
             release_room(path)
@@ -147,8 +149,17 @@ class SQLiteStore:
         """See :class:`pinfold.node.ports.Store`."""
         return await self._in_thread(lambda: read_history(self._database, pod, limit))
 
-    async def close(self) -> None:
-        """See :class:`pinfold.node.ports.Store`; again is no error."""
+    @property
+    def is_new(self) -> bool:
+        """Whether :meth:`open` has found no record, and made this one."""
+        return self._ownership is not None and self._ownership.began
+
+    async def close(self, *, undo: bool = False) -> None:
+        """See :class:`pinfold.node.ports.Store`; again is no error.
+
+        Args:
+            undo: leave nothing of a record that is new, nor of its folder.
+        """
         if self._closed:
             return
 
@@ -159,6 +170,8 @@ class SQLiteStore:
                     # SQLite has cut the file to its size.
                     self._room.keep()
                     self._room.close()
+                if undo and self._ownership is not None:
+                    self._ownership.undo()
             finally:
                 if self._ownership is not None:
                     self._ownership.release()

@@ -1,0 +1,109 @@
+"""Whose a tree of cgroups is: a lock on the tree's own folder, taken before anything is changed.
+
+Two agents with one tree would end each other's containers, which their records do not know.  The
+lock is on the folder itself and not on a file elsewhere, so that agents with other state folders,
+in other mount namespaces or containers, find the same one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from pinfold.adapters.cgroup.folders import make, remove_if_empty
+from pinfold.node.port_errors import CgroupError
+from pinfold.ownership import SECOND_AGENT
+from pinfold.ownership.locks import HeldError, Lock, lock
+
+_PATIENCE: Final = 1.0
+"""Seconds for an agent that was just killed to let go."""
+
+
+class TreeClaim:
+    """The right to a tree.
+
+    Args:
+        base: the tree's own folder in the cpuset hierarchy, which is locked.
+        parts: the other folders that the tree cannot be without.
+    """
+
+    def __init__(self, base: Path, *parts: Path) -> None:
+        self.base = base
+        self._parts = parts
+        self._lock: Lock | None = None
+
+    def missing(self) -> str:
+        """The folder that is gone, or is another one than was locked; "" while all is there."""
+        if not self._holds:
+            return str(self.base)
+        return next((str(part) for part in self._parts if not part.is_dir()), "")
+
+    @property
+    def _holds(self) -> bool:
+        return self._lock is not None and self._lock.in_place
+
+    def take(self) -> None:
+        """Lock the folder, which is made where it is missing; nothing where it is held already.
+
+        Raises:
+            CgroupError: another agent has it, or it cannot be made.
+        """
+        if self._holds:
+            return
+        self.release()
+        try:
+            self._lock = lock(self.base, self._made, patience=_PATIENCE)
+        except HeldError as held:
+            raise CgroupError(
+                f"{self.base}: another agent{held.who} has this cgroup tree: its cgroupName is "
+                f"{self.base.name}, too",
+                f"stop that one, or {SECOND_AGENT}",
+            ) from None
+        except OSError as error:
+            raise CgroupError(f"{self.base}: locking it: {error.strerror}") from None
+
+    def release(self) -> None:
+        """Let others have it, and remove it if nothing is in there; again is no error."""
+        if self._lock is not None:
+            if self._lock.in_place:
+                remove_if_empty(self.base)
+            self._lock.release()
+            self._lock = None
+
+    def _made(self) -> int:
+        while True:
+            make(self.base)
+            try:
+                return _opened(self.base)
+            except FileNotFoundError:
+                continue  # somebody has removed it in between
+
+
+@contextmanager
+def left_alone(base: Path) -> Iterator[bool]:
+    """Keep agents out of a tree that nobody has; whether that is so, or it is this process's own.
+
+    Nothing is made.
+    """
+    held: Lock | None = None
+    try:
+        held = lock(base, lambda: _opened(base))
+    except HeldError as error:
+        free = error.pid == os.getpid()
+    except OSError:
+        free = True  # there is none
+    else:
+        free = True
+    try:
+        yield free
+    finally:
+        if held is not None:
+            remove_if_empty(base)
+            held.release()
+
+
+def _opened(base: Path) -> int:
+    return os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
