@@ -449,3 +449,31 @@ def test_all_pods_are_deleted_at_once_and_one_that_stays_stops_nobody(node: Agen
     assert some.stderr.endswith("Error: 2 of 3 pods were not deleted\n")
     assert node.client.get("/v1/pods")["pods"] == []
     assert node.run("delete", "--all").stdout == ""
+
+
+def test_what_a_manifest_wishes_is_so_or_is_said(node: AgentProcess) -> None:
+    """A user that it runs as, a field that is not in force, one that nobody knows."""
+    node.start()
+    user = {"runAsUser": 65534, "runAsGroup": 65534, "allowPrivilegeEscalation": False}
+    pods = [manifest(name, ("main", IDLE, "")) for name in ("a", "b", "c", "d")]
+    for pod in pods:
+        (container,) = pod["spec"]["containers"]
+        container |= {"securityContext": user, "image": "app:1"}
+    pods[2]["spec"]["containers"][0]["comand"] = ["x"]
+    pods[3]["spec"]["containers"][0]["securityContext"] = {"readOnlyRootFilesystem": True}
+    file = node.folder / "pods.json"
+    file.write_text("\n".join(map(json.dumps, pods)))
+    applied = node.run("apply", str(file))
+    assert applied.returncode == 1
+    assert applied.stdout.splitlines() == [
+        "pod/a admitted to the shared pool",
+        "pod/b admitted to the shared pool",
+    ]
+    warning, misspelt, weaker = applied.stderr.splitlines()
+    assert warning.startswith("Warning: pod/a: spec.containers[0].image: not in force here")
+    assert 'pod/c: spec.containers[0].comand: unknown field "comand"; did you mean' in misspelt
+    assert "pod/d: spec.containers[0].securityContext.readOnlyRootFilesystem: not avail" in weaker
+    status = Path(f"/proc/{node.pids('a')['main']}/status").read_text()
+    assert "\nUid:\t65534\t65534\t65534\t65534\n" in status
+    assert "\nNoNewPrivs:\t1\n" in status
+    assert node.log().count("spec.containers[0].image") == 2, "once for each pod"

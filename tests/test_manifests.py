@@ -396,3 +396,21 @@ def test_any_bytes_are_read_or_refused(
     except ManifestError as error:
         said = str(error)
     assert "bytes.yaml: " in said
+
+
+def test_misspelt_fields_are_noted_and_planned_without(write: Write) -> None:
+    pod = POD.replace("resources:", "resorces:")
+    template = TEMPLATE.replace("resources", "resource")
+    job = (
+        f"kind: Deployment\nmetadata: {{name: web}}\nspec: {{replicas: 9, template: {template}}}\n"
+    )
+    path = write(f"{pod}---\n{job}")
+    own, templates = read_manifests([path]).notes
+    assert own == (
+        f"{path}: document 1 (line 1): spec.containers[0].resorces: unknown field "
+        '"resorces"; did you mean "resources"?; planned without it'
+    )
+    assert templates.endswith(
+        ': spec.template.spec.containers[0].resource: unknown field "resource"; did you mean '
+        '"resources"?; planned without it'
+    )

@@ -109,6 +109,7 @@ def test_a_rejected_pod_is_answered_with_its_reason(api: Served) -> None:
     assert "not enough cpus" in pod["message"]
     assert pod["containers"][0]["state"] == "Waiting"
     assert pod["containers"][0]["cpus"] == ""
+    assert pod.pop("warnings") == []
     assert api.ask("GET", "/v1/pods/default/big").json == pod
 
 
@@ -223,6 +224,25 @@ def test_a_pod_of_an_older_agent_is_seen_and_deleted_whatever_its_name(
     assert api.ask("GET", "/v1/status").json["pods"] == []
     assert api.ask("DELETE", path).status == 404
     assert api.ask("DELETE", "/v1/pods/other/0123-uid").status == 404
+
+
+def test_what_is_not_in_force_is_told_or_refused(api: Served) -> None:
+    pod = manifest("web", "")
+    (container,) = pod["spec"]["containers"]
+    container |= {"readinessProbe": {"exec": {"command": ["true"]}}, "image": "web:1"}
+    answer = api.ask("POST", "/v1/pods", pod)
+    assert answer.status == 201
+    probe, image = answer.json["warnings"]
+    assert probe.startswith("spec.containers[0].readinessProbe: not in force here: nothing asks")
+    assert image.startswith("spec.containers[0].image: not in force here: a process is the")
+    container["comand"] = ["x"]
+    pod["metadata"]["name"] = "other"
+    answer = api.ask("POST", "/v1/pods", pod)
+    assert answer.status == 400
+    assert answer.error["message"] == (
+        'spec.containers[0].comand: unknown field "comand"; did you mean "command"?'
+    )
+    assert [one["name"] for one in api.ask("GET", "/v1/pods").json["pods"]] == ["web"]
 
 
 def test_the_grace_of_the_request_counts(api: Served) -> None:

@@ -9,7 +9,6 @@ import pytest
 from pinfold.core.pod_api import PodError
 from pinfold.core.workload import HostPath, Process, PullPolicy, VolumeMount, pull_policy
 from pinfold.core.workload_api import workload_from_api
-from pinfold.core.workload_fields import unsupported_fields
 
 
 def manifest(container: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
@@ -130,49 +129,3 @@ def test_what_is_wrong_is_named(container: dict[str, Any], spec: dict[str, Any],
     with pytest.raises(PodError) as raised:
         workload_from_api(manifest(container, **spec))
     assert raised.value.path == path
-
-
-def test_what_is_not_honoured_is_listed() -> None:
-    found = unsupported_fields(
-        manifest(
-            {
-                "livenessProbe": {"exec": {}},
-                "envFrom": [{"configMapRef": {"name": "a"}}],
-                "env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s"}}}],
-                "ports": [{"containerPort": 80, "hostPort": 80}],
-                "volumeMounts": [{"name": "a", "mountPath": "/a", "subPath": "b"}],
-                "securityContext": {"privileged": True, "capabilities": {"add": ["X"]}},
-            },
-            volumes=[
-                {"name": "a", "secret": {"secretName": "s"}},
-                {"name": "b", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
-                {"name": "c", "emptyDir": {"sizeLimit": "1Mi"}},
-            ],
-            dnsPolicy="None",
-            nodeSelector={"a": "b"},
-        )
-    )
-    assert found == [
-        "spec.containers[0].livenessProbe",
-        "spec.containers[0].envFrom",
-        "spec.containers[0].env[0].valueFrom.secretKeyRef",
-        "spec.containers[0].ports[0].hostPort",
-        "spec.containers[0].volumeMounts[0].subPath",
-        "spec.containers[0].securityContext.capabilities",
-        "spec.volumes[0].secret",
-        "spec.dnsPolicy",
-        "spec.nodeSelector",
-        "spec.volumes[2].emptyDir.sizeLimit",
-    ]
-
-
-def test_defaults_and_what_is_empty_are_not_listed() -> None:
-    plain = manifest(
-        {"terminationMessagePath": "/dev/termination-log", "livenessProbe": None, "env": []},
-        dnsPolicy="ClusterFirst",
-        schedulerName="default-scheduler",
-        tolerations=[],
-        securityContext={},
-    )
-    assert unsupported_fields(plain) == []
-    assert unsupported_fields({"spec": {"containers": 3, "volumes": ["x"]}}) == []

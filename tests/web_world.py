@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from pinfold.adapters.nri import PluginCounters
 from pinfold.core.kubelet_view import kubelet_view
 from pinfold.core.short_form import parse_short_form
+from pinfold.core.workload_fields import PROCESS, check_fields
 from pinfold.node.caller import NOBODY, Caller
 from pinfold.node.counters import Figure
 from pinfold.node.held_process import HeldProcess, Peer
@@ -71,6 +72,7 @@ class TestDesk:
     ) -> PodRecord:
         if self.fault is not None:
             raise self.fault
+        self.notes(manifest)
         text = json.dumps(manifest)
         self.applied.append((source, None if held is None else held.pid))
         workload = parse(text)
@@ -81,6 +83,9 @@ class TestDesk:
     def process_of(self, peer: Peer, pid: int) -> HeldProcess:
         assert (peer.pid, peer.uid) == (os.getpid(), os.geteuid())
         return HeldProcess(pid, 7)
+
+    def notes(self, manifest: Mapping[str, Any]) -> Sequence[str]:
+        return check_fields(manifest, PROCESS)
 
     async def delete(self, name: str, *, grace: float | None, caller: Caller = NOBODY) -> None:
         await self.manager.release(name, grace=grace, caller=caller)

@@ -29,7 +29,7 @@ from pinfold.config.agent import AgentConfig
 from pinfold.core.machine_document import machine_document
 from pinfold.core.names import LONGEST_LABEL
 from pinfold.core.workload_api import workload_from_api
-from pinfold.core.workload_fields import unsupported_fields
+from pinfold.core.workload_fields import PROCESS, check_fields
 from pinfold.node.caller import NOBODY, Caller
 from pinfold.node.counters import Figure
 from pinfold.node.held_process import HeldProcess, Peer
@@ -110,12 +110,13 @@ class Agent:
         """
         self._refuse_for_kubelet()
         named = _as_created(manifest)
+        notes = self.notes(named)
         workload = workload_from_api(named)
-        if self.config.own.runtime == "process":
+        if self.config.own.runtime == PROCESS:
             check_rights(workload, attached=held is not None)
-        if self.config.own.runtime == "cri" and (fields := unsupported_fields(named)):
+        if notes:
             pod = f"{workload.pod.namespace}/{workload.pod.name}"
-            log.warning("passed over", pod=pod, fields=", ".join(fields))
+            log.warning("manifest", pod=pod, notes="; ".join(notes))
         await self._pages.look()
         return await self.manager.admit(
             workload, manifest=json.dumps(named), source=source, held=held, caller=caller
@@ -126,6 +127,10 @@ class Agent:
         from pinfold.adapters.process.peers import process_of  # noqa: PLC0415 - for `pinfold run`
 
         return process_of(peer, pid, agent=os.getpid())
+
+    def notes(self, manifest: Mapping[str, Any]) -> Sequence[str]:
+        """What of a manifest is not in force here; raises PodError where that cannot be."""
+        return check_fields(manifest, self.config.own.runtime)
 
     async def delete(self, name: str, *, grace: float | None, caller: Caller = NOBODY) -> None:
         """End a pod; see :meth:`pinfold.node.manager.Manager.release`."""

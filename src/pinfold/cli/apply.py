@@ -26,6 +26,7 @@ def apply(manifests: tuple[str, ...], socket: str, output: str) -> None:
         pods = list(_pods(manifests))
     client = Client(socket)
     answers = []
+    warned: set[str] = set()
     rejected = False
     for manifest in pods:
         try:
@@ -38,6 +39,11 @@ def apply(manifests: tuple[str, ...], socket: str, output: str) -> None:
             continue
         rejected |= pod["phase"] == "Failed"
         answers.append(pod)
+        for warning in pod.get("warnings", ()):
+            # Many pods of one kind say the same; it is told once.
+            if warning not in warned:
+                warned.add(warning)
+                click.echo(f"Warning: {_name(manifest)}: {warning}", err=True)
         if output == "text":
             click.echo(_line(pod))
     if output == "json":

@@ -1,84 +1,179 @@
-"""Which fields of a manifest are not honoured when its pod is run as containers.
+"""Which fields of a manifest are not in force, or are none at all: nothing is dropped in silence.
 
-A kubelet would honour them: whoever moves a manifest is told, and nothing is dropped in silence.
+Whoever moves a manifest from a cluster is told what a kubelet would do and this node does not; and
+whoever misspells a field hears of it, as from ``kubectl apply``.  :mod:`pinfold.core.api_fields`
+has the table.
 """
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
-_ANY: Final = "any"
-"""Everything below is honoured, or has no effect on one node."""
+from pinfold.core.api_fields import POD, Field, Fields, Standing
+from pinfold.core.manifest_names import CONTAINER_LISTS, items
+from pinfold.core.pod_api import PodError
 
-_ENV: Final = {"name": _ANY, "value": _ANY, "valueFrom": {"fieldRef": _ANY}}
-_CONTAINER: Final[Mapping[str, Any]] = {
-    **dict.fromkeys(("name", "image", "command", "args", "workingDir", "resources"), _ANY),
-    **dict.fromkeys(("imagePullPolicy", "restartPolicy"), _ANY),
-    "env": [_ENV],
-    "ports": [{"name": _ANY, "containerPort": _ANY, "protocol": _ANY}],
-    "securityContext": {"privileged": _ANY, "runAsUser": _ANY, "runAsGroup": _ANY},
-    "volumeMounts": [{"name": _ANY, "mountPath": _ANY, "readOnly": _ANY}],
-}
-_SPEC: Final[Mapping[str, Any]] = {
-    **dict.fromkeys(("restartPolicy", "terminationGracePeriodSeconds", "runtimeClassName"), _ANY),
-    **dict.fromkeys(("hostNetwork", "hostPID", "hostIPC", "resources", "overhead"), _ANY),
-    **dict.fromkeys(("priority", "priorityClassName", "preemptionPolicy", "nodeName"), _ANY),
-    "securityContext": {"runAsUser": _ANY, "runAsGroup": _ANY},
-    "volumes": [{"name": _ANY, "hostPath": _ANY, "emptyDir": {"medium": _ANY, "sizeLimit": _ANY}}],
-    "containers": [_CONTAINER],
-    "initContainers": [_CONTAINER],
-}
-_DEFAULTS: Final[Mapping[str, Any]] = {
-    # What the API server writes into each pod, and what is so here anyway.
-    "dnsPolicy": "ClusterFirst",
-    "enableServiceLinks": True,
-    "schedulerName": "default-scheduler",
-    "terminationMessagePath": "/dev/termination-log",
-    "terminationMessagePolicy": "File",
-}
+PROCESS, CRI = "process", "cri"
+_MOST_NAMED: Final = 5
+_EMPTY: Final[tuple[object, ...]] = (None, "", [], {})
+_TEMPLATE: Final = {name: POD[name] for name in ("metadata", "spec")}
 
 
-def unsupported_fields(manifest: Mapping[str, Any]) -> list[str]:
-    """List the fields of a Pod's ``spec`` that have no effect here, by their paths.
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A field that is not in force; ``standing`` None is one that the API does not have."""
 
-    Fields that are empty, or say what the API server says by default, are left out, and so is
-    ``metadata``.  The manifest is one that :func:`pinfold.core.workload_api.workload_from_api` has
-    taken; of another, what can be understood is listed.
+    path: str
+    standing: Standing | None
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.problem}"
+
+
+def check_fields(manifest: Mapping[str, Any], runtime: str) -> tuple[str, ...]:
+    """See that a pod is what its manifest says, as far as it matters.
+
+    Args:
+        manifest: a Pod; what is of a wrong type is left to whoever reads it.
+        runtime: what runs its containers, ``process`` or ``cri``.
+
+    Returns:
+        The fields that are not in force, each with its path and what is so instead.
+
+    Raises:
+        PodError: there are unknown fields, or some without which the pod would be weaker than its
+            manifest says; the first of them, and the others with it.
     """
+    found = list(findings(manifest, runtime))
+    wrong = [one for one in found if one.standing in (None, Standing.REFUSED)]
+    if wrong:
+        first, *others = wrong
+        more = [str(other) for other in others[:_MOST_NAMED]]
+        if len(others) > _MOST_NAMED:
+            more.append(f"{len(others) - _MOST_NAMED} more")
+        raise PodError(first.path, "; ".join((first.problem, *more)))
+    return tuple(str(one) for one in found)
+
+
+def unknown_fields(manifest: Mapping[str, Any], path: str = "") -> list[Finding]:
+    """The fields of a Pod, or of a pod template at ``path``, that the API does not have."""
+    known = _TEMPLATE if path else POD
+    return [one for one in _walk(manifest, known, path, PROCESS) if one.standing is None]
+
+
+def findings(manifest: Mapping[str, Any], runtime: str) -> Iterator[Finding]:
+    """Yield every field that is unknown, or not in force, in the order of the manifest."""
+    yield from _walk(manifest, POD, "", runtime)
     spec = manifest.get("spec")
-    return [*_unknown(spec, _SPEC, "spec"), *_sizes_on_disk(spec)]
+    if not isinstance(spec, Mapping):
+        return
+    yield from _sizes_on_disk(spec)
+    if runtime == PROCESS:
+        yield from _mounts_of_processes(spec)
 
 
-def _sizes_on_disk(spec: object) -> Iterator[str]:
+def _walk(fields: Mapping[str, Any], known: Fields, path: str, runtime: str) -> Iterator[Finding]:
+    for key, value in fields.items():
+        name = str(key)
+        here = f"{path}{name}"
+        field = known.get(name)
+        if field is None:
+            yield Finding(here, None, _unknown(name, known))
+            continue
+        if value in _EMPTY:
+            continue
+        standing = field.process if runtime == PROCESS else field.cri
+        below = _below(value, field, here, runtime)
+        if standing is Standing.IN_FORCE:
+            yield from below
+            continue
+        yield from (one for one in below if one.standing is None)
+        if not _is_plain(value, field):
+            refused = standing is Standing.REFUSED
+            yield Finding(
+                here, standing, f"not {'available' if refused else 'in force'} here: {field.why}"
+            )
+
+
+def _below(value: object, field: Field, path: str, runtime: str) -> Iterator[Finding]:
+    if field.below is None:
+        return
+    if isinstance(value, Mapping):
+        yield from _walk(value, field.below, f"{path}.", runtime)
+    for index, item in enumerate(value if isinstance(value, list) else ()):
+        if isinstance(item, Mapping):
+            yield from _walk(item, field.below, f"{path}[{index}].", runtime)
+
+
+def _is_plain(value: object, field: Field) -> bool:
+    """Whether a value asks for nothing; 0 is not false."""
+    return any(value == plain and type(value) is type(plain) for plain in field.plain)
+
+
+def _unknown(name: str, known: Fields) -> str:
+    lower = {other.lower(): other for other in known}
+    near = difflib.get_close_matches(name.lower(), lower, n=1)
+    hint = f'; did you mean "{lower[near[0]]}"?' if near else ""
+    return f'unknown field "{name[:80]}"{hint}'
+
+
+def _sizes_on_disk(spec: Mapping[str, Any]) -> Iterator[Finding]:
     """Size limits of volumes that are not in memory: a kubelet evicts the pod that exceeds them."""
-    volumes = spec.get("volumes") if isinstance(spec, Mapping) else None
-    for index, volume in enumerate(volumes if isinstance(volumes, list) else ()):
-        source = volume.get("emptyDir") if isinstance(volume, Mapping) else None
+    for volume, path in items(spec, "volumes", "spec"):
+        source = volume.get("emptyDir")
         if (
             isinstance(source, Mapping)
             and not source.get("medium")
             and source.get("sizeLimit") is not None
         ):
-            yield f"spec.volumes[{index}].emptyDir.sizeLimit"
+            yield Finding(
+                f"{path}.emptyDir.sizeLimit",
+                Standing.NOTED,
+                "not in force here: nobody measures what is on the disk",
+            )
 
 
-def _unknown(value: object, known: Any, path: str) -> Iterator[str]:  # noqa: ANN401 - a tree of names
-    if known == _ANY or value is None:
-        return
-    if isinstance(known, list):
-        for index, item in enumerate(value if isinstance(value, list) else ()):
-            yield from _unknown(item, known[0], f"{path}[{index}]")
-        return
-    if not isinstance(value, Mapping):
-        return
-    for name, below in value.items():
-        here = f"{path}.{name}"
-        if name in known:
-            yield from _unknown(below, known[name], here)
-        elif not _says_nothing(name, below):
-            yield here
+def _mounts_of_processes(spec: Mapping[str, Any]) -> Iterator[Finding]:
+    """A process sees the files of the machine where they are, and may write as its user may."""
+    volumes = {volume.get("name"): volume for volume, _ in items(spec, "volumes", "spec")}
+    for key in CONTAINER_LISTS:
+        for container, outer in items(spec, key, "spec"):
+            for mount, path in items(container, "volumeMounts", outer):
+                volume = volumes.get(mount.get("name"), {})
+                yield from _seen_by_a_process(mount, volume, path)
 
 
-def _says_nothing(name: str, value: object) -> bool:
-    return value in (None, "", [], {}) or (name in _DEFAULTS and value == _DEFAULTS[name])
+def _seen_by_a_process(
+    mount: Mapping[str, Any], volume: Mapping[str, Any], path: str
+) -> Iterator[Finding]:
+    target, source = mount.get("mountPath"), volume.get("hostPath")
+    if mount.get("readOnly") is True:
+        yield Finding(
+            f"{path}.readOnly",
+            Standing.REFUSED,
+            "not available here: a process writes wherever its user may; give it a user",
+        )
+    if isinstance(source, Mapping):
+        place = source.get("path")
+        if isinstance(target, str) and isinstance(place, str) and _norm(target) != _norm(place):
+            yield Finding(
+                f"{path}.mountPath",
+                Standing.REFUSED,
+                f"not available here: a process sees the machine's files, where {place} is at "
+                f"{place}; write that",
+            )
+    elif isinstance(volume.get("emptyDir"), Mapping):
+        name = str(mount.get("name")).upper().replace("-", "_")
+        yield Finding(
+            f"{path}.mountPath",
+            Standing.NOTED,
+            f"not in force here: a process finds the volume at the path in PINFOLD_VOLUME_{name}",
+        )
+
+
+def _norm(path: str) -> str:
+    return path.rstrip("/") or "/"

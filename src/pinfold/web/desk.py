@@ -48,6 +48,13 @@ class Desk(Protocol):
             PortError: nobody knows whose it is.
         """
 
+    def notes(self, manifest: Mapping[str, Any]) -> Sequence[str]:
+        """What of a manifest is not in force here, each field with its path.
+
+        Raises:
+            PodError: without it the pod would not be what its manifest says.
+        """
+
     async def delete(self, name: str, *, grace: float | None, caller: Caller = NOBODY) -> None:
         """End a pod (``namespace/name``) and forget it; returns when it is gone.
 

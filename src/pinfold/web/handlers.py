@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
@@ -24,10 +25,13 @@ from pinfold.web.documents import (
     embedded,
     history_document,
 )
+from pinfold.web.operations import POD
 from pinfold.web.requests import field, json_object, limit, only_fields, seconds
 
 DECISIONS: Final = ("admitted", "rejected")
 """The kinds of history entries that hold a decision about a pod."""
+
+_SLASHES: Final = POD.count("/")
 
 START_PATIENCE: Final = 30.0
 """Seconds in which a process that is taken over has to be placed."""
@@ -91,7 +95,8 @@ class Handlers:
         admission = self._desk.apply(manifest, source="api", caller=caller)
         record = await self._changes.run(admission, request=request, caller=caller)
         status = 200 if record.phase is PodPhase.FAILED else 201
-        return Document(self._documents.decided(record), status)
+        warnings = self._desk.notes(manifest)
+        return Document(self._documents.decided(record) | {"warnings": warnings}, status)
 
     async def delete_pod(self, request: Request) -> Response:
         """End a pod."""
@@ -146,7 +151,8 @@ class Handlers:
         pod = self._desk.manager.pods.active.get(record.uid)
         if pod is not None:
             await self._placed(pod, pid)
-        return Document(self._documents.decided(record if pod is None else pod.record))
+        document = self._documents.decided(record if pod is None else pod.record)
+        return Document(document | {"warnings": self._desk.notes(manifest)})
 
     async def _placed(self, pod: ActivePod, pid: int) -> None:
         """Return when the process is on its CPUs, or the pod has ended.
@@ -214,6 +220,9 @@ class Handlers:
 
 
 def _named(request: Request) -> str:
+    """The pod of a path; a slash in its name is written ``%2F``, others make another path."""
+    if request.scope.get("raw_path", b"").count(b"/") != _SLASHES:
+        raise HTTPException(404)
     return f"{request.path_params['namespace']}/{request.path_params['name']}"
 
 

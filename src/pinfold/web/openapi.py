@@ -101,6 +101,14 @@ SCHEMAS: Final[dict[str, dict[str, Any]]] = {
     "PodList": _object(version=_VERSION, pods=_list("Pod")),
     "Pod": _object(**_POD),
     "PodDocument": _object(version=_VERSION, **_POD),
+    "DecidedPod": _object(
+        version=_VERSION,
+        **_POD,
+        warnings=_described(
+            {"type": "array", "items": _TEXT},
+            "fields of the manifest that are not in force here, each with its path and why",
+        ),
+    ),
     "Container": _object(
         name=_TEXT,
         kind={"enum": ["container", "init", "sidecar"]},

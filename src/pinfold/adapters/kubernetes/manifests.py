@@ -15,6 +15,7 @@ from pinfold.adapters.kubernetes.files import (
 from pinfold.core.pod import Pod, apply_defaults
 from pinfold.core.pod_api import PodError, pod_from_api
 from pinfold.core.pod_validation import validate_manifest, validate_pod
+from pinfold.core.workload_fields import unknown_fields
 
 __all__ = ["MAX_PODS", "MAX_REPLICAS", "ManifestError", "Manifests", "read_manifests"]
 
@@ -100,7 +101,7 @@ class _Reader:
             if kind == "Pod" and group in (None, *_POD_GROUPS):
                 self._read_pod(content, where)
             elif kind in _WORKLOADS and group in (None, *_WORKLOADS[kind].groups):
-                for pod in self._workload(kind, content):
+                for pod in self._workload(kind, content, where):
                     self._add(pod, where)
             else:
                 self.notes.append(f"{where}: {_left_out(kind, content)}, left out")
@@ -109,6 +110,7 @@ class _Reader:
 
     def _read_pod(self, content: Mapping[str, Any], where: str) -> None:
         pod = _pod({**content, "metadata": self._named(content)}, "")
+        self._tell_unknown(content, "", where)
         ended = _end_of(content)
         if ended is None:
             self._add(pod, where)
@@ -146,7 +148,12 @@ class _Reader:
         self._generated[prefix] = number + 1
         return {**metadata, "name": f"{prefix}{number}"}
 
-    def _workload(self, kind: str, content: Mapping[str, Any]) -> Iterator[Pod]:
+    def _tell_unknown(self, content: Mapping[str, Any], path: str, where: str) -> None:
+        """Note what the API server would refuse as misspelt; a plan is made without it."""
+        for field in unknown_fields(content, path):
+            self.notes.append(f"{where}: {field}; planned without it")
+
+    def _workload(self, kind: str, content: Mapping[str, Any], where: str) -> Iterator[Pod]:
         holder: Any = content
         path = ""
         for key in _WORKLOADS[kind].path:
@@ -169,6 +176,7 @@ class _Reader:
         if isinstance(created, str):
             labelled["creationTimestamp"] = created
         pod = _pod({**template, "metadata": labelled}, f"{path}template.")
+        self._tell_unknown(template, f"{path}template.", where)
         first = _first_ordinal(kind, holder)
         for index in range(first, first + _count(kind, holder, path)):
             one = f"{name}-{index}"
