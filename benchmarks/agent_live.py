@@ -7,6 +7,8 @@ shared containers sleep.
 from __future__ import annotations
 
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -31,6 +33,26 @@ IDLE_SECONDS: Final = 10.0
 IDLE_TIMES: Final = 2
 IDLE_PODS: Final = 10
 START_TIMES: Final = 7
+FLOODED_PODS: Final = 20
+FLOODED_TIMES: Final = 15
+FLOODING: Final = 64
+"""Clients that ask for the status, each as soon as it has its answer."""
+
+_FLOOD: Final = """
+import asyncio, sys
+async def client(path):
+    reader, writer = await asyncio.open_unix_connection(path, limit=1 << 26)
+    while True:
+        writer.write(b"GET /v1/status HTTP/1.1\\r\\nHost: a\\r\\n\\r\\n")
+        head = await reader.readuntil(b"\\r\\n\\r\\n")
+        length = next(l for l in head.lower().split(b"\\r\\n") if l.startswith(b"content-length:"))
+        await reader.readexactly(int(length.split(b":")[1]))
+async def main(path, count):
+    tasks = [asyncio.ensure_future(client(path)) for _ in range(count)]
+    print("begun", flush=True)
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+asyncio.run(main(sys.argv[1], int(sys.argv[2])))
+"""
 
 
 @contextmanager
@@ -56,6 +78,34 @@ def _admission(shared: int) -> Result:
             return int(first) - began
 
         return measure_own_clock(call)
+
+
+def _flooded() -> Result:
+    """An admission beside many who ask for the status all the time; ``ratio`` to one without."""
+    with _with_shared(FLOODED_PODS) as node:
+
+        def call() -> float:
+            began = time.monotonic_ns()
+            name = node.apply(("sleep", "1000"), "1")
+            took = time.monotonic_ns() - began
+            node.delete(name)
+            return took
+
+        alone = statistics.median(call() for _ in range(FLOODED_TIMES))
+        flood = [sys.executable, "-c", _FLOOD, str(node.agent.socket), str(FLOODING)]
+        with subprocess.Popen(flood, stdout=subprocess.PIPE) as process:
+            try:
+                answer_of(process)
+                times = [call() for _ in range(FLOODED_TIMES)]
+            finally:
+                process.kill()
+        return detailed(times, ratio=statistics.median(times) / alone, worst_ms=max(times) / 1e6)
+
+
+def answer_of(process: subprocess.Popen[bytes]) -> None:
+    """Return when it has said something."""
+    if process.stdout is None or not process.stdout.readline():
+        raise GivenUpError("the flood has ended")
 
 
 def _release(shared: int) -> Result:
@@ -147,6 +197,7 @@ def _is_ready(agent: AgentProcess) -> bool:
 
 MEASURED: Final[dict[str, Callable[[], Result]]] = {
     **{f"agent.admission.{count}": partial(_admission, count) for count in SIZES},
+    "agent.admission.flooded": _flooded,
     **{f"agent.release.{count}": partial(_release, count) for count in SIZES},
     "agent.idle": _idle,
     "agent.start": _start,

@@ -25,6 +25,7 @@ from pinfold.node.caller import NOBODY, Caller
 from pinfold.node.counters import Figure
 from pinfold.node.held_process import HeldProcess, Peer
 from pinfold.node.kubelet_devices import KubeletDevices
+from pinfold.node.loops import Loops
 from pinfold.node.manager import Manager
 from pinfold.node.node_status import node_status, node_status_document
 from pinfold.node.ports import ContainerSpec, ContainerState, ContainerStatus
@@ -34,8 +35,10 @@ from pinfold.planning.fakes import FakeCgroups, FakeRuntime
 from pinfold.web.app import make_app
 from pinfold.web.changes import Patience
 from pinfold.web.connection import Connection, Limits
+from pinfold.web.handlers import Handlers
 from pinfold.web.openapi import openapi_document
 from pinfold.web.server import serve
+from pinfold.web.snapshots import Snapshots
 from tests.manager_harness import Harness, parse
 
 _T = TypeVar("_T")
@@ -61,6 +64,7 @@ class TestDesk:
         self.fault: Exception | None = None
         self.counted = PluginCounters()
         self.kubelet = KubeletDevices(None, lambda _pod, _problem: None)
+        self.loops = Loops()
 
     async def apply(
         self,
@@ -107,7 +111,7 @@ class TestDesk:
         return node_status_document(status)
 
     def figures(self) -> Iterable[Figure]:
-        return (*self.counted.figures(), *self.kubelet.figures())
+        return (*self.counted.figures(), *self.kubelet.figures(), *self.loops.figures())
 
     def about(self) -> Mapping[str, Any]:
         return {"agent": {"version": "0"}, "config": {}}
@@ -190,6 +194,13 @@ class Served:
         """Those that are open; to be asked in the server's loop."""
         found = [one for one in gc.get_objects() if isinstance(one, Connection)]
         return [one for one in found if one.loop is self.loop and one in one.connections]
+
+    def snapshots(self) -> Snapshots:
+        """What has made the answers that are shared."""
+        (found,) = (
+            one for one in gc.get_objects() if isinstance(one, Handlers) and one._desk is self.desk
+        )
+        return found._snapshots
 
     def start(self) -> None:
         """Return when it answers."""

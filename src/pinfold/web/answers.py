@@ -51,7 +51,12 @@ class Document(Response):
 
     def render(self, content: object) -> bytes:
         """The bytes."""
-        return msgspec.json.encode(content, enc_hook=_plain)
+        return encoded(content)
+
+
+def encoded(content: object) -> bytes:
+    """A document as JSON."""
+    return msgspec.json.encode(content, enc_hook=_plain)
 
 
 def _plain(value: object) -> object:

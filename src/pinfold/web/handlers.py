@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from starlette.exceptions import HTTPException
@@ -15,7 +15,7 @@ from pinfold.node.active_pod import ActivePod
 from pinfold.node.caller import Caller
 from pinfold.node.ports import ContainerState
 from pinfold.node.records import HistoryEntry, PodPhase
-from pinfold.web.answers import Document, Refusal
+from pinfold.web.answers import Document, Refusal, encoded
 from pinfold.web.changes import Changes, Patience
 from pinfold.web.desk import Desk
 from pinfold.web.documents import (
@@ -27,6 +27,7 @@ from pinfold.web.documents import (
 )
 from pinfold.web.operations import POD
 from pinfold.web.requests import field, json_object, limit, only_fields, seconds
+from pinfold.web.snapshots import Snapshots
 
 DECISIONS: Final = ("admitted", "rejected")
 """The kinds of history entries that hold a decision about a pod."""
@@ -44,21 +45,27 @@ class Handlers:
         self._desk = desk
         self._documents = Documents(desk.manager)
         self._changes = Changes(desk.problems, patience.change)
+        self._snapshots = Snapshots()
         self._metrics: Any = None
 
     # ------------------------------------------------------------------------------- the node
 
     async def status(self, _request: Request) -> Response:
         """The agent, its CPUs, its pods."""
-        return Document(self._documents.status(self._desk.about()))
+        return await self._shared("status", lambda: self._documents.status(self._desk.about()))
 
     async def machine(self, _request: Request) -> Response:
         """The hardware."""
-        return Document(self._desk.machine())
+        return await self._shared("machine", self._desk.machine)
 
     async def node(self, _request: Request) -> Response:
         """Capacity and allocatable."""
-        return Document(self._desk.node())
+        return await self._shared("node", self._desk.node)
+
+    async def _shared(self, name: str, document: Callable[[], object]) -> Response:
+        """An answer for all who wait for it."""
+        body = await self._snapshots.get(name, lambda: encoded(document()))
+        return Response(body, media_type=Document.media_type)
 
     async def reconcile(self, request: Request) -> Response:
         """Look at the kernel now."""
@@ -82,7 +89,9 @@ class Handlers:
 
     async def pods(self, _request: Request) -> Response:
         """All pods."""
-        return Document({"version": VERSION, "pods": self._documents.pods()})
+        return await self._shared(
+            "pods", lambda: {"version": VERSION, "pods": self._documents.pods()}
+        )
 
     async def pod(self, request: Request) -> Response:
         """One pod."""
@@ -210,7 +219,8 @@ class Handlers:
             from pinfold.web.metrics import Metrics  # noqa: PLC0415 - memory, until one scrapes
 
             self._metrics = Metrics(self._desk.manager, self._desk.figures)
-        return Response(self._metrics.text(), media_type=self._metrics.media_type)
+        text = await self._snapshots.get("metrics", self._metrics.text)
+        return Response(text, media_type=self._metrics.media_type)
 
     async def openapi(self, _request: Request) -> Response:
         """This API."""
