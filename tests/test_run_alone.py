@@ -201,7 +201,58 @@ def test_the_roster_forgets_the_dead_and_survives_damage(tmp_path: Path) -> None
         assert entries == {}
     (tmp_path / "file").touch()
     with (
-        pytest.raises(RosterError, match=r"exists \(elsewhere\)"),
+        pytest.raises(RosterError, match=r"ot a directory \(elsewhere\)"),
         Roster(tmp_path / "file" / "x.json", remedy="elsewhere").locked(),
     ):
         pass
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")
+@pytest.mark.parametrize("planted", ["alone.json", "alone.json.lock", "alone.new", "other"])
+def test_what_another_user_planted_is_neither_followed_nor_used(
+    tmp_path: Path, planted: str
+) -> None:
+    """In a folder such as ``/tmp``, where everybody makes names."""
+    shared = tmp_path / "tmp"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    link = shared / planted
+    link.symlink_to(precious)
+    os.chown(link, 65533, 65533, follow_symlinks=False)
+    with (
+        pytest.raises(RosterError, match="belongs to user 65533"),
+        Roster(shared / "alone.json", remedy="elsewhere").locked(),
+    ):
+        pass
+    # A folder of one's own behind a link of another's is his to turn.
+    mine = tmp_path / "mine"
+    mine.mkdir(mode=0o700)
+    (shared / "way").symlink_to(mine)
+    os.chown(shared / "way", 65533, 65533, follow_symlinks=False)
+    with (
+        pytest.raises(RosterError, match="a link that belongs to user 65533"),
+        Roster(shared / "way" / "alone.json", remedy="elsewhere").locked(),
+    ):
+        pass
+    assert list(mine.iterdir()) == []
+    assert precious.read_text() == "kept"
+
+
+@pytest.mark.parametrize("name", ["alone.json", "alone.new"])
+def test_a_link_in_ones_own_folder_is_replaced_not_followed(tmp_path: Path, name: str) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text('{"boot": "x"}')
+    path = tmp_path / "run" / "alone.json"
+    path.parent.mkdir(mode=0o700)
+    (path.parent / name).symlink_to(precious)
+    me = Entry(os.getpid(), start_of(os.getpid()) or 0, None, "{}")
+    with Roster(path).locked() as entries:
+        assert entries == {}
+        entries["me"] = me
+    assert precious.read_text() == '{"boot": "x"}'
+    assert not path.is_symlink()
+    assert path.stat().st_mode & 0o777 == 0o600
+    with Roster(path).locked() as entries:
+        assert entries == {"me": me}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -13,6 +12,11 @@ from typing import Final
 
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.port_errors import PortError
+from pinfold.ownership.folders import Purpose, check_own, make_folder
+from pinfold.ownership.locks import HeldError, Lock, lock
+
+_PATIENCE: Final = 60.0
+"""Seconds for other commands, each of which has the list for a moment."""
 
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -59,32 +63,39 @@ class Roster:
         Nothing is written when the block raises.
 
         Raises:
-            RosterError: the folder belongs to somebody else, or cannot be written.
+            RosterError: another user could replace what is in the folder, or it cannot be written.
         """
-        try:
-            lock = self._lock()
-        except OSError as error:
-            raise RosterError(f"{self._path}: {error.strerror}", self._remedy) from None
+        held = self._lock()
         try:
             entries = self._read()
             yield entries
             self._write(entries)
         finally:
-            os.close(lock)
+            held.release()
 
-    def _lock(self) -> int:
-        folder = self._path.parent
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if folder.stat().st_uid != os.geteuid():
-            raise RosterError(f"{folder}: belongs to another user", self._remedy)
-        lock = os.open(f"{self._path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        return lock
+    def _lock(self) -> Lock:
+        purpose = Purpose("the list", self._remedy)
+        try:
+            make_folder(self._path.parent, purpose)
+            check_own(self._path.parent, purpose)
+            path = Path(f"{self._path}.lock")
+            return lock(path, lambda: _opened(path), patience=_PATIENCE)
+        except HeldError as held:
+            raise RosterError(
+                f"{self._path}: another command{held.who} has it since {_PATIENCE:g} s",
+                "see what that does",
+            ) from None
+        except PortError as error:
+            raise RosterError(error.problem, error.remedy) from None
+        except OSError as error:
+            raise RosterError(f"{self._path}: {error.strerror}", self._remedy) from None
 
     def _read(self) -> dict[str, Entry]:
         """What lives; a list of another boot, or one that is damaged, speaks of nobody."""
         try:
-            document = json.loads(self._path.read_text(encoding="utf-8"))
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            with os.fdopen(descriptor, encoding="utf-8") as file:
+                document = json.load(file)
             if document["boot"] != _boot():
                 return {}
             entries = {uid: Entry(**fields) for uid, fields in document["entries"].items()}
@@ -98,10 +109,19 @@ class Roster:
         document = {"boot": _boot(), "entries": {uid: asdict(e) for uid, e in entries.items()}}
         temporary = self._path.with_suffix(".new")
         try:
-            temporary.write_text(json.dumps(document), encoding="utf-8")
+            # What was left of a command that was killed; a new file is nobody else's.
+            temporary.unlink(missing_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            with os.fdopen(os.open(temporary, flags, 0o600), "w", encoding="utf-8") as file:
+                json.dump(document, file)
             temporary.replace(self._path)
         except OSError as error:
             raise RosterError(f"{self._path}: {error.strerror}", self._remedy) from None
+
+
+def _opened(path: Path) -> int:
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    return os.open(path, flags, 0o600)
 
 
 def start_of(pid: int) -> int | None:
