@@ -43,6 +43,12 @@ class Kernel:
         mounts = find_hierarchies().v1.values() if isinstance(self.cgroups, CgroupsV1) else ()
         return {self.tree, *(mount.point / self.name for mount in mounts)}
 
+    def another(self) -> CgroupsV1 | CgroupsV2:
+        """A tree of another agent's."""
+        other = open_cgroups(name=f"{self.name}-other")
+        self._stack.callback(lambda: asyncio.run(_clean(other)))
+        return other
+
     def start(self, *command: str) -> int:
         return self._stack.enter_context(process(*command))
 

@@ -274,6 +274,25 @@ def test_strangers_are_left_alone(kernel: Kernel) -> None:
             _kill(job)
 
 
+def test_the_orphans_of_another_agent_are_its_own(kernel: Kernel) -> None:
+    """Pods of the same name have the same uid there."""
+
+    async def scenario(started: Families) -> None:
+        other = kernel.another()
+        await other.open(kernel.cpus)
+        await other.place(SHARED, Placement())
+        _, stray = await started.escape(SHARED, "orphan")
+        assert strays(await kernel.cgroups.observe()) == {SHARED: {stray}}
+        _, orphan = await started.escape(SHARED, "orphan")
+        await other.enter(SHARED, orphan)
+        assert strays(await kernel.cgroups.observe()) == {SHARED: {stray}}
+        await kernel.cgroups.kill(SHARED)
+        assert not kernel.alive(stray)
+        assert kernel.alive(orphan)
+
+    run(kernel, scenario)
+
+
 def test_who_forks_outside_is_ended_to_the_last(kernel: Kernel) -> None:
     async def scenario(started: Families) -> None:
         main = started.start(SHARED, *FORKER)

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 from pinfold.adapters.cgroup.hierarchy import parse_own
 from pinfold.adapters.cgroup.moving import KILL_PAUSE, Patience, unending
-from pinfold.adapters.cgroup.names import key_of
+from pinfold.adapters.cgroup.names import container_folder, key_of, pod_folder
 from pinfold.adapters.cgroup.tasks import allowed, began, lives, parent_of
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.cgroup_ports import ObservedContainer, Stray
@@ -201,7 +201,12 @@ class Escapes:
         key = ContainerKey(
             os.fsdecode(uids[0].removeprefix(_UID)), os.fsdecode(names[0].removeprefix(_NAME))
         )
-        return key if key in heirs else None
+        if key not in heirs:
+            return None
+        # Another agent may have a pod of the same name, and then of the same uid.
+        place = f"/{pod_folder(key.pod_uid)}/{container_folder(key)}"
+        paths = parse_own(_cgroups(one.pid)).values()
+        return None if any(f"{place}/" in f"{path}/" for path in paths) else key
 
     def _found(self) -> dict[ContainerKey, tuple[Stray, ...]]:
         """The strays that are still there, and still elsewhere."""
