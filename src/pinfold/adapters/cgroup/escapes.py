@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from pinfold.adapters.cgroup.hierarchy import parse_own
-from pinfold.adapters.cgroup.moving import KILL_PAUSE, Patience, unending
+from pinfold.adapters.cgroup.moving import KILL_PAUSE, Patience, ended, unending
 from pinfold.adapters.cgroup.names import container_folder, key_of, pod_folder
 from pinfold.adapters.cgroup.tasks import allowed, began, lives, parent_of
 from pinfold.core.cpuset import CPUSet
@@ -113,12 +113,15 @@ class Escapes:
             CgroupError: some are left.
         """
         patience = Patience(wait)
+        seen: set[int] = set()
         while left := await self._of(key):
+            seen.update(stray.pid for stray in left)
             for stray in left:
                 _kill(stray.pid, self._strays[key][stray.pid])
             if patience.ends():
                 raise unending([stray.pid for stray in left])
             await asyncio.sleep(KILL_PAUSE)
+        await ended(seen)
 
     async def _of(self, key: ContainerKey) -> tuple[Stray, ...]:
         """Those of a container who live, now that its cgroup is empty."""
