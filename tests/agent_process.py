@@ -73,6 +73,7 @@ class AgentProcess:
         }
         self.program: tuple[str, ...] = ("-m", "pinfold")
         self.open_files: tuple[int, int] | None = None
+        self.environment: dict[str, str] = {}
         self.process: subprocess.Popen[str] | None = None
         self.client = Client(str(self.socket), timeout=60.0)
 
@@ -92,6 +93,7 @@ class AgentProcess:
                 text=True,
                 cwd=ROOT,
                 start_new_session=True,
+                env=os.environ | self.environment,
             )
         return self.process
 

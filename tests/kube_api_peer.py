@@ -135,7 +135,12 @@ class KubeApiPeer:
         self.objects[f"{place}/{metadata['name']}"] = {"apiVersion": "v1", "kind": "Pod", **pod}
 
     def put_node(self, name: str) -> None:
-        metadata = {"name": name, "uid": f"uid-of-{name}", "labels": {"kubernetes.io/os": "linux"}}
+        metadata = {
+            "name": name,
+            "uid": f"uid-of-{name}",
+            "resourceVersion": "1",
+            "labels": {"kubernetes.io/os": "linux"},
+        }
         self.objects[f"/api/v1/nodes/{name}"] = {
             "apiVersion": "v1",
             "kind": "Node",
@@ -185,7 +190,13 @@ class KubeApiPeer:
             return 404, refusal(404, f'{operation.resource} "{name}" not found')
         if request.method == "PATCH":
             before = self.objects.get(path, {})
-            self.objects[path] = merged(before, request.body)
+            now = before.get("metadata", {}).get("resourceVersion")
+            said = request.body.get("metadata", {}).get("resourceVersion", now)
+            if said != now:
+                return 409, refusal(409, "the object has been modified")
+            after = self.objects[path] = merged(before, request.body)
+            if now is not None:
+                after["metadata"]["resourceVersion"] = str(int(now) + 1)
         return 200, self.objects[path]
 
     def _create(self, path: str, body: dict[str, Any]) -> Answer:

@@ -11,7 +11,7 @@ import click
 import pytest
 import yaml
 
-from pinfold.adapters.kubernetes.client import OPERATIONS, Operation
+from pinfold.adapters.kubernetes.client import OPERATIONS, PATCH_NODE, Operation
 from pinfold.adapters.kubernetes.manifests import read_manifests
 from pinfold.adapters.kubernetes.pod_checks import REASON as CPU_DECISION_DIFFERS
 from pinfold.agent.cluster import NODE_NAME, NOT_PINNING
@@ -103,13 +103,47 @@ def test_rights_are_the_requests_of_the_client() -> None:
 @pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda path: path.name)
 def test_overlays_add_the_rights_of_their_settings(overlay: Path, tmp_path: Path) -> None:
     own = config_of(overlay / "configuration.yaml", tmp_path).own
-    switches = {"nodeLabels": own.node_labels, "nodeResourceTopology": own.node_resource_topology}
+    switches = {
+        "nodeLabels": own.node_labels,
+        "nodeResourceTopology": own.node_resource_topology,
+        "startUpTaint": own.start_up_taint is not None,
+    }
     assert switches.keys() | {""} == OPERATIONS.keys()
     wanted = {one for name, on in switches.items() if on for one in OPERATIONS[name]}
     assert rights(bound_rules(overlay)) == needed(wanted)
     kustomization = yaml.safe_load((overlay / "kustomization.yaml").read_text())
     assert "../../base" in kustomization["resources"]
+    # A role gives all nodes, or those of fixed names; the policy leaves one.
+    restricted = kustomization.get("components", []) == ["../../components/own-node"]
+    assert restricted == (PATCH_NODE in wanted)
     assert kustomization["patches"][0]["target"] == {"kind": "ConfigMap", "name": "pinfold"}
+
+
+def test_an_agent_may_change_its_own_node_only() -> None:
+    policy, binding = documents(KUBERNETES / "components" / "own-node")
+    assert policy["kind"] == "ValidatingAdmissionPolicy"
+    spec = policy["spec"]
+    assert spec["failurePolicy"] == "Fail"
+    (rule,) = spec["matchConstraints"]["resourceRules"]
+    # A patch is an update to admission.
+    assert (rule["resources"], rule["operations"]) == ([PATCH_NODE.resource], ["UPDATE"])
+    (account,), (namespace,) = of_kind(BASE, "ServiceAccount"), of_kind(BASE, "Namespace")
+    user = f"system:serviceaccount:{namespace['metadata']['name']}:{account['metadata']['name']}"
+    (condition,) = spec["matchConditions"]
+    assert condition["expression"] == f'request.userInfo.username == "{user}"'
+    assert '"authentication.kubernetes.io/node-name"' in spec["variables"][0]["expression"]
+    assert "== object.metadata.name" in spec["validations"][0]["expression"]
+    assert binding["spec"] == {
+        "policyName": policy["metadata"]["name"],
+        "validationActions": ["Deny"],
+    }
+
+
+def test_the_taint_is_the_one_that_the_page_tells_kubelets_of(tmp_path: Path) -> None:
+    overlay = KUBERNETES / "overlays" / "start-up-taint"
+    key = config_of(overlay / "configuration.yaml", tmp_path).own.start_up_taint
+    page = (ROOT / "docs" / "how-to" / "kubernetes.md").read_text()
+    assert f"--register-with-taints={key}=:NoSchedule" in page
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda path: path.name)

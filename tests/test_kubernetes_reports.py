@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from pinfold.adapters.kubernetes.access import KubernetesError, from_kubeconfig
 from pinfold.adapters.kubernetes.client import OPERATIONS, KubeClient
 from pinfold.adapters.kubernetes.events import EventRecorder, Involved, rejection
 from pinfold.adapters.kubernetes.node_publisher import NodePublisher
+from pinfold.adapters.kubernetes.start_up_taint import StartUpTaint
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.node_config import NodeConfig
 from pinfold.core.short_form import parse_short_form
@@ -337,3 +339,109 @@ def test_every_request_of_the_table_was_seen_and_no_other(
     asyncio.run(scenario())
     table = {one for operations in OPERATIONS.values() for one in operations}
     assert {request.operation for request in peer.requests} == table
+
+
+# ------------------------------------------------------------------------------ the start-up taint
+
+TAINT = "pinfold.dev/agent-not-ready"
+OTHERS = [{"key": "dedicated", "value": "db", "effect": "NoSchedule"}]
+
+
+class TaintScene:
+    """A node with taints, and an agent that is at work or not."""
+
+    def __init__(self, peer: KubeApiPeer) -> None:
+        self.peer = peer
+        self.at_work = False
+        self.removals = 0
+        self.reports = Reports()
+        peer.put_node("n1")
+        self.set_taints([*OTHERS, {"key": TAINT, "effect": "NoSchedule"}])
+
+    @property
+    def node(self) -> dict[str, Any]:
+        return self.peer.objects["/api/v1/nodes/n1"]
+
+    def set_taints(self, taints: list[dict[str, str]]) -> None:
+        self.node["spec"] = {"taints": taints}
+
+    def removed(self) -> None:
+        self.removals += 1
+
+    def taint(self, client: KubeClient) -> StartUpTaint:
+        return StartUpTaint(
+            client,
+            "n1",
+            TAINT,
+            ready=lambda: self.at_work,
+            removed=self.removed,
+            report=self.reports.append,
+            period=0.05,
+        )
+
+
+def test_the_taint_of_a_new_node_goes_when_the_agent_is_at_work(
+    peer: KubeApiPeer, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        scene = TaintScene(peer)
+        async with connected(peer, tmp_path) as client, at_work(scene.taint(client).run()):
+            await asyncio.sleep(0.3)
+            assert peer.requests == [], "nothing is asked before"
+            scene.at_work = True
+            await until(lambda: scene.removals == 1)
+            assert scene.node["spec"]["taints"] == OTHERS
+            # The node was deleted, and its kubelet has registered it anew.
+            scene.set_taints([{"key": TAINT, "effect": "NoSchedule"}])
+            await until(lambda: scene.removals == 2)
+            assert scene.node["spec"]["taints"] == []
+            patches = len(peer.of("PATCH"))
+            await until(lambda: len(peer.of("GET")) > 4)
+            assert len(peer.of("PATCH")) == patches, "what is not there is not removed"
+            assert scene.reports == []
+
+    asyncio.run(scenario())
+
+
+def test_a_node_that_somebody_else_changes_meanwhile_keeps_that(
+    peer: KubeApiPeer, tmp_path: Path
+) -> None:
+    late = {"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}
+
+    async def scenario() -> None:
+        scene = TaintScene(peer)
+
+        def between(request: Request) -> None:
+            if request.method == "PATCH" and late not in scene.node["spec"]["taints"]:
+                scene.node["spec"]["taints"].append(late)
+                scene.node["metadata"]["resourceVersion"] = "7"
+
+        peer.failing = between
+        scene.at_work = True
+        async with connected(peer, tmp_path) as client, at_work(scene.taint(client).run()):
+            await until(lambda: scene.removals == 1)
+        assert scene.node["spec"]["taints"] == [*OTHERS, late]
+        assert [one.body["metadata"]["resourceVersion"] for one in peer.of("PATCH")] == ["1", "7"]
+        assert scene.reports == []
+
+    asyncio.run(scenario())
+
+
+def test_a_taint_that_may_not_be_removed_is_told_once(peer: KubeApiPeer, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        scene = TaintScene(peer)
+        peer.failing = failing(403, "PATCH")
+        scene.at_work = True
+        async with connected(peer, tmp_path) as client:
+            taint = scene.taint(client)
+            async with at_work(taint.run()):
+                await until(lambda: len(peer.of("PATCH")) == 2)
+                (told,) = scene.reports
+                assert told.startswith(f"the taint {TAINT} of the node was not removed: ")
+                assert "give this account the rights of deploy/kubernetes" in told
+                assert taint.problem
+                peer.failing = lambda _: None
+                await until(lambda: scene.removals == 1)
+                await until(lambda: not taint.problem)
+
+    asyncio.run(scenario())

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
 import pytest
 
-from tests.agent_process import AgentProcess, eventually, skip_unless_an_agent_can_run
+from tests.agent_process import (
+    PATIENCE,
+    AgentProcess,
+    eventually,
+    skip_unless_an_agent_can_run,
+)
 from tests.containerd_node import ContainerdNode
 from tests.kubelet_stand_in import KubeletStandIn
 
@@ -148,6 +154,45 @@ def test_containerd_is_killed_and_comes_back(
     finally:
         kubelet.close()
         scene.agent.stop()
+
+
+def test_a_kubelet_that_waits_for_the_agent_has_no_owner_that_ran_shared(
+    fresh_containerd: ContainerdNode, tmp_path: Path
+) -> None:
+    """As after a boot with the systemd unit: the runtime, the agent, then the kubelet."""
+    skip_unless_an_agent_can_run()
+    scene = Scene(fresh_containerd, tmp_path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        scene.agent.environment["NOTIFY_SOCKET"] = str(tmp_path / "notify")
+        fresh_containerd.kill()
+        try:
+            # An agent that serves, and is nobody's plugin yet, is no reason to go on.
+            scene.agent.start()
+            manager.settimeout(0.5)
+            with pytest.raises(TimeoutError):
+                ready(manager)
+            fresh_containerd.start()
+            manager.settimeout(15 * PATIENCE)
+            assert ready(manager) == "STATUS=0 pods"
+            assert scene.is_connected()
+            kubelet = scene.kubelet
+            db = kubelet.run(kubelet.pod("db"), "main", 1)
+            assert (kubelet.allowed(db), kubelet.quota(db)) == ("1", -1)
+            (pod,) = scene.agent.client.get("/v1/pods")["pods"]
+            assert pod["containers"][0]["ran_shared_seconds"] is None
+            assert "adopted" not in scene.agent.log()
+        finally:
+            scene.kubelet.close()
+            scene.agent.stop()
+
+
+def ready(manager: socket.socket) -> str:
+    """Wait until a service manager is told so; what it is told with that."""
+    while True:
+        first, *more = manager.recv(4096).decode().splitlines()
+        if first == "READY=1":
+            return " ".join(more)
 
 
 def test_status_explain_and_audit_know_the_pods(scene: Scene) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import structlog
+
 from pinfold.adapters.kubernetes.access import from_kubeconfig, in_cluster, is_in_cluster
 from pinfold.adapters.kubernetes.client import KubeClient
 from pinfold.adapters.kubernetes.events import (
@@ -20,6 +22,7 @@ from pinfold.adapters.kubernetes.events import (
 )
 from pinfold.adapters.kubernetes.pod_checks import PodChecks
 from pinfold.adapters.kubernetes.spec_check import Decided, declines
+from pinfold.adapters.kubernetes.start_up_taint import StartUpTaint
 from pinfold.agent.parts import Companion, Run
 from pinfold.config.agent import AgentConfig, AgentSection
 from pinfold.node.port_errors import PortError
@@ -45,6 +48,8 @@ NOT_PINNING: Final = "NotPinningCPUs"
 
 Report = Callable[[str | None, str], None]
 
+log = structlog.get_logger("pinfold")
+
 
 class Cluster:
     """The API server's side of an agent.
@@ -54,6 +59,8 @@ class Cluster:
         config: the agent's.
         manager: the node's state.
         report: told each problem (pod as ``namespace/name`` or None).
+
+    ``at_work`` says whether containers are placed here, once somebody knows.
     """
 
     def __init__(
@@ -64,6 +71,7 @@ class Cluster:
         self._config = config
         self._manager = manager
         self._report = report
+        self.at_work: Callable[[], bool] = lambda: False
         self.events = EventRecorder(client, self.node, self._report_of_node)
         self.checks = PodChecks(
             client,
@@ -120,9 +128,22 @@ class Cluster:
         own = self._config.own
         if own.node_labels or own.node_resource_topology:
             also["what the node publishes"] = lambda _: self._publish()
+        if own.start_up_taint is not None:
+            taint = self._untaint(own.start_up_taint)
+            also["the node's start-up taint"] = lambda _: taint.run()
         # A cluster that cannot be told is no reason to call the agent unready: it pins.
         return Companion(
             "kubernetes", lambda _: self.events.run(), also, about=about, close=self.client.close
+        )
+
+    def _untaint(self, key: str) -> StartUpTaint:
+        return StartUpTaint(
+            self.client,
+            self.node,
+            key,
+            ready=self.at_work,
+            removed=lambda: log.info("node", name=self.node, taint=key, removed=True),
+            report=self._report_of_node,
         )
 
     async def _publish(self) -> None:

@@ -128,6 +128,9 @@ class NriDriver:
             state_file=Path(own.kubelet_state_file) if own.kubelet_state_file else None,
         )
 
+        if cluster is not None:
+            cluster.at_work = lambda: not guarded.problem
+
         lost = LostRemovals(
             lifecycle,
             containers,

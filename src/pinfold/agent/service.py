@@ -24,6 +24,7 @@ from pinfold.agent.cpu_follower import CPUFollower
 from pinfold.agent.hugepages import HugepageFollower
 from pinfold.agent.manifest_checks import check_rights
 from pinfold.agent.parts import Claim, Companion, Ports, own_version
+from pinfold.agent.readiness import at_work
 from pinfold.agent.static_pods import StaticPods
 from pinfold.config.agent import AgentConfig
 from pinfold.core.machine_document import machine_document
@@ -231,9 +232,9 @@ class Agent:
         # Who has connected since the socket was had is answered now.
         self._ready = True
         pods = len(self.manager.pods.active)
-        notifier.ready(f"{pods} pods")
         socket_path = self.config.own.socket
         log.info("serving", socket=socket_path, pool=str(self.manager.pool), pods=pods)
+        tasks.add(asyncio.create_task(self._say_ready(notifier), name="ready"))
         failure = await self._until_the_end(api, tasks)
         self._stop.set()
         notifier.stopping()
@@ -247,6 +248,10 @@ class Agent:
         log.info("stopped", containers="run on" if self.manager.pods.active else "none")
         if failure is not None:
             raise failure
+
+    async def _say_ready(self, notifier: Notifier) -> None:
+        await at_work(self.problems)
+        notifier.ready("; ".join(self.problems()) or f"{len(self.manager.pods.active)} pods")
 
     async def _until_the_end(
         self, api: asyncio.Task[None], tasks: set[asyncio.Task[None]]

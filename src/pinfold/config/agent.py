@@ -32,6 +32,12 @@ _TwoDigits = Annotated[str, Meta(pattern="^[0-9]{2}$")]
 _PathOrNone = Annotated[str, Meta(pattern="^(/.*)?$")] | None
 _PathOrEmpty = Annotated[str, Meta(pattern="^(/.*)?$")]
 _NodeName = Annotated[str, Meta(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
+_TaintKey = Annotated[
+    str,
+    Meta(
+        pattern=r"^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?$"
+    ),
+]
 _FolderName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
 
 
@@ -67,6 +73,8 @@ class AgentSection(
             host's name.
         node_labels: whether the Node object gets labels, with an API server.
         node_resource_topology: whether a NodeResourceTopology is kept, with an API server.
+        start_up_taint: the key of a taint with which the kubelet registers its node, removed when
+            containers are placed, with an API server; None: no taint is looked for.
         device_plugin_dir: the folder in which device plugins register (``kubelet.sock``), not with
             ``nri``; None: ``/var/lib/kubelet/device-plugins`` if it is there; "": nowhere.
         plugin_registry_dir: the folder in which plugins are found by their sockets; None: nowhere.
@@ -93,6 +101,7 @@ class AgentSection(
     node_name: _NodeName | None = None
     node_labels: bool = False
     node_resource_topology: bool = False
+    start_up_taint: _TaintKey | None = None
     device_plugin_dir: _PathOrNone = None
     plugin_registry_dir: _AbsolutePath | None = None
     on_mismatch: Literal["refuse", "repair"] = "refuse"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -71,6 +71,7 @@ OPERATIONS: Final[Mapping[str, tuple[Operation, ...]]] = {
     "": (GET_POD, CREATE_EVENT, PATCH_EVENT),
     "nodeLabels": (PATCH_NODE,),
     "nodeResourceTopology": (GET_NODE, APPLY_TOPOLOGY),
+    "startUpTaint": (GET_NODE, PATCH_NODE),
 }
 """The requests by the setting that asks for them; "": wherever there is an API server."""
 
@@ -121,6 +122,13 @@ class KubeClient:
     async def label_node(self, name: str, labels: Mapping[str, str]) -> Mapping[str, Any]:
         """Set these labels of a node; others stay."""
         return await self._do(PATCH_NODE, {"metadata": {"labels": dict(labels)}}, name=name)
+
+    async def set_taints(
+        self, name: str, taints: Sequence[object], *, version: str
+    ) -> Mapping[str, Any]:
+        """Set all taints of a node as it was read (``resourceVersion``; status 409: it is not)."""
+        changes = {"metadata": {"resourceVersion": version}, "spec": {"taints": list(taints)}}
+        return await self._do(PATCH_NODE, changes, name=name)
 
     async def apply_topology(self, topology: Mapping[str, Any]) -> Mapping[str, Any]:
         """Create or replace a ``NodeResourceTopology``."""
