@@ -15,6 +15,7 @@ import click
 
 from pinfold.cli import main as program
 from pinfold.config.settings import SETTINGS
+from pinfold.core.api_fields import POD, Field, Fields, Standing
 from pinfold.core.kubelet_faults import FAULTS
 from pinfold.core.policy_options import (
     CPU_MANAGER_OPTIONS,
@@ -71,12 +72,55 @@ kubelet are refused in its words. A flag wins over the file.
 """
 
 
+_FIELDS = """\
+What an agent makes of each field of a Pod, by its `runtime`: `process`, or `cri` for containers.
+(With `runtime: nri` the kubelet runs the pods.)
+
+- **refused**: without it the pod would be less confined, lack data or devices, or not end and
+  restart as its manifest says. The request is answered with 400, and names each such field.
+- **noted**: the pod runs without it. The field is named in the answer (`warnings`), by `pinfold
+  apply` and in the agent's log.
+- a **misspelt** field is refused, with the one that was probably meant. `pinfold plan`, which
+  answers for a kubelet, plans without it and says so.
+
+A value that asks for nothing (empty, `false`, what the API server writes by default) is neither.
+Fields of `containers` hold for `initContainers`, whose `restartPolicy` is in force. A pod that an
+older agent has admitted runs on as it was admitted.
+
+A process sees the files of the machine where they are. So a `hostPath` is in force where it is
+mounted at its own path, and refused elsewhere; an `emptyDir` is found at the path in the variable
+`PINFOLD_VOLUME_NAME`; no mount is `readOnly`.
+
+## The rights of a process
+
+`securityContext` is in force for processes as follows; they run as the agent does where it says
+nothing.
+
+- `runAsUser` and `runAsGroup`: the machine's users. Without `runAsGroup` the group is the user's
+  by `/etc/passwd`; a user whom the machine does not know needs one. `HOME` is the user's.
+- Supplementary groups are those that the machine names for the user, `supplementalGroups` and
+  `fsGroup`; with `supplementalGroupsPolicy: Strict` only the latter two. Volumes belong to
+  `fsGroup`.
+- `runAsNonRoot` refuses a pod that would run as root.
+- `capabilities`: what is dropped is in none of the process's sets and cannot be gained. A process
+  has all others of the agent's as root, and none as another user; `add` keeps some of `drop:
+  [ALL]`.
+- `allowPrivilegeEscalation: false` is the kernel's `no_new_privs`.
+- `privileged` takes nothing away.
+- An agent that is not root refuses every other user and group than its own.
+
+The process is on its CPUs before it takes on these rights, and has them before the command
+executes.
+"""
+
+
 def pages() -> dict[str, str]:
     """Every generated page: path below ``docs`` -> text."""
     return {
         "kubelet-differences.md": differences(),
         "reference/policy-options.md": policy_options(),
         "reference/configuration.md": configuration(),
+        "reference/manifest-fields.md": manifest_fields(),
         "reference/commands.md": commands(),
     }
 
@@ -139,6 +183,35 @@ def configuration() -> str:
     parts = [NOTICE.format(source="config/settings.py"), "# Configuration\n", _SETTINGS]
     header = ["| Field | | Default | Kubelet flag | Option of `plan` |", "|---|---|---|---|---|"]
     return "\n".join([*parts, *header, *rows]) + "\n"
+
+
+def manifest_fields() -> str:
+    """What becomes of each field of a Pod."""
+    parts = [NOTICE.format(source="core/api_fields.py"), "# Fields of a manifest\n", _FIELDS]
+    rows = list(_field_rows(POD, ""))
+    for title, wanted in (("Refused", Standing.REFUSED), ("Noted", Standing.NOTED)):
+        parts += [f"## {title}\n", "| Field | `process` | `cri` | |", "|---|---|---|---|"]
+        alike: dict[tuple[str, str, str], list[str]] = {}
+        for path, field in rows:
+            if wanted is max((field.process, field.cri), key=list(Standing).index):
+                row = (field.process.value, field.cri.value, field.why)
+                alike.setdefault(row, []).append(f"`{path}`")
+        parts += [f"| {', '.join(paths)} | {' | '.join(row)} |" for row, paths in alike.items()]
+        parts[-1] += "\n"
+    whole = [path for path, field in rows if not field.why and field.below is None]
+    parts += ["## In force\n", ", ".join(f"`{path}`" for path in whole) + "."]
+    return "\n".join(parts) + "\n"
+
+
+def _field_rows(fields: Fields, path: str) -> Iterator[tuple[str, Field]]:
+    """The rows below a path; init containers have the fields of the others."""
+    for name, field in fields.items():
+        if name in ("apiVersion", "kind", "status", "initContainers"):
+            continue
+        yield f"{path}{name}", field
+        if field.below is not None:
+            many = "[]" if name in ("containers", "volumes", "env", "ports", "volumeMounts") else ""
+            yield from _field_rows(field.below, f"{path}{name}{many}.")
 
 
 def _code(text: str | None) -> str:

@@ -19,8 +19,12 @@ from pinfold.adapters.statefile.files import StateFileError
 from pinfold.adapters.statefile.references import read_container_ids, read_pod_uids
 from pinfold.config.kubelet import ConfigError, load_kubelet_config
 from pinfold.core.cpuset import CPUSet, CPUSetError
+from pinfold.core.names import subdomain_problems
 from pinfold.core.pod import pod_requests
+from pinfold.core.pod_api import PodError
 from pinfold.core.quantity import Quantity, QuantityError
+from pinfold.core.workload_api import workload_from_api
+from pinfold.core.workload_fields import CRI, PROCESS, check_fields
 from pinfold.formats.yaml_documents import YAMLError, yaml_documents
 from pinfold.state.cpu_manager_state import CheckpointError, parse_kubelet_cpuset
 from pinfold.state.go_json import GoJSONError, parse
@@ -86,6 +90,27 @@ def run_yaml(data: bytes) -> None:
             hold(document.line >= 1, "a line below 1")
     except YAMLError as error:
         hold(str(error), "an error without a text")
+
+
+def run_workloads(data: bytes) -> None:
+    """Pods for an agent: what they run, as whom, and which of their fields are in force."""
+    with suppress(YAMLError):
+        for document in yaml_documents(data.decode("utf-8", "replace")):
+            if not isinstance(document.content, dict):
+                continue
+            for runtime in (PROCESS, CRI):
+                with suppress(PodError):
+                    notes = check_fields(document.content, runtime)
+                    hold(all(": not in force here: " in note for note in notes), "an empty note")
+            try:
+                workload = workload_from_api(document.content)
+            except PodError as error:
+                hold(error.path, "an error that does not name the field")
+                continue
+            pod = workload.pod
+            names = [container.name for container in pod.all_containers]
+            hold(sorted(workload.processes) == sorted(names), "a container that runs nothing")
+            hold(not any(subdomain_problems(pod.name)), "a name that nobody can call it by")
 
 
 def run_manifests(data: bytes) -> None:
@@ -154,6 +179,26 @@ _WORDS: Final = tuple(
     template &a *a <<: !!binary !!python/object | > --- ... # ~ yes 0o7 1.0e3 2001-01-01 500m 1Gi
     1e3 -1""".split()
 )
+_WORKLOAD_WORDS: Final = (
+    *_WORDS,
+    *b"""generateName labels annotations a/b command args env valueFrom fieldRef fieldPath value
+    volumes emptyDir hostPath path medium sizeLimit volumeMounts mountPath readOnly securityContext
+    runAsUser runAsNonRoot supplementalGroups fsGroup capabilities drop add ALL CAP_NET_ADMIN
+    allowPrivilegeEscalation seccompProfile type RuntimeDefault livenessProbe comand null true 65534
+    terminationGracePeriodSeconds""".split(),
+)
+_RESTRICTED: Final = b"""
+metadata: {name: a, uid: u, labels: {app: a}, annotations: {k: v}}
+spec:
+  securityContext: {runAsNonRoot: true, supplementalGroups: [1], fsGroup: 2}
+  volumes: [{name: v, emptyDir: {medium: Memory}}, {name: h, hostPath: {path: /srv}}]
+  containers:
+  - name: a
+    command: [x, $(A)]
+    env: [{name: A, value: b}, {name: B, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]
+    volumeMounts: [{name: v, mountPath: /v}, {name: h, mountPath: /srv}]
+    securityContext: {runAsUser: 1, allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
+"""
 _SETTINGS: Final = tuple(
     b"""cpuManagerPolicy static none cpuManagerPolicyOptions full-pcpus-only reservedSystemCPUs 0-3
     kubeReserved systemReserved evictionHard memory.available 10% topologyManagerPolicy restricted
@@ -196,6 +241,10 @@ def _quantities() -> list[bytes]:
     return [b"1", b"500m", b"1.5Gi", b"-0.1", b"1e3", b"12E", b"0.000000001", b"+7Ki", b"100n"]
 
 
+def _workloads() -> list[bytes]:
+    return [*_manifests(), _RESTRICTED]
+
+
 def _manifests() -> list[bytes]:
     return [*seeds.MANIFESTS, *seeds.files("examples/**/*.yaml", "examples/**/*.json")]
 
@@ -230,6 +279,7 @@ def _all() -> dict[str, Target]:
         Target("quantity", run_quantity, _quantities, _UNITS),
         Target("yaml", run_yaml, _manifests, _WORDS),
         Target("manifests", run_manifests, _manifests, _WORDS),
+        Target("workloads", run_workloads, _workloads, _WORKLOAD_WORDS),
         Target("kubeletconfig", run_kubelet_config, _kubelet_configs, _SETTINGS),
         Target("statefile", run_state_file, _state_files, _STATE),
         Target("gojson", run_go_json, _state_files, _STATE),

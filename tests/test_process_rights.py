@@ -167,7 +167,6 @@ def test_a_command_that_the_user_may_not_execute_says_so(world: ProcessWorld) ->
 @pytest.mark.parametrize(
     ("context", "problem"),
     [
-        ({"readOnlyRootFilesystem": True}, "readOnlyRootFilesystem is not available to a process"),
         (
             {"runAsNonRoot": True, "runAsUser": 0},
             "container's runAsUser breaks non-root policy",

@@ -64,7 +64,7 @@ def reference_problems(manifest: Mapping[str, Any]) -> Iterator[PodError]:
         yield from refused(uid, label_value_problems, "metadata.uid")
     if not isinstance(spec, Mapping):
         return
-    volumes = {volume.get("name") for volume, _ in items(spec, "volumes", "spec")}
+    volumes = {str(volume.get("name")) for volume, _ in items(spec, "volumes", "spec")}
     for key in CONTAINER_LISTS:
         for container, outer in items(spec, key, "spec"):
             for mount, here in items(container, "volumeMounts", outer):

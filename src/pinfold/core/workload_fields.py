@@ -139,11 +139,11 @@ def _sizes_on_disk(spec: Mapping[str, Any]) -> Iterator[Finding]:
 
 def _mounts_of_processes(spec: Mapping[str, Any]) -> Iterator[Finding]:
     """A process sees the files of the machine where they are, and may write as its user may."""
-    volumes = {volume.get("name"): volume for volume, _ in items(spec, "volumes", "spec")}
+    volumes = {str(volume.get("name")): volume for volume, _ in items(spec, "volumes", "spec")}
     for key in CONTAINER_LISTS:
         for container, outer in items(spec, key, "spec"):
             for mount, path in items(container, "volumeMounts", outer):
-                volume = volumes.get(mount.get("name"), {})
+                volume = volumes.get(str(mount.get("name")), {})
                 yield from _seen_by_a_process(mount, volume, path)
 
 

@@ -61,11 +61,6 @@ def credentials_of(security: Security) -> Credentials:
         raise RuntimeFailedError(
             "container's runAsUser breaks non-root policy", "give another runAsUser"
         )
-    if security.read_only_root:
-        raise RuntimeFailedError(
-            "readOnlyRootFilesystem is not available to a process, which sees the machine's files",
-            "leave it out, or run the pod as containers (runtime: cri)",
-        )
     dropped = tuple(sorted(map(CAPABILITIES.index, security.dropped)))
     home = _home(user)
     if not _changes(security):
