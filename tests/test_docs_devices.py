@@ -69,7 +69,7 @@ def test_commands_that_need_an_agent_with_devices(
     commands = marked(PAGE, "needs an agent with devices")
     assert len(commands) > 5
     for command in commands:
-        if "try/state/logs/" in command.text:
+        if command.text.startswith("pinfold logs"):
             eventually(lambda: has_logged(scene), expected=True, seconds=PLUGIN_SECONDS)
         check(command, PAGE, scene, node.socket)
         if "> try/sick" in command.text:

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Collection
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -31,6 +32,9 @@ class Logs:
         if self.fails:
             raise RuntimeFailedError("the folder is busy")
         self.removed.append(pod.name)
+
+    def folder(self, pod: PodRecord) -> Path:
+        raise NotImplementedError
 
     async def retain(self, pods: Collection[PodRecord]) -> list[str]:
         raise NotImplementedError

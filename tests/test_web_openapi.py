@@ -45,7 +45,7 @@ def test_every_route_is_in_it_and_no_other(api: Served) -> None:
         for method in operations
     }
     assert routes == described
-    assert len(routes) == len(OPERATIONS) == 16
+    assert len(routes) == len(OPERATIONS) == 17
 
 
 def test_every_operation_is_on_the_page() -> None:

@@ -17,6 +17,7 @@ _COMMANDS = {
     "run": "pinfold.cli.run",
     "apply": "pinfold.cli.apply",
     "delete": "pinfold.cli.delete",
+    "logs": "pinfold.cli.logs",
     "status": "pinfold.cli.status",
     "shield": "pinfold.cli.shield",
     "hugepages": "pinfold.cli.hugepages",

@@ -7,7 +7,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -15,6 +15,8 @@ import click
 
 from pinfold.cli.output import F, InputError
 
+_REFUSED: Final = 400
+_PIECE: Final = 1 << 16
 SOCKET_VARIABLE: Final = "PINFOLD_SOCKET"
 _NO_AGENT: Final = (
     "start one with: pinfold agent (or systemctl start pinfold); another socket is given with "
@@ -99,8 +101,23 @@ class Client:
 
     def get(self, path: str, **query: object) -> Any:  # noqa: ANN401 - any document
         """A document."""
-        given = "&".join(f"{k}={quote(str(v), safe='')}" for k, v in query.items() if v is not None)
-        return self._ask("GET", f"{path}?{given}" if given else path)
+        return self._ask("GET", _with_query(path, query))
+
+    def stream(self, path: str, **query: object) -> Iterator[bytes]:
+        """A text, in pieces as they come."""
+        connection = _UnixConnection(self._path, self._timeout)
+        try:
+            connection.request("GET", _with_query(path, query))
+            answer = connection.getresponse()
+            if answer.status >= _REFUSED:
+                content = _parsed(answer.read())
+                raise RefusedError(answer.status, _problem(content, answer.status, answer.reason))
+            while piece := answer.read1(_PIECE):
+                yield piece
+        except (OSError, http.client.HTTPException) as error:
+            raise self._unreachable(error) from None
+        finally:
+            connection.close()
 
     def post(self, path: str, document: Mapping[str, Any] | None = None) -> Any:  # noqa: ANN401 - any document
         """Send a document, get one."""
@@ -108,8 +125,7 @@ class Client:
 
     def delete(self, path: str, **query: object) -> None:
         """Remove something."""
-        given = "&".join(f"{k}={v}" for k, v in query.items() if v is not None)
-        self._ask("DELETE", f"{path}?{given}" if given else path)
+        self._ask("DELETE", _with_query(path, query))
 
     def _ask(self, method: str, path: str, document: object = None) -> Any:  # noqa: ANN401 - any document
         connection = _UnixConnection(self._path, self._timeout)
@@ -124,7 +140,7 @@ class Client:
         finally:
             connection.close()
         content = _parsed(text)
-        if answer.status >= 400:
+        if answer.status >= _REFUSED:
             raise RefusedError(answer.status, _problem(content, answer.status, answer.reason))
         return content
 
@@ -134,6 +150,11 @@ class Client:
         if isinstance(error, PermissionError):
             return NoAgentError(f"{self._path}: only the agent's user and root may ask it")
         return RefusedError(0, f"{self._path}: the agent did not answer: {error!r}")
+
+
+def _with_query(path: str, query: Mapping[str, object]) -> str:
+    given = "&".join(f"{k}={quote(str(v), safe='')}" for k, v in query.items() if v is not None)
+    return f"{path}?{given}" if given else path
 
 
 def _parsed(text: bytes) -> Any:  # noqa: ANN401 - any document

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from pinfold.node.records import PodRecord
@@ -17,6 +18,9 @@ class PodLogs(Protocol):
         Raises:
             PortError: something is left; it can be tried again.
         """
+
+    def folder(self, pod: PodRecord) -> Path:
+        """The folder of a pod's logs: a folder for each container, a file for each attempt."""
 
     async def retain(self, pods: Collection[PodRecord]) -> list[str]:
         """Remove the logs of all pods but these; what could not be removed, as texts."""

@@ -46,6 +46,10 @@ class Limits:
     connections: int = 400
 
 
+UNHURRIED: Final = "pinfold.unhurried"
+"""What an application puts into the scope of a request whose answer may be left unread."""
+
+
 class Connection(H11Protocol):
     """uvicorn's protocol with a check at the door, and with deadlines."""
 
@@ -118,7 +122,8 @@ class Connection(H11Protocol):
     def pause_writing(self) -> None:
         """The client does not read."""
         super().pause_writing()
-        if self._answer_timer is None:
+        unhurried = self.cycle is not None and self.cycle.scope.get(UNHURRIED)
+        if self._answer_timer is None and not unhurried:
             self._answer_timer = self.loop.call_later(self._limits.answer, self.transport.abort)
 
     def resume_writing(self) -> None:

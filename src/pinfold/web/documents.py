@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Final
 
 import msgspec
 
 from pinfold.core.cpuset import CPUSet, iter_bits
 from pinfold.core.device_state import DeviceState
-from pinfold.core.pod import Container, Pod
-from pinfold.core.pod_api import PodError
-from pinfold.core.workload_api import workload_from_api
+from pinfold.core.pod import Container
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.counters import Counters
 from pinfold.node.manager import Manager
@@ -24,6 +22,7 @@ from pinfold.node.pod_table import UnknownPodError
 from pinfold.node.reconciler import Drift
 from pinfold.node.records import HistoryEntry, PodRecord
 from pinfold.node.seen_pod import ran_shared
+from pinfold.web.pod_shape import PodShape, kinds, shape_of
 
 VERSION: Final = 1
 
@@ -35,14 +34,6 @@ NOTHING_GIVEN: Final[dict[str, Any]] = {"numa_nodes": [], "memory": [], "devices
 """What a container has beside CPUs when it was given nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """What a manifest says of a pod: QoS class, and containers as (name, kind)."""
-
-    qos: str
-    containers: tuple[tuple[str, str], ...]
-
-
 class Documents:
     """Makes documents of a manager's pods.
 
@@ -51,7 +42,7 @@ class Documents:
 
     def __init__(self, manager: Manager) -> None:
         self._manager = manager
-        self._shapes: dict[str, _Shape] = {}
+        self._shapes: dict[str, PodShape] = {}
 
     def status(self, about: Mapping[str, Any]) -> dict[str, Any]:
         """The document of ``GET /v1/status``."""
@@ -95,6 +86,14 @@ class Documents:
             return {"version": VERSION, **self._active(active, str(self._manager.pool))}
         return {"version": VERSION, **self._ended(table.ended[uid])}
 
+    def containers(self, uid: str) -> tuple[tuple[str, str], ...]:
+        """Name and kind of each container of a pod that there is."""
+        table = self._manager.pods
+        active = table.active.get(uid)
+        if active is not None:
+            return tuple((c.name, kind) for c, kind in kinds(active.workload.pod))
+        return shape_of(table.ended[uid].manifest).containers
+
     def decided(self, record: PodRecord) -> dict[str, Any]:
         """The document of a pod that was just decided about, even if it is gone already."""
         try:
@@ -105,7 +104,7 @@ class Documents:
     def _active(self, pod: ActivePod, pool: str) -> dict[str, Any]:
         spec = pod.workload.pod
         containers = [
-            self._active_container(pod, container, kind, pool) for container, kind in _kinds(spec)
+            self._active_container(pod, container, kind, pool) for container, kind in kinds(spec)
         ]
         return _pod(pod.record, spec.qos.value, containers)
 
@@ -168,7 +167,7 @@ class Documents:
     def _ended(self, record: PodRecord) -> dict[str, Any]:
         shape = self._shapes.get(record.uid)
         if shape is None:
-            shape = self._shapes[record.uid] = _shape(record.manifest)
+            shape = self._shapes[record.uid] = shape_of(record.manifest)
         rejected = record.reason is not None and not record.exit_codes
         containers = [
             {
@@ -218,23 +217,6 @@ def _pod(record: PodRecord, qos: str, containers: list[dict[str, Any]]) -> dict[
         "admitted_at": record.admitted_at,
         "containers": containers,
     }
-
-
-def _kinds(pod: Pod) -> Iterable[tuple[Container, str]]:
-    for container in pod.init_containers:
-        yield container, "sidecar" if container.is_sidecar else "init"
-    for container in pod.containers:
-        yield container, "container"
-
-
-def _shape(manifest: str) -> _Shape:
-    try:
-        fields = msgspec.json.decode(manifest, type=dict[str, Any])
-        pod = workload_from_api(fields, admitted=True).pod
-    except (PodError, msgspec.DecodeError):
-        # A record of another version may hold what is no pod today; it has ended anyway.
-        return _Shape("", ())
-    return _Shape(pod.qos.value, tuple((c.name, kind) for c, kind in _kinds(pod)))
 
 
 def counters_document(counters: Counters) -> dict[str, Any]:

@@ -25,14 +25,13 @@ from pinfold.web.documents import (
     embedded,
     history_document,
 )
-from pinfold.web.operations import POD
+from pinfold.web.operations import POD, POD_LOG
+from pinfold.web.pod_logs import pod_log
 from pinfold.web.requests import field, json_object, limit, only_fields, seconds
 from pinfold.web.snapshots import Snapshots
 
 DECISIONS: Final = ("admitted", "rejected")
 """The kinds of history entries that hold a decision about a pod."""
-
-_SLASHES: Final = POD.count("/")
 
 START_PATIENCE: Final = 30.0
 """Seconds in which a process that is taken over has to be placed."""
@@ -118,6 +117,12 @@ class Handlers:
         deletion = self._desk.delete(name, grace=grace, caller=caller)
         await self._changes.run(deletion, request=request, caller=caller, longer=longer)
         return Response(status_code=204)
+
+    async def pod_log(self, request: Request) -> Response:
+        """What a container has written."""
+        manager = self._desk.manager
+        uid = manager.pods.find(_named(request, POD_LOG))
+        return await pod_log(request, manager, uid, self._documents.containers(uid))
 
     async def explain(self, request: Request) -> Response:
         """Why a pod was decided about as it was."""
@@ -229,9 +234,9 @@ class Handlers:
         return Document(openapi_document())
 
 
-def _named(request: Request) -> str:
+def _named(request: Request, path: str = POD) -> str:
     """The pod of a path; a slash in its name is written ``%2F``, others make another path."""
-    if request.scope.get("raw_path", b"").count(b"/") != _SLASHES:
+    if request.scope.get("raw_path", b"").count(b"/") != path.count("/"):
         raise HTTPException(404)
     return f"{request.path_params['namespace']}/{request.path_params['name']}"
 

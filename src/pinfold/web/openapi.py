@@ -195,6 +195,30 @@ PARAMETERS: Final[dict[str, dict[str, Any]]] = {
         "description": "NAMESPACE/NAME, NAME (in namespace default) or uid",
         "schema": _TEXT,
     },
+    "container": {
+        "description": "the container; needed where the pod has several",
+        "schema": _TEXT,
+    },
+    "follow": {
+        "description": "go on until the container has ended",
+        "schema": {"type": "boolean", "default": False},
+    },
+    "previous": {
+        "description": "the attempt before the last restart",
+        "schema": {"type": "boolean", "default": False},
+    },
+    "tailLines": {
+        "description": "only so many of the last lines",
+        "schema": {"type": "integer", "minimum": 0},
+    },
+    "sinceSeconds": {
+        "description": "only what was written in so many seconds",
+        "schema": {"type": "number", "minimum": 0},
+    },
+    "timestamps": {
+        "description": "with each line's time before it",
+        "schema": {"type": "boolean", "default": False},
+    },
     "limit": {
         "description": "how many entries at most",
         "schema": {"type": "integer", "minimum": 1, "maximum": HISTORY_LIMIT, "default": 100},

@@ -43,6 +43,7 @@ class Operation:
 
 
 POD: Final = "/v1/pods/{namespace}/{name}"
+POD_LOG: Final = f"{POD}/log"
 
 OPERATIONS: Final = (
     Operation(
@@ -84,6 +85,15 @@ OPERATIONS: Final = (
         ),
         errors=(409, 413),
         body="Manifest",
+    ),
+    Operation(
+        "GET",
+        POD_LOG,
+        "pod_log",
+        "What a container has written, also one that has ended, until its pod is deleted",
+        (Answer(200, "the log", "Text", TEXT),),
+        errors=(404,),
+        query=("container", "follow", "previous", "tailLines", "sinceSeconds", "timestamps"),
     ),
     Operation(
         "GET",

@@ -125,6 +125,32 @@ def limit(request: Request, name: str = "limit", default: int = 100) -> int:
     return value
 
 
+def whole_number(request: Request, name: str) -> int | None:
+    """A parameter that is a count; None when it is not given.
+
+    Raises:
+        Refusal: it is not a whole number, or negative.
+    """
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise Refusal(400, f"{name}={text[:40]!r}: must be a whole number, 0 or more")
+    return int(text)
+
+
+def flag(request: Request, name: str) -> bool:
+    """A parameter that is ``true`` or ``false``, which is what it is without.
+
+    Raises:
+        Refusal: it is neither.
+    """
+    text = request.query_params.get(name, "false")
+    if text not in ("true", "false"):
+        raise Refusal(400, f"{name}={text[:40]!r}: must be true or false")
+    return text == "true"
+
+
 def _kind(value: object) -> str:
     names: dict[type[Any], str] = {
         bool: "true or false",
