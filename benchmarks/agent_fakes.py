@@ -27,7 +27,8 @@ from pinfold.node.model import build_node, empty_state
 from pinfold.node.reconciler import reconcile
 from pinfold.node.records import PodPhase
 from pinfold.node.settings import ManagerSettings
-from pinfold.planning.fakes import FakeCgroups, FakeRuntime, MemoryPodFiles, MemoryStore
+from pinfold.planning.fake_cgroups import FakeCgroups
+from pinfold.planning.fakes import FakeRuntime, MemoryPodFiles, MemoryStore
 
 MACHINE: Final = "2s64c2t@half"
 PODS: Final = 1000

@@ -27,8 +27,9 @@ from pinfold.node.model import build_node, empty_state
 from pinfold.node.ports import ContainerState
 from pinfold.node.recovery import OnMismatch, restore, take_over
 from pinfold.node.settings import ManagerSettings
+from pinfold.planning.fake_cgroups import FakeCgroups
 from pinfold.planning.fake_plugins import FakeDevicePlugins
-from pinfold.planning.fakes import FakeCgroups, FakeRuntime, MemoryPodFiles, MemoryStore
+from pinfold.planning.fakes import FakeRuntime, MemoryPodFiles, MemoryStore
 from pinfold.state.ledger import Ledger
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from pinfold.core.cpuset import CPUSet
-from pinfold.planning.fakes import FakeCgroups
+from pinfold.planning.fake_cgroups import FakeCgroups
 from tests.cgroups_contract import check_contract
 
 

@@ -25,7 +25,6 @@ LONG_FOR_A_REASON = {
     "src/pinfold/core/audit_findings.py": "one family: what each finding says, and its remedy",
     "src/pinfold/core/audit_tasks.py": "one pass over the tasks; the rules share its tables",
     "src/pinfold/core/quantity.py": "one value type: grammar, arithmetic, canonical form",
-    "src/pinfold/planning/fakes.py": "one family: the ports in memory, each short",
     "src/pinfold/state/doctor.py": "one examination of three kinds of file",
     "src/pinfold/state/go_json.py": "one grammar: scanner, texts and their errors",
     "src/pinfold/state/go_value.py": "one family of small types, as Go's decoder has them",

@@ -20,7 +20,8 @@ from pinfold.node.cgroup_ports import Limits, Placement
 from pinfold.node.containers import MEMORY_LIMIT, Containers
 from pinfold.node.records import PodPhase, PodRecord
 from pinfold.node.settings import ManagerSettings
-from pinfold.planning.fakes import FakeCgroups, FakeRuntime
+from pinfold.planning.fake_cgroups import FakeCgroups
+from pinfold.planning.fakes import FakeRuntime
 
 SMALL, LARGE = 2 << 20, 1 << 30
 

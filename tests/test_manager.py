@@ -333,8 +333,7 @@ def test_drift_is_found_and_repaired() -> None:
         node.cgroups.shared = CPUSet.parse("0-7")
         group = node.cgroups.groups[ContainerKey("uid-db", "c0")]
         del node.cgroups.groups[ContainerKey("uid-web", "c0")]
-        assert group.placement.cpus is not None
-        object.__setattr__(group.placement, "cpus", CPUSet.parse("0-7"))
+        group.cpus = CPUSet.parse("0-7")
         found = await reconcile(node.manager)
         assert [(d.key and d.key.name, d.found, d.repaired) for d in found] == [
             (None, "0-7", True),

@@ -12,7 +12,7 @@ import pytest
 
 from pinfold.adapters.cgroup.files import read_cpus, write
 from pinfold.adapters.cgroup.found_cpusets import FoundCpusets, cgroup_of
-from pinfold.adapters.cgroup.hierarchy import Hierarchies, Mount
+from pinfold.adapters.cgroup.hierarchy import Hierarchies, Mount, find_hierarchies
 from pinfold.adapters.cgroup.runtime_cgroups import RuntimeCgroups
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.cgroup_ports import Placement
@@ -121,6 +121,38 @@ def test_cpus_that_the_cgroups_above_lost_come_back(place: Place) -> None:
         assert place.allowed(pid) == place.cpus
 
     asyncio.run(scenario())
+
+
+def test_who_was_moved_out_of_a_cpuset_without_cpus_is_brought_back(place: Place) -> None:
+    """As cgroup v1 does when all CPUs of a cpuset go offline."""
+    if place.version == 2:
+        pytest.skip("cgroup v2 leaves everybody where he is")
+    freezer = find_hierarchies().v1["freezer"].point
+    path, pid = place.container("pod1", "abc")
+    folder = place.root / "pod1/abc"
+    twin = freezer / folder.relative_to(find_hierarchies().v1["cpuset"].point)
+    twin.mkdir(parents=True)
+    try:
+        write(twin / "cgroup.procs", str(pid))
+
+        async def scenario() -> None:
+            cgroups = RuntimeCgroups()
+            await cgroups.open(place.low)
+            await cgroups.place(FIRST, Placement(cpus=place.high))
+            await cgroups.find(FIRST, path)
+            assert place.allowed(pid) == place.high
+            for shared, expected in ((True, place.low), (False, place.high)):
+                write(folder.parent / "cgroup.procs", str(pid))
+                write(folder / "cpuset.cpus", "")
+                await cgroups.place(FIRST, Placement(cpus=None if shared else place.high))
+                assert place.allowed(pid) == expected
+                assert str(pid) in (folder / "cgroup.procs").read_text().split()
+
+        asyncio.run(scenario())
+    finally:
+        write(freezer / "cgroup.procs", str(pid))
+        for one in (twin, twin.parent, twin.parent.parent):
+            one.rmdir()
 
 
 def test_refusals(place: Place) -> None:

@@ -78,6 +78,8 @@ def test_a_pod_with_exclusive_cpus(api: Served) -> None:
             "kind": "container",
             "cpus": "2-3",
             "exclusive": True,
+            "offline": "",
+            "place": "own",
             "numa_nodes": [],
             "memory": [],
             "devices": {},

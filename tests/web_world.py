@@ -31,7 +31,8 @@ from pinfold.node.node_status import node_status, node_status_document
 from pinfold.node.ports import ContainerSpec, ContainerState, ContainerStatus
 from pinfold.node.reconciler import Drift, reconcile
 from pinfold.node.records import PodRecord
-from pinfold.planning.fakes import FakeCgroups, FakeRuntime
+from pinfold.planning.fake_cgroups import FakeCgroups
+from pinfold.planning.fakes import FakeRuntime
 from pinfold.web.app import make_app
 from pinfold.web.changes import Patience
 from pinfold.web.connection import Connection, Limits

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pinfold.adapters.cgroup.tasks import lives
 from pinfold.core.cpuset import CPUSet
 from tests.agent_process import (
+    BUSY,
     IDLE,
     AgentProcess,
     allowed,
+    eventually,
     manifest,
     skip_unless_an_agent_can_run,
     until,
@@ -90,3 +94,63 @@ def test_an_agent_starts_while_a_cpu_is_offline(
     node.client.delete("/v1/pods/default/db", grace=0)
     assert status(node)["pool"] == str(LAST)
     assert status(node)["shared"] == str(CPUS)
+
+
+def told(node: AgentProcess) -> Any:
+    """What status says of the owner's container."""
+    (container,) = node.pod("db")["containers"]
+    return container["place"], container["offline"]
+
+
+def test_an_owner_without_cpus_shares_until_they_are_back(
+    node: AgentProcess, switch: Switch
+) -> None:
+    node.start()
+    pid = owner(node)
+    switch.off()
+    eventually(lambda: "/shared" in Path(f"/proc/{pid}/cgroup").read_text(), True, 1)  # noqa: FBT003 - what is expected
+    assert allowed(pid) == CPUS - LAST
+    assert node.client.post("/v1/reconcile")["drifts"] == []
+    assert told(node) == ("shared", str(LAST))
+    assert node.client.post("/v1/reconcile")["drifts"] == []
+    assert node.pod("db")["containers"][0]["cpus"] == str(LAST)
+    node.kill()
+    node.start()
+    assert told(node) == ("shared", str(LAST))
+    assert allowed(pid) == CPUS - LAST
+    switch.on()
+    eventually(lambda: allowed(pid), LAST)
+    assert told(node) == ("own", "")
+    assert node.client.post("/v1/reconcile")["drifts"] == []
+
+
+def runtime(pid: int, after: float = 0.0) -> int:
+    """Nanoseconds that a process has run so far."""
+    time.sleep(after)
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
+
+
+def test_an_owner_without_cpus_is_frozen_where_that_is_asked_for(
+    node: AgentProcess, switch: Switch
+) -> None:
+    node.config["pinfold"]["ownerOffline"] = "freeze"
+    node.start()
+    node.apply(manifest("db", ("main", BUSY, "1")))
+    pid = node.pids("db")["main"]
+    assert runtime(pid) < runtime(pid, 0.3)
+    switch.off()
+    until(lambda: told(node) == ("frozen", str(LAST)))
+    assert node.client.post("/v1/reconcile")["drifts"] == []
+    assert runtime(pid) == runtime(pid, 0.3)
+    assert allowed(pid) == CPUS - LAST
+    node.kill()
+    node.start()
+    assert runtime(pid) == runtime(pid, 0.3)
+    switch.on()
+    eventually(lambda: allowed(pid), LAST)
+    assert told(node) == ("own", "")
+    assert runtime(pid) < runtime(pid, 0.3)
+    switch.off()
+    until(lambda: told(node) == ("frozen", str(LAST)))
+    node.client.delete("/v1/pods/default/db")
+    assert not lives(pid)

@@ -32,7 +32,10 @@ CLAIM: Final = "claim"
 WATCH: Final = "watch"
 """Noticing at once what others change; without it the period does."""
 
-NOT_NEEDED: Final = frozenset({WATCH})
+HOTPLUG: Final = "hotplug"
+"""Hearing at once of CPUs that come and go; without it the looks find out."""
+
+NOT_NEEDED: Final = frozenset({WATCH, HOTPLUG})
 """What may fail while the agent is ready."""
 
 log = structlog.get_logger("pinfold")
@@ -88,6 +91,7 @@ class Background:
             "exits": exits,
             "reconcile": self._reconcile_for_ever,
             "look": self._look_for_ever,
+            HOTPLUG: self._cpus.run,
             WATCH: partial(self._watch_for_ever, ports.cgroups),
             "record": partial(follow_record, self._manager.store),
             "watchdog": partial(self._sign_of_life, notifier),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 import structlog
 
@@ -20,12 +20,20 @@ class CPUFollower:
         manager: what gives CPUs out.
         unseen: CPUs that a kubelet would not see; they are nobody's.
         read: the CPUs that are online now.
+        events: something each time that a CPU goes or comes; may raise OSError.
     """
 
-    def __init__(self, manager: Manager, unseen: CPUSet, read: Callable[[], CPUSet]) -> None:
+    def __init__(
+        self,
+        manager: Manager,
+        unseen: CPUSet,
+        read: Callable[[], CPUSet],
+        events: Callable[[], AsyncIterator[None]],
+    ) -> None:
         self._manager = manager
         self._unseen = unseen
         self._read = read
+        self._events = events
         self._seen = CPUSet()
         self._unknown = CPUSet()
 
@@ -39,23 +47,37 @@ class CPUFollower:
             "it gives them to the shared pool when it is started again"
         )
 
-    async def look(self) -> None:
-        """Follow, if anything has changed; a look takes some 20 us.
+    async def run(self) -> None:
+        """Follow at once, as long as the kernel tells; the looks do what it does not.
+
+        Raises:
+            OSError: it does not tell.
+        """
+        async for _ in self._events():
+            # Also where a CPU is back already: cgroup v1 has forgotten that it was there.
+            if not await self.look():
+                await reconcile(self._manager)
+
+    async def look(self) -> bool:
+        """Follow, if anything has changed, and tell whether it has; a look takes some 20 us.
 
         Raises:
             PortError: the kernel's side cannot be read.
         """
+        if self._manager.offline_owners.misplaced:
+            await self._manager.offline_owners.settle()
         online = self._read()
         if online == self._seen:
-            return
+            return False
         self._seen = online
         known = self._manager.machine
         self._unknown = online - known - self._unseen
         if self._unknown:
             log.warning("cpus", problem=self.problem)
         offline = known - online
-        if offline == self._manager.state.offline:
-            return
+        if offline == self._manager.state.offline and not offline:
+            return False
         log.warning("cpus", offline=str(offline) or "none")
         await self._manager.set_offline(offline)
         await reconcile(self._manager)
+        return True

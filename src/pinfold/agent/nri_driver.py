@@ -28,7 +28,7 @@ from pinfold.node.recovery import Restored, load
 from pinfold.node.runtime_ledger import RuntimeLedger
 from pinfold.node.seen_containers import SeenContainers
 from pinfold.node.seen_pods import SeenPods
-from pinfold.node.seen_runtime import SeenRuntime
+from pinfold.node.seen_runtime import SeenRuntime, SeenRuntimeContainers
 from pinfold.node.settings import ManagerSettings
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class NriDriver:
         else:
             # Told over the CRI, the runtime asks here before it writes: nothing can cross.
             self._ledger = RuntimeLedger(ports.cgroups, report, batch=CRI_BATCH, settled=0.0)
-        return Containers(ports.cgroups, ports.runtime, settings)
+        return SeenRuntimeContainers(ports.cgroups, ports.runtime, settings, self._ledger)
 
     def pool_changed(self, pool: CPUSet) -> None:
         """See :class:`Driver`."""

@@ -16,6 +16,7 @@ from typing import Any, Final
 import structlog
 
 from pinfold.adapters.hugetlb import KeptPages
+from pinfold.adapters.sysfs.hotplug import hotplug_events
 from pinfold.adapters.sysfs.online import online_cpus
 from pinfold.adapters.systemd.notify import Notifier
 from pinfold.agent.background import NOT_NEEDED, Background
@@ -72,7 +73,7 @@ class Agent:
         self.started_at = time.time()
         self._stop = asyncio.Event()
         self._ready = False
-        self._cpus = CPUFollower(manager, planner.view.unseen, online_cpus)
+        self._cpus = CPUFollower(manager, planner.view.unseen, online_cpus, hotplug_events)
         self._pages = HugepageFollower(planner, manager, KeptPages().read)
         static_pods = (
             None
@@ -161,6 +162,7 @@ class Agent:
         companions = [one.problem() for one in self.companions]
         problems = [self.manager.store.problem, *companions]
         problems += self.loops.problems(besides=NOT_NEEDED)
+        problems += self.manager.offline_owners.problems()
         return [problem for problem in problems if problem]
 
     def machine(self) -> Mapping[str, Any]:

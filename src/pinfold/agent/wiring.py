@@ -40,7 +40,7 @@ from pinfold.node.manager import Manager
 from pinfold.node.pod_resources import ManagedPodResources
 from pinfold.node.port_errors import PortError
 from pinfold.node.recovery import OnMismatch, restore
-from pinfold.node.settings import ManagerSettings
+from pinfold.node.settings import ManagerSettings, OwnerOffline
 from pinfold.planning.explain import explain_decision, explain_document
 from pinfold.planning.planner import Planner
 from pinfold.sockets.descriptors import raise_file_limit
@@ -181,6 +181,7 @@ async def build_agent(
         cpu_cfs_quota=config.node.cpu_cfs_quota,
         cpu_cfs_period=round(config.node.cpu_cfs_quota_period * 1_000_000),
         partition=Partition(config.own.partition),
+        owner_offline=OwnerOffline(config.own.owner_offline),
         kept_pods=config.own.max_pods_remembered,
         runtime=config.own.runtime,
     )
@@ -205,7 +206,7 @@ async def build_agent(
         store=ports.store,
         announcements=Announcements(ports.files, mirror.write, _report),
         settings=settings,
-        observers=Observers(time.time, describe, _report, driver.pool_changed),
+        observers=Observers(time.time, describe, _report, driver.pool_changed, online_cpus),
         plugins=ports.plugins,
     )
     companions = await driver.begin(manager, restored, parse=_parse)

@@ -172,6 +172,7 @@ def _kind(container: Mapping[str, Any]) -> str:
     words = [] if container["kind"] == "container" else [container["kind"]]
     if container["state"] != "RUNNING" and container["exit_code"] is not None:
         words.append(f"exit {container['exit_code']}")
+    words += _offline(container)
     if container["restarts"]:
         words.append(f"{container['restarts']} restart{'s' * (container['restarts'] != 1)}")
     return ", ".join(words)
@@ -181,6 +182,18 @@ def _earlier(container: Mapping[str, Any]) -> Iterator[str]:
     """What was otherwise before; an agent of an earlier version does not tell."""
     if (seconds := container.get("ran_shared_seconds")) is not None:
         yield f"ran shared for {seconds:.1f} s at first"
+
+
+def _offline(container: Mapping[str, Any]) -> Iterator[str]:
+    """What has become of a container whose CPUs are offline."""
+    # An agent of an earlier version does not tell.
+    place, offline = container.get("place", "own"), container.get("offline", "")
+    if offline:
+        yield f"CPUs {offline} offline"
+    if place == "frozen":
+        yield "frozen"
+    elif offline and place == "shared":
+        yield "in the shared pool"
 
 
 def _extras(container: Mapping[str, Any]) -> Iterator[str]:

@@ -78,6 +78,8 @@ class AgentSection(
         device_plugin_dir: the folder in which device plugins register (``kubelet.sock``), not with
             ``nri``; None: ``/var/lib/kubelet/device-plugins`` if it is there; "": nowhere.
         plugin_registry_dir: the folder in which plugins are found by their sockets; None: nowhere.
+        owner_offline: what becomes of a container all of whose own CPUs are offline: it runs in the
+            shared pool, or is frozen, until one of them is back.
         on_mismatch: what to do when the record does not fit machine or configuration.
         history_limit: how many entries of the history are kept.
         confine_system: keep system services (systemd's slices) on the reserved CPUs.
@@ -104,6 +106,7 @@ class AgentSection(
     start_up_taint: _TaintKey | None = None
     device_plugin_dir: _PathOrNone = None
     plugin_registry_dir: _AbsolutePath | None = None
+    owner_offline: Literal["share", "freeze"] = "share"
     on_mismatch: Literal["refuse", "repair"] = "refuse"
     history_limit: Annotated[int, Meta(ge=1, le=10_000_000)] = 10_000
     confine_system: bool = False

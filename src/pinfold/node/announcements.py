@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from pinfold.core.cpuset import CPUSet
+from pinfold.core.pod import Container
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.admission import NodeState
+from pinfold.node.offline_owners import Whereabouts
 from pinfold.node.port_errors import PortError
 from pinfold.node.ports import PodFiles
 from pinfold.node.records import PodRecord
-from pinfold.state.ledger import Ledger
 
 VERSION = 1
 
@@ -39,7 +40,7 @@ class Announcements:
         self._write_mirror = mirror
         self._report = report
         self._mirrored: NodeState | None = None
-        self._told: dict[str, tuple[CPUSet, ...]] = {}
+        self._told: dict[str, tuple[tuple[Whereabouts, CPUSet], ...]] = {}
 
     def mirror(self, state: NodeState, pods: Sequence[PodRecord]) -> None:
         """Write the kubelet's state files, if somebody has something else now.
@@ -65,7 +66,7 @@ class Announcements:
     async def publish(
         self,
         pods: Iterable[ActivePod],
-        ledger: Ledger,
+        where: Callable[[ActivePod, Container], Whereabouts],
         pool: CPUSet,
         busy: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -73,7 +74,7 @@ class Announcements:
 
         Args:
             pods: those to tell.
-            ledger: who owns what.
+            where: where each container runs.
             pool: the CPUs of all others.
             busy: whether somebody waits for CPUs; then files are written slowly.
         """
@@ -82,15 +83,12 @@ class Announcements:
             await asyncio.sleep(_PAUSE if busy() else 0)
             if pod.retracted:
                 continue
-            exclusive = [
-                pod.exclusive_cpus(ledger, container)
-                for container in pod.workload.pod.all_containers
-            ]
-            told = tuple(pool if cpus is None else cpus for cpus in exclusive)
+            places = [where(pod, container) for container in pod.workload.pod.all_containers]
+            told = tuple((place, pool if place.cpus is None else place.cpus) for place in places)
             if self._told.get(pod.uid) == told:
                 continue
             try:
-                await self._files.publish(pod.uid, _document(pod, exclusive, pool))
+                await self._files.publish(pod.uid, _document(pod, places, pool))
             except PortError as error:
                 self._report(pod.name, str(error))
             else:
@@ -106,10 +104,14 @@ class Announcements:
             self._report(pod.name, str(error))
 
 
-def _document(pod: ActivePod, exclusive: Sequence[CPUSet | None], pool: CPUSet) -> str:
+def _document(pod: ActivePod, places: Sequence[Whereabouts], pool: CPUSet) -> str:
     containers = {
-        container.name: {"cpus": str(pool if cpus is None else cpus), "exclusive": cpus is not None}
-        for container, cpus in zip(pod.workload.pod.all_containers, exclusive, strict=True)
+        container.name: {
+            "cpus": str(pool if place.cpus is None else place.cpus - place.offline),
+            "exclusive": place.cpus is not None,
+            **({"offline": str(place.offline)} if place.offline else {}),
+        }
+        for container, place in zip(pod.workload.pod.all_containers, places, strict=True)
     }
     document = {"version": VERSION, "pod": pod.name, "uid": pod.uid, "containers": containers}
     return json.dumps(document)

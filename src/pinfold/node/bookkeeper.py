@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pinfold.core.cpuset import CPUSet
@@ -15,6 +15,7 @@ from pinfold.node.containers import Containers
 from pinfold.node.counters import Counters
 from pinfold.node.device_ports import DevicePlugins
 from pinfold.node.exits import Exits
+from pinfold.node.offline_owners import OfflineOwners
 from pinfold.node.pod_table import PodTable
 from pinfold.node.port_errors import CgroupError, PortError, StoreError
 from pinfold.node.ports import ContainerStatus, Store
@@ -39,6 +40,8 @@ class Observers:
     report: Callable[[str | None, str], None]
     pool_changed: Callable[[CPUSet], None] = lambda _: None
     """Told the shared pool whenever the kernel has been."""
+    online: Callable[[], CPUSet] | None = None
+    """The CPUs that are online at this moment."""
 
 
 class Bookkeeper:
@@ -81,6 +84,7 @@ class Bookkeeper:
         self.pods = PodTable()
         self.lock = asyncio.Lock()
         self.exits = Exits()
+        self.offline_owners = OfflineOwners(self)
         self._owed = Batch()
         self._tasks: set[asyncio.Task[None]] = set()
         self._announcing: asyncio.Task[None] | None = None
@@ -121,18 +125,26 @@ class Bookkeeper:
             self.observers.report(None, f"the shared pool did not grow: {error}")
 
     async def set_offline(self, cpus: CPUSet) -> None:
-        """Take note of the CPUs that are offline: nothing new is placed there."""
+        """Take note of the CPUs that are offline: nothing new is placed there.
+
+        Whoever has lost all of its own goes where it shares none of another's.
+        """
         async with self.lock:
-            if cpus == self.state.offline:
-                return
-            self.state = replace(self.state, offline=cpus)
-            await self.grow_pool()
+            await self.offline_owners.follow(cpus)
         self.announce_soon()
 
+    async def look_at_cpus(self) -> None:
+        """See whether CPUs have gone or come this moment; the lock is held.
+
+        Nobody may be given CPUs on which an owner runs that has just lost its own.
+        """
+        if self.observers.online is not None:
+            await self.offline_owners.follow(self.machine - self.observers.online())
+
     def anybody_shares(self) -> bool:
-        """Whether a container of an active pod runs on the shared pool."""
+        """Whether a container of an active pod runs, or has to run, on the shared pool."""
         return any(
-            pod.exclusive_cpus(self.state.ledger, container) is None
+            (where := self.offline_owners.of(pod, container)).own is None or where.place == "shared"
             for pod, container in self.pods.containers().values()
         )
 
@@ -241,7 +253,9 @@ class Bookkeeper:
     async def announce(self) -> None:
         """Tell the mirror and the applications what holds now."""
         self.mirror()
-        await self.announcements.publish(self.pods.active.values(), self.state.ledger, self.pool)
+        await self.announcements.publish(
+            self.pods.active.values(), self.offline_owners.of, self.pool
+        )
 
     def announce_soon(self) -> None:
         """Mirror what holds now; applications are told beside, at the latest state there is then.
@@ -257,8 +271,9 @@ class Bookkeeper:
     async def _tell_applications(self) -> None:
         while True:
             self._announce_again = False
-            pods, ledger, pool = self.pods.active.values(), self.state.ledger, self.pool
-            await self.announcements.publish(pods, ledger, pool, self.lock.locked)
+            pods, pool = self.pods.active.values(), self.pool
+            where = self.offline_owners.of
+            await self.announcements.publish(pods, where, pool, self.lock.locked)
             if not self._announce_again:
                 return
 

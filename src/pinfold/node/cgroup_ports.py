@@ -44,7 +44,9 @@ class Limits:
 class Placement:
     """Where a container runs: on its own ``cpus``, or (None) in the shared pool.
 
-    ``partition`` is what is wished for an exclusive set; the kernel may not grant it.
+    ``partition`` is what is wished for an exclusive set; the kernel may not grant it.  One that is
+    ``frozen`` has a place and does not run; where nothing can be frozen, that is told as not
+    granted.
     """
 
     cpus: CPUSet | None = None
@@ -52,6 +54,7 @@ class Placement:
     limits: Limits = field(default_factory=Limits)
     pod_limits: Limits = field(default_factory=Limits)
     partition: Partition = Partition.MEMBER
+    frozen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,8 @@ class ObservedContainer:
     effective: CPUSet
     partition: str | None = None
     populated: bool = False
+    frozen: bool = False
+    """Whether none of its processes runs."""
     strays: tuple[Stray, ...] = ()
     """Its processes elsewhere; they count as none of its cgroup."""
 
@@ -96,6 +101,8 @@ class Cgroups(Protocol):
 
     async def open(self, shared: CPUSet) -> None:
         """Find the hierarchies, make or adopt the subtree, set the shared pool.
+
+        An empty ``shared`` leaves the pool as it is: no CPU of it is online.
 
         Raises:
             CgroupError: there is no cgroup tree that can be written.

@@ -107,6 +107,7 @@ class ContainerLifecycle:
         books, pods = self._books, self._pods
         devices = await self._containers.devices_of(pod, container)
         async with books.lock:
+            await books.look_at_cpus()
             seen = pods.put(pod)
             decision = pods.decide(seen, container, devices)
             books.counters.count_admission(books.node, decision, container.name)
@@ -119,6 +120,7 @@ class ContainerLifecycle:
                 await pods.take(seen, step, "admitted", decision)
                 if state.ledger.default != books.state.ledger.default:
                     await books.apply_pool()
+                    await books.look_at_cpus()
             except StoreError as error:
                 raise RefusedError(f"{UNEXPECTED_ADMISSION_ERROR}: {error}") from error
             except CgroupError as error:

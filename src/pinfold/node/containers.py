@@ -70,22 +70,25 @@ class Containers:
         self.volumes = volumes
         self.logs = logs
 
-    async def start(
+    async def start(  # noqa: PLR0913 - who, where, and what it is told
         self,
         pod: ActivePod,
         container: Container,
         cpus: CPUSet | None,
         attempt: int,
         devices: DeviceRunOptions = NO_DEVICES,
+        *,
+        placement: Placement | None = None,
     ) -> tuple[ContainerStatus, str]:
         """Create, place, then let go; the first instruction runs on the container's CPUs.
 
         Args:
             pod: the pod, and ``container`` one of its containers.
             container: who is started.
-            cpus: its exclusive CPUs, None on the shared pool.
+            cpus: its exclusive CPUs, None where it has none.
             attempt: how often it was started before.
             devices: what device plugins ask for it.
+            placement: where it runs; None: on ``cpus``.
 
         Returns:
             The running container, and what was not granted to it ("" when nothing).
@@ -93,7 +96,7 @@ class Containers:
         Raises:
             PortError: it does not run, and nothing of this attempt is left.
         """
-        placement = self.placement(pod, container, cpus)
+        placement = placement or self.placement(pod, container, cpus)
         process = pod.workload.processes[container.name]
         told = application_environment(pod.name, pod.uid, container.name, cpus)
         env, passed_over = environment_beside(told, process.env, devices.envs)

@@ -63,6 +63,7 @@ class Manager(PodEndings):
         talk = PluginTalk(self.plugins, self.counters, asyncio.get_running_loop().time)
         while True:
             async with self.lock:
+                await self.look_at_cpus()
                 self.pods.check_free(pod, held)
                 self.containers.check_room(pod, self.pods.active.values())
                 if self.store.problem:
@@ -116,6 +117,7 @@ class Manager(PodEndings):
         active = self.pods.active[pod.uid] = ActivePod(workload, record)
         if after.ledger.default != before.ledger.default:
             await self._make_room(active, before)
+            await self.look_at_cpus()
         return record, active
 
     def _decide(self, workload: Workload, talk: PluginTalk) -> tuple[Decision, Question | None]:

@@ -100,6 +100,8 @@ class PodEndings(Bookkeeper):
         worker = pod.worker or PodWorker(self.host, pod)
         # Nothing is started any more before it is asked what there is.
         await worker.stop()
+        async with self.lock:
+            await self.offline_owners.wake(pod)
         await worker.terminate(await self.containers_of(pod), grace)
         await self.for_sure(lambda: self._forget(pod, phase))
         self.announce_soon()

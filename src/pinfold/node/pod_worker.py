@@ -26,6 +26,9 @@ CANNOT_START: Final = 128
 class WorkerHost(Protocol):
     """What a worker asks of the manager."""
 
+    async def until_it_may_run(self, pod: ActivePod, container: Container) -> None:
+        """Return when it would not be frozen from its first instruction on."""
+
     async def start_container(
         self, pod: ActivePod, container: Container, attempt: int
     ) -> ContainerStatus:
@@ -169,6 +172,8 @@ class PodWorker:
         host, pod = self._host, self._pod
         if status is not None and status.state is not ContainerState.CREATED:
             return status
+        # Without the lock: who ends the pod does not wait for CPUs.
+        await host.until_it_may_run(pod, container)
         async with pod.lock:
             try:
                 if status is None:

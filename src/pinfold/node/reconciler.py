@@ -17,6 +17,7 @@ from pinfold.core.pod import Container
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.cgroup_ports import Cgroups, ObservedCgroups, ObservedContainer, Stray
 from pinfold.node.manager import Manager
+from pinfold.node.offline_owners import Whereabouts
 from pinfold.node.port_errors import ContainerKey, PortError, ProcessGoneError
 from pinfold.node.ports import ContainerState, ContainerStatus
 from pinfold.node.records import Batch, HistoryEntry
@@ -46,7 +47,7 @@ class Drift:
 def find_drift(
     observed: ObservedCgroups,
     pool: CPUSet,
-    expected: Mapping[ContainerKey, CPUSet | None],
+    expected: Mapping[ContainerKey, Whereabouts],
     offline: CPUSet,
 ) -> Iterator[Drift]:
     """Compare; pure.
@@ -54,18 +55,20 @@ def find_drift(
     Args:
         observed: the kernel's side.
         pool: the CPUs of the shared pool.
-        expected: the running containers, each with its own CPUs or None for the shared pool.
+        expected: the running containers, each with where it belongs.
         offline: CPUs that are missing in every cpuset by nature.
     """
     if pool and observed.shared != pool:
         yield Drift(None, str(pool), str(observed.shared))
     elif pool and observed.shared_configured - offline != pool - offline:
         yield Drift(None, str(pool), f"configured {observed.shared_configured}")
-    for key, cpus in expected.items():
-        container = observed.containers.get(key)
+    for key, where in expected.items():
+        container, cpus = observed.containers.get(key), where.cpus
         wanted = "the shared pool" if cpus is None else str(cpus)
         if container is None:
             yield Drift(key, wanted, "no cgroup", is_empty=True)
+        elif container.frozen and where.frozen:
+            continue  # it runs nowhere
         elif found := _deviation(container, pool if cpus is None else cpus, cpus, offline):
             yield Drift(key, wanted, found, is_empty=not container.populated)
         if container is not None and container.strays:
@@ -112,6 +115,7 @@ async def reconcile(manager: Manager) -> list[Drift]:
     loop = asyncio.get_running_loop()
     began = loop.time()
     async with manager.lock:
+        await manager.look_at_cpus()
         before = {
             key: pod.statuses[container.name].id
             for key, (pod, container) in _settled(manager).items()
@@ -130,10 +134,7 @@ async def reconcile(manager: Manager) -> list[Drift]:
             if before.get(key) == pod.statuses[container.name].id
             and pod.statuses[container.name].id in alive
         }
-        ledger = manager.state.ledger
-        expected = {
-            key: pod.exclusive_cpus(ledger, container) for key, (pod, container) in running.items()
-        }
+        expected = {key: manager.offline_owners.of(*one) for key, one in running.items()}
         busy = manager.pods.containers().keys() - running.keys()
         drifts = [
             drift
@@ -190,8 +191,7 @@ async def _put_back(manager: Manager, drift: Drift, pod: ActivePod, container: C
         return await _bring_back(cgroups, key, drift.strays)
     try:
         if not drift.is_empty or _lives(cgroups, status):
-            cpus = pod.exclusive_cpus(manager.state.ledger, container)
-            await cgroups.place(key, manager.containers.placement(pod, container, cpus))
+            await cgroups.place(key, manager.offline_owners.placement(pod, container))
         if _lives(cgroups, status):
             await cgroups.enter(key, status.pid or 0)
         elif drift.is_empty:

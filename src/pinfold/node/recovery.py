@@ -278,8 +278,7 @@ async def _adopt(manager: Manager, known: Mapping[ContainerKey, list[ContainerSt
         pod, container = owner
         pod.statuses[container.name] = newest
         if newest.state is ContainerState.RUNNING:
-            cpus = pod.exclusive_cpus(manager.state.ledger, container)
-            placement = manager.containers.placement(pod, container, cpus)
+            placement = manager.offline_owners.placement(pod, container)
             try:
                 await manager.containers.adopt(newest, placement)
             except PortError as error:

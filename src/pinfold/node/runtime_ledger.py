@@ -109,6 +109,12 @@ class RuntimeLedger:
         self._entries[key] = _Entry(container_id, own, cpus, mems, nodes, capped)
         self._changed.set()
 
+    def move(self, key: ContainerKey, own: CPUSet | None) -> None:
+        """A container runs on other CPUs now; what is on record follows."""
+        if (entry := self._entries.get(key)) is not None:
+            self._entries[key] = replace(entry, own=own)
+            self._changed.set()
+
     def forget(self, key: ContainerKey) -> None:
         """A container has ended."""
         self._entries.pop(key, None)

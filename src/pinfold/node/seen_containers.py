@@ -65,7 +65,10 @@ class SeenContainers:
         """Where a container belongs; its limits are the runtime's affair."""
         state = self.books.state
         nodes = () if state.memory is None else state.memory.nodes_of(uid, name)
-        return Placement(cpus=state.ledger.cpus_of(uid, name), mems=CPUSet(nodes) or None)
+        own = state.ledger.cpus_of(uid, name)
+        # Who has lost all of its CPUs shares until one is back; the runtime is told that, too.
+        cpus = None if own is not None and own <= state.offline else own
+        return Placement(cpus=cpus, mems=CPUSet(nodes) or None)
 
     def resources(self, uid: str, name: str) -> Resources:
         """What the runtime is to have on record for a container."""

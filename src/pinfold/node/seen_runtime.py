@@ -11,9 +11,13 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Final, NoReturn
 
+from pinfold.node.cgroup_ports import Cgroups, Placement
+from pinfold.node.containers import Containers
 from pinfold.node.port_errors import ContainerKey, RuntimeFailedError
-from pinfold.node.ports import ContainerSpec, ContainerState, ContainerStatus
+from pinfold.node.ports import ContainerSpec, ContainerState, ContainerStatus, Runtime
+from pinfold.node.runtime_ledger import RuntimeLedger
 from pinfold.node.runtime_view import SeenContainer, SeenState
+from pinfold.node.settings import ManagerSettings
 
 _STATES: Final = {
     SeenState.CREATED: ContainerState.CREATED,
@@ -22,6 +26,28 @@ _STATES: Final = {
     SeenState.STOPPED: ContainerState.EXITED,
     SeenState.UNKNOWN: ContainerState.CREATED,
 }
+
+
+class SeenRuntimeContainers(Containers):
+    """Moves the containers of such a runtime, and lets its record follow.
+
+    Args:
+        cgroups: the cgroups that the runtime makes.
+        runtime: what it has told.
+        settings: see the class.
+        ledger: what it has on record.
+    """
+
+    def __init__(
+        self, cgroups: Cgroups, runtime: Runtime, settings: ManagerSettings, ledger: RuntimeLedger
+    ) -> None:
+        super().__init__(cgroups, runtime, settings)
+        self._ledger = ledger
+
+    async def adopt(self, status: ContainerStatus, placement: Placement) -> None:
+        """See the base class."""
+        await super().adopt(status, placement)
+        self._ledger.move(status.key, placement.cpus)
 
 
 class SeenRuntime:

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import Final
 
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.cgroup_ports import Partition
 
 DEFAULT_PERIOD_MICROSECONDS: Final = 100_000
+
+
+class OwnerOffline(Enum):
+    """What becomes of a container all of whose own CPUs are offline."""
+
+    SHARE = "share"
+    """It runs in the shared pool."""
+    FREEZE = "freeze"
+    """It does not run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +37,7 @@ class ManagerSettings:
         longest_backoff: where the doubling ends.
         calm: a container that ran this long is restarted at once again.
         kept_pods: how many ended pods are remembered.
+        owner_offline: what becomes of a container all of whose own CPUs are offline.
         runtime: what runs the containers (``process``, ``cri``, ``nri``), for the record.
     """
 
@@ -40,6 +51,7 @@ class ManagerSettings:
     longest_backoff: float = 300.0
     calm: float = 600.0
     kept_pods: int = 500
+    owner_offline: OwnerOffline = OwnerOffline.SHARE
     runtime: str = ""
 
     def pause_before(self, attempt: int) -> float:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from pinfold.core.pod import Container
 from pinfold.node.active_pod import ActivePod
+from pinfold.node.cgroup_ports import Placement
 from pinfold.node.device_grants import prepare_devices
+from pinfold.node.port_errors import PortError
 from pinfold.node.ports import ContainerStatus
 from pinfold.node.records import PodPhase, PodRecord
 
@@ -35,10 +38,16 @@ class ManagerHost:
         cpus = pod.exclusive_cpus(manager.state.ledger, container)
         loop = asyncio.get_running_loop()
         began = loop.time()
-        await manager.announcements.publish([pod], manager.state.ledger, manager.pool)
+        await manager.announcements.publish([pod], manager.offline_owners.of, manager.pool)
         grants = pod.record.devices.get(container.name, {})
         devices = await prepare_devices(manager.plugins, grants)
-        status, note = await manager.containers.start(pod, container, cpus, attempt, devices)
+
+        async def start(placement: Placement) -> tuple[ContainerStatus, str]:
+            return await manager.containers.start(
+                pod, container, cpus, attempt, devices, placement=placement
+            )
+
+        status, note = await self._placed(pod, container, start)
         manager.counters.count_start(loop.time() - began)
         await self._started(pod, container, status, note)
         return status
@@ -47,12 +56,44 @@ class ManagerHost:
         self, pod: ActivePod, container: Container, status: ContainerStatus
     ) -> ContainerStatus:
         """Place and start one that was created before."""
+
+        async def start(placement: Placement) -> tuple[ContainerStatus, str]:
+            return await self._manager.containers.resume(status, placement)
+
+        started, note = await self._placed(pod, container, start)
+        await self._started(pod, container, started, note)
+        return started
+
+    async def _placed(
+        self,
+        pod: ActivePod,
+        container: Container,
+        start: Callable[[Placement], Awaitable[tuple[ContainerStatus, str]]],
+    ) -> tuple[ContainerStatus, str]:
+        """Start a container where it belongs; its CPUs may go offline at any moment of it.
+
+        Raises:
+            PortError: it was not started.
+        """
         manager = self._manager
-        cpus = pod.exclusive_cpus(manager.state.ledger, container)
-        placement = manager.containers.placement(pod, container, cpus)
-        status, note = await manager.containers.resume(status, placement)
-        await self._started(pod, container, status, note)
-        return status
+        where = manager.offline_owners
+        while True:
+            placement = where.placement(pod, container)
+            try:
+                # Its first step is taken unfrozen, for that is waited for.
+                status, note = await start(replace(placement, frozen=False))
+            except PortError:
+                if where.placement(pod, container) == placement:
+                    raise
+                continue
+            if placement.frozen or where.placement(pod, container) != placement:
+                async with manager.lock:
+                    await manager.containers.adopt(status, where.placement(pod, container))
+            return status, note
+
+    async def until_it_may_run(self, pod: ActivePod, container: Container) -> None:
+        """Return when it would not be frozen."""
+        await self._manager.offline_owners.until_it_may_run(pod, container)
 
     async def _started(
         self, pod: ActivePod, container: Container, status: ContainerStatus, note: str

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pinfold.core.devices import Device
 from pinfold.node.device_locality import NO_DEVICES, PodDevices, PodName
 from pinfold.node.port_errors import PortError
-from pinfold.planning.fakes import Faults
+from pinfold.planning.fake_cgroups import Faults
 
 
 class FakeKubeletDevices:

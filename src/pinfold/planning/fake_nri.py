@@ -22,7 +22,7 @@ from pinfold.node.runtime_view import (
     SeenState,
     Update,
 )
-from pinfold.planning.fakes import Faults
+from pinfold.planning.fake_cgroups import Faults
 
 
 @dataclass(slots=True)

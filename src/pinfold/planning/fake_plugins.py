@@ -16,7 +16,7 @@ from pinfold.core.devices import (
     PreferenceQuestion,
 )
 from pinfold.node.device_ports import DevicePluginError
-from pinfold.planning.fakes import Faults
+from pinfold.planning.fake_cgroups import Faults
 
 
 class FakeDevicePlugins:

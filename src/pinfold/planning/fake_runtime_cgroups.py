@@ -5,8 +5,8 @@ from __future__ import annotations
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.cgroup_ports import ObservedCgroups, ObservedContainer, Placement
 from pinfold.node.port_errors import CgroupError, ContainerKey, ProcessGoneError
+from pinfold.planning.fake_cgroups import Faults
 from pinfold.planning.fake_nri import FakeContainer, FakeNode
-from pinfold.planning.fakes import Faults
 
 
 class FakeRuntimeCgroups:

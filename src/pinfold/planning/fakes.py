@@ -1,4 +1,4 @@
-"""The manager's ports in memory, for simulations and tests.
+"""The manager's ports in memory, for simulations and tests; cgroups have a module beside.
 
 They pass the same contract tests as the adapters for the real world.  A simulation runs the same
 node code on them; faults can be put in front of any call.
@@ -8,151 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from pinfold.core.cpuset import CPUSet
-from pinfold.node.cgroup_ports import ObservedCgroups, ObservedContainer, Placement, Stray
 from pinfold.node.port_errors import (
-    CgroupError,
     ContainerKey,
-    ProcessGoneError,
     RuntimeFailedError,
     StoreError,
 )
 from pinfold.node.ports import ContainerSpec, ContainerState, ContainerStatus
 from pinfold.node.records import Batch, HistoryEntry, NodeRecord, PodRecord, Record
+from pinfold.planning.fake_cgroups import FakeCgroups, Faults
 
 KILLED = 137
-
-
-class Faults:
-    """Calls that fail: those whose number (from 1) is in ``fail_at``."""
-
-    def __init__(self) -> None:
-        self.calls = 0
-        self.fail_at: set[int] = set()
-        self.fail_all = False
-
-    def due(self) -> bool:
-        """Count a call, and tell whether it fails."""
-        self.calls += 1
-        return self.fail_all or self.calls in self.fail_at
-
-
-@dataclass(slots=True)
-class _Group:
-    placement: Placement
-    pids: set[int] = field(default_factory=set)
-
-
-class FakeCgroups:
-    """Cgroups of a machine that has only a table.
-
-    ``processes`` is shared with :class:`FakeRuntime`: pid -> the group that it is in (None is
-    outside of the subtree).
-    """
-
-    def __init__(self, machine: CPUSet) -> None:
-        self.machine = machine
-        self.online = machine
-        self.shared: CPUSet | None = None
-        self.groups: dict[ContainerKey, _Group] = {}
-        self.processes: dict[int, ContainerKey | None] = {}
-        self.belongs: dict[int, ContainerKey] = {}
-        """Whose a process is that has left its group."""
-        self.faults = Faults()
-
-    async def open(self, shared: CPUSet) -> None:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
-        await self.set_shared(shared)
-
-    async def set_shared(self, cpus: CPUSet) -> None:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
-        self._fault("shared")
-        if not cpus & self.online:
-            raise CgroupError(f"shared: no CPU of {cpus} is online")
-        self.shared = cpus
-
-    async def place(self, key: ContainerKey, placement: Placement) -> str:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
-        self._fault(str(key))
-        if placement.cpus is not None and not placement.cpus & self.online:
-            raise CgroupError(f"{key}: no CPU of {placement.cpus} is online")
-        group = self.groups.setdefault(key, _Group(placement))
-        group.placement = placement
-        return ""
-
-    async def enter(self, key: ContainerKey, pid: int) -> None:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
-        self._fault(str(key))
-        if key not in self.groups:
-            raise CgroupError(f"{key}: no such cgroup")
-        if pid not in self.processes:
-            raise ProcessGoneError(f"{key}: no process {pid}")
-        self.processes[pid] = key
-
-    def lives(self, pid: int) -> bool:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
-        return pid in self.processes
-
-    async def kill(self, key: ContainerKey, *, wait: float = 5.0) -> None:  # noqa: ARG002 - the port
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
-        self._fault(str(key))
-        strays = {stray.pid for stray in self._strays(key)}
-        for pid in [pid for pid, group in self.processes.items() if group == key or pid in strays]:
-            del self.processes[pid]
-
-    async def remove(self, key: ContainerKey) -> None:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
-        self._fault(str(key))
-        if key in self.processes.values():
-            raise CgroupError(f"{key}: not empty")
-        self.groups.pop(key, None)
-
-    async def observe(self) -> ObservedCgroups:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
-        shared = self.machine if self.shared is None else self.shared
-        populated = set(self.processes.values())
-        return ObservedCgroups(
-            shared & self.online,
-            shared,
-            {
-                key: ObservedContainer(
-                    key,
-                    exclusive=(cpus := group.placement.cpus) is not None,
-                    configured=cpus,
-                    effective=(shared if cpus is None else cpus) & self.online,
-                    populated=key in populated,
-                    strays=self._strays(key),
-                )
-                for key, group in self.groups.items()
-            },
-        )
-
-    async def close(self, *, remove: bool) -> None:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
-        if remove:
-            self.groups.clear()
-            self.shared = None
-
-    def _strays(self, key: ContainerKey) -> tuple[Stray, ...]:
-        return tuple(
-            Stray(pid, "/elsewhere")
-            for pid, whose in self.belongs.items()
-            if whose == key and pid in self.processes and self.processes[pid] != key
-        )
-
-    def allowed(self, pid: int) -> CPUSet:
-        """The CPUs on which a process of the subtree may run."""
-        key = self.processes[pid]
-        if key is None:
-            return self.online
-        cpus = self.groups[key].placement.cpus
-        return (cpus if cpus is not None else self.shared or self.machine) & self.online
-
-    def _fault(self, where: str) -> None:
-        if self.faults.due():
-            raise CgroupError(f"{where}: the kernel refused", "injected")
 
 
 class FakeRuntime:

@@ -124,6 +124,7 @@ class Documents:
         cpus = self._manager.state.ledger.cpus_of(pod.uid, name)
         if cpus is None and state != "EXITED":
             cpus = pod.exclusive_cpus(self._manager.state.ledger, container)
+        where = self._manager.offline_owners.of(pod, container)
         # What an init container that is done owned has another owner by now.
         done = state == "EXITED" and kind == "init"
         shared = "" if done else pool
@@ -132,6 +133,8 @@ class Documents:
             "kind": kind,
             "cpus": shared if cpus is None else str(cpus),
             "exclusive": cpus is not None,
+            "offline": "" if done else str(where.offline),
+            "place": where.place,
             **(NOTHING_GIVEN if done else self._given(pod.uid, name)),
             "state": state,
             "pid": pid,
@@ -175,6 +178,8 @@ class Documents:
                 "kind": kind,
                 "cpus": "",
                 "exclusive": False,
+                "offline": "",
+                "place": "shared",
                 **NOTHING_GIVEN,
                 "state": WAITING if rejected else "EXITED",
                 "pid": None,

@@ -185,3 +185,13 @@ class Metrics(Collector):
             "CPUs of the machine that are offline.",
             len(self._manager.state.offline),
         )
+        places = Counter(where.place for _, _, where in self._manager.offline_owners.affected())
+        affected = GaugeMetricFamily(
+            "pinfold_containers_with_offline_cpus",
+            "Containers whose own CPUs, or all of the shared pool's, are offline, by where they "
+            "run: on those of their own that are left, in the shared pool, or not at all.",
+            labels=["place"],
+        )
+        for place in ("own", "shared", "frozen"):
+            affected.add_metric([place], places[place])
+        yield affected

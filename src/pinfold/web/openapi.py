@@ -114,6 +114,11 @@ SCHEMAS: Final[dict[str, dict[str, Any]]] = {
         kind={"enum": ["container", "init", "sidecar"]},
         cpus=_described(_CPUS, "the CPUs that it may run on"),
         exclusive=_described(_FLAG, "whether they are its own"),
+        offline=_described(_CPUS, "those of its own that are offline"),
+        place={
+            "enum": ["own", "shared", "frozen"],
+            "description": "whether it runs on its own CPUs, in the shared pool, or not at all",
+        },
         numa_nodes=_described(
             {"type": "array", "items": _INTEGER},
             "where its memory comes from (cpuset.mems); empty: from anywhere",

@@ -94,7 +94,8 @@ class Affinity:
             raise CgroupError(
                 f"processes cannot be told apart: {error}", "mount /proc; Linux 5.3 is needed"
             ) from None
-        await self.set_shared(shared)
+        if shared:
+            await self.set_shared(shared)
 
     async def set_shared(self, cpus: CPUSet) -> None:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""

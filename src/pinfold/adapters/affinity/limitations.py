@@ -37,6 +37,8 @@ def limitations() -> tuple[str, ...]:
 
 def not_granted(placement: Placement) -> Iterator[str]:
     """The wishes of a placement that cannot be granted."""
+    if placement.frozen:
+        yield "to be frozen while its CPUs are offline"
     if placement.partition is not Partition.MEMBER:
         yield f"partition {placement.partition.value}"
     if placement.mems is not None:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from pinfold.adapters.cgroup.files import CgroupGoneError, numbers, put, read_cpus
 from pinfold.adapters.cgroup.folders import children, descendants, members
+from pinfold.adapters.cgroup.hierarchy import Mount
+from pinfold.adapters.cgroup.moving import gather
 from pinfold.adapters.cgroup.tasks import catch_strays
 from pinfold.adapters.cgroup.watch import CPUS, MEMS
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.port_errors import CgroupError
+
+_OTHERS: Final = ("freezer", "pids", "memory", "cpu")
+"""The hierarchies of cgroup v1 that may tell who belongs to a container, the best first."""
 
 EFFECTIVE: Final = {1: "cpuset.effective_cpus", 2: "cpuset.cpus.effective"}
 THREADS: Final = {1: "tasks", 2: "cgroup.threads"}
@@ -23,11 +29,17 @@ class FoundCpusets:
     Args:
         version: of cgroups, 1 or 2.
         root: where the hierarchy is mounted, or the part of it that is seen.
+        mounts: the hierarchies of version 1; of those with the same cgroups one is used, too.
     """
 
-    def __init__(self, version: int, root: Path) -> None:
+    def __init__(
+        self, version: int, root: Path, mounts: Mapping[str, Mount] = MappingProxyType({})
+    ) -> None:
         self._version = version
         self._root = root
+        others = (mounts[one].point for one in _OTHERS if one in mounts)
+        other = next((point for point in others if not point.samefile(root)), None)
+        self._other = other if version == 1 else None
 
     def effective(self, folder: Path) -> CPUSet:
         """The CPUs that are in force.
@@ -71,6 +83,25 @@ class FoundCpusets:
                 "a cgroup above it or a partition has these CPUs, or they are offline",
             )
         return before - wanted, effective
+
+    async def bring_back(self, folder: Path) -> bool:
+        """Move processes into a container's cpuset that the kernel has moved out of it.
+
+        Cgroup v1 does so when all CPUs of a cpuset have gone offline; in another hierarchy they are
+        where they were.
+
+        Returns:
+            Whether there were any.
+
+        Raises:
+            CgroupError: one cannot be moved.
+        """
+        if self._other is None:
+            return False
+        other = self._other / folder.relative_to(self._root)
+        if set(members(folder)).issuperset(members(other)):
+            return False
+        return await gather(lambda: members(other), [folder], not_frozen)
 
     async def confirm(self, folders: Sequence[Path], cpus: CPUSet) -> None:
         """See that no thread of these may run elsewhere.
@@ -116,6 +147,11 @@ class FoundCpusets:
     def _threads(self, folder: Path) -> list[int]:
         name = THREADS[self._version]
         return [tid for one in descendants(folder) for tid in numbers(f"{one}/{name}")]
+
+
+def not_frozen(*, frozen: bool) -> None:
+    """The freezer is the runtime's (a paused container)."""
+    del frozen
 
 
 def cgroup_of(cgroups_path: str) -> str:

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Final
 
 from pinfold.adapters.cgroup.files import put, read, read_cpus
-from pinfold.adapters.cgroup.folders import children
-from pinfold.adapters.cgroup.watch import PARTITION, Written
+from pinfold.adapters.cgroup.folders import children, is_populated
+from pinfold.adapters.cgroup.watch import CPUS, PARTITION, Written
 from pinfold.core.cpuset import CPUSet
-from pinfold.node.cgroup_ports import Partition
-from pinfold.node.port_errors import CgroupError
+from pinfold.node.cgroup_ports import ObservedContainer, Partition
+from pinfold.node.port_errors import CgroupError, ContainerKey
 
 _EXCLUSIVE: Final = "cpuset.cpus.exclusive"
 
@@ -100,6 +100,22 @@ class Partitions:
             whole |= used
         put(self._exclusive / _EXCLUSIVE, str(whole))
         put(self._base / _EXCLUSIVE, str(whole))
+
+
+def observed_owner(key: ContainerKey, folder: str) -> ObservedContainer:
+    """What the kernel says of an owner's cgroup, which may be a partition.
+
+    Raises:
+        CgroupError: it is gone.
+    """
+    return ObservedContainer(
+        key,
+        exclusive=True,
+        configured=read_cpus(f"{folder}/{CPUS}"),
+        effective=read_cpus(f"{folder}/{CPUS}.effective"),
+        partition=read(f"{folder}/{PARTITION}"),
+        populated=is_populated(folder),
+    )
 
 
 def _exclusive_cpus(folder: Path) -> CPUSet:

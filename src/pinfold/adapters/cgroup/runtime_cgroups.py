@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pinfold.adapters.cgroup.folders import members, remove_if_empty
-from pinfold.adapters.cgroup.found_cpusets import FoundCpusets, cgroup_of
+from pinfold.adapters.cgroup.found_cpusets import FoundCpusets, cgroup_of, not_frozen
 from pinfold.adapters.cgroup.hierarchy import (
     CPUSET,
     Hierarchies,
@@ -75,7 +75,7 @@ class RuntimeCgroups:
         mount = found.unified if self._version == 2 else found.v1[CPUSET]
         assert mount is not None  # noqa: S101 - the version was taken from it
         self._mount: Mount = mount
-        self._cpusets = FoundCpusets(self._version, mount.point)
+        self._cpusets = FoundCpusets(self._version, mount.point, found.v1)
         self._ids: dict[ContainerKey, str] = {}
         self._proc = proc
         self._pool = CPUSet()
@@ -215,7 +215,7 @@ class RuntimeCgroups:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         known = self._known.get(key)
         if known is not None and (folder := known.folder) is not None and folder.exists():
-            await end_all(lambda: members(folder), wait=wait, freeze=_not_frozen)
+            await end_all(lambda: members(folder), wait=wait, freeze=not_frozen)
 
     async def remove(self, key: ContainerKey) -> None:
         """Forget a container; its cgroup is the runtime's to remove."""
@@ -284,16 +284,14 @@ class RuntimeCgroups:
         if not wanted:
             return ""
         left, effective = self._cpusets.set(folder, wanted, placement.mems)
-        if left:
+        if await self._cpusets.bring_back(folder) or left:
             await self._cpusets.confirm([folder], wanted)
         missing = wanted - effective
-        return f"CPUs {missing} are not in force: offline" if missing else ""
+        notes = [f"CPUs {missing} are not in force: offline"] if missing else []
+        if placement.frozen:
+            notes.append("not frozen: its runtime stops containers")
+        return "; ".join(notes)
 
 
 def _gone(key: ContainerKey, pid: int) -> ProcessGoneError:
     return ProcessGoneError(f"container {key}: there is no process {pid}")
-
-
-def _not_frozen(*, frozen: bool) -> None:
-    """The freezer is the runtime's (a paused container)."""
-    del frozen

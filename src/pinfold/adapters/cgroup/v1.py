@@ -12,6 +12,7 @@ cpuset, and one write moves everybody.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +21,7 @@ from pinfold.adapters.cgroup.claim import TreeClaim
 from pinfold.adapters.cgroup.escapes import Escapes, key_in, place_in, with_strays
 from pinfold.adapters.cgroup.files import numbers, read_cpus
 from pinfold.adapters.cgroup.folders import Listing, make, members, remove_if_empty, remove_tree
-from pinfold.adapters.cgroup.freezers import FreezerV1
+from pinfold.adapters.cgroup.freezers import Freezer, freezer_v1
 from pinfold.adapters.cgroup.hierarchy import parse_own
 from pinfold.adapters.cgroup.limits import apply_nested, v1_settings
 from pinfold.adapters.cgroup.moving import end_all, gather
@@ -75,7 +76,8 @@ class CgroupsV1:
         for base in self._bases.values():
             make(base)
         self._cpusets.open()
-        await self.set_shared(shared)
+        if shared:
+            await self.set_shared(shared)
 
     async def set_shared(self, cpus: CPUSet) -> None:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
@@ -119,12 +121,13 @@ class CgroupsV1:
         notes += apply_nested(
             list(v1_settings(placement.pod_limits)), whole, list(v1_settings(placement.limits)), own
         )
-        # Also those that somebody has moved elsewhere, or the kernel when a CPU went offline.
         freeze = self._freezer(key, cpuset)
+        notes += await freeze.hold(wanted=placement.frozen)
+        # Also those that somebody has moved elsewhere, or the kernel when a CPU went offline.
         await gather(lambda: self._pids(key), self._targets(key, cpuset), freeze)
         await self._cpusets.drop(key, but=cpuset)
         # An agent that was killed while it moved processes has left them stopped.
-        freeze(frozen=False)
+        freeze(frozen=placement.frozen)
         return "; ".join(notes)
 
     async def enter(self, key: ContainerKey, pid: int) -> None:
@@ -162,13 +165,17 @@ class CgroupsV1:
         return {pid: key for key, folder in listed for pid in members(folder)}
 
     def _targets(self, key: ContainerKey, cpuset: Path) -> list[Path]:
-        """Where a container's processes have to be, the freezer first."""
-        return [*(_folder(base, key) for base in self._bases.values()), cpuset]
+        """Where a container's processes have to be, the freezer first.
 
-    def _freezer(self, key: ContainerKey, cpuset: Path | None) -> FreezerV1:
+        Into a cpuset that has lost all of its CPUs nobody can be moved.
+        """
+        folders = [_folder(base, key) for base in self._bases.values()]
+        return [*folders, cpuset] if read_cpus(cpuset / EFFECTIVE) or not folders else folders
+
+    def _freezer(self, key: ContainerKey, cpuset: Path | None) -> Freezer:
         if FREEZER in self._bases:
-            return FreezerV1(_folder(self._bases[FREEZER], key))
-        return FreezerV1(cpuset if FREEZER in self._joined else None)
+            return freezer_v1(_folder(self._bases[FREEZER], key))
+        return freezer_v1(cpuset if FREEZER in self._joined else None)
 
     def lives(self, pid: int) -> bool:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
@@ -216,9 +223,11 @@ class CgroupsV1:
             pids = numbers(f"{folder}/cgroup.procs")
             try:
                 if key in owners:
-                    found[key] = _owner(key, owners[key], pids)
+                    seen = _owner(key, owners[key], pids)
                 else:
-                    found[key] = _sharer(key, pids, pool, shared)
+                    seen = _sharer(key, pids, pool, shared)
+                freezer = self._freezer(key, self._cpusets.current(key))
+                found[key] = replace(seen, frozen=True) if freezer.is_held else seen
             except CgroupError:
                 continue  # removed while it was looked at
         for mask in outside(self._cpusets.sharing_threads(), shared).values():

@@ -20,7 +20,7 @@ from typing import Any, Final
 from pinfold.adapters.cgroup.claim import TreeClaim
 from pinfold.adapters.cgroup.delegation import LEAF, available, enable, enable_down_to, step_back
 from pinfold.adapters.cgroup.escapes import Escapes, key_in, place_in, with_strays
-from pinfold.adapters.cgroup.files import numbers, put, read, read_cpus, write
+from pinfold.adapters.cgroup.files import numbers, put, read_cpus, write
 from pinfold.adapters.cgroup.folders import (
     Listing,
     descendants,
@@ -30,14 +30,14 @@ from pinfold.adapters.cgroup.folders import (
     remove_if_empty,
     remove_tree,
 )
-from pinfold.adapters.cgroup.freezers import FreezerV2
+from pinfold.adapters.cgroup.freezers import freezer_v2
 from pinfold.adapters.cgroup.hierarchy import parse_own
 from pinfold.adapters.cgroup.limits import apply_nested, v2_settings
 from pinfold.adapters.cgroup.moving import KILL_PAUSE, Patience, end_all, ended, gather, unending
 from pinfold.adapters.cgroup.names import can_be_named, container_folder, pod_folder
-from pinfold.adapters.cgroup.partitions import Partitions
+from pinfold.adapters.cgroup.partitions import Partitions, observed_owner
 from pinfold.adapters.cgroup.tasks import catch_strays, lives, outside, tree, widen
-from pinfold.adapters.cgroup.watch import CPUS, MEMS, PARTITION, Written, watch_cpusets
+from pinfold.adapters.cgroup.watch import CPUS, MEMS, Written, watch_cpusets
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.cgroup_ports import ObservedCgroups, ObservedContainer, Placement
 from pinfold.node.port_errors import CgroupError, ContainerKey, ProcessGoneError
@@ -89,7 +89,8 @@ class CgroupsV2:
         for folder, controllers in ((self._shared, LIMITING), (self._exclusive, CONTROLLERS)):
             make(folder)
             enable(folder, controllers)
-        await self.set_shared(shared)
+        if shared:
+            await self.set_shared(shared)
 
     async def set_shared(self, cpus: CPUSet) -> None:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
@@ -145,12 +146,14 @@ class CgroupsV2:
             list(v2_settings(placement.limits)),
             lambda controller: folder if controller in limiting else None,
         )
+        freeze = freezer_v2(folder)
+        notes += await freeze.hold(wanted=placement.frozen)
         if old := next((one for one in self._folders(key) if one != folder), None):
             # It changes sides, and takes its processes along.
-            await gather(lambda: members(old), [folder], FreezerV2(folder))
+            await gather(lambda: members(old), [folder], freeze)
             await self._remove(old)
         # An agent that was killed while it moved processes has left them stopped.
-        FreezerV2(folder)(frozen=False)
+        freeze(frozen=placement.frozen)
         return "; ".join(notes)
 
     def _pin(self, folder: Path, cpus: CPUSet, placement: Placement) -> list[str]:
@@ -185,7 +188,7 @@ class CgroupsV2:
             raise CgroupError(f"{self._base}: there is no cgroup of container {key}", "place it")
         if not lives(pid):
             raise ProcessGoneError(f"{folder}: there is no process {pid}")
-        if await gather(lambda: tree(pid), [folder], FreezerV2(folder)):
+        if await gather(lambda: tree(pid), [folder], freezer_v2(folder)):
             for one in tree(pid):
                 widen(one)
         self._escapes.adopt(key, tree(pid))
@@ -211,7 +214,7 @@ class CgroupsV2:
     async def _end(self, folder: Path, wait: float) -> None:
         switch = folder / "cgroup.kill"
         if not switch.exists():  # before Linux 5.14
-            return await end_all(lambda: members(folder), wait=wait, freeze=FreezerV2(folder))
+            return await end_all(lambda: members(folder), wait=wait, freeze=freezer_v2(folder))
         patience, seen = Patience(wait), members(folder)
         while is_populated(folder):
             # Again each time: somebody may have moved another process in meanwhile.
@@ -249,10 +252,11 @@ class CgroupsV2:
                 configured=None,
                 effective=shared,
                 populated=is_populated(folder),
+                frozen=freezer_v2(folder).is_held,
             )
         for key, folder in self._listing.containers(self._exclusive):
             try:
-                seen = _owner(key, folder)
+                seen = observed_owner(key, folder)
             except CgroupError:
                 continue  # removed while it was looked at
             if key not in found or seen.populated:
@@ -287,14 +291,3 @@ class CgroupsV2:
 
 def _threads(folders: Iterable[str]) -> list[int]:
     return [tid for folder in folders for tid in numbers(f"{folder}/cgroup.threads")]
-
-
-def _owner(key: ContainerKey, folder: str) -> ObservedContainer:
-    return ObservedContainer(
-        key,
-        exclusive=True,
-        configured=read_cpus(f"{folder}/{CPUS}"),
-        effective=read_cpus(f"{folder}/{CPUS}.effective"),
-        partition=read(f"{folder}/{PARTITION}"),
-        populated=is_populated(folder),
-    )

@@ -1,0 +1,183 @@
+"""The kernel's cgroups in memory: what it does with cpusets, also while CPUs come and go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pinfold.core.cpuset import CPUSet
+from pinfold.node.cgroup_ports import ObservedCgroups, ObservedContainer, Placement, Stray
+from pinfold.node.port_errors import CgroupError, ContainerKey, ProcessGoneError
+
+
+class Faults:
+    """Calls that fail: those whose number (from 1) is in ``fail_at``."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.fail_at: set[int] = set()
+        self.fail_all = False
+
+    def due(self) -> bool:
+        """Count a call, and tell whether it fails."""
+        self.calls += 1
+        return self.fail_all or self.calls in self.fail_at
+
+
+@dataclass(slots=True)
+class _Group:
+    """A cgroup; ``cpus`` is what the kernel has in its cpuset, None on the shared side."""
+
+    placement: Placement
+    cpus: CPUSet | None
+    lost: bool = False
+
+
+class FakeCgroups:
+    """Cgroups of a machine that has only a table.
+
+    ``processes`` is shared with :class:`FakeRuntime`: pid -> the group that it is in (None is
+    outside of the subtree).  When CPUs go offline, it does what kernels do: who has lost all of its
+    CPUs may run on every other.  Version 1 takes an offline CPU out of a cpuset for good, and moves
+    the processes of one that has none left elsewhere; version 2 lends the CPUs of the cpuset above.
+    """
+
+    def __init__(self, machine: CPUSet, version: int = 2) -> None:
+        self.machine = machine
+        self.version = version
+        self._online = machine
+        self.shared_lost = False
+        self.shared: CPUSet | None = None
+        self.groups: dict[ContainerKey, _Group] = {}
+        self.processes: dict[int, ContainerKey | None] = {}
+        self.belongs: dict[int, ContainerKey] = {}
+        """Whose a process is that has left its group."""
+        self.faults = Faults()
+
+    @property
+    def online(self) -> CPUSet:
+        """The CPUs that are online."""
+        return self._online
+
+    @online.setter
+    def online(self, cpus: CPUSet) -> None:
+        self._online = cpus
+        if self.version == 1:
+            for group in self.groups.values():
+                if group.cpus is not None:
+                    group.cpus &= cpus
+                    group.lost |= not group.cpus
+            if self.shared is not None:
+                self.shared &= cpus
+                self.shared_lost |= not self.shared
+
+    async def open(self, shared: CPUSet) -> None:
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        if shared:
+            await self.set_shared(shared)
+
+    async def set_shared(self, cpus: CPUSet) -> None:
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        self._fault("shared")
+        if not cpus & self.online:
+            raise CgroupError(f"shared: no CPU of {cpus} is online")
+        self.shared = cpus & self.online if self.version == 1 else cpus
+
+    async def place(self, key: ContainerKey, placement: Placement) -> str:
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        self._fault(str(key))
+        if placement.cpus is not None and not placement.cpus & self.online:
+            raise CgroupError(f"{key}: no CPU of {placement.cpus} is online")
+        cpus = placement.cpus
+        if cpus is None and not placement.frozen and not self._pool & self.online:
+            raise CgroupError(f"{key}: no CPU of the shared pool is online")
+        if cpus is not None and self.version == 1:
+            cpus &= self.online
+        # Moving its processes there brings back those that the kernel has moved away, unless there
+        # is no CPU to move them to.
+        stays = self.version == 1 and cpus is None and not self._pool
+        self.groups[key] = _Group(placement, cpus, lost=stays)
+        return ""
+
+    @property
+    def _pool(self) -> CPUSet:
+        return self.machine if self.shared is None else self.shared
+
+    async def enter(self, key: ContainerKey, pid: int) -> None:
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        self._fault(str(key))
+        if key not in self.groups:
+            raise CgroupError(f"{key}: no such cgroup")
+        if pid not in self.processes:
+            raise ProcessGoneError(f"{key}: no process {pid}")
+        self.processes[pid] = key
+
+    def lives(self, pid: int) -> bool:
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        return pid in self.processes
+
+    async def kill(self, key: ContainerKey, *, wait: float = 5.0) -> None:  # noqa: ARG002 - the port
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        self._fault(str(key))
+        strays = {stray.pid for stray in self._strays(key)}
+        for pid in [pid for pid, group in self.processes.items() if group == key or pid in strays]:
+            del self.processes[pid]
+
+    async def remove(self, key: ContainerKey) -> None:
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        self._fault(str(key))
+        if key in self.processes.values():
+            raise CgroupError(f"{key}: not empty")
+        self.groups.pop(key, None)
+
+    async def observe(self) -> ObservedCgroups:
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        populated = set(self.processes.values())
+        return ObservedCgroups(
+            self._effective(None),
+            self._pool,
+            {
+                key: ObservedContainer(
+                    key,
+                    exclusive=group.placement.cpus is not None,
+                    configured=group.cpus,
+                    effective=self._effective(group),
+                    populated=key in populated,
+                    frozen=group.placement.frozen,
+                    strays=self._strays(key),
+                )
+                for key, group in self.groups.items()
+            },
+        )
+
+    async def close(self, *, remove: bool) -> None:
+        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        if remove:
+            self.groups.clear()
+            self.shared = None
+
+    def _strays(self, key: ContainerKey) -> tuple[Stray, ...]:
+        return tuple(
+            Stray(pid, "/elsewhere")
+            for pid, whose in self.belongs.items()
+            if whose == key and pid in self.processes and self.processes[pid] != key
+        )
+
+    def allowed(self, pid: int) -> CPUSet:
+        """The CPUs on which a process of the subtree may run; none while it is frozen."""
+        key = self.processes[pid]
+        if key is None:
+            return self.online
+        group = self.groups[key]
+        return CPUSet() if group.placement.frozen else self._effective(group)
+
+    def _effective(self, group: _Group | None) -> CPUSet:
+        """What a group may use, or (None) the shared pool."""
+        if group is None or (group.cpus is None and not group.lost):
+            lost, cpus = self.shared_lost and not self._pool, self._pool
+        else:
+            lost, cpus = group.lost, group.cpus or CPUSet()
+        return self.online if lost else cpus & self.online or self.online
+
+    def _fault(self, where: str) -> None:
+        if self.faults.due():
+            raise CgroupError(f"{where}: the kernel refused", "injected")
