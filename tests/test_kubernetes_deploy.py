@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,12 @@ from pinfold.config.agent import (
     load_agent_config,
     pod_resources_socket,
 )
+from pinfold.core.kubelet_view import kubelet_view
+from pinfold.core.node_config import NodeConfig
 from pinfold.core.pod import QOSClass
+from pinfold.core.short_form import parse_short_form
+from pinfold.node.model import build_node, empty_state
+from pinfold.node.node_status import node_labels, node_status
 from pinfold.node.seen_pods import EXCLUSIVE
 
 ROOT = Path(__file__).parent.parent
@@ -37,9 +44,9 @@ def documents(folder: Path) -> list[dict[str, Any]]:
     """The objects that a kustomization names, and nothing that it does not."""
     kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
     files = [name for name in kustomization["resources"] if name.endswith(".yaml")]
-    patches = [patch["path"] for patch in kustomization.get("patches", ())]
+    made = [file for one in kustomization.get("configMapGenerator", ()) for file in one["files"]]
     there = {file.name for file in folder.iterdir()} - {"kustomization.yaml"}
-    assert there == {*files, *patches}
+    assert there == {*files, *made}
     return [
         document for file in files for document in yaml.safe_load_all((folder / file).read_text())
     ]
@@ -61,12 +68,10 @@ def container() -> dict[str, Any]:
 
 
 def config_of(file: Path, folder: Path) -> AgentConfig:
-    """The agent's configuration in a ConfigMap."""
-    data = yaml.safe_load(file.read_text())["data"]
-    target = folder / "config.yaml"
-    target.write_text(data["config.yaml"])
-    assert list(data) == [DEFAULT_FILE.name]
-    return load_agent_config(target)
+    """The agent's configuration that a ConfigMap is made of."""
+    del folder
+    assert file.name == DEFAULT_FILE.name
+    return load_agent_config(file)
 
 
 def rights(rules: Iterable[dict[str, Any]]) -> set[tuple[str, str, str]]:
@@ -102,7 +107,7 @@ def test_rights_are_the_requests_of_the_client() -> None:
 
 @pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda path: path.name)
 def test_overlays_add_the_rights_of_their_settings(overlay: Path, tmp_path: Path) -> None:
-    own = config_of(overlay / "configuration.yaml", tmp_path).own
+    own = config_of(overlay / "config.yaml", tmp_path).own
     switches = {
         "nodeLabels": own.node_labels,
         "nodeResourceTopology": own.node_resource_topology,
@@ -116,7 +121,8 @@ def test_overlays_add_the_rights_of_their_settings(overlay: Path, tmp_path: Path
     # A role gives all nodes, or those of fixed names; the policy leaves one.
     restricted = kustomization.get("components", []) == ["../../components/own-node"]
     assert restricted == (PATCH_NODE in wanted)
-    assert kustomization["patches"][0]["target"] == {"kind": "ConfigMap", "name": "pinfold"}
+    (made,) = kustomization["configMapGenerator"]
+    assert (made["name"], made["namespace"], made["behavior"]) == ("pinfold", "pinfold", "replace")
 
 
 def test_an_agent_may_change_its_own_node_only() -> None:
@@ -141,7 +147,7 @@ def test_an_agent_may_change_its_own_node_only() -> None:
 
 def test_the_taint_is_the_one_that_the_page_tells_kubelets_of(tmp_path: Path) -> None:
     overlay = KUBERNETES / "overlays" / "start-up-taint"
-    key = config_of(overlay / "configuration.yaml", tmp_path).own.start_up_taint
+    key = config_of(overlay / "config.yaml", tmp_path).own.start_up_taint
     page = (ROOT / "docs" / "how-to" / "kubernetes.md").read_text()
     assert f"--register-with-taints={key}=:NoSchedule" in page
 
@@ -150,11 +156,11 @@ def test_the_taint_is_the_one_that_the_page_tells_kubelets_of(tmp_path: Path) ->
 def test_an_overlay_has_the_whole_configuration_of_the_base(overlay: Path) -> None:
     # The patch replaces the text of the configuration, so what is not in it is lost.
     base, own = (
-        yaml.safe_load((folder / "configuration.yaml").read_text())["data"]["config.yaml"]
+        (folder / "config.yaml").read_text().partition("\napiVersion: ")[2]
         for folder in (BASE, overlay)
     )
     assert own.startswith(base)
-    assert additions(yaml.safe_load(base), yaml.safe_load(own)) != {}
+    assert additions(yaml.safe_load(f"a: {base}"), yaml.safe_load(f"a: {own}")) != {}
 
 
 def additions(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
@@ -169,12 +175,12 @@ def additions(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_configurations_are_good(tmp_path: Path) -> None:
-    base = config_of(BASE / "configuration.yaml", tmp_path)
+    base = config_of(BASE / "config.yaml", tmp_path)
     assert base.node.cpu_manager_policy == "static"
     assert base.own.runtime == "nri"
     assert base.notes == ()
     for overlay in OVERLAYS:
-        config = config_of(overlay / "configuration.yaml", tmp_path)
+        config = config_of(overlay / "config.yaml", tmp_path)
         assert config.node == base.node, "an overlay changes its own setting only"
 
 
@@ -187,7 +193,7 @@ def test_the_template_is_a_pod_that_pinfold_itself_reads(tmp_path: Path) -> None
 
 
 def test_paths_are_those_of_the_configuration(tmp_path: Path) -> None:
-    own = config_of(BASE / "configuration.yaml", tmp_path).own
+    own = config_of(BASE / "config.yaml", tmp_path).own
     spec = daemon_set()["spec"]["template"]["spec"]
     volumes = {volume["name"]: volume for volume in spec["volumes"]}
     mounts = {mount["name"]: mount for mount in container()["volumeMounts"]}
@@ -212,7 +218,7 @@ def test_paths_are_those_of_the_configuration(tmp_path: Path) -> None:
     assert all(mounts[name]["mountPath"] == path for name, (path, _) in hosts.items())
     assert mounts["configuration"]["mountPath"] == str(DEFAULT_FILE.parent)
     sockets = [
-        pod_resources_socket(config_of(overlay / "configuration.yaml", tmp_path).own)
+        pod_resources_socket(config_of(overlay / "config.yaml", tmp_path).own)
         for overlay in OVERLAYS
     ]
     assert set(sockets) == {Path(own.state_dir, "pod-resources", "pinfold.sock")}
@@ -261,9 +267,56 @@ def test_selectors_and_names_agree() -> None:
     (namespace,) = of_kind(BASE, "Namespace")
     assert kustomization["namespace"] == namespace["metadata"]["name"] == "pinfold"
     assert kustomization["images"][0]["name"] == container()["image"]
-    (configuration,) = of_kind(BASE, "ConfigMap")
+    (configuration,) = kustomization["configMapGenerator"]
     volume = spec["template"]["spec"]["volumes"][0]
-    assert volume["configMap"]["name"] == configuration["metadata"]["name"]
+    assert volume["configMap"]["name"] == configuration["name"]
+
+
+def test_a_node_that_has_the_image_needs_no_registry() -> None:
+    # Without a word it is Always where the tag is "latest".
+    assert container()["imagePullPolicy"] == "IfNotPresent"
+
+
+def kustomized(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    """What kubectl makes of a kustomization, by kind and name."""
+    done = subprocess.run(
+        ["kubectl", "kustomize", str(folder)], capture_output=True, text=True, check=True
+    )
+    found = [one for one in yaml.safe_load_all(done.stdout) if one]
+    return {(one["kind"], one["metadata"]["name"]): one for one in found}
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
+@pytest.mark.parametrize("folder", [BASE, *OVERLAYS], ids=lambda path: path.name)
+def test_a_changed_configuration_starts_the_pods_anew(folder: Path, tmp_path: Path) -> None:
+    names = []
+    shutil.copytree(KUBERNETES, tmp_path / "kubernetes")
+    copy = tmp_path / "kubernetes" / folder.relative_to(KUBERNETES)
+    for change in ("", "# changed\n"):
+        with (copy / "config.yaml").open("a") as file:
+            file.write(change)
+        found = kustomized(copy)
+        volumes = found["DaemonSet", "pinfold"]["spec"]["template"]["spec"]["volumes"]
+        name = volumes[0]["configMap"]["name"]
+        made = found["ConfigMap", name]
+        assert made["metadata"]["namespace"] == "pinfold"
+        assert made["data"] == {DEFAULT_FILE.name: (copy / "config.yaml").read_text()}
+        names.append(name)
+    assert names[0] != names[1]
+    assert all(name.startswith("pinfold-") for name in names)
+    assert sum(kind == "ConfigMap" for kind, _ in found) == 1
+
+
+def test_the_page_takes_everything_away_again() -> None:
+    page = (ROOT / "docs" / "how-to" / "kubernetes.md").read_text()
+    machine = parse_short_form("1s1c1t")
+    view = kubelet_view(machine)
+    node = build_node(machine, NodeConfig(), view=view)
+    state = empty_state(node, view.topology.cpus)
+    labels = node_labels(node_status(machine, view, NodeConfig(), node, state))
+    (line,) = re.findall(r"^\$ kubectl label nodes --all (.*)$", page, re.MULTILINE)
+    assert sorted(line.split()) == sorted(f"{label}-" for label in labels)
+    assert "kubectl delete noderesourcetopologies" in page
 
 
 def test_the_image_is_built_of_locked_requirements() -> None:

@@ -205,6 +205,7 @@ def test_status_explain_and_audit_know_the_pods(scene: Scene) -> None:
     explained = scene.agent.run("explain", "pod/db")
     assert explained.returncode == 0, explained
     assert "CPUs        1" in explained.stdout
+    assert scene.agent.run("explain", "default/db").stdout == explained.stdout
     refused = scene.agent.run("delete", "pod/db")
     assert refused.returncode == 1
     assert "through Kubernetes" in refused.stderr

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from http import HTTPStatus
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import click
 
@@ -17,6 +19,8 @@ from pinfold.cli.output import (
     print_text,
     style,
 )
+
+_LABELS: Final = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 
 
 @click.command()
@@ -36,8 +40,8 @@ def explain(
 ) -> None:
     """Say why a pod of MANIFEST... gets the CPUs it gets, or why it is rejected.
 
-    With pod/NAME alone: why the agent decided about this pod as it did, also when it is gone, and
-    how it has ended since.
+    With pod/NAME or NAMESPACE/NAME alone: why the agent decided about this pod as it did, also
+    when it is gone, and how it has ended since.
 
     The pods before it are placed first. For a rejected pod the nearest changes that would admit
     it are named; each of them has been tried.
@@ -69,8 +73,10 @@ def _explain_recorded(
     from pinfold.cli.client import Client, RefusedError, pod_path  # noqa: PLC0415 - for an agent
     from pinfold.cli.status_view import ended_since, recorded_explanation  # noqa: PLC0415
 
-    if len(names) != 1 or not names[0].startswith(("pod/", "pods/")):
-        raise click.UsageError("say which pod: --pod NAME with manifests, or pod/NAME of an agent")
+    if len(names) != 1 or not _names_a_pod(names[0]):
+        raise click.UsageError(
+            "say which pod: --pod NAME with manifests, or pod/NAME or NAMESPACE/NAME of an agent"
+        )
     client, path = Client(socket, timeout=30.0), pod_path(names[0])
     document = client.get(f"/v1/explain/{path}")
     try:
@@ -87,3 +93,11 @@ def _explain_recorded(
     from pinfold.render.explain_text import render_explain  # noqa: PLC0415
 
     print_text(render_explain(recorded_explanation(document), style(color)))
+
+
+def _names_a_pod(word: str) -> bool:
+    """Whether a word is an agent's pod, and no manifest: ``pod/NAME``, ``NAMESPACE/NAME``."""
+    if word.startswith(("pod/", "pods/")):
+        return True
+    namespace, _, name = word.partition("/")
+    return all(map(_LABELS.fullmatch, (namespace, name))) and not Path(word).exists()
