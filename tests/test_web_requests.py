@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pinfold.web.requests import BODY_LIMIT
 from tests.manager_harness import manifest
 from tests.web_world import Served, plain, served
 
@@ -190,8 +191,8 @@ def test_a_pod_with_a_strange_name_is_unknown(api: Served) -> None:
 
 def test_a_body_of_just_the_limit_is_read(api: Served) -> None:
     frame = b'{"kind": "Service", "x": ""}'
-    body = frame.replace(b'""', b'"' + b"x" * ((1 << 20) - len(frame)) + b'"')
-    assert len(body) == 1 << 20
+    body = frame.replace(b'""', b'"' + b"x" * ((BODY_LIMIT) - len(frame)) + b'"')
+    assert len(body) == BODY_LIMIT
     assert api.ask("POST", "/v1/pods", body=body).status == 400
     answer = api.ask("POST", "/v1/pods", body=body + b" ")
     assert (answer.status, answer.error["code"]) == (413, "RequestEntityTooLarge")
@@ -203,7 +204,7 @@ def test_a_body_that_does_not_say_its_length(api: Served) -> None:
             yield b"x" * 65536
 
     assert api.ask("POST", "/v1/pods", body=chunks(3)).status == 400
-    assert api.ask("POST", "/v1/pods", body=chunks(17)).status == 413
+    assert api.ask("POST", "/v1/pods", body=chunks(BODY_LIMIT // 65536 + 1)).status == 413
 
 
 @pytest.mark.parametrize(

@@ -129,3 +129,32 @@ def test_what_is_wrong_is_named(container: dict[str, Any], spec: dict[str, Any],
     with pytest.raises(PodError) as raised:
         workload_from_api(manifest(container, **spec))
     assert raised.value.path == path
+
+
+def test_references_that_double_each_other_are_refused_at_once() -> None:
+    """A short manifest must not take the memory of the machine."""
+    env = [{"name": "A0", "value": "x" * 16}]
+    env += [{"name": f"A{n}", "value": f"$(A{n - 1})$(A{n - 1})"} for n in range(1, 64)]
+    with pytest.raises(PodError, match=r"the references \$\(NAME\) stand for more than 16777216"):
+        process({"env": env})
+    with pytest.raises(PodError, match="stand for more than"):
+        process({"env": [{"name": "A", "value": "x" * 100_000}], "command": ["$(A)"] * 1000})
+    assert len(process({"env": env[:10]}).env["A9"]) == 16 << 9
+    many = {"env": [{"name": "A", "value": "x" * 1000}], "command": ["$(A)"] * 1000}
+    assert len("".join(process(many).command)) == 1_000_000
+
+
+def test_a_pod_has_so_many_containers_at_most() -> None:
+    def pod(init: int, count: int) -> dict[str, Any]:
+        lists = {"initContainers": init, "containers": count}
+        spec = {
+            key: [{"name": f"{key[0]}{n}", "image": "a"} for n in range(size)]
+            for key, size in lists.items()
+        }
+        return {"metadata": {"name": "web"}, "spec": spec}
+
+    assert len(workload_from_api(pod(400, 600)).processes) == 1000
+    with pytest.raises(PodError, match="Too many: 1001: a pod has 1000 at most"):
+        workload_from_api(pod(401, 600))
+    # One on record is what runs.
+    assert len(workload_from_api(pod(401, 600), admitted=True).processes) == 1001

@@ -45,6 +45,9 @@ from pinfold.planning.planner import Planner
 from pinfold.web.app import make_app
 from pinfold.web.server import serve_on
 
+_LARGE: Final = 64 << 10
+"""Characters of a manifest from which it is read in a thread, so that the loop goes on."""
+
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _ENDING: Final = 5
 """Letters that end a generated name; upstream ``apiserver/pkg/storage/names`` makes no words."""
@@ -112,8 +115,12 @@ class Agent:
         """
         self._refuse_for_kubelet()
         named = _as_created(manifest)
+        text = json.dumps(named)
         notes = self.notes(named)
-        workload = workload_from_api(named)
+        if len(text) < _LARGE:
+            workload = workload_from_api(named)
+        else:
+            workload = await asyncio.to_thread(workload_from_api, named)
         if self.config.own.runtime == PROCESS:
             check_rights(workload, attached=held is not None)
         if notes:
@@ -121,7 +128,7 @@ class Agent:
             log.warning("manifest", pod=pod, notes="; ".join(notes))
         await self._pages.look()
         return await self.manager.admit(
-            workload, manifest=json.dumps(named), source=source, held=held, caller=caller
+            workload, manifest=text, source=source, held=held, caller=caller
         )
 
     def process_of(self, peer: Peer, pid: int) -> HeldProcess:

@@ -65,10 +65,11 @@ class StaticPods:
         for uid, task in list(self._admitting.items()):
             if self._is_over(uid, task) and uid not in self._folder.pods:
                 await self._manager.release(uid)
-        changed, problems = self._folder.look()
-        self._behind |= changed
-        for file, problem in problems.items():
-            log.error("manifest", file=str(file), problem=problem)
+        if self._folder.changes():
+            problems = await asyncio.to_thread(self._folder.read)
+            self._behind = True
+            for file, problem in problems.items():
+                log.error("manifest", file=str(file), problem=problem)
         if self._behind:
             await self._follow()
             self._behind = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -14,6 +15,7 @@ from urllib.parse import quote
 import click
 
 from pinfold.cli.output import F, InputError
+from pinfold.core.manifest_fields import MANIFEST_BYTES
 
 _REFUSED: Final = 400
 _PIECE: Final = 1 << 16
@@ -131,8 +133,14 @@ class Client:
         connection = _UnixConnection(self._path, self._timeout)
         body = None if document is None else json.dumps(document).encode()
         headers = {} if body is None else {"Content-Type": "application/json"}
+        if body is not None and len(body) > MANIFEST_BYTES:
+            raise RefusedError(
+                413, f"the manifest has {len(body)} bytes; an agent takes {MANIFEST_BYTES} at most"
+            )
         try:
-            connection.request(method, path, body, headers)
+            # Who refuses a request may do so before it is all sent.
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                connection.request(method, path, body, headers)
             answer = connection.getresponse()
             text = answer.read()
         except (OSError, http.client.HTTPException) as error:

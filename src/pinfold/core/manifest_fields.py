@@ -3,9 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from pinfold.core.pod_api import PodError
+
+MANIFEST_BYTES: Final = 1536 << 10
+"""The longest manifest of a pod that is to run: what etcd takes in one request by default."""
+
+MOST_CONTAINERS: Final = 1000
+"""Containers of a pod that is to run, init containers too."""
+
+MOST_EXPANDED: Final = 16 << 20
+"""Characters that all ``$(NAME)`` of a pod may stand for; a process can have less."""
+
+
+class Room:
+    """How much the references of one pod may still stand for: each may double the one before."""
+
+    def __init__(self) -> None:
+        self._left = MOST_EXPANDED
+
+    def take(self, text: str) -> str:
+        """The text.
+
+        Raises:
+            PodError: there is no room for it.
+        """
+        self._left -= len(text)
+        if self._left < 0:
+            raise PodError(
+                "spec.containers",
+                f"the references $(NAME) stand for more than {MOST_EXPANDED} characters",
+            )
+        return text
 
 
 def mappings(value: object, path: str) -> Iterator[tuple[Mapping[str, Any], str]]:

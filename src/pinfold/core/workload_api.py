@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from pinfold.core.manifest_fields import flag, text_of
+from pinfold.core.manifest_fields import MOST_CONTAINERS, Room, flag, text_of
 from pinfold.core.manifest_names import CONTAINER_LISTS, reference_problems
 from pinfold.core.pod import apply_defaults
 from pinfold.core.pod_api import PodError, pod_from_api
@@ -46,6 +46,8 @@ def workload_from_api(manifest: Mapping[str, Any], *, admitted: bool = False) ->
     Raises:
         PodError: a field of the wrong type, a malformed quantity, or what the API server refuses.
     """
+    if not admitted:
+        _check_count(manifest)
     pod = apply_defaults(pod_from_api(manifest))
     if not admitted:
         validate_pod(pod)
@@ -59,8 +61,9 @@ def workload_from_api(manifest: Mapping[str, Any], *, admitted: bool = False) ->
     ]
     users = any(security.run_as_user for _, _, security in containers)
     volumes = volumes_of(spec.get("volumes"), pod, group=fs_group(spec), for_users=users)
+    room = Room()
     processes = {
-        item["name"]: _process(item, path, metadata, volumes, security)
+        item["name"]: _process(item, path, metadata, volumes, security=security, room=room)
         for item, path, security in containers
     }
     if not admitted:
@@ -81,16 +84,27 @@ def _items(spec: Mapping[str, Any], key: str) -> Iterator[tuple[Mapping[str, Any
         yield item, f"spec.{key}[{index}]"
 
 
-def _process(
+def _check_count(manifest: Mapping[str, Any]) -> None:
+    """Look before all of them are read: a short manifest may have very many containers."""
+    spec = manifest.get("spec")
+    lists = [spec.get(key) for key in CONTAINER_LISTS] if isinstance(spec, Mapping) else []
+    count = sum(len(items) for items in lists if isinstance(items, list))
+    if count > MOST_CONTAINERS:
+        raise PodError("spec.containers", f"Too many: {count}: a pod has {MOST_CONTAINERS} at most")
+
+
+def _process(  # noqa: PLR0913 - what it is of, and what it is made with
     item: Mapping[str, Any],
     path: str,
     metadata: Mapping[str, str],
     volumes: Mapping[str, HostPath | EmptyDir],
+    *,
     security: Security,
+    room: Room,
 ) -> Process:
-    env = _environment(item.get("env"), f"{path}.env", metadata)
+    env = _environment(item.get("env"), f"{path}.env", metadata, room)
     command, args = (
-        tuple(_expanded(word, env) for word in _words(item.get(key), f"{path}.{key}"))
+        tuple(_expanded(word, env, room) for word in _words(item.get(key), f"{path}.{key}"))
         for key in ("command", "args")
     )
     return Process(
@@ -129,7 +143,9 @@ def _words(value: object, path: str) -> Iterator[str]:
         yield text
 
 
-def _environment(value: object, path: str, metadata: Mapping[str, str]) -> dict[str, str]:
+def _environment(
+    value: object, path: str, metadata: Mapping[str, str], room: Room
+) -> dict[str, str]:
     env: dict[str, str] = {}
     if value is None:
         return env
@@ -148,7 +164,7 @@ def _environment(value: object, path: str, metadata: Mapping[str, str]) -> dict[
         text = text_of(item.get("value"), f"{here}.value") or ""
         if "\0" in text:
             raise PodError(f"{here}.value", "must be a string without NUL")
-        env[name] = _expanded(text, env)
+        env[name] = _expanded(text, env, room)
     return env
 
 
@@ -160,13 +176,13 @@ def _field(value: object, path: str, metadata: Mapping[str, str]) -> str:
     return metadata[name]
 
 
-def _expanded(text: str, env: Mapping[str, str]) -> str:
+def _expanded(text: str, env: Mapping[str, str], room: Room) -> str:
     """Put in what ``$(NAME)`` stands for; ``$$`` is one dollar, unknown names stay as they are."""
 
     def value(match: re.Match[str]) -> str:
         if match[1] == "$":
             return "$"
-        return env.get(match[2], match[0])
+        return room.take(env.get(match[2], match[0]))
 
     return _REFERENCE.sub(value, text)
 

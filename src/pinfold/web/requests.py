@@ -9,10 +9,11 @@ from typing import Any, Final
 import msgspec
 from starlette.requests import Request
 
+from pinfold.core.manifest_fields import MANIFEST_BYTES
 from pinfold.web.answers import Refusal
 
-BODY_LIMIT: Final = 1 << 20
-"""Bytes of a request's body; a manifest in etcd may have 1.5 MiB, one that people write has few."""
+BODY_LIMIT: Final = MANIFEST_BYTES + 4096
+"""Bytes of a request's body: a manifest, and what may stand around it."""
 
 HISTORY_LIMIT: Final = 1000
 """Entries of the history in one answer."""
@@ -39,7 +40,11 @@ async def json_object(request: Request) -> dict[str, Any]:
 
 
 async def _body(request: Request) -> bytes:
-    limit = Refusal(413, f"the body has more than {BODY_LIMIT} bytes", "send one object at a time")
+    limit = Refusal(
+        413,
+        f"the body has more than {BODY_LIMIT} bytes",
+        "send one pod at a time",
+    )
     announced = request.headers.get("content-length", "0")
     if announced.isdecimal() and int(announced) > BODY_LIMIT:
         raise limit

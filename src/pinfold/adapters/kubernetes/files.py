@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -67,6 +69,35 @@ def file_documents(path: str) -> Iterator[Document]:
         raise ManifestError(f"{path}: {error}") from None
 
 
+def small_file_documents(path: Path, limit: int) -> Iterator[Document]:
+    """Yield the documents of a regular file that has ``limit`` bytes at most.
+
+    Raises:
+        ManifestError: another kind of file, a larger one, or one that cannot be read.
+    """
+    try:
+        # What was a regular file a moment ago may be a FIFO now, which nobody writes to.
+        with open(path, "rb", opener=_without_waiting) as file:
+            is_regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+            raw = file.read(limit + 1) if is_regular else b""
+    except OSError as error:
+        raise ManifestError(f"{path}: {error.strerror or error}") from None
+    if not is_regular:
+        raise ManifestError(f"{path}: no regular file")
+    if len(raw) > limit:
+        raise ManifestError(
+            f"{path}: larger than {limit // 1024} KiB; put each pod into a file of its own"
+        )
+    try:
+        yield from read_documents(_text(str(path), raw))
+    except DocumentError as error:
+        raise ManifestError(f"{path}: {error}") from None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
 def _read(path: str) -> str:
     try:
         if path == "-":
@@ -78,6 +109,10 @@ def _read(path: str) -> str:
         raise ManifestError(f"{path}: {error.strerror or error}") from None
     if len(raw) > MAX_BYTES:
         raise ManifestError(f"{path}: larger than {MAX_BYTES // 2**20} MiB; split the file")
+    return _text(path, raw)
+
+
+def _text(path: str, raw: bytes) -> str:
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

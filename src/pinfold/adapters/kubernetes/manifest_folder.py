@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from pinfold.adapters.kubernetes.files import ManifestError, file_documents
+from pinfold.adapters.kubernetes.files import ManifestError, small_file_documents
+from pinfold.core.manifest_fields import MANIFEST_BYTES
 
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 _NOT_THERE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
@@ -43,29 +44,34 @@ class ManifestFolder:
     _seen: dict[Path, Signature] = field(default_factory=dict)
     _pods: dict[Path, tuple[StaticPod, ...]] = field(default_factory=dict)
 
-    def look(self) -> tuple[bool, dict[Path, str]]:
-        """Read what has changed.
+    def changes(self) -> bool:
+        """Whether something has changed since it was read; soon done.
+
+        Raises:
+            ManifestError: nobody knows what is in the folder; what was there stays.
+        """
+        return dict(self._files()) != self._seen
+
+    def read(self) -> dict[Path, str]:
+        """Read what has changed, which may take a while.
 
         Returns:
-            Whether anything has, and the files that cannot be used, each with the reason; what
-            such a file held before stays.
+            The files that cannot be used, each with the reason; what such a file held before stays.
 
         Raises:
             ManifestError: nobody knows what is in the folder; what was there stays.
         """
         found = dict(self._files())
         changed = {path for path, signature in found.items() if self._seen.get(path) != signature}
-        gone = self._seen.keys() - found.keys()
+        pods = {path: held for path, held in self._pods.items() if path in found}
         problems = {}
         for path in changed:
             try:
-                self._pods[path] = _read(path)
+                pods[path] = _read(path)
             except ManifestError as error:
                 problems[path] = str(error)
-        for path in gone:
-            self._pods.pop(path, None)
-        self._seen = found
-        return bool(changed or gone), problems
+        self._pods, self._seen = pods, found
+        return problems
 
     @property
     def pods(self) -> dict[str, StaticPod]:
@@ -109,7 +115,7 @@ def _found(path: Path) -> Iterator[tuple[Path, Signature]]:
 
 def _read(path: Path) -> tuple[StaticPod, ...]:
     pods = []
-    for document in file_documents(str(path)):
+    for document in small_file_documents(path, MANIFEST_BYTES):
         content = document.content
         if not isinstance(content, dict) or content.get("kind") != "Pod":
             kind = content.get("kind") if isinstance(content, dict) else None
