@@ -21,7 +21,7 @@ ONE, TWO = frozenset([1]), frozenset([1, 2])
 
 
 def process(pid: int, pod: str, allowed: frozenset[int], owns: int = 0) -> Process:
-    return Process(pid, 100, pod, owns, escapes=False, allowed=allowed, zombie=False)
+    return Process(pid, 100, pod, owns, escapes=False, allowed=allowed, has_ended=False)
 
 
 OWNER = process(1, "owner", ONE, owns=1)

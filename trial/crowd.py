@@ -189,7 +189,7 @@ class Crowd:
         return found + self._in_the_kernel(pods)
 
     def _in_the_kernel(self, pods: Mapping[str, Mapping[str, Any]]) -> list[str]:
-        living = [one for one in Processes(self.trial).walk() if not one.zombie]
+        living = [one for one in Processes(self.trial).walk() if not one.has_ended]
         by_pod: dict[str, list[Process]] = {}
         for process in living:
             by_pod.setdefault(process.pod, []).append(process)

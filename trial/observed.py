@@ -21,12 +21,17 @@ _YOUNG_TICKS: Final = 1000
 """Clock ticks in which a process may still execute what gives it its mark."""
 
 
+_PF_EXITING: Final = 0x4
+"""Of the flags in ``/proc/PID/stat`` (the kernel's ``include/linux/sched.h``)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Process:
     """One process at one moment; ``allowed`` is the union over its threads.
 
     ``born`` is its start in clock ticks since the boot, ``owns`` how many CPUs its container owns,
-    ``escapes`` whether it is one that moves itself out of its cgroup.
+    ``escapes`` whether it is one that moves itself out of its cgroup.  ``has_ended`` is so as soon
+    as it executes nothing of its own any more: the kernel may take a while to make it a zombie.
     """
 
     pid: int
@@ -35,7 +40,7 @@ class Process:
     owns: int
     escapes: bool
     allowed: frozenset[int]
-    zombie: bool
+    has_ended: bool
 
     @property
     def name(self) -> str:
@@ -51,21 +56,21 @@ class Processes:
         self._marks: dict[tuple[int, int], tuple[str, int, bool] | None] = {}
 
     def walk(self) -> list[Process]:
-        """All that live now, zombies too."""
+        """All that are there now, also those that have ended."""
         found, seen = [], {}
         now = _ticks()
         for pid in _pids("/proc"):
             stat = _stat(pid)
             if stat is None:
                 continue
-            state, born = stat
+            ended, born = stat
             mark = self._marks.get((pid, born))
             if mark is None and ((pid, born) not in self._marks or now - born < _YOUNG_TICKS):
                 mark = self._read(pid)
             seen[pid, born] = mark
             if mark is not None:
                 allowed = frozenset().union(*_allowed(pid))
-                found.append(Process(pid, born, *mark, allowed, state in b"ZX"))
+                found.append(Process(pid, born, *mark, allowed, ended))
         self._marks = seen
         return found
 
@@ -113,7 +118,7 @@ def judge(
     before, now, after = (_by_identity(walk) for walk in walks)
     owners: dict[str, frozenset[int]] = {}
     for key, process in now.items():
-        if not process.owns or process.zombie or process.escapes:
+        if not process.owns or process.has_ended or process.escapes:
             continue
         around = (before.get(key), after.get(key))
         if not all(one is not None and one.allowed == process.allowed for one in around):
@@ -132,7 +137,7 @@ def judge(
             )
     for pod, cpus in owners.items():
         for process in now.values():
-            if process.pod == pod or process.zombie or process.escapes:
+            if process.pod == pod or process.has_ended or process.escapes:
                 continue
             judgement.judged += 1
             if cpus & process.allowed:
@@ -172,17 +177,20 @@ def _list(name: str) -> frozenset[int]:
 
 
 def born(pid: int) -> int | None:
-    """When a process began, in clock ticks since the boot; None when it is gone or a zombie."""
+    """When a process began, in clock ticks since the boot; None when it has ended."""
     stat = _stat(pid)
-    return None if stat is None or stat[0] in b"ZX" else stat[1]
+    return None if stat is None or stat[0] else stat[1]
 
 
-def _stat(pid: int) -> tuple[bytes, int] | None:
+def _stat(pid: int) -> tuple[bool, int] | None:
+    """Whether a process has ended, and when it began; None when it is gone."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
         return None
-    return (fields[0], int(fields[19])) if len(fields) > 19 else None
+    if len(fields) <= 19:
+        return None
+    return fields[0] in b"ZX" or bool(int(fields[6]) & _PF_EXITING), int(fields[19])
 
 
 def _allowed(pid: int) -> Iterator[frozenset[int]]:

@@ -67,7 +67,7 @@ class Scene:
             left = [
                 one.name
                 for one in Processes(self.crowd.trial).walk()
-                if one.pod == name and not one.zombie
+                if one.pod == name and not one.has_ended
             ]
             time.sleep(0.1)
         self.check(not left, f"outlive their pod: {', '.join(left[:5])}")
