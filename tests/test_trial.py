@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,7 @@ def test_who_was_no_owner_all_along_proves_nothing() -> None:
         ([], [OWNER, stranger], [OWNER]),
         ([OWNER], [OWNER, stranger], []),
         ([process(1, "owner", TWO, owns=1)], [OWNER, stranger], [OWNER]),
+        ([OWNER], [OWNER, stranger], [replace(OWNER, has_ended=True)]),
     ):
         assert judged(*walks).findings == []
 

@@ -120,8 +120,9 @@ def judge(
     for key, process in now.items():
         if not process.owns or process.has_ended or process.escapes:
             continue
-        around = (before.get(key), after.get(key))
-        if not all(one is not None and one.allowed == process.allowed for one in around):
+        # One that has ended shows where it was allowed, and holds nothing any more.
+        around = [one for one in (before.get(key), after.get(key)) if one and not one.has_ended]
+        if len(around) < 2 or any(one.allowed != process.allowed for one in around):
             continue
         if len(process.allowed) != process.owns:
             judgement.find(
