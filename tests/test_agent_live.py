@@ -440,6 +440,8 @@ def test_all_pods_are_deleted_at_once_and_one_that_stays_stops_nobody(node: Agen
     out, err = ending.communicate(timeout=60 * PATIENCE)
     assert (ending.returncode, err) == (0, "")
     assert sorted(out.splitlines()) == [f"pod/slow-{number} deleted" for number in range(8)]
+    uid = node.apply(manifest("there", ("main", IDLE, "")))["uid"]
+    assert node.run("delete", uid).stdout == f"pod/{uid} deleted\n"
     node.apply(manifest("there", ("main", IDLE, "")))
     some = node.run("delete", "pod/missing", "pod/there", "nowhere/x")
     assert some.returncode == 1

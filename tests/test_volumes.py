@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+import subprocess
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
@@ -226,18 +227,24 @@ def test_an_ordinary_user_cannot_mount(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-def test_users_of_a_pod_get_to_its_volumes_and_its_group_has_them(tmp_path: Path) -> None:
-    volumes = VolumeFolders(tmp_path / "volumes")
+def test_users_of_a_pod_get_to_its_volumes_and_its_group_has_them() -> None:
     shared = EmptyDir(group=54321, for_users=True)
-    path = Path(asyncio.run(volumes.prepare("uid", "v", shared)))
-    assert (path.stat().st_gid, path.stat().st_mode & 0o7777) == (54321, 0o2777)
-    passed = [parent for parent in path.parents if tmp_path in parent.parents]
-    assert [parent.stat().st_mode & 0o777 for parent in passed] == [0o751] * 4
-    (path / "f").touch()
-    assert (path / "f").stat().st_gid == 54321
-    alone = Path(asyncio.run(volumes.prepare("other", "v", EmptyDir())))
-    assert alone.parent.stat().st_mode & 0o777 == 0o750
-    assert asyncio.run(volumes.prepare("uid", "v", shared)) == str(path), "again"
+    with TemporaryDirectory() as name:
+        state = Path(name)
+        volumes = VolumeFolders(state / "pods")
+        with pytest.raises(VolumeError, match=f"chmod o\\+x {state}"):
+            asyncio.run(volumes.prepare("uid", "v", shared))
+        state.chmod(0o711)
+        path = Path(asyncio.run(volumes.prepare("uid", "v", shared)))
+        assert (path.stat().st_gid, path.stat().st_mode & 0o7777) == (54321, 0o2777)
+        passed = [parent for parent in path.parents if state in parent.parents]
+        assert [parent.stat().st_mode & 0o777 for parent in passed] == [0o751] * 4
+        child = ["setpriv", "--reuid=54321", "--regid=54321", "--clear-groups"]
+        subprocess.run([*child, "touch", str(path / "f")], check=True, timeout=20)
+        assert (path / "f").stat().st_gid == 54321
+        alone = Path(asyncio.run(volumes.prepare("other", "v", EmptyDir())))
+        assert alone.parent.stat().st_mode & 0o777 == 0o750
+        assert asyncio.run(volumes.prepare("uid", "v", shared)) == str(path), "again"
 
 
 def test_what_a_pod_says_of_its_group_reaches_its_volumes() -> None:

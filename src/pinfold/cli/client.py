@@ -183,12 +183,15 @@ def _problem(content: object, status: int, reason: str) -> str:
 
 
 def pod_path(name: str) -> str:
-    """The API's path of a pod that a user names ``pod/NAME``, ``NAMESPACE/NAME`` or ``NAME``."""
+    """The API's path of a pod that a user names ``pod/NAME``, ``NAMESPACE/NAME`` or ``NAME``.
+
+    A uid may stand for the name; a name with slashes, of an older agent, needs its namespace.
+    """
     plain = name.removeprefix("pod/").removeprefix("pods/")
     namespace, slash, rest = plain.partition("/")
     if not slash:
         namespace, rest = "default", plain
-    if not rest or "/" in rest:
+    if not namespace or not rest:
         raise InputError(f"{name!r} names no pod; write pod/NAME, NAMESPACE/NAME or NAME")
     return f"{quote(namespace, safe='')}/{quote(rest, safe='')}"
 

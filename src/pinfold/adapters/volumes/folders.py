@@ -141,9 +141,13 @@ def _let_in(root: Path, path: Path, source: EmptyDir) -> None:
         path.chmod(_OF_A_GROUP)
     if source.for_users:
         for parent in path.parents:
-            parent.chmod(stat.S_IMODE(parent.stat().st_mode) | _PASSABLE)
-            if parent == root:
-                break
+            if root in (parent, *parent.parents):
+                parent.chmod(stat.S_IMODE(parent.stat().st_mode) | _PASSABLE)
+            elif not parent.stat().st_mode & stat.S_IXOTH:
+                raise VolumeError(
+                    f"{parent}: who is not root cannot get to the volumes below it",
+                    f"chmod o+x {parent}, as the systemd unit has it, or leave out runAsUser",
+                )
 
 
 def _filesystem(source: EmptyDir) -> tuple[str | None, list[str]]:
