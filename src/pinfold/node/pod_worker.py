@@ -146,12 +146,17 @@ class PodWorker:
             if not pod.workload.restarts(container, ended):
                 return ended
             attempt += 1
+        loop = asyncio.get_running_loop()
         while True:
+            is_new = status is None
             status = await self._running(container, status, attempt)
             if begun is not None:
                 begun.set()
+            began = loop.time()
             if status.state is not ContainerState.EXITED:
                 status = await host.wait_container(status)
+            # The times of the status are those of a clock that somebody may have set meanwhile.
+            ran_for = loop.time() - began if is_new else _ran_for(status)
             code = CANNOT_START if status.exit_code is None else status.exit_code
             again = pod.workload.restarts(container, code)
             # In this order: no stray runs on when the CPUs of an init container are given back, and
@@ -162,7 +167,7 @@ class PodWorker:
             if not again:
                 return code
             attempt = max(attempt, status.attempt) + 1
-            await asyncio.sleep(host.pause_before(attempt, _ran_for(status)))
+            await asyncio.sleep(host.pause_before(attempt, ran_for))
             status = None
 
     async def _running(

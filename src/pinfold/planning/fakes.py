@@ -104,15 +104,15 @@ class FakeRuntime:
         self._notice()
         return tuple(self._known.values())
 
-    def exit(self, container_id: str, exit_code: int) -> None:
-        """Let the main process of a container end."""
+    def exit(self, container_id: str, exit_code: int, *, at: float = 0.0) -> None:
+        """Let the main process of a container end, ``at`` a time of the machine's clock."""
         status = self._known[container_id]
         if status.state is ContainerState.EXITED:
             return
         if status.pid is not None:
             self._cgroups.processes.pop(status.pid, None)
         status = replace(
-            status, state=ContainerState.EXITED, pid=None, exit_code=exit_code, finished_at=0.0
+            status, state=ContainerState.EXITED, pid=None, exit_code=exit_code, finished_at=at
         )
         self._known[container_id] = status
         self._exits.put_nowait(status)
