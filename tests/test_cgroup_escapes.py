@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pinfold.adapters.cgroup import escapes
+from pinfold.adapters.cgroup import escapes, open_cgroups
 from pinfold.adapters.cgroup.tasks import began
 from pinfold.node.cgroup_ports import ObservedCgroups, Placement
 from pinfold.node.port_errors import ContainerKey
@@ -272,6 +272,20 @@ def test_strangers_are_left_alone(kernel: Kernel) -> None:
             run(kernel, lambda started: scenario(started, job))
         finally:
             _kill(job)
+
+
+def test_who_left_while_no_agent_was_there_is_ended_by_the_next(kernel: Kernel) -> None:
+    async def scenario(started: Families) -> None:
+        main, stray = await started.escape(SHARED, "orphan")
+        os.kill(main, signal.SIGKILL)
+        wait_until(lambda: not kernel.alive(main))
+        again = open_cgroups(name=kernel.name)
+        await again.open(kernel.cpus)
+        assert strays(await again.observe()) == {}
+        await again.kill(SHARED)
+        assert not kernel.alive(stray)
+
+    run(kernel, scenario)
 
 
 def test_the_orphans_of_another_agent_are_its_own(kernel: Kernel) -> None:

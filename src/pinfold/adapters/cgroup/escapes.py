@@ -74,8 +74,9 @@ class Escapes:
             self._leave(pid)
             if (start := began(pid)) is not None:
                 self._join(key, pid, start)
-        if pids and key not in self._ancestors:
-            self._ancestors[key] = frozenset(_ancestors(pids[0]))
+        if pids:
+            known = self._ancestors.get(key, frozenset())
+            self._ancestors[key] = known.union(_ancestors(pids[0]))
 
     def forget(self, key: ContainerKey) -> None:
         """A container has ended; who still appears of it is a stray all the same."""
@@ -125,6 +126,10 @@ class Escapes:
 
     async def _of(self, key: ContainerKey) -> tuple[Stray, ...]:
         """Those of a container who live, now that its cgroup is empty."""
+        if key not in self._ancestors:
+            # It ended while no agent was there: whoever was looked at may be its all the same.
+            self._ancestors[key] = frozenset(_ancestors(os.getpid()))
+            self._nobodys = {}
         for pid in list(self._members.get(key, ())):
             self._suspect(key, pid)
         async with self._looking:
