@@ -215,3 +215,24 @@ def test_a_runtime_that_starts_later_is_waited_for(scene: Scene, tmp_path: Path)
     socket.symlink_to(scene.node.address)
     agent.started()
     assert scene.allowed(scene.run("db", "1")) == ["1"]
+
+
+def test_a_job_that_failed_leaves_its_log_until_it_is_deleted(scene: Scene) -> None:
+    agent, script = scene.agent, "(echo out; sleep 0.2; echo err >&2; exit 3)"
+    agent.apply(scene.pod("job", "", script, restartPolicy="Never"))
+    eventually(lambda: agent.pod("job")["phase"], "Failed")
+    assert agent.run("logs", "job").stdout == "out\nerr\n"
+    agent.kill()
+    agent.start()
+    assert agent.run("logs", "--timestamps", "job").stdout.endswith(" err\n")
+    assert agent.run("delete", "job").returncode == 0
+    assert list((agent.state / "logs").iterdir()) == []
+
+
+def test_a_log_is_followed_to_the_end_of_its_container(scene: Scene) -> None:
+    script = "(for i in 1 2 3; do echo $i; sleep 0.5; done)"
+    scene.agent.apply(scene.pod("web", "", script, restartPolicy="Never"))
+    eventually(lambda: scene.agent.run("logs", "web").returncode, 0)
+    with scene.agent.begin("logs", "-f", "web") as following:
+        text, errors = following.communicate(timeout=60)
+    assert (text, errors) == ("1\n2\n3\n", "")

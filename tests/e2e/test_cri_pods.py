@@ -16,6 +16,7 @@ from pinfold.adapters.cri import (
     CgroupDriver,
     CriError,
     CriRecord,
+    CriRuntime,
     container_cgroup_path,
     list_cri_containers,
     runtime_info,
@@ -25,12 +26,14 @@ from pinfold.adapters.cri.oom import oom_score_floor
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.security import Security
 from pinfold.core.workload import Process, PullPolicy, SandboxOptions, VolumeMount
+from pinfold.logs.layout import LogLimits, parts
 from pinfold.node.cgroup_ports import Limits, Placement
 from pinfold.node.port_errors import RuntimeFailedError
 from pinfold.node.ports import ContainerSpec, ContainerState
 from pinfold.node.runtime_view import Resources, SeenState, Update
 from tests.containerd_node import ContainerdNode
 from tests.cri_world import CriWorld
+from tests.log_texts import text_of
 from tests.runtime_contract import a_spec, next_exit, play, started, until_exited
 
 
@@ -64,6 +67,31 @@ def output(world: CriWorld, spec: ContainerSpec) -> list[str]:
             return log_of(world)
 
     return play(run())
+
+
+def test_a_flood_is_rotated_and_nothing_between_is_lost(world: CriWorld) -> None:
+    limits = LogLimits(size=100_000, files=3)
+    script = "i=0; while [ $i -lt 30000 ]; do echo line $i; i=$((i+1)); done; sleep 1000"
+
+    async def run() -> None:
+        settings = replace(world.settings(), log_limits=limits)
+        runtime = CriRuntime(world.client(), settings)
+        created = await runtime.create(a_spec(world.shell(script)))
+        await runtime.start(created.id)
+        log = settings.log_root / "default_web_uid-1" / "main" / "0.log"
+        while not text_of(log).endswith("line 29999\n"):
+            assert await runtime.bound_logs() == []
+            assert len(parts(log)) <= limits.files
+            await asyncio.sleep(0.01)
+        lines = [int(line.removeprefix("line ")) for line in text_of(log).splitlines()]
+        assert lines == list(range(lines[0], 30000))
+        assert len(parts(log)) == limits.files
+        await runtime.remove(created.id)
+        await runtime.remove_pod("uid-1")
+        assert text_of(log).endswith("line 29999\n")
+        await runtime.close()
+
+    play(run())
 
 
 def allowed_cpus(pid: int) -> str:

@@ -22,6 +22,7 @@ from pinfold.adapters.cri import (
     wait_for_runtime,
 )
 from pinfold.adapters.volumes import VolumeFolders
+from pinfold.agent.log_bounds import log_companion
 from pinfold.agent.parts import CRI_BATCH, LOGS, PODS, Claim, Companion, Parse, Ports, Report
 from pinfold.config.agent import AgentConfig
 from pinfold.core.cpuset import CPUSet
@@ -121,7 +122,10 @@ class CriDriver:
             return self.runtime.problem
 
         also = {"container runtime's absence": tell}
-        return (Companion("containerRuntime", follow, also, problem=problem, about=about),)
+        return (
+            Companion("containerRuntime", follow, also, problem=problem, about=about),
+            log_companion(self.runtime),
+        )
 
     async def _tell_when_away(self) -> None:
         told = ""
@@ -160,7 +164,10 @@ async def open_cri(config: AgentConfig) -> CriDriver:
 
     state_dir = Path(config.own.state_dir)
     settings = CriSettings(
-        log_root=state_dir / LOGS, volume_root=state_dir / VOLUMES, cgroup_parent=parent_of
+        log_root=state_dir / LOGS,
+        volume_root=state_dir / VOLUMES,
+        log_limits=config.logs,
+        cgroup_parent=parent_of,
     )
     log.info("runtime", name=info.name, version=info.version, endpoint=client.address)
     volumes = VolumeFolders(state_dir / PODS)

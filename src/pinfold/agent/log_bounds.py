@@ -9,10 +9,9 @@ import structlog
 
 from pinfold.agent.parts import Companion
 from pinfold.node.log_ports import BoundedLogs
-from pinfold.node.port_errors import PortError
 
-LOOK_PERIOD: Final = 10.0
-"""Seconds between two looks: the kubelet's ``containerLogMonitorInterval``."""
+LOOK_PERIOD: Final = 1.0
+"""Seconds between two looks, a tenth of the kubelet's: as much may be written beyond the bound."""
 
 log = structlog.get_logger("pinfold")
 
@@ -22,12 +21,13 @@ def log_companion(runtime: BoundedLogs) -> Companion:
 
     async def run(stop: asyncio.Event) -> None:
         del stop
+        told: list[str] = []
         while True:
-            try:
-                for text in await runtime.bound_logs():
+            problems = await runtime.bound_logs()
+            if problems != told:
+                for text in problems:
                     log.warning("logs", problem=text)
-            except PortError as error:
-                log.warning("logs", problem=str(error))
+            told = problems
             await asyncio.sleep(LOOK_PERIOD)
 
     return Companion("logs", run)

@@ -73,12 +73,36 @@ def prepare(file: Path) -> None:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise RuntimeFailedError(f"cannot make {file.parent}: {error.strerror}", _REMEDY) from None
-    current = int(file.name.removesuffix(_SUFFIX))
+    remove_older(file)
+
+
+def remove_older(file: Path) -> None:
+    """Remove the logs of all attempts before the one before this."""
+    number = file.name.removesuffix(_SUFFIX)
+    current = int(number) if number.isdecimal() else 0
     for attempt in attempts(file.parent):
         if attempt < current - 1:
             for old in parts(file.parent / f"{attempt}{_SUFFIX}"):
                 with suppress(OSError):
                     old.unlink()
+
+
+def put_aside(file: Path, limits: LogLimits) -> Path:
+    """Give a log that has become too large the next number, and remove the oldest before that.
+
+    Whoever writes has to open it anew.
+
+    Returns:
+        Its new name, from which it can be given the old one.
+
+    Raises:
+        OSError: it cannot be; it has its name, then.
+    """
+    old = list(_rotated(file))
+    number = int(old[-1].name.rpartition(".")[2]) + 1 if old else 1
+    for path in old[: max(len(old) - (limits.files - 2), 0)]:
+        path.unlink()
+    return file.rename(file.with_name(f"{file.name}.{number:08d}"))
 
 
 def attempts(folder: Path) -> list[int]:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from pinfold.adapters.cri import cri_pb2 as pb
 from pinfold.adapters.cri.client import CriClient, CriError, Retry, gone_is_fine
 from pinfold.adapters.cri.creation import Creator
+from pinfold.adapters.cri.logs import rotate
 from pinfold.adapters.cri.oom import oom_score_floor
 from pinfold.adapters.cri.sandboxes import CriSettings, Sandboxes
 from pinfold.adapters.cri.signals import send_signal
@@ -131,6 +132,19 @@ class CriRuntime:
             RuntimeFailedError: something is left; removing it can be tried again.
         """
         await self._sandboxes.remove(pod_uid)
+
+    async def bound_logs(self) -> list[str]:
+        """See :meth:`pinfold.node.log_ports.BoundedLogs.bound_logs`."""
+        if self._table is None:
+            return []
+        settings = self._settings
+        problems = []
+        for container_id, file in self._table.logs():
+            # Nothing else is ours, whatever a runtime says.
+            if file.is_relative_to(settings.log_root):
+                problem = await rotate(self._client, container_id, file, settings.log_limits)
+                problems += [problem] if problem else []
+        return problems
 
     async def containers(self) -> Sequence[ContainerStatus]:
         """See :meth:`pinfold.node.ports.Runtime.containers`.

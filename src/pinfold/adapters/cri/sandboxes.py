@@ -13,7 +13,7 @@ from pinfold.adapters.cri import cri_pb2 as pb
 from pinfold.adapters.cri.client import CriClient, CriError, Retry
 from pinfold.adapters.cri.labels import HOST_NETWORK, OURS, POD_UID, pod_labels
 from pinfold.adapters.cri.status import condition
-from pinfold.logs.layout import file_name, pod_folder
+from pinfold.logs.layout import LogLimits, file_name, pod_folder
 from pinfold.node.port_errors import RuntimeFailedError
 from pinfold.node.ports import ContainerSpec
 
@@ -24,7 +24,8 @@ _LONGEST_HOSTNAME: Final = 63
 class CriSettings:
     """How pods are run.
 
-    ``log_root`` holds a folder for each pod, as ``/var/log/pods`` does for the kubelet's, and
+    ``log_root`` holds a folder for each pod, as ``/var/log/pods`` does for the kubelet's (each log
+    bounded by ``log_limits`` whenever :meth:`CriRuntime.bound_logs` looks), and
     ``volume_root`` the emptyDir volumes.  ``cgroup_parent`` gives the cgroup of a pod whose
     specification says none ("": the runtime's own).  With ``require_network`` a pod that wants a
     network of its own fails where the runtime has none to give; it gets the host's otherwise.
@@ -33,6 +34,7 @@ class CriSettings:
 
     log_root: Path
     volume_root: Path
+    log_limits: LogLimits = LogLimits()  # noqa: RUF009 - immutable
     cgroup_parent: Callable[[ContainerSpec], str] | None = None
     require_network: bool = False
     oom_score_floor: int | None = None

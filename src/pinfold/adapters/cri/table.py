@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Final
 
 from pinfold.adapters.cri import cri_pb2 as pb
@@ -44,6 +45,7 @@ class Table:
         self._known: dict[str, ContainerStatus] = {}
         self._hidden: set[str] = set()
         self._grace: dict[str, int] = {}
+        self._logs: dict[str, Path] = {}
         self._refreshing = asyncio.Lock()
         self._gate = asyncio.Semaphore(_AT_ONCE)
         self._unanswered: float | None = None
@@ -113,6 +115,7 @@ class Table:
             )
         annotations = answer.status.annotations
         self._grace[container_id] = whole_number(annotations, GRACE_PERIOD, DEFAULT_GRACE_PERIOD)
+        self._logs[container_id] = Path(answer.status.log_path)
         return self._take(_status(answer))
 
     def get(self, container_id: str) -> ContainerStatus | None:
@@ -122,6 +125,14 @@ class Table:
     def grace(self, container_id: str) -> int:
         """Seconds from SIGTERM to SIGKILL, as the container was created with."""
         return self._grace.get(container_id, DEFAULT_GRACE_PERIOD)
+
+    def logs(self) -> list[tuple[str, Path]]:
+        """The containers that run, each with the file that the runtime writes."""
+        return [
+            (container_id, self._logs[container_id])
+            for container_id, status in self._known.items()
+            if status.state is ContainerState.RUNNING and container_id in self._logs
+        ]
 
     def end_created(self, container_id: str, exit_code: int, message: str) -> None:
         """One that was never started will not be, as if its process had been ended."""
@@ -150,6 +161,7 @@ class Table:
         self._known.pop(container_id, None)
         self._hidden.discard(container_id)
         self._grace.pop(container_id, None)
+        self._logs.pop(container_id, None)
 
     def _has_changed(self, item: pb.Container) -> bool:
         known = self._known.get(item.id)
