@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 
 from pinfold.core.devices import Device, PreferenceQuestion
 from pinfold.node.device_ports import DevicePluginError
+from pinfold.sockets.grpc_limits import CONNECTIONS
 from tests.device_plugin_peer import (
     QUICK,
     WIDGET,
@@ -380,3 +383,49 @@ def test_the_end_waits_for_nobody() -> None:
             await refusal(registering)
 
     asyncio.run(scenario())
+
+
+def test_resources_without_number_are_refused() -> None:
+    async def run() -> None:
+        async with scene(replace(QUICK, resources=5, grace=0.5)) as found:
+            await a_good_one(found)
+            flood = await found.plugin(some_devices(1), socket="flood.sock", resource="a.b/flood")
+            for number in range(4):
+                await flood.register(resource_name=f"a.b/r{number}")
+            for number in range(4, 200):
+                code, text = await refusal(flood.register(resource_name=f"a.b/r{number}"))
+                assert code is grpc.StatusCode.UNKNOWN
+                assert text == "5 resources have a device plugin: no more are taken"
+            await until(lambda: len(found.server.inventory()) == 5)
+            # One that is known comes back, and the others still serve.
+            await flood.register(resource_name="a.b/r0")
+            await the_good_one_serves(found)
+            # Those that have gone count until they are given up.
+            await flood.stop()
+            await until(lambda: len(found.server.inventory()) == 1)
+            await found.registered(some_devices(1), socket="late.sock", resource="a.b/late")
+
+    asyncio.run(run())
+
+
+def test_who_connects_and_says_nothing_keeps_no_plugin_out() -> None:
+    """Nor do they take the files of the agent."""
+
+    async def run() -> None:
+        async with scene() as found:
+            before = len(os.listdir("/proc/self/fd"))
+            silent = []
+            for _ in range(300):
+                sock = socket.socket(socket.AF_UNIX)
+                sock.settimeout(0)
+                with contextlib.suppress(BlockingIOError):
+                    sock.connect(str(found.folder / "kubelet.sock"))
+                silent.append(sock)
+            await asyncio.sleep(0.5)
+            assert len(os.listdir("/proc/self/fd")) - before <= 300 + CONNECTIONS + 8
+            await found.registered(some_devices(1))
+            assert found.healthy() == ["d0"]
+            for sock in silent:
+                sock.close()
+
+    asyncio.run(run())

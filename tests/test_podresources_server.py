@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import os
 import shutil
@@ -18,6 +19,7 @@ from pinfold.adapters.podresources.service import BURST, QPS, TokenBucket
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.pod_resources import ContainerDevices, ContainerResources, PodResources
 from pinfold.node.port_errors import PortError
+from pinfold.sockets.grpc_limits import CONNECTIONS
 from pinfold.sockets.places import LONGEST_PATH
 from tests.podresources_world import LISTER, Rows, ServerTask, inode, reading, serving, some_pod
 
@@ -370,5 +372,30 @@ def test_requests_at_the_end_are_answered_or_refused_and_it_ends(path: Path) -> 
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)
         assert not path.exists()
+
+    asyncio.run(scenario())
+
+
+def test_who_connects_and_says_nothing_keeps_no_reader_out(path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(Rows(), path):
+            before = len(os.listdir("/proc/self/fd"))
+            silent = []
+            for _ in range(300):
+                sock = socket.socket(socket.AF_UNIX)
+                sock.settimeout(0)
+                with contextlib.suppress(BlockingIOError):
+                    sock.connect(str(path))
+                silent.append(sock)
+            await asyncio.sleep(0.5)
+            assert len(os.listdir("/proc/self/fd")) - before <= 300 + CONNECTIONS + 8
+            async with reading(path) as reader, asyncio.timeout(20):
+                while True:  # as a reader does that is refused
+                    with contextlib.suppress(grpc.aio.AioRpcError):
+                        assert await reader.names() == ["web"]
+                        break
+                    await asyncio.sleep(0.1)
+            for sock in silent:
+                sock.close()
 
     asyncio.run(scenario())

@@ -37,7 +37,9 @@ class PluginLimits:
     registration.  ``info`` and ``notify`` are for sockets of the registry.  After ``grace`` a
     resource without its plugin is given up.  Between two lists of one plugin are ``list_pause``
     seconds; of those that came meanwhile the last one counts.  ``look`` is the time between looks
-    at the files.  ``message_bytes`` is the largest message.
+    at the files.  ``message_bytes`` is the largest message.  ``resources`` may be offered by all
+    plugins together, those that have gone counted until their grace is over.  ``asked_at_once``
+    sockets of the registry are asked at the same time.
 
     The kubelet dials for 10 s, gives PreStartContainer 30 s, GetInfo 1 s, a notification 5 s, a
     stopped plugin 5 minutes, takes messages of 4 MiB, and knows no other limits.
@@ -55,6 +57,8 @@ class PluginLimits:
     list_pause: float = 0.05
     look: float = 0.25
     message_bytes: int = 16 << 20
+    resources: int = 256
+    asked_at_once: int = 64
 
 
 class PluginOptions(NamedTuple):

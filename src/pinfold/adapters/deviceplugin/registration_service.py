@@ -29,6 +29,7 @@ from pinfold.adapters.deviceplugin.registration_rules import (
 )
 from pinfold.node.device_ports import DevicePluginError
 from pinfold.node.port_errors import PortError
+from pinfold.sockets.grpc_limits import CALLS, server_options
 from pinfold.sockets.places import Identity, identity, remove_own
 
 _SERVICE: Final = "v1beta1.Registration"
@@ -91,7 +92,11 @@ class RegistrationService:
 
     async def _serve(self, *, clean: bool) -> tuple[grpc.aio.Server, Identity | None]:
         self._socket.prepare()
-        server = grpc.aio.server(handlers=(self._handlers(),), options=list(_OPTIONS))
+        server = grpc.aio.server(
+            handlers=(self._handlers(),),
+            options=[*_OPTIONS, *server_options()],
+            maximum_concurrent_rpcs=CALLS,
+        )
         try:
             with self._socket.workshop() as made:
                 try:

@@ -94,6 +94,7 @@ class PluginRegistry:
         self._report = report
         self._found: dict[Path, _Found] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._asking = asyncio.Semaphore(limits.asked_at_once)
 
     def prepare(self) -> None:
         """Make the folder.
@@ -132,6 +133,10 @@ class PluginRegistry:
         self._found.clear()
 
     async def _ask(self, path: Path, found: _Found) -> None:
+        async with self._asking:
+            await self._ask_now(path, found)
+
+    async def _ask_now(self, path: Path, found: _Found) -> None:
         channel = open_channel(path, self._limits)
         try:
             found.resource = await self._register(path, channel)

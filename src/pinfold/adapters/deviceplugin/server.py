@@ -26,12 +26,14 @@ from pinfold.adapters.deviceplugin.registry import PluginRegistry
 from pinfold.core.devices import DeviceInventory, DeviceRunOptions, PreferenceQuestion
 from pinfold.node.device_ports import DevicePluginError
 from pinfold.node.loops import Loops
+from pinfold.sockets.descriptors import lack_of_files
 from pinfold.sockets.places import identity
 
 DEFAULT_FOLDER: Final = "/var/lib/kubelet/device-plugins"
 """Where plugins look for ``kubelet.sock`` when they are told no other folder."""
 
 _SOCKET_PAUSE: Final = 0.02
+_FILES_OF_A_PLUGIN: Final = 2
 
 
 class DevicePluginServer:
@@ -172,9 +174,11 @@ class DevicePluginServer:
             offered: the options in its registration, which count if it cannot be asked for them.
 
         Raises:
-            RegistrationRefusedError: another file is at the path, or there was a later plugin.
+            RegistrationRefusedError: another file is at the path, there was a later plugin, or
+                there are too many.
             DevicePluginError: it did not answer.
         """
+        self._check_room(resource)
         number = next(self._numbers)
         client = PluginClient(resource, path, self._limits)
         try:
@@ -204,6 +208,18 @@ class DevicePluginServer:
         plugin.start()
         if before is not None:
             self._close_soon(before)
+
+    def _check_room(self, resource: str) -> None:
+        """Take no new resource when there are very many, or no files left to connect with."""
+        known = self._plugins.keys() | self._inventory.now().keys()
+        if resource in known:
+            return
+        if len(known) >= self._limits.resources:
+            raise RegistrationRefusedError(
+                f"{self._limits.resources} resources have a device plugin: no more are taken"
+            )
+        if lack := lack_of_files(_FILES_OF_A_PLUGIN):
+            raise RegistrationRefusedError(f"{lack}: raise LimitNOFILE (ulimit -n)")
 
     def deregister(self, origin: Path) -> None:
         """Take the plugin of a socket in the registry for gone."""

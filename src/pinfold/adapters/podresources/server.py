@@ -16,6 +16,7 @@ from pinfold.adapters.podresources.service import TokenBucket, pod_resources_han
 from pinfold.node.pod_resources import PodResourcesSource
 from pinfold.node.port_errors import PortError
 from pinfold.sockets.files import SocketFile
+from pinfold.sockets.grpc_limits import CALLS, server_options
 from pinfold.sockets.places import Identity, identity, remove_own
 
 DEFAULT_SOCKET: Final = "/var/lib/pinfold/pod-resources/pinfold.sock"
@@ -123,7 +124,9 @@ class _Serving:
         """
         file.prepare()
         server = grpc.aio.server(
-            handlers=pod_resources_handlers(source, limit), options=list(_OPTIONS)
+            handlers=pod_resources_handlers(source, limit),
+            options=[*_OPTIONS, *server_options()],
+            maximum_concurrent_rpcs=CALLS,
         )
         try:
             with file.workshop() as made:
