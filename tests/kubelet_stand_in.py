@@ -141,6 +141,10 @@ class KubeletStandIn:
         quota = Path("/sys/fs/cgroup", line[4:], "cpu.max").read_text().split()[0]
         return -1 if quota == "max" else int(quota)
 
+    def reported_quota(self, container: str) -> int:
+        """The CPU quota that the runtime reports, of which a kubelet makes the limit it shows."""
+        return int(self._status(container).status.resources.linux.cpu_quota)
+
     def recorded(self, container: str) -> str:
         """The cpuset that the runtime has on record."""
         info = json.loads(self._status(container).info["info"])

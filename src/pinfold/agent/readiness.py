@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -20,8 +19,9 @@ async def at_work(problems: Callable[[], Sequence[str]], *, patience: float = PA
         problems: what does.
         patience: seconds.
     """
-    deadline = time.monotonic() + patience
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + patience
     while True:
-        if not problems() or time.monotonic() > deadline:
+        if not problems() or loop.time() > deadline:
             return
         await asyncio.sleep(_LOOK)
