@@ -479,3 +479,21 @@ def test_what_a_manifest_wishes_is_so_or_is_said(node: AgentProcess) -> None:
     assert "\nUid:\t65534\t65534\t65534\t65534\n" in status
     assert "\nNoNewPrivs:\t1\n" in status
     assert node.log().count("spec.containers[0].image") == 2, "once for each pod"
+
+
+def test_the_longest_names_are_started_logged_and_let_go(node: AgentProcess) -> None:
+    """Whatever the API server takes for a name: files, folders and cgroups can bear it."""
+    node.start()
+    longest = manifest("x" * 253, ("c" * 63, ("sh", "-c", "echo up; exec sleep 1000"), "1"))
+    longest["metadata"] |= {"namespace": "n" * 63, "uid": f"u{'.' * 61}u"}
+    longest["spec"]["volumes"] = [{"name": "v" * 63, "emptyDir": {}}]
+    (container,) = longest["spec"]["containers"]
+    container["volumeMounts"] = [{"name": "v" * 63, "mountPath": "/v"}]
+    assert node.apply(longest)["phase"] == "Admitted"
+    path = f"/v1/pods/{'n' * 63}/{'x' * 253}"
+    until(lambda: node.client.get(path)["phase"] == "Running")
+    assert node.client.get(path)["containers"][0]["exclusive"]
+    until(lambda: "up" in node.run("logs", f"{'n' * 63}/{'x' * 253}").stdout)
+    deleted = node.run("delete", "--grace", "0", f"{'n' * 63}/{'x' * 253}")
+    assert (deleted.returncode, deleted.stderr) == (0, "")
+    assert node.client.get("/v1/status")["shared"] == str(CPUS)
