@@ -19,7 +19,7 @@ from pinfold.adapters.cri import (
 from pinfold.adapters.cri import cri_pb2 as pb
 from pinfold.core.workload import Process
 from pinfold.node.port_errors import RuntimeFailedError
-from pinfold.node.ports import ContainerState
+from pinfold.node.ports import ContainerState, ContainerStatus
 from pinfold.node.runtime_view import Resources, Update
 from tests.cri_peer import a_container, client_of, hanging, peer, runtime_on
 from tests.runtime_contract import a_spec, next_exit, play
@@ -395,5 +395,44 @@ def test_what_exists_by_id() -> None:
             runtime.answers["ListPodSandbox"] = b"\xff"
             with pytest.raises(RuntimeFailedError):
                 await CriListing(client).existing()
+
+    play(case())
+
+
+def test_a_look_that_fails_loses_no_exit() -> None:
+    """Whoever listens is told of the failure once; who listens again is told of the exit."""
+
+    async def case() -> None:
+        item = a_container("a", pb.ContainerState.CONTAINER_RUNNING)
+        no_files = True
+
+        async def listing(_: bytes) -> bytes:
+            return pb.ListContainersResponse(containers=[item]).SerializeToString()
+
+        async def status(_: bytes) -> bytes:
+            answer = pb.ContainerStatus(id="a", labels=dict(item.labels), state=item.state)
+            return pb.ContainerStatusResponse(status=answer).SerializeToString()
+
+        async with (
+            peer(ListContainers=listing, ContainerStatus=status) as runtime,
+            runtime_on(runtime) as containers,
+        ):
+            await containers.containers()
+            table = containers._table
+            assert table is not None
+            look = table.refresh
+
+            async def failing() -> list[ContainerStatus]:
+                if no_files:
+                    raise OSError(24, "Too many open files")
+                return await look()
+
+            table.refresh = failing  # type: ignore[method-assign] # as when no file can be opened
+            for _ in range(3):
+                with pytest.raises(ExceptionGroup):
+                    await next_exit(containers)
+            item.state = pb.ContainerState.CONTAINER_EXITED
+            no_files = False
+            assert (await next_exit(containers)).id == "a"
 
     play(case())

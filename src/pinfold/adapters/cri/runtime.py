@@ -163,7 +163,8 @@ class CriRuntime:
         table = await self._open_patiently()
         while (told := await table.exits.get()) is not None:
             if isinstance(told, BaseException):
-                table.exits.put_nowait(told)
+                # Who listens next is told what has ended meanwhile: it is found by looking.
+                self._watch(table)
                 raise told
             yield told
         table.exits.put_nowait(None)
@@ -203,9 +204,12 @@ class CriRuntime:
             floor = await asyncio.to_thread(oom_score_floor, path)
         self._oom_score_floor = floor
         self._table = table
+        self._watch(table)
+        return table
+
+    def _watch(self, table: Table) -> None:
         self._watching = asyncio.create_task(Watch(self._client, table).run(), name="exits of CRI")
         self._watching.add_done_callback(self._watch_ended)
-        return table
 
     def _watch_ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and self._table is not None and task.exception() is not None:
