@@ -374,3 +374,28 @@ def test_logs_of_pods_that_nobody_knows_are_removed(tmp_path: Path) -> None:
         assert [path.name for path in root.iterdir()] == ["lost+found"]
 
     play(run())
+
+
+def test_supervisors_are_where_the_agent_is(world: ProcessWorld) -> None:
+    """They work while containers write: after a restart with other reservations, somewhere else."""
+    cpus = os.sched_getaffinity(0)
+    if len(cpus) < 2:
+        pytest.skip("needs two CPUs")
+
+    async def found() -> set[int]:
+        async with opened(world) as runtime:
+            await runtime.containers()
+            (supervisor,) = world.processes()
+            return os.sched_getaffinity(supervisor)
+
+    async def begin() -> None:
+        async with opened(world) as runtime:
+            await started(runtime, world.lasting())
+
+    try:
+        os.sched_setaffinity(0, {min(cpus)})
+        play(begin())
+        os.sched_setaffinity(0, {max(cpus)})
+        assert play(found()) == {max(cpus)}
+    finally:
+        os.sched_setaffinity(0, cpus)

@@ -17,10 +17,12 @@ from tests.agent_process import (
     BUSY,
     IDLE,
     AgentProcess,
+    allowed,
     manifest,
     skip_unless_an_agent_can_run,
     until,
 )
+from tests.process_world import processes_of
 from tests.small_disk import mounted
 
 LIMIT = 1 << 20
@@ -73,6 +75,11 @@ def test_a_flood_stops_neither_agent_nor_neighbour(node: AgentProcess) -> None:
     assert all(size <= LIMIT for size in sizes)
     assert is_ready(node)
     (owner,) = node.pids("owner").values()
+    # Who copies all that is on the reserved CPU, and the owner has its own for itself.
+    supervisors = processes_of(str(node.state / "containers"))
+    assert len(supervisors) == 2
+    assert {str(allowed(pid)) for pid in supervisors} == {"0"}
+    assert str(allowed(owner)) == "1"
     assert node.client.post("/v1/reconcile")["drifts"] == []
     assert is_alive(owner)
     done = node.run("logs", "--tail", "3", "flood")
@@ -157,7 +164,7 @@ def test_a_client_that_goes_away_is_no_pod_later(node: AgentProcess) -> None:
     for thread in threads:
         thread.join()
     until(lambda: is_ready(node))
-    entries = node.client.get("/v1/history", limit=1000)["entries"]
-    admitted = {entry["pod"] for entry in entries if entry["kind"] == "admitted"}
+    # In this order: one that was begun may still come to its end.
     pods = {f"default/{pod['name']}" for pod in node.client.get("/v1/pods")["pods"]}
-    assert pods <= admitted
+    entries = node.client.get("/v1/history", limit=1000)["entries"]
+    assert pods <= {entry["pod"] for entry in entries if entry["kind"] == "admitted"}
