@@ -175,12 +175,25 @@ def test_a_start_that_is_refused_late_leaves_nothing(first: AgentProcess, settin
 
 
 def _remove(base: Path) -> None:
-    """As ``cgdelete -r`` does: those in there go to the cgroup above, then it is removed."""
-    for folder, _, _ in os.walk(base, topdown=False):
-        for pid in Path(folder, "cgroup.procs").read_text().split():
+    """As ``cgdelete -r`` does: those in there go to the cgroup above, then it is removed.
+
+    The agent may be mending meanwhile, so that it takes more than one round.
+    """
+    inode = _inode(base)
+    while inode is not None and _inode(base) == inode:
+        for folder, _, _ in os.walk(base, topdown=False):
             with contextlib.suppress(OSError):
-                (base.parent / "cgroup.procs").write_text(pid)
-        Path(folder).rmdir()
+                for pid in Path(folder, "cgroup.procs").read_text().split():
+                    with contextlib.suppress(OSError):
+                        (base.parent / "cgroup.procs").write_text(pid)
+                Path(folder).rmdir()
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return None
 
 
 @pytest.mark.parametrize("which", ["cpuset", "all", "shared"])

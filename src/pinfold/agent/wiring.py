@@ -72,6 +72,8 @@ async def start_agent(config: AgentConfig) -> None:
     raise_file_limit()
     known = known_machine(open_machine(None), remembered_machine(Path(config.own.state_dir)))
     planner = Planner(known.machine, config.node, rules=SOUND)
+    # Before there is any other thread, such as those that talk to a runtime.
+    _stay_off_exclusive_cpus(planner)
     driver = await open_driver(config)
     parts = _Parts(driver)
     try:
@@ -128,7 +130,6 @@ async def _work(
     driver, state_dir = parts.driver, Path(config.own.state_dir)
     store = SQLiteStore.open(state_dir / DATABASE, history_limit=config.own.history_limit)
     parts.store = store
-    _stay_off_exclusive_cpus(planner)
     loops = Loops(_tell)
     parts.plugins = await open_plugins(config, lambda problem: _report(None, problem), loops)
     ports = Ports(
