@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -248,3 +249,55 @@ while time.monotonic() < end:
 """
 FORKER = (sys.executable, "-S", "-c", FORKING)
 """Forks all the time, children of children too, whose parents end before them."""
+
+
+async def check_offline(node: Node, switch: Callable[[CPUSet], None]) -> None:
+    """An owner whose CPUs all go offline: what the kernel makes of it, and what is made of that.
+
+    Args:
+        node: needs two CPUs or more, of which the last can be taken offline.
+        switch: makes these CPUs, of all that there are, the online ones.
+    """
+    cgroups, everything = node.cgroups, node.cpus
+    own = CPUSet([max(everything)])
+    rest = everything - own
+    pool = CPUSet([min(rest)])
+    await cgroups.open(pool)
+    owner = node.start()
+    await cgroups.place(OWNER, Placement(cpus=own))
+    await cgroups.enter(OWNER, owner)
+    for frozen in (False, True):
+        switch(rest)
+        # Why all this is needed: it may run wherever somebody else may.
+        await _until(lambda: node.allowed(owner) == rest)
+        with pytest.raises(CgroupError, match="line"):
+            await cgroups.place(OWNER, Placement(cpus=own))
+        assert await cgroups.place(OWNER, Placement(frozen=frozen)) == ""
+        await cgroups.enter(OWNER, owner)
+        seen = (await cgroups.observe()).containers[OWNER]
+        assert (seen.exclusive, seen.frozen, seen.populated) == (False, frozen, True)
+        if not frozen:
+            assert node.allowed(owner) == pool
+        switch(everything)
+        await cgroups.set_shared(pool)
+        await cgroups.place(OWNER, Placement(cpus=own))
+        await cgroups.enter(OWNER, owner)
+        seen = (await cgroups.observe()).containers[OWNER]
+        assert (seen.exclusive, seen.frozen, seen.populated) == (True, False, True)
+        assert node.allowed(owner) == own
+    # One that is frozen can be ended.
+    switch(rest)
+    await cgroups.place(OWNER, Placement(frozen=True))
+    await cgroups.kill(OWNER)
+    assert not node.alive(owner)
+    await cgroups.remove(OWNER)
+    switch(everything)
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    """The kernel moves processes out of an empty cpuset in its own time (cgroup v1)."""
+    for _ in range(1000):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it did not come true")

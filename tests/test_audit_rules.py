@@ -199,6 +199,32 @@ def test_an_owner_without_any_online_cpu_runs_on_its_parents() -> None:
     assert found["cpuset-differs"].fix == found["cpu-offline"].fix
 
 
+def test_an_owner_that_an_agent_has_put_into_the_shared_pool_is_not_called_gone() -> None:
+    """Nobody is told to drop a pod that waits for its CPUs."""
+    away = cpus("0-1,4-7")
+    record = replace(RECORD, owners=(replace(DB, cgroups=()),), repair="drop {pod} now")
+    found = findings(replace(CLEAN, online=away, tasks=()), record)
+    assert list(found) == ["cpu-offline"]
+    assert found["cpu-offline"].what == "db/main: all of the recorded CPUs 2-3 are offline"
+    assert found["cpu-offline"].fix == (
+        "echo 1 > /sys/devices/system/cpu/cpu2/online",
+        "echo 1 > /sys/devices/system/cpu/cpu3/online",
+    )
+
+
+def test_an_owner_that_the_kernel_has_moved_out_is_found_on_others_cpus() -> None:
+    """Cgroup v1 moves it to the cpuset above, which has everybody's CPUs."""
+    other = Owner("web", "main", cpus("4"), ("/own/web",))
+    snapshot = replace(
+        with_groups(group("/own/web", "4")),
+        online=cpus("0-1,4-7"),
+        tasks=(task(100, "/own", "0-1,4-7", 4),),
+    )
+    found = findings(snapshot, replace(RECORD, owners=(replace(DB, cgroups=()), other)))
+    assert "cpu-offline" in found
+    assert "stranger-ran" in found
+
+
 def test_an_interrupt_that_has_not_moved_yet_is_none() -> None:
     """Its affinity is right, and takes effect when it comes the next time."""
     assert findings(replace(CLEAN, irqs=(Irq(30, cpus("0-1"), cpus("2"), ("kbd",)),))) == {}

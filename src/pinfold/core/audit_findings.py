@@ -57,8 +57,8 @@ CPU_OFFLINE: Final = Kind(
     _W,
     "CPUs that are offline are recorded for an owner",
     "the container has fewer CPUs than it was given; with none left the kernel lets it run on "
-    "its parent's",
-    "bring the CPUs online, or restart the pod so that it gets others",
+    "its parent's, until an agent has confined it to the shared pool or frozen it",
+    "bring the CPUs online, or delete the pod and make it anew so that it gets others",
 )
 PARTITION_INVALID: Final = Kind(
     "partition-invalid",

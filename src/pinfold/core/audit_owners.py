@@ -28,7 +28,8 @@ def owner_findings(snapshot: KernelSnapshot, record: AuditRecord) -> Iterator[Fi
     """What is wrong with the cgroups of the owners and of the shared pool."""
     for owner in record.owners:
         yield from _offline(snapshot, owner)
-        if not owner.cgroups and owner.has_ended:
+        if not owner.cgroups and (owner.has_ended or not owner.cpus & snapshot.online):
+            # Without any CPU it is in the shared pool, or where the kernel has moved it (v1).
             continue
         if not owner.cgroups:
             yield _missing(record, owner)
@@ -88,9 +89,12 @@ def _write_cpus(group: Cpuset, cpus: CPUSet) -> str:
 def _offline(snapshot: KernelSnapshot, owner: Owner) -> Iterator[Finding]:
     gone = owner.cpus - snapshot.online
     if gone:
+        which = f"all of the recorded CPUs {gone}"
+        if gone != owner.cpus:
+            which = f"of the recorded CPUs {owner.cpus}, {gone}"
         yield Finding(
             CPU_OFFLINE,
-            f"{owner}: of the recorded CPUs {owner.cpus}, {gone} are offline",
+            f"{owner}: {which} are offline",
             owner.cgroups[0] if owner.cgroups else str(owner),
             gone,
             _bring_online(gone),
