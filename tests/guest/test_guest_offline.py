@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.agent_process import (
-    BUSY,
+    IDLE,
     AgentProcess,
     allowed,
     eventually,
@@ -47,8 +47,8 @@ def node(tmp_path: Path) -> Iterator[AgentProcess]:
 
 
 def run(node: AgentProcess, name: str, cpus: str = "") -> int:
-    """A pod of one busy container; its process."""
-    node.apply(manifest(name, ("main", BUSY, cpus)))
+    """A pod of one container; its process."""
+    node.apply(manifest(name, ("main", IDLE, cpus)))
     return node.pids(name)["main"]
 
 
@@ -80,7 +80,7 @@ def test_a_numa_node_goes_offline_and_comes_back(node: AgentProcess, policy: str
     assert node.client.post("/v1/reconcile")["drifts"] == []
     assert node.pod("far")["containers"][0]["cpus"] == str(own)
     assert allowed(far_owner) == pool
-    late = node.apply(manifest("late", ("main", BUSY, "2")))
+    late = node.apply(manifest("late", ("main", IDLE, "2")))
     assert late["phase"] == "Failed", "no CPU of the other node can be had"
 
     switch(EVERY)

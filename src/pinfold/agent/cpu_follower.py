@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable
 
 import structlog
@@ -11,6 +12,20 @@ from pinfold.node.manager import Manager
 from pinfold.node.reconciler import reconcile
 
 log = structlog.get_logger("pinfold")
+
+
+def stay_off_exclusive_cpus(reserved: CPUSet, pool: CPUSet) -> None:
+    """Pin this process, and so every supervisor that it starts, to CPUs that nobody will own.
+
+    Where no reserved CPU is online, the kernel has let it loose on all: the shared pool's do then.
+    """
+    for tid in map(int, os.listdir("/proc/self/task")):  # noqa: PTH208 - names only
+        for cpus in (reserved, pool):
+            try:
+                os.sched_setaffinity(tid, cpus)
+            except (OSError, ValueError):
+                continue  # the thread has ended, or there is no such CPU for this process
+            break
 
 
 class CPUFollower:
@@ -79,5 +94,7 @@ class CPUFollower:
             return False
         log.warning("cpus", offline=str(offline) or "none")
         await self._manager.set_offline(offline)
+        if (policy := self._manager.node.cpu_policy) is not None:
+            stay_off_exclusive_cpus(policy.reserved, self._manager.pool)
         await reconcile(self._manager)
         return True

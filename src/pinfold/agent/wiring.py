@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import socket
 import time
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from pinfold.adapters.shield import lower_shield, raise_shield
 from pinfold.adapters.store import SQLiteStore
 from pinfold.adapters.sysfs.online import online_cpus
 from pinfold.adapters.sysfs.source import open_machine
+from pinfold.agent.cpu_follower import stay_off_exclusive_cpus
 from pinfold.agent.devices import open_plugins, plugin_companion
 from pinfold.agent.drivers import Driver, ProcessDriver, open_driver
 from pinfold.agent.machine_file import remember_machine, remembered_machine
@@ -73,7 +73,8 @@ async def start_agent(config: AgentConfig) -> None:
     known = known_machine(open_machine(None), remembered_machine(Path(config.own.state_dir)))
     planner = Planner(known.machine, config.node, rules=SOUND)
     # Before there is any other thread, such as those that talk to a runtime.
-    _stay_off_exclusive_cpus(planner)
+    if planner.node.cpu_policy is not None:
+        stay_off_exclusive_cpus(planner.node.cpu_policy.reserved, CPUSet())
     driver = await open_driver(config)
     parts = _Parts(driver)
     try:
@@ -267,16 +268,6 @@ async def _confine_system(config: AgentConfig, planner: Planner) -> None:
     record = Path(config.own.state_dir) / SHIELD
     report = await raise_shield(cpus, keep=keep, record=record)
     log.info("confined", system=str(reserved), moved=report.moved, left=list(report.left))
-
-
-def _stay_off_exclusive_cpus(planner: Planner) -> None:
-    """Pin this process, and so every supervisor that it starts, to CPUs that nobody will own."""
-    policy = planner.node.cpu_policy
-    if policy is None:
-        return
-    allowed = CPUSet(os.sched_getaffinity(0))
-    if mine := policy.reserved & allowed:
-        os.sched_setaffinity(0, mine)
 
 
 def _parse(manifest: str) -> Workload:
