@@ -171,6 +171,34 @@ def test_a_start_that_is_refused_late_leaves_nothing(first: AgentProcess, settin
     assert (_trees(first), _things(first.folder)) == before
 
 
+def test_a_runtime_has_one_agent_for_its_plugin(first: AgentProcess, tmp_path: Path) -> None:
+    """Each has a name, a state folder and a socket of its own; what they claim is the runtime's."""
+    runtime = first.folder / "nri"
+    runtime.mkdir()
+    plugin = {
+        "runtime": "nri",
+        "nriSocket": str(runtime / "nri.sock"),
+        "kubeletStateFile": "",
+        "kubeletPodResources": "",
+        "kubeconfig": "",
+    }
+    first.config["pinfold"] |= plugin
+    first.start()
+    assert first.process is not None
+    with _agent(tmp_path, **plugin) as second:
+        (tmp_path / "config.yaml").touch()
+        before = (_trees(first, second), _things(tmp_path), _things(runtime))
+        status, said = second.refused()
+        assert status == 1
+        assert f"another agent (process {first.process.pid}) is a plugin of the runtime" in said
+        assert (_trees(first, second), _things(tmp_path), _things(runtime)) == before
+        first.stop()
+        assert _things(runtime) == []
+        second.start()
+        assert [Path(thing).name for thing in _things(runtime)] == ["pinfold.lock"]
+        second.stop()
+
+
 # -------------------------------------------------------------------------- a tree is taken away
 
 
