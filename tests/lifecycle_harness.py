@@ -21,7 +21,8 @@ from pinfold.node.kubelet_devices import KubeletDevices
 from pinfold.node.lost_removals import LostRemovals
 from pinfold.node.manager import Manager
 from pinfold.node.model import build_node, empty_state
-from pinfold.node.recovery import OnMismatch, load, restore
+from pinfold.node.recovery import OnMismatch, restore
+from pinfold.node.resumption import load
 from pinfold.node.runtime_ledger import RuntimeLedger
 from pinfold.node.runtime_view import Resources, Sandbox, Update
 from pinfold.node.seen_containers import SeenContainers

@@ -25,8 +25,10 @@ from pinfold.node.device_health import DeviceHealth
 from pinfold.node.manager import Manager
 from pinfold.node.model import build_node, empty_state
 from pinfold.node.ports import ContainerState
-from pinfold.node.recovery import OnMismatch, restore, take_over
+from pinfold.node.recovery import OnMismatch, restore
+from pinfold.node.resumption import take_over
 from pinfold.node.settings import ManagerSettings
+from pinfold.node.survivors import survivors
 from pinfold.planning.fake_cgroups import FakeCgroups
 from pinfold.planning.fake_plugins import FakeDevicePlugins
 from pinfold.planning.fakes import FakeRuntime, MemoryPodFiles, MemoryStore
@@ -154,6 +156,7 @@ class Harness:
             parse=parse,
             on_mismatch=on_mismatch,
             runtime=self.settings.runtime,
+            living=await survivors(self.runtime, self.cgroups),
         )
         report = lambda pod, text: self.problems.append(f"{pod}: {text}")  # noqa: E731 - one use
         settings = replace(self.settings, reserved_system_cpus=self.config.reserved_system_cpus)

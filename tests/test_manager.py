@@ -394,10 +394,12 @@ def test_an_exit_in_the_agents_absence_is_not_lost() -> None:
     run(scenario)
 
 
-def test_containers_that_nobody_knows_are_ended() -> None:
+def test_what_has_ended_and_nobody_knows_is_cleared_away() -> None:
     async def scenario(node: Harness) -> None:
         await node.admit(manifest("db", "2"))
         await node.kill()
+        for status in node.runtime.known():
+            node.runtime.exit(status.id, 0)
         node.store.pods.clear()
         assert node.store.node is not None
         node.store.node = None

@@ -100,7 +100,9 @@ def test_files_and_folder_are_private(tmp_path: Path) -> None:
         async def work(store: SQLiteStore) -> None:
             await store.commit(Batch(NODE))
             modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in path.parent.iterdir()}
-            assert modes == dict.fromkeys(("db", "db-wal", "db-shm", "db.lock"), 0o600)
+            assert modes == dict.fromkeys(
+                ("db", "db-wal", "db-shm", "db.lock", "db.generation"), 0o600
+            )
 
         with_store(path, work)
     finally:
@@ -142,7 +144,7 @@ def test_the_first_start_leaves_a_whole_file_or_none(tmp_path: Path) -> None:
     for name in ("db.new", "db.new-journal", "db.lock"):
         (tmp_path / name).write_bytes(b"half a file")
     assert load(path) == Record()
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["db", "db.lock"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["db", "db.generation", "db.lock"]
 
 
 def test_an_empty_file_is_no_record(tmp_path: Path) -> None:
@@ -304,12 +306,12 @@ def test_a_newer_form_is_refused_and_left_alone(tmp_path: Path) -> None:
         ("PRAGMA application_id = 7", "a database, but not the agent's .name another --state-dir"),
         ("PRAGMA user_version = 0", "form has the number 0"),
         ("PRAGMA user_version = -1", "form has the number -1"),
-        ("DROP TABLE containers", "not as form 3 was made: 'containers'"),
-        ("CREATE TABLE more (x)", "not as form 3 was made: 'more'"),
-        ("DROP INDEX active_names", "not as form 3 was made: 'active_names'"),
+        ("DROP TABLE containers", "not as form 4 was made: 'containers'"),
+        ("CREATE TABLE more (x)", "not as form 4 was made: 'more'"),
+        ("DROP INDEX active_names", "not as form 4 was made: 'active_names'"),
         (
             "CREATE TRIGGER t AFTER INSERT ON history BEGIN DELETE FROM pods; END",
-            "not as form 3 was made: 't'",
+            "not as form 4 was made: 't'",
         ),
     ],
 )

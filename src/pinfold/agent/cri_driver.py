@@ -31,7 +31,8 @@ from pinfold.node.containers import Containers
 from pinfold.node.log_ports import PodLogs
 from pinfold.node.manager import Manager
 from pinfold.node.ports import ContainerSpec
-from pinfold.node.recovery import Restored, take_over
+from pinfold.node.recovery import Restored
+from pinfold.node.resumption import take_over
 from pinfold.node.runtime_containers import PooledCgroups, RuntimeContainers
 from pinfold.node.runtime_ledger import RuntimeLedger
 from pinfold.node.settings import ManagerSettings

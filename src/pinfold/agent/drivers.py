@@ -18,7 +18,8 @@ from pinfold.node.containers import Containers
 from pinfold.node.log_ports import BoundedLogs, PodLogs
 from pinfold.node.manager import Manager
 from pinfold.node.ports import Runtime
-from pinfold.node.recovery import Restored, take_over
+from pinfold.node.recovery import Restored
+from pinfold.node.resumption import take_over
 from pinfold.node.settings import ManagerSettings
 from pinfold.node.volume_ports import Volumes
 

@@ -24,7 +24,8 @@ from pinfold.node.counters import Figure
 from pinfold.node.kubelet_devices import KubeletDevices
 from pinfold.node.lost_removals import LostRemovals
 from pinfold.node.manager import Manager
-from pinfold.node.recovery import Restored, load
+from pinfold.node.recovery import Restored
+from pinfold.node.resumption import load
 from pinfold.node.runtime_ledger import RuntimeLedger
 from pinfold.node.seen_containers import SeenContainers
 from pinfold.node.seen_pods import SeenPods

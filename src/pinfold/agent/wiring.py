@@ -14,10 +14,11 @@ import structlog
 
 from pinfold.adapters.cgroup import remove_leftovers
 from pinfold.adapters.podfiles import PodFileFolder
-from pinfold.adapters.shield import lower_shield, raise_shield
+from pinfold.adapters.shield import lower_shield
 from pinfold.adapters.store import SQLiteStore
 from pinfold.adapters.sysfs.online import online_cpus
 from pinfold.adapters.sysfs.source import open_machine
+from pinfold.agent.confinement import SHIELD, confine_system
 from pinfold.agent.cpu_follower import stay_off_exclusive_cpus
 from pinfold.agent.devices import open_plugins, plugin_companion
 from pinfold.agent.drivers import Driver, ProcessDriver, open_driver
@@ -39,8 +40,9 @@ from pinfold.node.loops import Loops
 from pinfold.node.manager import Manager
 from pinfold.node.pod_resources import ManagedPodResources
 from pinfold.node.port_errors import PortError
-from pinfold.node.recovery import OnMismatch, restore
+from pinfold.node.recovery import LostRecordError, OnMismatch, restore
 from pinfold.node.settings import ManagerSettings, OwnerOffline
+from pinfold.node.survivors import survivors
 from pinfold.planning.explain import explain_decision, explain_document
 from pinfold.planning.planner import Planner
 from pinfold.sockets.descriptors import raise_file_limit
@@ -51,7 +53,6 @@ if TYPE_CHECKING:
     from pinfold.adapters.deviceplugin import DevicePluginServer
 
 DATABASE: Final = "pinfold.db"
-SHIELD: Final = "shield.json"
 
 log = structlog.get_logger("pinfold")
 
@@ -96,6 +97,7 @@ class _Parts:
     plugins: DevicePluginServer | None = None
     agent: Agent | None = None
     has_ended: bool = False
+    is_found_used: bool = False  # containers run that nobody knows: nothing is tidied up then
 
     async def let_go(self, config: AgentConfig) -> None:
         """Close all; without a pod, or after a start that was refused, leave nothing behind."""
@@ -104,7 +106,7 @@ class _Parts:
         if agent is not None:
             is_empty = not agent.manager.pods.active
         else:
-            is_empty = store is not None and store.is_new
+            is_empty = store is not None and store.is_new and not self.is_found_used
         remove = is_empty and (self.has_ended or is_refused)
         try:
             if remove and config.own.confine_system:
@@ -142,8 +144,12 @@ async def _work(
         loops=loops,
     )
     if config.own.confine_system:
-        await _confine_system(config, planner)
-    parts.agent = await build_agent(config, planner, ports, driver, known)
+        await confine_system(config, planner)
+    try:
+        parts.agent = await build_agent(config, planner, ports, driver, known)
+    except LostRecordError:
+        parts.is_found_used = True
+        raise
     remember_machine(state_dir, known.machine)
     await parts.agent.run(ports, listener, describe_cgroups=driver.describe_cgroups)
     parts.has_ended = True
@@ -173,6 +179,7 @@ async def build_agent(
         runtime=config.own.runtime,
         unplaced=CPUSet() if known is None else known.unplaced,
         arrived=CPUSet() if known is None else known.arrived,
+        living=await survivors(ports.runtime, ports.cgroups),
     )
     if config.own.runtime != "process":
         await remove_leftovers(config.own.cgroup_parent, config.own.cgroup_name)
@@ -249,25 +256,6 @@ def _pod_resources(config: AgentConfig, manager: Manager, place: Path) -> Compan
         )
 
     return Companion("podResources", run, about=lambda: {"socket": str(place)}, must_start=True)
-
-
-async def _confine_system(config: AgentConfig, planner: Planner) -> None:
-    """Move everything else on this machine to the reserved CPUs.
-
-    Raises:
-        ShieldError: it cannot be done; as far as it was, ``pinfold shield --off`` undoes it.
-    """
-    policy = planner.node.cpu_policy
-    reserved = config.node.reserved_system_cpus if policy is None else policy.reserved
-    cpus = online_cpus() & planner.view.topology.cpus - reserved
-    if not reserved or not cpus:
-        log.warning("unconfined", problem="no CPUs are reserved for the system, or all are")
-        return
-    parent = config.own.cgroup_parent or "/"
-    keep = (f"{parent.rstrip('/')}/{config.own.cgroup_name}",)
-    record = Path(config.own.state_dir) / SHIELD
-    report = await raise_shield(cpus, keep=keep, record=record)
-    log.info("confined", system=str(reserved), moved=report.moved, left=list(report.left))
 
 
 def _parse(manifest: str) -> Workload:

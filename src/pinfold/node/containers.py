@@ -14,6 +14,7 @@ from pinfold.core.workload import FACTS, application_environment, environment_be
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.cgroup_ports import Cgroups, Limits, Partition, Placement
 from pinfold.node.device_grants import unseen_by_a_process
+from pinfold.node.keepsake import Keepsake
 from pinfold.node.log_ports import PodLogs
 from pinfold.node.port_errors import ContainerKey, RuntimeFailedError
 from pinfold.node.ports import (
@@ -79,6 +80,7 @@ class Containers:
         devices: DeviceRunOptions = NO_DEVICES,
         *,
         placement: Placement | None = None,
+        generation: int = 0,
     ) -> tuple[ContainerStatus, str]:
         """Create, place, then let go; the first instruction runs on the container's CPUs.
 
@@ -89,6 +91,7 @@ class Containers:
             attempt: how often it was started before.
             devices: what device plugins ask for it.
             placement: where it runs; None: on ``cpus``.
+            generation: the record's, for the container's keepsake.
 
         Returns:
             The running container, and what was not granted to it ("" when nothing).
@@ -112,6 +115,7 @@ class Containers:
             placement=placement,
             sandbox=pod.workload.sandbox,
             grace_period=pod.workload.grace_period,
+            keepsake=Keepsake(generation, pod.record).encode(),
             devices=devices,
         )
         if pod.attached is not None:

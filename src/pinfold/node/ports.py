@@ -39,7 +39,8 @@ class ContainerSpec:
     What follows ``oom_score_adj`` matters to a runtime that makes the cgroups itself: ``placement``
     is what the container is created with, ``cgroup_parent`` the pod's cgroup as the CRI names it
     ("": the runtime's setting), ``grace_period`` the seconds from SIGTERM to SIGKILL.  ``devices``
-    is what device plugins ask for the container.
+    is what device plugins ask for the container.  ``keepsake`` is kept with the container
+    (:mod:`pinfold.node.keepsake`).
     """
 
     key: ContainerKey
@@ -54,6 +55,7 @@ class ContainerSpec:
     cgroup_parent: str = ""
     grace_period: int = DEFAULT_GRACE_PERIOD
     devices: DeviceRunOptions = field(default_factory=DeviceRunOptions)
+    keepsake: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,14 @@ class MendingRuntime(Protocol):
         """What was damaged when it was first used, and what was made of it, in sentences."""
 
 
+@runtime_checkable
+class KeepsakeRuntime(Protocol):
+    """A runtime that keeps what :class:`ContainerSpec` gives it to keep."""
+
+    async def keepsake(self, container_id: str) -> str:
+        """What was given with a container; "" where it has nothing, or that is damaged."""
+
+
 class ProcessAdopter(Protocol):
     """A runtime that can also look after a process that somebody else started and holds back."""
 
@@ -172,6 +182,10 @@ class Store(Protocol):
         "" while all is well.  Room is kept for what has been begun, so that pods can be ended and
         deleted on a full disk; see :meth:`check`.
         """
+
+    @property
+    def generation(self) -> int:
+        """How many batches were ever committed; see :class:`pinfold.node.records.Record`."""
 
     async def load(self) -> Record:
         """Read the whole record; an empty one at the first start.

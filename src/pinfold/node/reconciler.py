@@ -21,6 +21,7 @@ from pinfold.node.offline_owners import Whereabouts
 from pinfold.node.port_errors import ContainerKey, PortError, ProcessGoneError
 from pinfold.node.ports import ContainerState, ContainerStatus
 from pinfold.node.records import Batch, HistoryEntry
+from pinfold.node.survivors import HELD
 
 PATIENCE: Final = 10.0
 """Seconds in which a runtime should have noticed that a container has ended."""
@@ -121,6 +122,7 @@ async def reconcile(manager: Manager) -> list[Drift]:
             for key, (pod, container) in _settled(manager).items()
         }
         observed = await manager.containers.cgroups.observe()
+        _tell_of_held(manager, observed)
         # Asked after the cgroups were read: what has ended meanwhile is no drift.
         alive = {
             status.id
@@ -148,6 +150,15 @@ async def reconcile(manager: Manager) -> list[Drift]:
     manager.counters.escapes += sum(len(drift.strays) for drift in repaired if drift.repaired)
     manager.mirror()
     return repaired
+
+
+def _tell_of_held(manager: Manager, observed: ObservedCgroups) -> None:
+    """Tell the ends of containers that only their cgroups tell of."""
+    for pod in manager.pods.active.values():
+        for status in pod.statuses.values():
+            seen = observed.containers.get(status.key)
+            if status.id.startswith(HELD) and not (seen is not None and seen.populated):
+                manager.exits.tell(replace(status, state=ContainerState.EXITED, exit_code=None))
 
 
 def _settled(manager: Manager) -> dict[ContainerKey, tuple[ActivePod, Container]]:

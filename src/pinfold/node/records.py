@@ -110,21 +110,31 @@ class HistoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Everything that a restarted agent knows; ``node`` is None at the first start."""
+    """Everything that a restarted agent knows; ``node`` is None at the first start.
+
+    ``generation`` counts the batches that were ever committed.  ``promised`` is what the count was
+    known to be: where that is more, the record has lost batches, such as to a damaged disk.
+    """
 
     node: NodeRecord | None = None
     pods: Mapping[str, PodRecord] = field(default_factory=dict)
     """By uid, oldest first."""
+    generation: int = field(default=0, compare=False)
+    promised: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One transaction: pods to write and to forget, the node, entries of the history."""
+    """One transaction: pods to write and to forget, the node, entries of the history.
+
+    ``above`` is a generation that the record's is to be above afterwards.
+    """
 
     node: NodeRecord | None = None
     put: tuple[PodRecord, ...] = ()
     drop: tuple[str, ...] = ()
     history: tuple[HistoryEntry, ...] = ()
+    above: int = 0
 
     def then(self, later: Batch) -> Batch:
         """Both in one transaction; what is to be forgotten is forgotten before anything is put."""
@@ -134,4 +144,5 @@ class Batch:
             (*(pod for pod in self.put if pod.uid not in gone), *later.put),
             tuple(dict.fromkeys((*self.drop, *later.drop))),
             (*self.history, *later.history),
+            max(self.above, later.above),
         )

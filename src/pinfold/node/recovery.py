@@ -7,8 +7,7 @@ allocation that still fits, decides again about the others, and says what it did
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
@@ -17,11 +16,8 @@ from pinfold.core.cpuset import CPUSet
 from pinfold.core.device_state import DeviceOwnershipError, DeviceState
 from pinfold.core.memory import MemoryStateError
 from pinfold.core.workload import Workload
-from pinfold.node.active_pod import ActivePod
 from pinfold.node.admission import Node, NodeState, decide, resume, settle
-from pinfold.node.manager import Manager
-from pinfold.node.port_errors import ContainerKey, PortError
-from pinfold.node.ports import ContainerState, ContainerStatus, MendingRuntime
+from pinfold.node.port_errors import ContainerKey
 from pinfold.node.recorded import (
     keep,
     recorded_devices,
@@ -30,8 +26,8 @@ from pinfold.node.recorded import (
     with_devices_of,
     with_unplaced,
 )
-from pinfold.node.records import Batch, HistoryEntry, PodPhase, PodRecord, Record
-from pinfold.node.volume_ports import remove_leftovers
+from pinfold.node.records import PodPhase, PodRecord, Record
+from pinfold.node.survivors import Loss, Survivor, loss, recall
 from pinfold.state.ledger import Bounds, InvariantError, Ledger
 from pinfold.state.startup import StartError, validate_static_state
 
@@ -60,6 +56,17 @@ class MismatchError(Exception):
         self.problem = problem
 
 
+class LostRecordError(MismatchError):
+    """The record knows less than it did, or than what runs shows."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(
+            f"{problem}; nothing was changed",
+            "start with --on-mismatch=repair to adopt what runs and go on with what is recorded, "
+            "or put the record back",
+        )
+
+
 class OtherRuntimeError(MismatchError):
     """Pods are on record whose containers this runtime does not see: no repair could know them."""
 
@@ -79,7 +86,8 @@ class OtherRuntimeError(MismatchError):
 class Restored:
     """The state to start from, and what had to be changed to get there.
 
-    ``failed`` are pods that lost their CPUs and got no others.
+    ``failed`` are pods that lost their CPUs and got no others, ``held`` containers that the runtime
+    does not know, ``above`` a generation that the record's has to be above.
     """
 
     state: NodeState
@@ -87,6 +95,8 @@ class Restored:
     ended: dict[str, PodRecord] = field(default_factory=dict)
     failed: dict[str, PodRecord] = field(default_factory=dict)
     report: list[str] = field(default_factory=list)
+    held: frozenset[ContainerKey] = frozenset()
+    above: int = 0
 
 
 def restore(  # noqa: PLR0913 - the record, the node, and how to read them
@@ -99,6 +109,7 @@ def restore(  # noqa: PLR0913 - the record, the node, and how to read them
     runtime: str = "",
     unplaced: CPUSet = _NO_CPUS,
     arrived: CPUSet = _NO_CPUS,
+    living: Sequence[Survivor] = (),
 ) -> Restored:
     """Make a state of a record; pure.
 
@@ -112,13 +123,19 @@ def restore(  # noqa: PLR0913 - the record, the node, and how to read them
         unplaced: CPUs that are offline and of which nothing is known.  Those that the record has
             keep their owners, as all CPUs that are offline.
         arrived: CPUs that were such before, and are not now.
+        living: the containers that live.
 
     Raises:
         MismatchError: it does not fit, and ``on_mismatch`` is REFUSE.
+        LostRecordError: it knows less than it did, or than what lives shows; the same.
         OtherRuntimeError: another runtime has the containers of pods that are not over.
     """
     _check_runtime(record, runtime)
-    restored = Restored(with_unplaced(empty, record, unplaced))
+    lost = loss(record, living)
+    if lost and on_mismatch is OnMismatch.REFUSE:
+        raise LostRecordError(lost.describe())
+    restored = Restored(with_unplaced(empty, record, unplaced), above=lost.promised)
+    restored.held = frozenset(one.key for one in living if one.is_held)
     for uid, pod in record.pods.items():
         if not pod.phase.is_active:
             restored.ended[uid] = pod
@@ -128,6 +145,10 @@ def restore(  # noqa: PLR0913 - the record, the node, and how to read them
         except ValueError as error:
             restored.report.append(f"pod {pod.namespace}/{pod.name}: {error}; it is ended")
             restored.failed[uid] = _failed(pod, str(error))
+    if lost:
+        _recall(restored, lost, living, parse)
+        _repair(restored, node)
+        return restored
     try:
         fresh = restored.state.ledger
         ledger, new = recorded_ledger(record, fresh, restored.active.values(), arrived)
@@ -174,6 +195,20 @@ def _check(record: Record, ledger: Ledger, fresh: Ledger) -> None:
     ledger.bound(bounds)
 
 
+def _recall(
+    restored: Restored, lost: Loss, living: Sequence[Survivor], parse: Callable[[str], Workload]
+) -> None:
+    recalled = recall(restored.active, lost, living, parse)
+    restored.report += recalled.report
+    for uid in recalled.over:
+        pod, _ = restored.active[uid]
+        restored.failed[uid] = _failed(pod, "another pod of its name runs")
+    restored.active = dict(recalled.active)
+    for uid in restored.active:
+        restored.ended.pop(uid, None)
+        restored.failed.pop(uid, None)
+
+
 def _repair(restored: Restored, node: Node) -> None:
     """Keep what fits, oldest pods first; decide again about the rest."""
     state = restored.state
@@ -211,89 +246,3 @@ def _failed(pod: PodRecord, message: str) -> PodRecord:
     return replace(
         pod, phase=PodPhase.FAILED, reason="NodeMismatch", message=message
     ).without_resources()
-
-
-async def load(manager: Manager, restored: Restored) -> None:
-    """Begin with the restored state, written down.
-
-    Raises:
-        PortError: the record cannot be written.
-    """
-    now = manager.observers.clock()
-    notes = tuple(
-        HistoryEntry(now, "repaired", None, None, json.dumps({"start": text}))
-        for text in restored.report
-    )
-    changed = [pod for pod, _ in restored.active.values()] if restored.report else []
-    await manager.store.commit(
-        Batch(manager.node_record(restored.state), (*changed, *restored.failed.values()), (), notes)
-    )
-    for text in restored.report:
-        manager.observers.report(None, text)
-    manager.state = restored.state
-    manager.pods.ended = {**restored.ended, **restored.failed}
-    for uid, (record, workload) in restored.active.items():
-        manager.pods.active[uid] = ActivePod(workload, record)
-
-
-async def take_over(manager: Manager, restored: Restored) -> None:
-    """Make record and kernel agree, adopt what runs, end what nobody knows, let pods go on.
-
-    Raises:
-        PortError: no cgroup can be written, or the record cannot.
-    """
-    if isinstance(manager.containers.runtime, MendingRuntime):
-        restored.report += await manager.containers.runtime.mended()
-    await load(manager, restored)
-    await manager.containers.cgroups.open(manager.pool)
-    await _adopt(manager, _attempts(await manager.containers.runtime.containers()))
-    if manager.containers.volumes is not None:
-        for problem in await remove_leftovers(manager.containers.volumes, manager.pods.active):
-            manager.observers.report(None, problem)
-    if manager.containers.logs is not None:
-        for problem in await manager.containers.logs.retain(manager.pods.records()):
-            manager.observers.report(None, problem)
-    await manager.announce()
-    for pod in list(manager.pods.active.values()):
-        if pod.record.phase is PodPhase.TERMINATING:
-            pod.ending = True
-            manager.end_in_background(pod)
-        else:
-            manager.begin(pod)
-
-
-async def _adopt(manager: Manager, known: Mapping[ContainerKey, list[ContainerStatus]]) -> None:
-    """Attach containers to their pods and see them placed; end those that belong to none."""
-    containers = manager.pods.containers()
-    for attempts in known.values():
-        newest = attempts[-1]
-        owner = containers.get(newest.key)
-        stale = attempts if owner is None else attempts[:-1]
-        if owner is None:
-            await manager.containers.end(newest.key)
-        for status in stale:
-            await manager.containers.runtime.remove(status.id)
-        if owner is None:
-            continue
-        pod, container = owner
-        pod.statuses[container.name] = newest
-        if newest.state is ContainerState.RUNNING:
-            placement = manager.offline_owners.placement(pod, container)
-            try:
-                await manager.containers.adopt(newest, placement)
-            except PortError as error:
-                # It may have ended a moment ago; the reconciliation looks again.
-                manager.observers.report(pod.name, str(error))
-    observed = await manager.containers.cgroups.observe()
-    for key in observed.containers.keys() - containers.keys():
-        await manager.containers.end(key)
-
-
-def _attempts(statuses: Sequence[ContainerStatus]) -> dict[ContainerKey, list[ContainerStatus]]:
-    """Containers by key, each with its attempts in order."""
-    by_key: dict[ContainerKey, list[ContainerStatus]] = {}
-    for status in statuses:
-        by_key.setdefault(status.key, []).append(status)
-    for attempts in by_key.values():
-        attempts.sort(key=lambda status: status.attempt)
-    return by_key

@@ -41,10 +41,13 @@ class ManagerHost:
         await manager.announcements.publish([pod], manager.offline_owners.of, manager.pool)
         grants = pod.record.devices.get(container.name, {})
         devices = await prepare_devices(manager.plugins, grants)
+        generation = manager.store.generation
 
         async def start(placement: Placement) -> tuple[ContainerStatus, str]:
             return await manager.containers.start(
-                pod, container, cpus, attempt, devices, placement=placement
+                *(pod, container, cpus, attempt, devices),
+                placement=placement,
+                generation=generation,
             )
 
         status, note = await self._placed(pod, container, start)

@@ -46,6 +46,7 @@ class FakeRuntime:
         again._number = self._number
         again.ran_on = self.ran_on
         again.ignores_sigterm = self.ignores_sigterm
+        again.specs = dict(self.specs)
         return again
 
     async def create(self, spec: ContainerSpec) -> ContainerStatus:
@@ -90,6 +91,10 @@ class FakeRuntime:
     async def containers(self) -> Sequence[ContainerStatus]:
         """See :class:`pinfold.node.ports.Runtime`."""
         return self.known()
+
+    async def keepsake(self, container_id: str) -> str:
+        """See :class:`pinfold.node.ports.KeepsakeRuntime`."""
+        return self.specs[container_id].keepsake
 
     async def exits(self) -> AsyncIterator[ContainerStatus]:
         """See :class:`pinfold.node.ports.Runtime`."""
@@ -144,17 +149,20 @@ class MemoryStore:
         self.entries: list[HistoryEntry] = []
         self.problem = ""
         self.faults = Faults()
+        self.generation = 0
+        self.promised = 0
         self._limit = history_limit
         self._number = 0
 
     async def load(self) -> Record:
         """See :class:`pinfold.node.ports.Store`."""
-        return Record(self.node, dict(self.pods))
+        return Record(self.node, dict(self.pods), self.generation, self.promised)
 
     async def commit(self, batch: Batch) -> None:
         """See :class:`pinfold.node.ports.Store`."""
         if self.faults.due():
             raise StoreError("the record: no space left on device", "injected")
+        self.generation = self.promised = max(self.generation, self.promised, batch.above) + 1
         if batch.node is not None:
             self.node = batch.node
         for uid in batch.drop:

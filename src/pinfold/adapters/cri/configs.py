@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from pinfold.adapters.cri import cri_pb2 as pb
-from pinfold.adapters.cri.labels import ATTEMPT, CREATION, GRACE_PERIOD, container_labels
+from pinfold.adapters.cri.labels import ATTEMPT, CREATION, GRACE_PERIOD, KEEPSAKE, container_labels
 from pinfold.adapters.cri.resources import resources_of, to_wire
 from pinfold.adapters.cri.sandboxes import PodSandbox
 from pinfold.core.security import Security
@@ -106,6 +106,7 @@ def container_config(  # noqa: PLR0913 - what it is, and what was found out for 
             ATTEMPT: str(spec.attempt),
             GRACE_PERIOD: str(spec.grace_period),
             CREATION: creation,
+            **({KEEPSAKE: spec.keepsake} if spec.keepsake else {}),
         },
         log_path=f"{spec.key.name}/{attempt}.log",
         linux=pb.LinuxContainerConfig(resources=resources, security_context=security),

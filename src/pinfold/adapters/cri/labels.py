@@ -22,6 +22,7 @@ OURS: Final[Mapping[str, str]] = {MANAGED: "true"}
 ATTEMPT: Final = "pinfold.dev/attempt"
 GRACE_PERIOD: Final = "pinfold.dev/grace-period"
 CREATION: Final = "pinfold.dev/creation"
+KEEPSAKE: Final = "pinfold.dev/keepsake"
 HOST_NETWORK: Final = "pinfold.dev/host-network"
 
 

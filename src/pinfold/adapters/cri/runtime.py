@@ -84,6 +84,10 @@ class CriRuntime:
             raise RuntimeFailedError(f"container {before.key} was removed while it was started")
         return status
 
+    async def keepsake(self, container_id: str) -> str:
+        """See :meth:`pinfold.node.ports.KeepsakeRuntime.keepsake`."""
+        return (await self._open()).keepsake(container_id)
+
     async def signal(self, container_id: str, signal: int) -> None:
         """See :meth:`pinfold.node.ports.Runtime.signal`.
 

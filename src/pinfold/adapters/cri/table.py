@@ -13,6 +13,7 @@ from pinfold.adapters.cri.client import CriClient, CriError
 from pinfold.adapters.cri.labels import (
     ATTEMPT,
     GRACE_PERIOD,
+    KEEPSAKE,
     OURS,
     is_ours,
     key_of,
@@ -46,6 +47,7 @@ class Table:
         self._hidden: set[str] = set()
         self._grace: dict[str, int] = {}
         self._logs: dict[str, Path] = {}
+        self._keepsakes: dict[str, str] = {}
         self._refreshing = asyncio.Lock()
         self._gate = asyncio.Semaphore(_AT_ONCE)
         self._unanswered: float | None = None
@@ -116,11 +118,16 @@ class Table:
         annotations = answer.status.annotations
         self._grace[container_id] = whole_number(annotations, GRACE_PERIOD, DEFAULT_GRACE_PERIOD)
         self._logs[container_id] = Path(answer.status.log_path)
+        self._keepsakes[container_id] = annotations.get(KEEPSAKE, "")
         return self._take(_status(answer))
 
     def get(self, container_id: str) -> ContainerStatus | None:
         """What is known without asking."""
         return self._known.get(container_id)
+
+    def keepsake(self, container_id: str) -> str:
+        """What the container was given to keep; "" where nothing is known of it."""
+        return self._keepsakes.get(container_id, "")
 
     def grace(self, container_id: str) -> int:
         """Seconds from SIGTERM to SIGKILL, as the container was created with."""
@@ -162,6 +169,7 @@ class Table:
         self._hidden.discard(container_id)
         self._grace.pop(container_id, None)
         self._logs.pop(container_id, None)
+        self._keepsakes.pop(container_id, None)
 
     def _has_changed(self, item: pb.Container) -> bool:
         known = self._known.get(item.id)

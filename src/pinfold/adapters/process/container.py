@@ -44,6 +44,13 @@ class Container:
         """Whether somebody else started its main process."""
         return self.processes is not None and self.processes.supervisor is None
 
+    @property
+    def keepsake(self) -> str:
+        """What it was given to keep; "" where that is damaged."""
+        with suppress(CorruptRecordError):
+            return self.folder.read_spec().keepsake
+        return ""
+
     def notice_start(self) -> None:
         """Become RUNNING when the main process has been given the word."""
         if self.status.state is ContainerState.CREATED:

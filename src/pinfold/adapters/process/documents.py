@@ -128,6 +128,7 @@ class Spec:
 
     identity: Identity
     attached: Processes | None = None
+    keepsake: str = ""
 
     @staticmethod
     def of(data: bytes, *, has_sum: bool) -> Spec:
@@ -146,9 +147,10 @@ class Spec:
             raise NonsenseError("it has no checksum")
         identity = Identity(ContainerKey(document.pod_uid, document.name), document.attempt)
         if document.attached is None:
-            return Spec(identity)
+            return Spec(identity, None, document.keepsake)
         boot, pid, start = document.attached
-        return Spec(identity, Processes(boot, ProcessId(pid, start), None, "", identity))
+        attached = Processes(boot, ProcessId(pid, start), None, "", identity)
+        return Spec(identity, attached, document.keepsake)
 
 
 def spec_document(spec: ContainerSpec, attached: Processes | None) -> bytes:
@@ -175,6 +177,7 @@ def spec_document(spec: ContainerSpec, attached: Processes | None) -> bytes:
             None if process.working_dir is None else _readable(process.working_dir),
             spec.oom_score_adj,
             None if attached is None else (attached.boot, attached.main.pid, attached.main.start),
+            _readable(spec.keepsake),
         )
     )
 
@@ -194,6 +197,7 @@ class _SpecDocument(msgspec.Struct, frozen=True):
     oom_score_adj: int | None
     attached: tuple[str, int, int] | None = None
     """Boot, pid and start time of a process that somebody else started."""
+    keepsake: str = ""
 
 
 def _readable(text: str) -> str:

@@ -172,6 +172,12 @@ class ProcessRuntime:
             container.notice_start()  # an agent that was killed may have given the word
         return [container.status for container in self._registry]
 
+    async def keepsake(self, container_id: str) -> str:
+        """See :meth:`pinfold.node.ports.KeepsakeRuntime.keepsake`."""
+        self._registry.open()
+        container = self._registry.get(container_id)
+        return "" if container is None else container.keepsake
+
     async def mended(self) -> Sequence[str]:
         """See :meth:`pinfold.node.ports.MendingRuntime.mended`."""
         self._registry.open()

@@ -1,8 +1,9 @@
 """The files of a record: whose they are, how the first comes to be, whether they are still there.
 
 Beside ``FILE`` are SQLite's ``FILE-wal`` (what was committed last) and ``FILE-shm`` (an index of
-that, of no worth without it), ``FILE.lock`` (who holds the record), and for the moment of the
-first start ``FILE.new``.
+that, of no worth without it), ``FILE.lock`` (who holds the record), ``FILE.generation`` (how much
+it is known to hold; :mod:`pinfold.adapters.store.promise`), and for the moment of the first start
+``FILE.new``.
 """
 
 from __future__ import annotations

@@ -29,9 +29,20 @@ def read_record(database: sqlite3.Connection, file: str) -> Record:
     # Beside a running agent, four statements on their own would be four moments.
     database.execute("BEGIN")
     try:
-        return Record(_read_node(database, file), _read_pods(database, file))
+        node, pods = _read_node(database, file), _read_pods(database, file)
+        return Record(node, pods, read_generation(database))
     finally:
         database.execute("ROLLBACK")
+
+
+def read_generation(database: sqlite3.Connection) -> int:
+    """How many batches were committed.
+
+    Raises:
+        sqlite3.Error: the file cannot be read.
+    """
+    (generation,) = database.execute("SELECT coalesce(max(generation), 0) FROM commits").fetchone()
+    return int(generation)
 
 
 def read_history(
@@ -66,13 +77,16 @@ def check_history(database: sqlite3.Connection, file: str) -> None:
         raise StoreError(f"{file}: table history, row {number}: the document is no JSON", REMEDY)
 
 
-def write_batch(database: sqlite3.Connection, file: str, batch: Batch, history_limit: int) -> None:
+def write_batch(
+    database: sqlite3.Connection, file: str, batch: Batch, generation: int, history_limit: int
+) -> None:
     """Carry out a batch inside of a transaction, which the caller begins and ends.
 
     Raises:
         StoreError: a value that the record does not take; the message names its owner.
         sqlite3.Error: it cannot be written.
     """
+    database.execute("INSERT OR REPLACE INTO commits VALUES (1, ?)", (generation,))
     for uid in batch.drop:
         _fit(f"{file}: pod {uid!r}", _drop, database, uid)
     if len(batch.put) > 1:

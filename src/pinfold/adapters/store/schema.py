@@ -14,8 +14,8 @@ from pinfold.node.port_errors import StoreError
 APPLICATION_ID: Final = 0x70696E66  # "pinf"
 
 REMEDY: Final = (
-    "move it and the files beside it (-wal, -shm) away to start afresh: pods that run are then "
-    "ended; `pinfold state show cpu_manager_state` says who had which CPUs"
+    "move it and the files beside it (-wal, -shm) away to start afresh, with --on-mismatch=repair, "
+    "which adopts pods that run; `pinfold state show cpu_manager_state` says who had which CPUs"
 )
 """What to do about a record that cannot be read."""
 
@@ -92,7 +92,15 @@ CREATE TABLE devices (
 
 _RUNTIME: Final = "ALTER TABLE node ADD COLUMN runtime TEXT NOT NULL DEFAULT ''"
 
-MIGRATIONS: Final = (_FIRST, _MEMORY_AND_DEVICES, _RUNTIME)
+_COMMITS: Final = """
+CREATE TABLE commits (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    generation INTEGER NOT NULL CHECK (generation >= 0)
+) STRICT;
+INSERT INTO commits VALUES (1, 0)
+"""
+
+MIGRATIONS: Final = (_FIRST, _MEMORY_AND_DEVICES, _RUNTIME, _COMMITS)
 """What leads from each form to the next; the first makes an empty database.
 
 A script that was released is never edited, not even its spaces: a file is known by the texts.

@@ -11,6 +11,7 @@ import contextlib
 import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -23,8 +24,10 @@ from pinfold.adapters.store.place import (
     is_there,
     log_of,
 )
+from pinfold.adapters.store.promise import Promise, path_of, promised
 from pinfold.adapters.store.room import Room, release_room
 from pinfold.adapters.store.rows import (
+    read_generation,
     read_history,
     read_record,
     trim_history,
@@ -47,15 +50,21 @@ class SQLiteStore:
     again.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the files, one each
         self,
         path: Path,
         database: sqlite3.Connection,
         ownership: Ownership | None,
         history_limit: int,
+        *,
         room: Room | None = None,
+        promise: Promise | None = None,
     ) -> None:
         self._path = path
+        self._promise = promise
+        self._promised = promised(path)
+        self.generation = read_generation(database)
+        """See :class:`pinfold.node.ports.Store`."""
         self._database = database
         self._ownership = ownership
         self._history_limit = history_limit
@@ -86,6 +95,8 @@ class SQLiteStore:
                 ownership.begin()
                 undo.callback(ownership.undo)
                 create(path, fill)
+                # Whoever has moved the record away has moved away what it promised.
+                path_of(path).unlink(missing_ok=True)
             check_private(path)
             release_room(path)
             # First without the right to write: the end of a writing connection would carry the
@@ -97,10 +108,13 @@ class SQLiteStore:
             database.execute("PRAGMA synchronous = FULL")
             migrate(database)
             trim_history(database, history_limit)
+            promise = Promise(path)
+            undo.callback(promise.close)
             ownership.remember()
             room = Room(path)
+            store = cls(path, database, ownership, history_limit, room=room, promise=promise)
             undo.pop_all()
-        return cls(path, database, ownership, history_limit, room)
+        return store
 
     @classmethod
     def read_only(cls, path: Path) -> SQLiteStore:
@@ -122,7 +136,7 @@ class SQLiteStore:
                 if log.exists() and log.stat().st_size:
                     raise
                 database = examine(path, f"{uri(path)}?mode=ro&immutable=1", only_newest=True)
-        return cls(path, database, None, DEFAULT_HISTORY)
+            return cls(path, database, None, DEFAULT_HISTORY)
 
     @property
     def problem(self) -> str:
@@ -136,7 +150,8 @@ class SQLiteStore:
 
     async def load(self) -> Record:
         """See :class:`pinfold.node.ports.Store`."""
-        return await self._in_thread(lambda: read_record(self._database, str(self._path)))
+        record = await self._in_thread(lambda: read_record(self._database, str(self._path)))
+        return replace(record, promised=self._promised)
 
     async def commit(self, batch: Batch) -> None:
         """See :class:`pinfold.node.ports.Store`.
@@ -173,6 +188,8 @@ class SQLiteStore:
                 if undo and self._ownership is not None:
                     self._ownership.undo()
             finally:
+                if self._promise is not None:
+                    self._promise.close()
                 if self._ownership is not None:
                     self._ownership.release()
 
@@ -235,9 +252,10 @@ class SQLiteStore:
         if self._ownership is not None:
             self._ownership.check()
         database = self._database
+        generation = max(self.generation, self._promised, batch.above) + 1
         database.execute("BEGIN IMMEDIATE")
         try:
-            write_batch(database, str(self._path), batch, self._history_limit)
+            write_batch(database, str(self._path), batch, generation, self._history_limit)
         except BaseException:
             self._roll_back()
             raise
@@ -250,6 +268,11 @@ class SQLiteStore:
             with contextlib.suppress(sqlite3.Error):
                 self._write_nothing()
             raise
+        self.generation = self._promised = generation
+        if self._promise is not None:
+            # It stands in the record; a disk that is full must not make it look as if it did not.
+            with contextlib.suppress(OSError):
+                self._promise.write(generation)
 
     def _roll_back(self) -> None:
         # After some errors SQLite has done it already.
