@@ -407,7 +407,7 @@ def test_names_are_checked_wherever_a_pod_comes_from(node: AgentProcess) -> None
 def test_a_pod_that_an_older_agent_could_not_start_is_let_go(node: AgentProcess) -> None:
     """Its uid was too long for a cgroup's name; it held a CPU, and nothing ended it."""
     node.start()
-    answer = node.apply(manifest("old", ("main", IDLE, "1")))
+    answer = node.apply(manifest("old", ("main", ("no-such-command",), "1")))
     node.kill()
     uid = "u" * 201
     database = sqlite3.connect(node.state / "pinfold.db")
