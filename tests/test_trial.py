@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from trial.__main__ import main
 from trial.faults import FAULTS
-from trial.observed import Judgement, Process, Processes, judge
+from trial.observed import Judge, Judgement, Process, Processes
 
 from tests.agent_process import ROOT, until
 
@@ -30,9 +30,9 @@ OWNER = process(1, "owner", ONE, owns=1)
 
 def judged(*walks: list[Process]) -> Judgement:
     before, now, after = walks
-    judgement = Judgement()
-    judge((before, now, after), judgement)
-    return judgement
+    judge = Judge()
+    judge.look((before, now, after))
+    return judge.judgement
 
 
 def test_a_stranger_on_an_owners_cpu_is_found() -> None:
@@ -68,6 +68,30 @@ def test_a_process_of_the_owners_own_is_no_stranger() -> None:
     walk = [OWNER, process(2, "owner", ONE, owns=1)]
     found = judged(walk, walk, walk)
     assert (found.findings, found.judged) == ([], 0)
+
+
+def test_an_owner_keeps_what_is_online_of_its_cpus() -> None:
+    owner = process(1, "owner", TWO, owns=2)
+    judge = Judge()
+    judge.look(([owner],) * 3)
+    left = [replace(owner, allowed=ONE), process(2, "shared", ONE)]
+    judge.look((left,) * 3, offline=frozenset([2]))
+    assert (judge.judgement.strangers, judge.judgement.misplaced) == (1, 0)
+    away = [replace(owner, allowed=frozenset([0, 1]))]
+    judge.look((away,) * 3, offline=frozenset([2]))
+    assert judge.judgement.misplaced == 1
+
+
+def test_an_owner_without_cpus_may_be_where_nobody_owns() -> None:
+    owner, other = process(1, "owner", ONE, owns=1), process(2, "other", frozenset([2]), owns=1)
+    judge = Judge()
+    judge.look(([owner, other],) * 3)
+    shared = [replace(owner, allowed=frozenset([0])), other]
+    judge.look((shared,) * 3, offline=ONE)
+    assert judge.judgement.findings == []
+    intruder = [replace(owner, allowed=frozenset([0, 2])), other]
+    judge.look((intruder,) * 3, offline=ONE)
+    assert judge.judgement.strangers == 1
 
 
 @contextmanager

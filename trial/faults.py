@@ -130,7 +130,7 @@ def hotplug(scene: Scene) -> None:
                 switch.write_text("0", encoding="ascii")
             except OSError as error:
                 raise SkippedFault(f"CPU {last} does not go offline: {error.strerror}") from None
-            time.sleep(scene.rng.uniform(0.5, 2))
+            time.sleep(scene.rng.uniform(0.5, 4))
             if scene.rng.random() < 0.5:
                 scene.node.kill()
                 scene.start()

@@ -7,7 +7,7 @@ wherever they move: ``TRIAL_POD=TRIAL/POD``, and ``TRIAL_OWNS=N`` for one that o
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -87,6 +87,9 @@ class Processes:
         return pod[len(self._prefix) :].decode(), int(owns), ESCAPES in values
 
 
+Walks = tuple[list[Process], list[Process], list[Process]]
+
+
 @dataclass(slots=True)
 class Judgement:
     """What the walks have shown so far."""
@@ -107,47 +110,71 @@ class Judgement:
             self.findings.append(f"{kind}: {text}")
 
 
-def judge(
-    walks: tuple[list[Process], list[Process], list[Process]], judgement: Judgement
-) -> dict[str, frozenset[int]]:
-    """Hold the middle one of three walks against itself; the owners there, with their CPUs.
+class Judge:
+    """Holds walks against each other; knows the CPUs that each owner was given (its home)."""
 
-    Whoever is an owner, with the same CPUs, in all three was so at every moment of the middle one:
-    nobody else may have been allowed there.
-    """
-    before, now, after = (_by_identity(walk) for walk in walks)
-    owners: dict[str, frozenset[int]] = {}
-    for key, process in now.items():
-        if not process.owns or process.has_ended or process.escapes:
-            continue
-        # One that has ended shows where it was allowed, and holds nothing any more.
-        around = [one for one in (before.get(key), after.get(key)) if one and not one.has_ended]
-        if len(around) < 2 or any(one.allowed != process.allowed for one in around):
-            continue
-        if len(process.allowed) != process.owns:
-            judgement.find(
+    def __init__(self) -> None:
+        self.judgement = Judgement()
+        self._homes: dict[str, frozenset[int]] = {}
+
+    def look(
+        self, walks: Walks, offline: frozenset[int] = frozenset()
+    ) -> dict[str, frozenset[int]]:
+        """Judge the middle one of three walks; the owners there, with their CPUs.
+
+        Whoever is an owner, with the same CPUs, in all three was so at every moment of the middle
+        one: nobody else may have been allowed there.  An owner keeps those of its CPUs that are
+        not offline; while all of them are, it owns nothing, and may be where nobody else is owner.
+        """
+        before, now, after = (_by_identity(walk) for walk in walks)
+        owners: dict[str, frozenset[int]] = {}
+        for key, process in now.items():
+            if not process.owns or process.has_ended or process.escapes:
+                continue
+            # One that has ended shows where it was allowed, and holds nothing any more.
+            around = [one for one in (before.get(key), after.get(key)) if one and not one.has_ended]
+            if len(around) < 2 or any(one.allowed != process.allowed for one in around):
+                continue
+            cpus = self._owned(process, offline)
+            if not cpus:
+                continue
+            known = owners.setdefault(process.pod, cpus)
+            if process.allowed != known:
+                self.judgement.find(
+                    "misplaced",
+                    f"{process.name} owns {_cpus(known)}, and may run on {_cpus(process.allowed)}",
+                )
+        self._look_for_strangers(owners, now.values())
+        return owners
+
+    def _owned(self, process: Process, offline: frozenset[int]) -> frozenset[int]:
+        """The CPUs that a process owns now; none where that cannot be said."""
+        if offline and process.pod in self._homes:
+            return self._homes[process.pod] - offline
+        if len(process.allowed) == process.owns:
+            self._homes[process.pod] = process.allowed
+            return process.allowed
+        if not offline:
+            self.judgement.find(
                 "misplaced",
                 f"{process.name} owns {process.owns} CPUs and may run on {_cpus(process.allowed)}",
             )
-        known = owners.setdefault(process.pod, process.allowed)
-        if known != process.allowed:
-            judgement.find(
-                "misplaced",
-                f"{process.name} may run on {_cpus(process.allowed)}, another process of its pod"
-                f" on {_cpus(known)}",
-            )
-    for pod, cpus in owners.items():
-        for process in now.values():
-            if process.pod == pod or process.has_ended or process.escapes:
-                continue
-            judgement.judged += 1
-            if cpus & process.allowed:
-                judgement.find(
-                    "strangers",
-                    f"{process.name} may run on {_cpus(process.allowed)}; {_cpus(cpus)} belong to"
-                    f" {pod}",
-                )
-    return owners
+        return frozenset()
+
+    def _look_for_strangers(
+        self, owners: Mapping[str, frozenset[int]], processes: Collection[Process]
+    ) -> None:
+        for pod, cpus in owners.items():
+            for process in processes:
+                if process.pod == pod or process.has_ended or process.escapes:
+                    continue
+                self.judgement.judged += 1
+                if cpus & process.allowed:
+                    self.judgement.find(
+                        "strangers",
+                        f"{process.name} may run on {_cpus(process.allowed)}; {_cpus(cpus)} belong "
+                        f"to {pod}",
+                    )
 
 
 def _by_identity(walk: list[Process]) -> Mapping[tuple[int, int], Process]:

@@ -15,19 +15,20 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from trial.observed import Judgement, Process, Processes, judge, online, present
+from trial.observed import Judge, Process, Processes, online, present
 from trial.switches import Switches
 
 PAUSE: Final = 0.01
-SETTLING: Final = 3.0
-"""Seconds around a CPU that goes or comes in which the kernel itself moves everybody."""
+SETTLING: Final = 2.0
+"""Seconds after a CPU went or came in which the kernel itself moves everybody."""
 
 
 class Sampler:
     """Walks and judges; ``switches`` counts those on owned CPUs, ``foreign`` those to others."""
 
     def __init__(self, trial: str) -> None:
-        self.judgement = Judgement()
+        self._judge = Judge()
+        self.judgement = self._judge.judgement
         self.switches: int | None = None
         self.foreign = 0
         self._processes = Processes(trial)
@@ -57,13 +58,12 @@ class Sampler:
         self.judgement.walks += 1
         if len(self._walks) < 3:
             return
-        # A CPU that is offline changes what an owner has until it is back.
-        if self._online != present() or began - self._changed < SETTLING:
+        if began - self._changed < SETTLING:
             self.judgement.unjudged += 1
             self._owned.clear()
         else:
-            walks = tuple(walk for _, walk, _ in self._walks)
-            owners = judge(walks, self.judgement)  # type: ignore[arg-type] # there are three
+            first, middle, last = (walk for _, walk, _ in self._walks)
+            owners = self._judge.look((first, middle, last), present() - self._online)
             pids = {
                 one.pid: one.pod for _, walk, _ in self._walks for one in walk if not one.escapes
             }
