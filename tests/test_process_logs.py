@@ -9,22 +9,26 @@ import re
 import signal
 import stat
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.adapters.process import ProcessRuntime
+from pinfold.adapters.process import ProcessRuntime, registry
+from pinfold.adapters.process.launch import launch_reader
 from pinfold.adapters.process.output import Log, as_lines
 from pinfold.core.workload import Process
 from pinfold.logs.folders import LogFolders
 from pinfold.logs.layout import LogLimits, parts
-from pinfold.node.ports import ContainerStatus
+from pinfold.node.port_errors import RuntimeFailedError
+from pinfold.node.ports import ContainerState, ContainerStatus
 from pinfold.node.records import PodPhase, PodRecord
 from tests.log_texts import bytes_of, text_of
-from tests.process_world import ProcessWorld, is_alive, processes_of, until
+from tests.process_world import ProcessWorld, is_alive, process_state, processes_of, until
 from tests.runtime_contract import a_spec, next_exit, opened, play, started, until_exited
 from tests.small_disk import SmallDisk, small_disk
 
@@ -285,6 +289,59 @@ def test_an_orphan_s_output_is_read_on(world: ProcessWorld) -> None:
 
     play(run())
     until(lambda: not reader_of(world))
+
+
+def test_a_reader_that_cannot_work_is_not_started_again_and_again(
+    world: ProcessWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here the link to its log is gone; it is the same when the program is being replaced."""
+    begun: list[float] = []
+
+    def counted(*args: Any) -> int | None:
+        begun.append(time.monotonic())
+        return launch_reader(*args)
+
+    async def run() -> None:
+        async with opened(world) as runtime:
+            running = await started(runtime, world.lasting())
+            (supervisor,) = world.processes()
+            (world.root / running.id / "log").unlink()
+            os.kill(supervisor, signal.SIGKILL)
+            await loop_until(lambda: len(begun) > 3)
+            for pause, one, other in zip((0.1, 0.2, 0.4), begun, begun[1:], strict=False):
+                assert other - one >= pause
+            await runtime.remove(running.id)
+
+    monkeypatch.setattr(registry, "launch_reader", counted)
+    play(run())
+
+
+def test_orphans_live_on_where_no_more_files_can_be_open(
+    world: ProcessWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader was started, and the kernel has no room to say which process it is."""
+
+    def short(pid: int) -> None:
+        raise RuntimeFailedError(f"cannot look at process {pid}: Too many open files")
+
+    async def run() -> None:
+        async with opened(world) as runtime:
+            running = [await started(runtime, world.lasting(), name) for name in "ab"]
+            supervisors = world.processes()
+            with monkeypatch.context() as patch:
+                patch.setattr(registry, "identify", short)
+                for supervisor in supervisors:
+                    os.kill(supervisor, signal.SIGKILL)
+                until(lambda: all(process_state(one) in ("", "Z") for one in supervisors))
+                for _ in range(3):
+                    assert {one.state for one in await runtime.containers()} == {
+                        ContainerState.RUNNING
+                    }
+            for one in running:
+                await runtime.signal(one.id, signal.SIGTERM)
+            assert {(await next_exit(runtime)).id for _ in running} == {one.id for one in running}
+
+    play(run())
 
 
 def test_an_orphan_of_an_agent_that_is_gone_is_read_by_one_process(world: ProcessWorld) -> None:

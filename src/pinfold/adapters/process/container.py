@@ -36,6 +36,10 @@ class Container:
     """Whether its supervisor is gone."""
     is_main_watched: bool = False
     """Whether its main process is watched, or was."""
+    read_since: float = 0.0
+    """When the last process that reads its output in place of its supervisor was started."""
+    read_pause: float = 0.0
+    """Seconds before the next one is, should that end."""
     reported: int | None = None
     """The exit code that somebody else told, for an attached process."""
 

@@ -40,6 +40,10 @@ _LOCK_PATIENCE: Final = 1.0
 _READER: Final = "reader of "
 """The token of a process that reads what a container writes: this and the container's."""
 
+_SHORTEST_PAUSE: Final = 0.1
+_LONGEST_PAUSE: Final = 30.0
+"""Seconds before another process reads what a container writes, where the last one has ended."""
+
 
 class Registry:
     """The containers below ``root``, which this object has for itself while it is open.
@@ -139,7 +143,7 @@ class Registry:
             if container is None or container.ended.is_set():
                 continue
             if token.startswith(_READER):
-                self._have_read(container)
+                self._have_read_later(container)
                 continue
             container.is_orphan = True
             try:
@@ -225,11 +229,25 @@ class Registry:
         """See that what an orphan writes is read: it waits once its pipe is full."""
         if self._watch is None or container.processes is None or container.is_attached:
             return
+        container.read_since = time.monotonic()
         pid = launch_reader(container.folder, container.processes.main, self.limits)
-        reader = None if pid is None else identify(pid)
-        if reader is not None:
-            with suppress(RuntimeFailedError):
+        # Too many open files: it reads all the same, and only its end is not noticed.
+        with suppress(RuntimeFailedError):
+            reader = None if pid is None else identify(pid)
+            if reader is not None:
                 self._watch.add(reader, f"{_READER}{container.folder.id}", reap=True)
+
+    def _have_read_later(self, container: Container) -> None:
+        """Replace a reader that has ended, the later the more often one has ended at once."""
+        lasted = time.monotonic() - container.read_since
+        known = 0.0 if lasted > _LONGEST_PAUSE else container.read_pause
+        pause = max(known, _SHORTEST_PAUSE)
+        container.read_pause = min(2 * pause, _LONGEST_PAUSE)
+        asyncio.get_running_loop().call_later(pause, self._have_read_again, container)
+
+    def _have_read_again(self, container: Container) -> None:
+        if container.folder.id in self._containers and not container.ended.is_set():
+            self._have_read(container)
 
     def _take(self) -> int:
         descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
