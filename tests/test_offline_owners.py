@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pinfold.core.cpuset import CPUSet
+from pinfold.node.cgroup_ports import Placement
 from pinfold.node.manager import Manager
 from pinfold.node.offline_owners import told
-from pinfold.node.port_errors import PortError
+from pinfold.node.port_errors import CgroupError, ContainerKey, PortError
 from pinfold.node.ports import ContainerState
 from pinfold.node.reconciler import reconcile
 from pinfold.node.records import PodPhase
@@ -245,11 +246,50 @@ def test_what_could_not_be_moved_is_said_and_tried_again() -> None:
         (problem,) = node.manager.offline_owners.problems()
         assert "this could not be done" in problem
         assert node.manager.counters.cgroup_failures == 1
+        await asyncio.sleep(0.25)
         await node.manager.offline_owners.settle()
         (problem,) = node.manager.offline_owners.problems()
         assert "this could not be done" not in problem
 
     run(scenario, Node())
+
+
+def test_who_cannot_be_brought_is_told_of_once_and_tried_more_and_more_rarely(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """For five minutes nothing helps, and a look comes each 0.25 s."""
+    node = Node()
+    place = node.cgroups.place
+    tries = 0
+
+    async def refused(key: ContainerKey, placement: Placement) -> str:
+        nonlocal tries
+        if key.pod_uid == "uid-db":
+            tries += 1
+            raise CgroupError("processes fork faster than they can be moved")
+        return await place(key, placement)
+
+    async def scenario(_: Node) -> None:
+        owners = node.manager.offline_owners
+        await node.admit(manifest("db", "2"))
+        before, node.problems[:] = len(node.store.entries), []
+        with monkeypatch.context() as patch:
+            patch.setattr(node.cgroups, "place", refused)
+            await node.switch(EVERY - CPUSet([2, 3]))
+            for _look in range(1200):
+                await owners.settle()
+                await asyncio.sleep(0.25)
+        assert [entry.kind for entry in node.store.entries[before:]] == ["displaced"]
+        assert len([text for text in node.problems if "fork faster" in text]) == 1
+        assert 30 <= tries <= 40
+        for _look in range(40):
+            await owners.settle()
+            await asyncio.sleep(0.25)
+        assert not owners.misplaced
+        (entry,) = node.store.entries[before + 1 :]
+        assert json.loads(entry.document)["problem"] == ""
+
+    run(scenario, node)
 
 
 STEPS = st.lists(

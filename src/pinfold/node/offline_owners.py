@@ -15,7 +15,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pinfold.core.cpuset import CPUSet
 from pinfold.core.pod import Container
@@ -28,6 +28,10 @@ from pinfold.node.settings import OwnerOffline
 
 if TYPE_CHECKING:
     from pinfold.node.bookkeeper import Bookkeeper
+
+_SHORTEST_PAUSE: Final = 0.25
+_LONGEST_PAUSE: Final = 10.0
+"""Seconds until a container that could not be brought where it belongs is tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,10 @@ class OfflineOwners:
         self._changed = asyncio.Event()
         self.misplaced: dict[ContainerKey, str] = {}
         """Containers that could not be brought where they belong, with the reason."""
+        self._tries: dict[ContainerKey, tuple[float, float]] = {}
+        """Of those that were tried: the pause, and when it is over."""
+        self._noted: dict[ContainerKey, str] = {}
+        """What the history was last told of a container."""
 
     # ------------------------------------------------------------------------------- questions
 
@@ -129,6 +137,7 @@ class OfflineOwners:
         if offline == books.state.offline:
             return
         before = {key: self._signature(*one) for key, one in books.pods.containers().items()}
+        self._noted = {key: text for key, text in self._noted.items() if key in before}
         had_pool = bool(books.pool)
         books.state = replace(books.state, offline=offline)
         self._changed.set()
@@ -164,22 +173,37 @@ class OfflineOwners:
         except PortError as error:
             if status.pid is None or not books.containers.cgroups.lives(status.pid):
                 return  # it has ended
-            self.misplaced[key] = str(error)
+            self._put_off(key)
             books.counters.cgroup_failures += 1
-            books.observers.report(pod.name, f"container {container.name}: {error}")
+            if self.misplaced.get(key) != str(error):
+                books.observers.report(pod.name, f"container {container.name}: {error}")
+            self.misplaced[key] = str(error)
         else:
             self.misplaced.pop(key, None)
+            self._tries.pop(key, None)
         await self._note(pod, container, where)
 
     async def settle(self) -> None:
-        """Try again what could not be done."""
+        """Try again what could not be done, each the more rarely the longer it cannot be.
+
+        An attempt may take seconds, in which nobody else can change the books.
+        """
+        now = asyncio.get_running_loop().time()
+        due = [key for key in self.misplaced if self._tries.get(key, (0.0, now))[1] <= now]
+        if not due:
+            return
         async with self._books.lock:
             containers = self._books.pods.containers()
-            for key in list(self.misplaced):
+            for key in due:
                 if key in containers:
                     await self._bring(key, *containers[key], self.of(*containers[key]))
                 else:
-                    del self.misplaced[key]
+                    self.misplaced.pop(key, None)
+                    self._tries.pop(key, None)
+
+    def _put_off(self, key: ContainerKey) -> None:
+        pause = min(2 * self._tries.get(key, (_SHORTEST_PAUSE / 2, 0))[0], _LONGEST_PAUSE)
+        self._tries[key] = pause, asyncio.get_running_loop().time() + pause
 
     async def wake(self, pod: ActivePod) -> None:
         """Let the containers of a pod that is to end go on, so that they hear of it."""
@@ -188,9 +212,8 @@ class OfflineOwners:
                 await self._bring(pod.key(container), pod, container, self.of(pod, container))
 
     async def _note(self, pod: ActivePod, container: Container, where: Whereabouts) -> None:
-        """Tell the operator, and write it into the history."""
+        """Tell the operator, and write it into the history, where it is anything new."""
         books = self._books
-        books.observers.report(pod.name, f"container {container.name}: {told(where)}")
         document = {
             "container": container.name,
             "cpus": "" if where.own is None else str(where.own),
@@ -199,7 +222,12 @@ class OfflineOwners:
             "problem": self.misplaced.get(pod.key(container), ""),
         }
         kind = "displaced" if where.offline or where.frozen else "returned"
-        entry = HistoryEntry(books.observers.clock(), kind, pod.uid, pod.name, json.dumps(document))
+        text = json.dumps(document)
+        if self._noted.get(pod.key(container)) == text:
+            return
+        self._noted[pod.key(container)] = text
+        books.observers.report(pod.name, f"container {container.name}: {told(where)}")
+        entry = HistoryEntry(books.observers.clock(), kind, pod.uid, pod.name, text)
         try:
             await books.store.commit(Batch(history=(entry,)))
         except PortError as error:
