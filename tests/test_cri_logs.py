@@ -10,7 +10,7 @@ import pytest
 
 from pinfold.adapters.cri import CriClient, CriRuntime, CriSettings
 from pinfold.adapters.cri import cri_pb2 as pb
-from pinfold.logs.layout import LogLimits, parts
+from pinfold.logs.layout import LogLimits, parts, put_aside
 from tests.cri_peer import Peer, a_container, peer
 
 LIMITS = LogLimits(size=1000, files=3)
@@ -112,6 +112,37 @@ def test_a_runtime_that_does_not_open_it_anew_keeps_it(tmp_path: Path, how: str)
             found.answers["ReopenContainerLog"] = world.reopen
             assert await runtime.bound_logs() == []
             assert len(parts(world.log)) == 2
+            await runtime.close()
+            world.file.close()
+
+    asyncio.run(run())
+
+
+def test_a_rotation_that_was_cut_short_is_brought_to_its_end(tmp_path: Path) -> None:
+    """Of an agent that was killed before it had told the runtime."""
+
+    async def run() -> None:
+        async with peer() as found:
+            world = LoggingPeer(tmp_path)
+            runtime = world.runtime(found)
+            await runtime.containers()
+            world.write(1500)
+            aside = put_aside(world.log, LIMITS)
+            world.write(10)
+            assert aside.stat().st_size == 1510
+            del found.answers["ReopenContainerLog"]
+            (problem,) = await runtime.bound_logs()
+            assert problem.startswith(f"{world.log} cannot be rotated: ")
+            # It is found again under its own name.
+            assert [part.name for part in parts(world.log)] == ["1.log"]
+            put_aside(world.log, LIMITS)
+            found.answers["ReopenContainerLog"] = world.reopen
+            asked = found.asked.get("ReopenContainerLog", 0)
+            for _ in range(3):
+                assert await runtime.bound_logs() == []
+            assert found.asked["ReopenContainerLog"] == asked + 1
+            world.write(10)
+            assert [part.stat().st_size for part in parts(world.log)] == [1510, 10]
             await runtime.close()
             world.file.close()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pinfold.adapters.cri import cri_pb2 as pb
 from pinfold.adapters.cri.client import CriClient, CriError
-from pinfold.logs.layout import LogLimits, put_aside, remove_older
+from pinfold.logs.layout import LogLimits, parts, put_aside, remove_older
 
 
 async def rotate(client: CriClient, container_id: str, file: Path, limits: LogLimits) -> str:
@@ -40,9 +40,11 @@ def _put_back(aside: Path, file: Path) -> None:
 
 
 def _put_aside(file: Path, limits: LogLimits) -> Path | None:
+    """The name of the file that the runtime writes to and is to leave; None where it may go on."""
     remove_older(file)
     try:
         size = file.stat().st_size
     except FileNotFoundError:
-        return None  # nothing was written
+        # Nothing was written, or an agent was killed before it had told the runtime.
+        return next(reversed(parts(file)), None)
     return put_aside(file, limits) if size >= limits.size else None
