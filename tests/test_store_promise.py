@@ -164,3 +164,29 @@ def test_a_record_that_was_moved_away_took_its_promise_along(killed: Path, tmp_p
         (tmp_path / name).unlink(missing_ok=True)
     record = load(path)
     assert (record.generation, record.promised) == (0, 0)
+
+
+FIRST_MOMENT = """
+import os, signal, sys
+from pathlib import Path
+from pinfold.adapters.store import SQLiteStore, sqlite
+create = sqlite.create
+def create_and_die(*args):
+    create(*args)
+    os.kill(os.getpid(), signal.SIGKILL)
+sqlite.create = create_and_die
+SQLiteStore.open(Path(sys.argv[1]))
+"""
+
+
+def test_a_new_record_never_stands_beside_the_promise_of_another(
+    killed: Path, tmp_path: Path
+) -> None:
+    path = copied(killed, tmp_path)
+    for name in ("db", "db-wal", "db-shm"):
+        (tmp_path / name).unlink(missing_ok=True)
+    program = [sys.executable, "-c", FIRST_MOMENT, str(path)]
+    subprocess.run(program, cwd=Path(__file__).parent.parent, check=False)
+    assert path.exists()
+    record = load(path)
+    assert (record.generation, record.promised) == (0, 0)

@@ -94,9 +94,10 @@ class SQLiteStore:
             if not is_there(path):
                 ownership.begin()
                 undo.callback(ownership.undo)
-                create(path, fill)
-                # Whoever has moved the record away has moved away what it promised.
+                # Whoever has moved the record away has moved away what it promised.  First, or a
+                # kill in between would leave a record that has lost something.
                 path_of(path).unlink(missing_ok=True)
+                create(path, fill)
             check_private(path)
             release_room(path)
             # First without the right to write: the end of a writing connection would carry the
