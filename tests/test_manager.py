@@ -243,33 +243,6 @@ def test_a_process_that_ignores_sigterm_is_killed_after_the_grace_period() -> No
     run(scenario)
 
 
-@pytest.mark.parametrize("fails", [False, True])
-def test_a_pod_that_ends_while_it_is_deleted_is_ended_once(*, fails: bool) -> None:
-    async def scenario(node: Harness) -> None:
-        await node.admit(manifest("job", "2", restartPolicy="Never"))
-        pod = node.manager.pods.active["uid-job"]
-        commit = node.store.commit
-
-        async def slowly(batch: Any) -> None:
-            if batch.put and batch.put[0].phase is PodPhase.TERMINATING:
-                node.manager.ended_by_itself(pod, PodPhase.SUCCEEDED)
-                if fails:
-                    raise StoreError("no space left on device")
-            await commit(batch)
-
-        node.store.commit = slowly  # type: ignore[method-assign] # something happens meanwhile
-        if fails:
-            with pytest.raises(StoreError):
-                await node.manager.release("job")
-        else:
-            await node.manager.release("job")
-        await asyncio.wait_for(pod.gone.wait(), 5)
-        assert node.manager.pods.active == {}
-        assert node.problems == []
-
-    run(scenario)
-
-
 def test_nothing_changes_when_the_decision_cannot_be_written_down() -> None:
     async def scenario(node: Harness) -> None:
         node.store.faults.fail_at.add(node.store.faults.calls + 1)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pinfold.core.cpuset import CPUSet
 from pinfold.node.caller import Caller, GoneError
 from pinfold.node.manager import Manager
 from pinfold.node.port_errors import CgroupError, RuntimeFailedError, StoreError
@@ -27,8 +28,14 @@ class Logs:
     def __init__(self) -> None:
         self.removed: list[str] = []
         self.fails = False
+        self.no_threads = False
+        self.free = asyncio.Event()
+        self.free.set()
 
     async def remove(self, pod: PodRecord) -> None:
+        if self.no_threads:
+            raise RuntimeError("can't start new thread")
+        await self.free.wait()
         if self.fails:
             raise RuntimeFailedError("the folder is busy")
         self.removed.append(pod.name)
@@ -232,6 +239,93 @@ def test_logs_stay_as_long_as_their_pod_is_remembered() -> None:
         await node.admit(manifest("four", "1"))
         await manager.release("four")
         assert node.problems[-1] == "default/four: the folder is busy"
+        await node.kill()
+
+    run_virtually(run())
+
+
+def test_logs_that_cannot_be_removed_change_nothing_else() -> None:
+    async def run() -> None:
+        node, logs = Harness(settings=ManagerSettings(backoff=0.01, kept_pods=1)), Logs()
+        manager = await with_logs(node, logs)
+        for name in ("one", "two"):
+            await node.admit(manifest(name, "2", restartPolicy="Never"))
+        await end(node, "one")
+        logs.no_threads = True
+        await node.admit(manifest("one", "2"))  # in place of the one that has ended
+        node.check()
+        await node.admit(manifest("three", "2", restartPolicy="Never"))
+        node.check()
+        for name in ("two", "three"):
+            await asyncio.wait_for(end(node, name), 5)  # one pushes the other out
+        await manager.release("three")
+        await manager.release("one")
+        await node.settle()
+        told = {problem.partition(": RuntimeError")[0] for problem in node.problems}
+        assert told == {f"None: the logs of default/{name}" for name in ("one", "two", "three")}
+        node.check()
+        await node.kill()
+        await node.start()
+        node.check()
+        await node.kill()
+
+    run_virtually(run())
+
+
+async def end(node: Harness, name: str) -> None:
+    """Let the container of a pod end by itself."""
+    active = node.manager.pods.active[f"uid-{name}"]
+    (status,) = (s for s in node.runtime.known() if s.key.pod_uid == active.uid)
+    node.runtime.exit(status.id, 1)
+    await active.gone.wait()
+
+
+def test_logs_that_take_long_hold_up_only_the_next_of_their_pod() -> None:
+    async def run() -> None:
+        node, logs = Harness(), Logs()
+        manager = await with_logs(node, logs)
+        await node.admit(manifest("one", "2", restartPolicy="Never"))
+        await end(node, "one")
+        logs.free.clear()
+        await asyncio.wait_for(node.admit(manifest("one", "2"), wait=False), 5)
+        assert not manager.lock.locked()
+        await asyncio.wait_for(node.admit(manifest("two", "1")), 5)
+        await node.settle()
+        # What it wrote would go with what the last one has written.
+        assert {status.key.pod_uid for status in node.runtime.known()} == {"uid-two"}
+        logs.free.set()
+        await asyncio.wait_for(manager.pods.active["uid-one"].started.wait(), 5)
+        logs.free.clear()
+        deleting = asyncio.create_task(manager.release("two"))
+        await asyncio.sleep(1)
+        assert (deleting.done(), manager.lock.locked()) == (False, False)
+        assert "uid-two" not in manager.pods.active
+        logs.free.set()
+        await deleting
+        assert logs.removed == ["one", "two"]
+        node.check()
+        await node.kill()
+
+    run_virtually(run())
+
+
+def test_an_admission_goes_on_though_the_cpus_cannot_be_read_again() -> None:
+    async def run() -> None:
+        node = Harness()
+        manager = await node.start()
+        looks = 0
+
+        def online() -> CPUSet:
+            nonlocal looks
+            looks += 1
+            if looks == 2:
+                raise OSError("too many open files")
+            return node.cgroups.online
+
+        manager.observers = replace(manager.observers, online=online)
+        await asyncio.wait_for(node.admit(manifest("one", "2")), 5)
+        assert node.problems == ["default/one: the CPUs that are online: too many open files"]
+        node.check()
         await node.kill()
 
     run_virtually(run())

@@ -15,6 +15,7 @@ from pinfold.node.containers import Containers
 from pinfold.node.counters import Counters
 from pinfold.node.device_ports import DevicePlugins
 from pinfold.node.exits import Exits
+from pinfold.node.forgotten_logs import ForgottenLogs
 from pinfold.node.offline_owners import OfflineOwners
 from pinfold.node.pod_table import PodTable
 from pinfold.node.port_errors import CgroupError, PortError, StoreError
@@ -85,6 +86,7 @@ class Bookkeeper:
         self.lock = asyncio.Lock()
         self.exits = Exits()
         self.offline_owners = OfflineOwners(self)
+        self.forgotten_logs = ForgottenLogs(self.spawn, observers.report)
         self._owed = Batch()
         self._tasks: set[asyncio.Task[None]] = set()
         self._announcing: asyncio.Task[None] | None = None
@@ -221,17 +223,11 @@ class Bookkeeper:
                 self.observers.report(None, f"{error}; more pods than usual are remembered")
                 return
             del ended[oldest.uid]
-            await self.remove_logs(oldest)
+            self.remove_logs(oldest)
 
-    async def remove_logs(self, pod: PodRecord) -> None:
-        """Nobody can ask for what a pod has written once it is forgotten."""
-        if self.containers.logs is None:
-            return
-        try:
-            await self.containers.logs.remove(pod)
-        except PortError as error:
-            # The next start looks again.
-            self.observers.report(f"{pod.namespace}/{pod.name}", str(error))
+    def remove_logs(self, pod: PodRecord) -> None:
+        """Let what a pod has written go, once the pod is forgotten."""
+        self.forgotten_logs.remove(self.containers.logs, pod)
 
     async def containers_of(self, pod: ActivePod) -> list[ContainerStatus]:
         """The pod's containers; a runtime that is away is waited for."""

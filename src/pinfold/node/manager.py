@@ -107,17 +107,24 @@ class Manager(PodEndings):
         # Who waits in the foreground is told; the history is all that is left of a rejection.
         kept = () if source == FOREGROUND and not decision.admitted else (record,)
         await self.commit(Batch(self.node_record(after), kept, namesakes, (entry,)))
+        # What is on record holds from now on: nothing may come in between.
+        active = ActivePod(workload, record) if decision.admitted else None
+        if active is not None:
+            self.state = after
+            self.pods.active[pod.uid] = active
         for uid in namesakes:
-            await self.remove_logs(self.pods.ended.pop(uid))
-        if not decision.admitted:
+            self.remove_logs(self.pods.ended.pop(uid))
+        if active is None:
             for one in kept:
                 await self.remember(one)
             return record, None
-        self.state = after
-        active = self.pods.active[pod.uid] = ActivePod(workload, record)
         if after.ledger.default != before.ledger.default:
             await self._make_room(active, before)
-            await self.look_at_cpus()
+            try:
+                await self.look_at_cpus()
+            except (OSError, ValueError) as error:
+                # It is on record and goes on; the next look is a moment away.
+                self.observers.report(active.name, f"the CPUs that are online: {error}")
         return record, active
 
     def _decide(self, workload: Workload, talk: PluginTalk) -> tuple[Decision, Question | None]:

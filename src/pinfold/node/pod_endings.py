@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
@@ -10,7 +11,7 @@ from typing import Final
 from pinfold.core.pod import Container
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.admission import release
-from pinfold.node.bookkeeper import Bookkeeper
+from pinfold.node.bookkeeper import FIRST_PAUSE, LONGEST_PAUSE, Bookkeeper
 from pinfold.node.caller import NOBODY, Caller
 from pinfold.node.pod_worker import PodWorker
 from pinfold.node.port_errors import PortError, StoreError
@@ -60,7 +61,8 @@ class PodEndings(Bookkeeper):
             caller.begin()
             if uid in self.pods.ended:
                 await self.commit(Batch(drop=(uid,)))
-                await self.remove_logs(self.pods.ended.pop(uid))
+                self.remove_logs(self.pods.ended.pop(uid))
+        await self.forgotten_logs.removed(uid)
 
     async def _mark(self, pod: ActivePod) -> None:
         """Write down that a pod is to go; from now on nobody else ends it."""
@@ -90,26 +92,47 @@ class PodEndings(Bookkeeper):
         self.spawn(self.finish(pod, pod.workload.grace_period, phase), name=f"end {pod.uid}")
 
     async def finish(self, pod: ActivePod, grace: float, phase: PodPhase | None = None) -> None:
-        """End all containers of a pod, then give its CPUs back.
+        """End all containers of a pod, however long that takes, then give its CPUs back.
 
         Args:
             pod: the pod, which nobody else ends.
             grace: seconds from SIGTERM to SIGKILL.
             phase: what is remembered of it; None forgets it.
         """
+        await self._end_containers(pod, grace)
+        try:
+            await self.for_sure(lambda: self._forget(pod, phase))
+            self.announce_soon()
+            await self.announcements.retract(pod)
+            await self._forget_sandbox(pod)
+        finally:
+            if self.pods.active.get(pod.uid) is not pod:
+                pod.gone.set()
+                if phase is None:
+                    self.remove_logs(pod.record)
+
+    async def _end_containers(self, pod: ActivePod, grace: float) -> None:
+        """End all containers of a pod; whatever fails is tried again, for nobody else does it."""
         worker = pod.worker or PodWorker(self.host, pod)
-        # Nothing is started any more before it is asked what there is.
-        await worker.stop()
-        async with self.lock:
-            await self.offline_owners.wake(pod)
-        await worker.terminate(await self.containers_of(pod), grace)
-        await self.for_sure(lambda: self._forget(pod, phase))
-        self.announce_soon()
-        await self.announcements.retract(pod)
-        await self._forget_sandbox(pod)
-        if phase is None:
-            await self.remove_logs(pod.record)
-        pod.gone.set()
+        loop = asyncio.get_running_loop()
+        deadline: float | None = None
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                # Nothing is started any more before it is asked what there is.
+                await worker.stop()
+                async with self.lock:
+                    await self.offline_owners.wake(pod)
+                live = await self.containers_of(pod)
+                deadline = loop.time() + grace if deadline is None else deadline
+                await worker.terminate(live, deadline - loop.time())
+            except Exception as error:  # noqa: BLE001 - a pod that nobody ends keeps its CPUs
+                problem = f"it has not ended: {error!r}; trying again in {pause:g} s"
+                self.observers.report(pod.name, problem)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, LONGEST_PAUSE)
+            else:
+                return
 
     async def _forget(self, pod: ActivePod, phase: PodPhase | None) -> None:
         """Write down that nothing is left of a pod, then give its CPUs back."""

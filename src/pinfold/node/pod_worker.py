@@ -248,15 +248,30 @@ class PodWorker:
         left = deadline - loop.time()
         if running and left > 0:
             waits = [asyncio.create_task(host.wait_container(status)) for status in running]
-            for status in running:
-                await host.signal_container(status, signal.SIGTERM)
-            _, late = await asyncio.wait(waits, timeout=left)
-            for task in late:
-                task.cancel()
+            asks = [asyncio.create_task(self._ask_to_end(status)) for status in running]
+            try:
+                await asyncio.wait(waits, timeout=left)
+            finally:
+                for task in (*waits, *asks):
+                    task.cancel()
         for container in containers:
             await self._for_sure(container, functools.partial(host.end_container, pod, container))
             if (status := statuses.get(container.name)) is not None:
                 await self._forget(container, status)
+
+    async def _ask_to_end(self, status: ContainerStatus) -> None:
+        """Send SIGTERM; one that cannot be asked is killed after the grace period all the same."""
+        pause = 0.05
+        while True:
+            try:
+                await self._host.signal_container(status, signal.SIGTERM)
+            except PortError as error:
+                problem = f"container {status.key.name} is not told to end: {error}"
+                self._host.report(self._pod, problem)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 10.0)
+            else:
+                return
 
 
 def _ran_for(status: ContainerStatus) -> float:

@@ -95,7 +95,8 @@ class ManagerHost:
             return status, note
 
     async def until_it_may_run(self, pod: ActivePod, container: Container) -> None:
-        """Return when it would not be frozen."""
+        """Return when it would not be frozen, and writes where nothing is removed any more."""
+        await self._manager.forgotten_logs.removed(pod.uid)
         await self._manager.offline_owners.until_it_may_run(pod, container)
 
     async def _started(

@@ -76,7 +76,10 @@ class FakeRuntime:
     async def signal(self, container_id: str, signal: int) -> None:
         """See :class:`pinfold.node.ports.Runtime`."""
         status = self._known.get(container_id)
-        if status is not None and container_id not in self.ignores_sigterm:
+        if status is None:
+            return
+        self._fault(str(status.key))
+        if container_id not in self.ignores_sigterm:
             self.exit(container_id, 128 + signal)
 
     async def remove(self, container_id: str) -> None:
