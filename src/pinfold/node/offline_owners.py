@@ -25,6 +25,7 @@ from pinfold.node.port_errors import ContainerKey, PortError
 from pinfold.node.ports import ContainerState
 from pinfold.node.records import Batch, HistoryEntry
 from pinfold.node.settings import OwnerOffline
+from pinfold.node.survivors import may_live
 
 if TYPE_CHECKING:
     from pinfold.node.bookkeeper import Bookkeeper
@@ -138,7 +139,7 @@ class OfflineOwners:
             return
         before = {key: self._signature(*one) for key, one in books.pods.containers().items()}
         self._noted = {key: text for key, text in self._noted.items() if key in before}
-        had_pool = bool(books.pool)
+        has_pool = not books.pool.isdisjoint(books.machine - offline)
         books.state = replace(books.state, offline=offline)
         self._changed.set()
         self._changed = asyncio.Event()
@@ -147,7 +148,8 @@ class OfflineOwners:
             for key, one in books.pods.containers().items()
             if self._signature(*one) != before[key]
         }
-        if not had_pool:
+        if not has_pool:
+            # Nobody can be moved into a pool that has lost all of its CPUs.
             await books.grow_pool()
         leaving = {key for key, (_, _, where) in changed.items() if where.place != "own"}
         for key in leaving:
@@ -171,7 +173,7 @@ class OfflineOwners:
         try:
             await books.containers.adopt(status, self.placement(pod, container))
         except PortError as error:
-            if status.pid is None or not books.containers.cgroups.lives(status.pid):
+            if not may_live(books.containers.cgroups, status):
                 return  # it has ended
             self._put_off(key)
             books.counters.cgroup_failures += 1

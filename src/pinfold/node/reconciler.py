@@ -21,7 +21,7 @@ from pinfold.node.offline_owners import Whereabouts
 from pinfold.node.port_errors import ContainerKey, PortError, ProcessGoneError
 from pinfold.node.ports import ContainerState, ContainerStatus
 from pinfold.node.records import Batch, HistoryEntry
-from pinfold.node.survivors import HELD
+from pinfold.node.survivors import HELD, may_live
 
 PATIENCE: Final = 10.0
 """Seconds in which a runtime should have noticed that a container has ended."""
@@ -122,9 +122,9 @@ async def reconcile(manager: Manager) -> list[Drift]:
             for key, (pod, container) in _settled(manager).items()
         }
         observed = await manager.containers.cgroups.observe()
-        _tell_of_held(manager, observed)
+        held = _look_at_held(manager, observed)
         # Asked after the cgroups were read: what has ended meanwhile is no drift.
-        alive = {
+        alive = held | {
             status.id
             for status in await manager.containers.runtime.containers()
             if status.state is ContainerState.RUNNING
@@ -152,13 +152,19 @@ async def reconcile(manager: Manager) -> list[Drift]:
     return repaired
 
 
-def _tell_of_held(manager: Manager, observed: ObservedCgroups) -> None:
-    """Tell the ends of containers that only their cgroups tell of."""
+def _look_at_held(manager: Manager, observed: ObservedCgroups) -> set[str]:
+    """The ids of those containers that only their cgroups tell of, and that run; tell who ended."""
+    running = set()
     for pod in manager.pods.active.values():
         for status in pod.statuses.values():
+            if not status.id.startswith(HELD):
+                continue
             seen = observed.containers.get(status.key)
-            if status.id.startswith(HELD) and not (seen is not None and seen.populated):
+            if seen is not None and seen.populated:
+                running.add(status.id)
+            else:
                 manager.exits.tell(replace(status, state=ContainerState.EXITED, exit_code=None))
+    return running
 
 
 def _settled(manager: Manager) -> dict[ContainerKey, tuple[ActivePod, Container]]:
@@ -211,7 +217,7 @@ async def _put_back(manager: Manager, drift: Drift, pod: ActivePod, container: C
                 "see what the container runtime does",
             )
     except PortError as error:
-        has_ended = isinstance(error, ProcessGoneError) or not _lives(cgroups, status)
+        has_ended = isinstance(error, ProcessGoneError) or not may_live(cgroups, status)
         if has_ended and _is_news(pod, status):
             return False
         raise

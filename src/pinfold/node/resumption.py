@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
+from pinfold.core.cpuset import CPUSet
+from pinfold.core.pod import Container
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.manager import Manager
 from pinfold.node.port_errors import ContainerKey, PortError
@@ -52,9 +54,13 @@ async def take_over(manager: Manager, restored: Restored) -> None:
     if isinstance(manager.containers.runtime, MendingRuntime):
         restored.report += await manager.containers.runtime.mended()
     await load(manager, restored)
-    await manager.containers.cgroups.open(manager.pool)
-    _hold(manager, restored.held)
-    await _adopt(manager, _attempts(await manager.containers.runtime.containers()))
+    # Who runs on CPUs that the record has given to others is gone before those have them.
+    await manager.containers.cgroups.open(CPUSet())
+    newest = await _end_strangers(manager)
+    await manager.containers.cgroups.open(await _free(manager))
+    await _adopt(manager, newest)
+    await _hold(manager, restored.held)
+    await manager.grow_pool()
     if manager.containers.volumes is not None:
         for problem in await remove_leftovers(manager.containers.volumes, manager.pods.active):
             manager.observers.report(None, problem)
@@ -70,7 +76,7 @@ async def take_over(manager: Manager, restored: Restored) -> None:
             manager.begin(pod)
 
 
-def _hold(manager: Manager, held: Iterable[ContainerKey]) -> None:
+async def _hold(manager: Manager, held: Iterable[ContainerKey]) -> None:
     """Take containers that the runtime does not know for running ones, as their cgroups show."""
     containers = manager.pods.containers()
     for key in held:
@@ -83,33 +89,58 @@ def _hold(manager: Manager, held: Iterable[ContainerKey]) -> None:
             manager.observers.report(
                 pod.name, f"container {container.name} runs, and its runtime knows nothing of it"
             )
+            await _place(manager, pod, container)
 
 
-async def _adopt(manager: Manager, known: Mapping[ContainerKey, list[ContainerStatus]]) -> None:
-    """Attach containers to their pods and see them placed; end those that belong to none."""
+async def _end_strangers(manager: Manager) -> list[ContainerStatus]:
+    """End what belongs to no pod; returns the containers of the pods, the latest attempt of each.
+
+    Raises:
+        PortError: something of it is left.
+    """
     containers = manager.pods.containers()
-    for attempts in known.values():
-        newest = attempts[-1]
-        owner = containers.get(newest.key)
-        stale = attempts if owner is None else attempts[:-1]
-        if owner is None:
+    ours = []
+    for attempts in _attempts(await manager.containers.runtime.containers()).values():
+        stale, newest = attempts, attempts[-1]
+        if newest.key in containers:
+            stale = attempts[:-1]
+            ours.append(newest)
+        else:
             await manager.containers.end(newest.key)
         for status in stale:
             await manager.containers.runtime.remove(status.id)
-        if owner is None:
-            continue
-        pod, container = owner
-        pod.statuses[container.name] = newest
-        if newest.state is ContainerState.RUNNING:
-            placement = manager.offline_owners.placement(pod, container)
-            try:
-                await manager.containers.adopt(newest, placement)
-            except PortError as error:
-                # It may have ended a moment ago; the reconciliation looks again.
-                manager.observers.report(pod.name, str(error))
     observed = await manager.containers.cgroups.observe()
     for key in observed.containers.keys() - containers.keys():
         await manager.containers.end(key)
+    return ours
+
+
+async def _free(manager: Manager) -> CPUSet:
+    """The CPUs of the pool without those that containers have to leave first."""
+    observed = await manager.containers.cgroups.observe()
+    owned = (
+        one.configured or one.effective for one in observed.containers.values() if one.exclusive
+    )
+    return manager.pool - CPUSet(cpu for cpus in owned for cpu in cpus) or manager.pool
+
+
+async def _adopt(manager: Manager, newest: Iterable[ContainerStatus]) -> None:
+    """Attach containers to their pods and see them placed."""
+    containers = manager.pods.containers()
+    for status in newest:
+        pod, container = containers[status.key]
+        pod.statuses[container.name] = status
+        if status.state is ContainerState.RUNNING:
+            await _place(manager, pod, container)
+
+
+async def _place(manager: Manager, pod: ActivePod, container: Container) -> None:
+    placement = manager.offline_owners.placement(pod, container)
+    try:
+        await manager.containers.adopt(pod.statuses[container.name], placement)
+    except PortError as error:
+        # It may have ended a moment ago; the reconciliation looks again.
+        manager.observers.report(pod.name, str(error))
 
 
 def _attempts(statuses: Sequence[ContainerStatus]) -> dict[ContainerKey, list[ContainerStatus]]:

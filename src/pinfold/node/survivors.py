@@ -17,7 +17,7 @@ from pinfold.core.workload import Workload
 from pinfold.node.cgroup_ports import Cgroups, ObservedContainer
 from pinfold.node.keepsake import Keepsake
 from pinfold.node.port_errors import CgroupError, ContainerKey
-from pinfold.node.ports import ContainerState, KeepsakeRuntime, Runtime
+from pinfold.node.ports import ContainerState, ContainerStatus, KeepsakeRuntime, Runtime
 from pinfold.node.records import PodPhase, PodRecord, Record
 
 HELD: Final = "held "
@@ -25,6 +25,11 @@ HELD: Final = "held "
 runtime knows nothing of them."""
 
 _NAMED: Final = 5
+
+
+def may_live(cgroups: Cgroups, status: ContainerStatus) -> bool:
+    """Whether a container may have a process; of one that is held only its cgroup tells."""
+    return status.id.startswith(HELD) or (status.pid is not None and cgroups.lives(status.pid))
 
 
 @dataclass(frozen=True, slots=True)
