@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import re
+import shutil
 import signal
 import stat
 import sys
@@ -340,6 +341,23 @@ def test_orphans_live_on_where_no_more_files_can_be_open(
             for one in running:
                 await runtime.signal(one.id, signal.SIGTERM)
             assert {(await next_exit(runtime)).id for _ in running} == {one.id for one in running}
+
+
+def test_a_log_that_was_removed_is_made_anew(world: ProcessWorld) -> None:
+    go = world.folder / "go"
+    script = f"echo before; while [ ! -e {go} ]; do sleep 0.01; done; echo after; sleep 100"
+
+    async def run() -> None:
+        async with opened(world) as runtime:
+            running = await started(runtime, Process(("sh", "-c", script)))
+            log = runtime.log(running.id).resolve()
+            await loop_until(lambda: log.exists() and "before" in text_of(log))
+            # As somebody does whose disk is full.
+            shutil.rmtree(log.parent)
+            go.touch()
+            await loop_until(lambda: log.exists() and "after" in text_of(log))
+            assert "before" not in text_of(log)
+            await runtime.remove(running.id)
 
     play(run())
 

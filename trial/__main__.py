@@ -208,7 +208,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Whoever ends it wants nothing left behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     trial = Trial(seed, names)
-    trial.run(options.seconds)
+    try:
+        trial.run(options.seconds)
+    except KeyboardInterrupt:
+        print("interrupted")
     print(f"\n{trial.table()}")
     return 0 if trial.is_clean else 1
 

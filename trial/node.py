@@ -92,6 +92,8 @@ class Node:
         with (self.folder / "log").open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", "pinfold", "agent", "--config", str(file), *flags],
+                # Whoever tries it may have told the command line of another agent.
+                env={k: v for k, v in os.environ.items() if not k.startswith("PINFOLD_")},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

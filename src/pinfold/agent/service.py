@@ -199,7 +199,7 @@ class Agent:
                 "state_dir": self.config.own.state_dir,
                 "config_file": None if self.config.file is None else str(self.config.file),
                 "runtime": self.config.own.runtime,
-                "problems": self.loops.problems(),
+                "problems": [p for p in (self.manager.store.problem, *self.loops.problems()) if p],
                 **self._about,
                 **({"hugepages": {"problem": problem}} if (problem := self._pages.problem) else {}),
                 **({"cpus": {"problem": problem}} if (problem := self._cpus.problem) else {}),

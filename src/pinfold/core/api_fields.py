@@ -109,7 +109,8 @@ _ENV: Final[Fields] = {
 _NO_PROBES: Final = "nothing asks a probe here, so no container is restarted for one"
 _NETWORK: Final = "a process has the machine's network; a runtime publishes no ports here"
 _MOUNT: Final[Fields] = {
-    **_in_force("name", "mountPath", "readOnly"),
+    **_in_force("name", "mountPath"),
+    "readOnly": Field(_NO, _YES, "a process writes wherever its user may; leave it out"),
     **_refused("a part of a volume cannot be mounted here", "subPath", "subPathExpr"),
     **_noted("mounts are not handed on here", "mountPropagation", plain=("None",)),
     **_refused("mounts below it stay writable", "recursiveReadOnly", plain=("Disabled",)),

@@ -151,12 +151,6 @@ def _seen_by_a_process(
     mount: Mapping[str, Any], volume: Mapping[str, Any], path: str
 ) -> Iterator[Finding]:
     target, source = mount.get("mountPath"), volume.get("hostPath")
-    if mount.get("readOnly") is True:
-        yield Finding(
-            f"{path}.readOnly",
-            Standing.REFUSED,
-            "not available here: a process writes wherever its user may; give it a user",
-        )
     if isinstance(source, Mapping):
         place = source.get("path")
         if isinstance(target, str) and isinstance(place, str) and _norm(target) != _norm(place):

@@ -67,6 +67,10 @@ class Log:
 
     def append(self, lines: bytes) -> None:
         """Write whole lines; a file that would become larger than it may is put aside before."""
+        if self.file >= 0 and not os.fstat(self.file).st_nlink:
+            # Somebody has removed it, to make room: what follows is read by nobody in there.
+            os.close(self.file)
+            self.file = -1
         while lines:
             if self.file < 0:
                 self.open()
@@ -84,7 +88,12 @@ class Log:
     def open(self) -> None:
         """Open the file that is written to, where somebody may have written before."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
-        self.file = os.open(self.path, flags, 0o600)
+        try:
+            self.file = os.open(self.path, flags, 0o600)
+        except FileNotFoundError:
+            folder = self.path.rpartition(b"/")[0]
+            os.makedirs(folder, 0o700, exist_ok=True)  # noqa: PTH103 - pathlib is big
+            self.file = os.open(self.path, flags, 0o600)
         self.used = os.fstat(self.file).st_size
 
     def write(self, lines: bytes) -> None:
