@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.cgroup_ports import Placement
 from pinfold.node.manager import Manager
-from pinfold.node.offline_owners import told
+from pinfold.node.offline_owners import BUSY, told
 from pinfold.node.port_errors import CgroupError, ContainerKey, PortError
-from pinfold.node.ports import ContainerState
+from pinfold.node.ports import ContainerSpec, ContainerState, ContainerStatus
 from pinfold.node.reconciler import reconcile
 from pinfold.node.records import PodPhase
 from pinfold.node.recovery import OnMismatch
@@ -303,6 +303,89 @@ def test_a_displaced_owner_shares_the_reserved_cpus_when_no_others_are_left(vers
         assert (node.cpus("db"), node.cpus("gone")) == ({"c0": "1"}, {"c0": "0"})
 
     run(scenario, Node(version))
+
+
+@VERSIONS
+@POLICIES
+def test_an_owner_is_displaced_while_another_container_of_its_pod_is_started(
+    version: int, policy: OwnerOffline
+) -> None:
+    """That may take as long as an image does."""
+
+    async def scenario(node: Node) -> None:
+        await node.admit(manifest("other", "2"))
+        pulled, create = asyncio.Event(), node.runtime.create
+
+        async def slow(spec: ContainerSpec) -> ContainerStatus:
+            if spec.key == ContainerKey("uid-two", "c1"):
+                await pulled.wait()
+            return await create(spec)
+
+        node.runtime.create = slow  # type: ignore[method-assign] # takes its time
+        await node.admit(manifest("two", "2", "2"), wait=False)
+        await node.settle()
+        own = node.manager.state.ledger.cpus_of("uid-two", "c0")
+        assert own == CPUSet([4, 5])
+        await node.switch(EVERY - own)
+        displaced = {"c0": "1" if policy is OwnerOffline.SHARE else ""}
+        assert node.cpus("two") == displaced
+        assert node.manager.offline_owners.misplaced == {}
+        assert await reconcile(node.manager) == []
+        # What others do to it is put right, too.
+        await node.cgroups.place(ContainerKey("uid-two", "c0"), Placement(CPUSet([2, 3])))
+        (drift,) = await reconcile(node.manager)
+        assert drift.repaired
+        assert node.cpus("two") == displaced
+        pulled.set()
+
+    run(scenario, Node(version, policy))
+
+
+@VERSIONS
+def test_who_could_not_be_displaced_while_it_was_started_is_afterwards(version: int) -> None:
+    """It waits for the lock to write down that it was started again."""
+
+    async def scenario(node: Node) -> None:
+        await node.admit(manifest("other", "2"))
+        await node.admit(manifest("db", "2"))
+        start, waits, runs = node.runtime.start, [], asyncio.Event()
+
+        async def started(container_id: str) -> ContainerStatus:
+            status = await start(container_id)
+            await node.manager.lock.acquire()
+            node.cgroups.online = EVERY - CPUSet([4, 5])
+            waits.append(asyncio.create_task(node.manager.set_offline(CPUSet([4, 5]))))
+            await asyncio.sleep(0)
+            runs.set()
+            return status
+
+        node.runtime.start = started  # type: ignore[method-assign] # and its CPUs go
+        (status,) = [one for one in node.runtime.known() if one.key.pod_uid == "uid-db"]
+        node.runtime.exit(status.id, 1)
+        await runs.wait()
+        await node.settle()
+        node.manager.lock.release()
+        await waits[0]
+        assert node.manager.offline_owners.misplaced == {ContainerKey("uid-db", "c0"): BUSY}
+        await node.settle()
+        await node.manager.offline_owners.settle()
+        assert node.manager.offline_owners.misplaced == {}
+        assert node.cpus("db") == {"c0": "1,6-7"}
+
+    run(scenario, Node(version))
+
+
+def test_who_is_frozen_without_need_goes_on() -> None:
+    async def scenario(node: Node) -> None:
+        await node.admit(manifest("web", ""))
+        key = ContainerKey("uid-web", "c0")
+        placement = node.cgroups.groups[key].placement
+        await node.cgroups.place(key, replace(placement, frozen=True))
+        (drift,) = await reconcile(node.manager)
+        assert (drift.found, drift.repaired) == ("frozen", True)
+        assert node.cpus("web") == {"c0": "1-7"}
+
+    run(scenario, Node())
 
 
 async def held(node: Node, pod: str) -> int:

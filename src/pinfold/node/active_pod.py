@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -40,6 +42,8 @@ class ActivePod:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     started: asyncio.Event = field(default_factory=asyncio.Event)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
+    busy: str = ""
+    """The container that is being started or ended, by name; see :meth:`at_work`."""
     worker: PodWorker | None = None
     ending: bool = False
     """Somebody ends the pod; nobody else does it again."""
@@ -57,6 +61,16 @@ class ActivePod:
     reported: asyncio.Event = field(default_factory=asyncio.Event)
     reported_exit: int | None = None
     """The exit code of that process, from the one who waited for it."""
+
+    @asynccontextmanager
+    async def at_work(self, container: Container) -> AsyncIterator[None]:
+        """Hold the lock to start or end a container: nobody else places this one meanwhile."""
+        async with self.lock:
+            self.busy = container.name
+            try:
+                yield
+            finally:
+                self.busy = ""
 
     def has_process(self, process: HeldProcess) -> bool:
         """Whether this is the main process of one of its containers, or is to be."""

@@ -35,6 +35,10 @@ _LONGEST_PAUSE: Final = 10.0
 """Seconds until a container that could not be brought where it belongs is tried again."""
 
 
+BUSY: Final = "it is being started or ended"
+"""Why a container that is in other hands was not moved."""
+
+
 @dataclass(frozen=True, slots=True)
 class Whereabouts:
     """Where a container runs now.
@@ -165,25 +169,29 @@ class OfflineOwners:
     async def _bring(
         self, key: ContainerKey, pod: ActivePod, container: Container, where: Whereabouts
     ) -> None:
-        """Bring a container where it belongs; one that is being started is by who starts it."""
+        """Bring a container where it belongs, or take note that it is not there."""
         books = self._books
         status = pod.statuses.get(container.name)
-        if status is None or status.state is ContainerState.EXITED or pod.lock.locked():
-            return
+        if status is None or status.state is ContainerState.EXITED:
+            return self._drop(key)  # who starts it looks where it belongs
+        if pod.busy == container.name:
+            # Who starts it may have looked before.
+            self._drop(key)
+            self.misplaced[key] = BUSY
+            return None
         try:
             await books.containers.adopt(status, self.placement(pod, container))
         except PortError as error:
             if not may_live(books.containers.cgroups, status):
-                return  # it has ended
+                return self._drop(key)  # it has ended
             self._put_off(key)
             books.counters.cgroup_failures += 1
             if self.misplaced.get(key) != str(error):
                 books.observers.report(pod.name, f"container {container.name}: {error}")
             self.misplaced[key] = str(error)
         else:
-            self.misplaced.pop(key, None)
-            self._tries.pop(key, None)
-        await self._note(pod, container, where)
+            self._drop(key)
+        return await self._note(pod, container, where)
 
     async def settle(self) -> None:
         """Try again what could not be done, each the more rarely the longer it cannot be.
@@ -200,8 +208,11 @@ class OfflineOwners:
                 if key in containers:
                     await self._bring(key, *containers[key], self.of(*containers[key]))
                 else:
-                    self.misplaced.pop(key, None)
-                    self._tries.pop(key, None)
+                    self._drop(key)
+
+    def _drop(self, key: ContainerKey) -> None:
+        self.misplaced.pop(key, None)
+        self._tries.pop(key, None)
 
     def _put_off(self, key: ContainerKey) -> None:
         pause = min(2 * self._tries.get(key, (_SHORTEST_PAUSE / 2, 0))[0], _LONGEST_PAUSE)

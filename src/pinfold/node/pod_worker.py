@@ -179,7 +179,7 @@ class PodWorker:
             return status
         # Without the lock: who ends the pod does not wait for CPUs.
         await host.until_it_may_run(pod, container)
-        async with pod.lock:
+        async with pod.at_work(container):
             try:
                 if status is None:
                     return await host.start_container(pod, container, attempt)
@@ -206,7 +206,7 @@ class PodWorker:
         pause = 0.05
         while True:
             try:
-                async with self._pod.lock:
+                async with self._pod.at_work(container):
                     await work()
             except PortError as error:
                 self._host.report(self._pod, f"container {container.name} is not gone: {error}")

@@ -98,7 +98,7 @@ def _deviation(
         return f"effective {container.effective}"
     if own is not None and (container.configured or own) - offline != own - offline:
         return f"configured {container.configured}"
-    return ""
+    return "frozen" if container.frozen else ""
 
 
 async def reconcile(manager: Manager) -> list[Drift]:
@@ -174,7 +174,7 @@ def _settled(manager: Manager) -> dict[ContainerKey, tuple[ActivePod, Container]
         for key, (pod, container) in manager.pods.containers().items()
         if (status := pod.statuses.get(container.name)) is not None
         and status.state is ContainerState.RUNNING
-        and not pod.lock.locked()
+        and pod.busy != container.name
     }
 
 
@@ -202,7 +202,7 @@ async def _put_back(manager: Manager, drift: Drift, pod: ActivePod, container: C
     """
     cgroups, key = manager.containers.cgroups, pod.key(container)
     status = pod.statuses.get(container.name)
-    if status is None or pod.lock.locked():
+    if status is None or pod.busy == container.name:
         return False  # somebody has begun to end it
     if drift.strays:
         return await _bring_back(cgroups, key, drift.strays)
