@@ -255,3 +255,19 @@ class Harness:
         }
         assert recorded == {uid: dict(c) for uid, c in ledger.assignments.items()}
         assert self.store.node is None or self.store.node.default == ledger.default
+
+
+class Copy:
+    """What a record held at a moment, to put it back."""
+
+    def __init__(self, node: Harness) -> None:
+        store = node.store
+        self.state = (store.node, dict(store.pods), list(store.entries), store.generation)
+
+    def put_back(self, node: Harness, *, promised: bool) -> None:
+        """Roll the record back; the promise beside it may be lost as well."""
+        store = node.store
+        store.node, pods, entries, store.generation = self.state
+        store.pods, store.entries = dict(pods), list(entries)
+        if not promised:
+            store.promised = 0

@@ -23,7 +23,7 @@ from pinfold.node.ports import ContainerState
 from pinfold.node.reconciler import reconcile
 from pinfold.node.records import DeviceGrant, PodPhase, PodRecord
 from pinfold.node.recovery import LostRecordError, OnMismatch
-from tests.manager_harness import ALL_MANAGERS, Harness, manifest, run_virtually
+from tests.manager_harness import ALL_MANAGERS, Copy, Harness, manifest, run_virtually
 
 
 def run(scenario: Callable[[Harness], Coroutine[Any, Any, None]]) -> None:
@@ -35,22 +35,6 @@ def run(scenario: Callable[[Harness], Coroutine[Any, Any, None]]) -> None:
         await it.kill()
 
     run_virtually(asyncio.wait_for(whole(), 100))
-
-
-class Copy:
-    """What a record held at a moment, to put it back."""
-
-    def __init__(self, node: Harness) -> None:
-        store = node.store
-        self.state = (store.node, dict(store.pods), list(store.entries), store.generation)
-
-    def put_back(self, node: Harness, *, promised: bool) -> None:
-        """Roll the record back; the promise beside it may be lost as well."""
-        store = node.store
-        store.node, pods, entries, store.generation = self.state
-        store.pods, store.entries = dict(pods), list(entries)
-        if not promised:
-            store.promised = 0
 
 
 @pytest.mark.parametrize("promised", [True, False])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
@@ -13,70 +12,14 @@ from hypothesis import strategies as st
 
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.cgroup_ports import Placement
-from pinfold.node.manager import Manager
 from pinfold.node.offline_owners import BUSY, told
 from pinfold.node.port_errors import CgroupError, ContainerKey, PortError
-from pinfold.node.ports import ContainerSpec, ContainerState, ContainerStatus
+from pinfold.node.ports import ContainerSpec, ContainerStatus
 from pinfold.node.reconciler import reconcile
 from pinfold.node.records import PodPhase
-from pinfold.node.recovery import OnMismatch
-from pinfold.node.settings import ManagerSettings, OwnerOffline
-from pinfold.planning.fake_cgroups import FakeCgroups
-from tests.manager_harness import Harness, manifest, run_virtually
-
-SETTINGS = ManagerSettings(backoff=0.01)
-EVERY = CPUSet(range(8))
-
-
-class Node(Harness):
-    """A node whose agent sees which CPUs are online, on either version of cgroups."""
-
-    def __init__(self, version: int = 2, policy: OwnerOffline = OwnerOffline.SHARE) -> None:
-        super().__init__(settings=replace(SETTINGS, owner_offline=policy))
-        self.cgroups = FakeCgroups(self.view.topology.cpus, version)
-        self.runtime = type(self.runtime)(self.cgroups)
-
-    async def start(self, *args: object) -> Manager:
-        manager = await super().start(*args)  # type: ignore[arg-type] # as it is called
-        manager.observers = replace(manager.observers, online=lambda: self.cgroups.online)
-        return manager
-
-    async def switch(self, online: CPUSet, *, tell: bool = True) -> None:
-        """Take CPUs offline and online; the agent may not have been told yet."""
-        self.cgroups.online = online
-        if tell:
-            await self.manager.set_offline(EVERY - online)
-
-    def check(self) -> None:
-        """Nobody may run on CPUs that another owns; who has his own runs there."""
-        state = self.manager.state
-        assert state.ledger.violations() == []
-        for status in self.runtime.known():
-            if status.pid is None or status.state is not ContainerState.RUNNING:
-                continue
-            uid, name = status.key.pod_uid, status.key.name
-            cpus = self.cgroups.allowed(status.pid)
-            own = state.ledger.cpus_of(uid, name)
-            assert cpus.isdisjoint(state.ledger.exclusive - (own or CPUSet())), status.key
-            if own is not None and own & self.cgroups.online:
-                assert cpus == own & self.cgroups.online
-            else:
-                assert cpus <= self.manager.pool
-
-
-VERSIONS = pytest.mark.parametrize("version", [1, 2])
-POLICIES = pytest.mark.parametrize("policy", [*OwnerOffline])
-
-
-def run(scenario: Callable[[Node], Awaitable[None]], node: Node) -> None:
-    async def whole() -> None:
-        await node.start()
-        await scenario(node)
-        await node.settle()
-        node.check()
-        await node.kill()
-
-    run_virtually(whole())
+from pinfold.node.settings import OwnerOffline
+from tests.manager_harness import manifest
+from tests.offline_harness import EVERY, POLICIES, VERSIONS, Node, run
 
 
 @VERSIONS
@@ -386,107 +329,6 @@ def test_who_is_frozen_without_need_goes_on() -> None:
         assert node.cpus("web") == {"c0": "1-7"}
 
     run(scenario, Node())
-
-
-async def held(node: Node, pod: str) -> int:
-    """Let the runtime lose a pod's container while no agent is there; its process."""
-    (status,) = [one for one in node.runtime.known() if one.key.pod_uid == f"uid-{pod}"]
-    await node.kill()
-    del node.runtime._known[status.id]
-    assert status.pid is not None
-    return status.pid
-
-
-@VERSIONS
-@POLICIES
-def test_what_the_runtime_does_not_know_is_displaced_as_all_others(
-    version: int, policy: OwnerOffline
-) -> None:
-    """Its CPUs go offline before a start, come back and go again: nobody knows its process."""
-
-    async def scenario(node: Node) -> None:
-        displaced = "1,6-7" if policy is OwnerOffline.SHARE else ""
-        await node.admit(manifest("db", "2"))
-        await node.admit(manifest("other", "2"))
-        pid = await held(node, "db")
-        node.cgroups.online = EVERY - CPUSet([2, 3])
-        await node.start()
-        assert str(node.cgroups.allowed(pid)) == displaced
-        assert await reconcile(node.manager) == []
-        await node.switch(EVERY)
-        assert str(node.cgroups.allowed(pid)) == "2-3"
-        node.cgroups.faults.fail_at = {node.cgroups.faults.calls + 1}
-        await node.switch(EVERY - CPUSet([2, 3]))
-        assert [*node.manager.offline_owners.misplaced] == [ContainerKey("uid-db", "c0")]
-        await asyncio.sleep(0.25)
-        await node.manager.offline_owners.settle()
-        assert str(node.cgroups.allowed(pid)) == displaced
-        # Others' writes are put right as well.
-        await node.switch(EVERY)
-        node.cgroups.groups[ContainerKey("uid-db", "c0")].cpus = EVERY
-        (drift,) = await reconcile(node.manager)
-        assert drift.repaired
-        assert str(node.cgroups.allowed(pid)) == "2-3"
-
-    run(scenario, Node(version, policy))
-
-
-@VERSIONS
-def test_what_the_runtime_does_not_know_goes_where_a_repair_puts_it(version: int) -> None:
-    async def scenario(node: Node) -> None:
-        await node.admit(manifest("db", "2"))
-        pid = await held(node, "db")
-        node.config = replace(node.config, reserved_system_cpus=CPUSet([2]))
-        await node.start(OnMismatch.REPAIR)
-        own = node.manager.state.ledger.cpus_of("uid-db", "c0")
-        assert own is not None
-        assert own != CPUSet([2, 3])
-        assert node.cgroups.allowed(pid) == own
-        assert await reconcile(node.manager) == []
-
-    run(scenario, Node(version))
-
-
-@VERSIONS
-@pytest.mark.parametrize("reserved", [CPUSet([0, 1, 2, 3]), CPUSet([2])], ids=["ended", "moved"])
-def test_a_repair_gives_nobody_cpus_on_which_an_owner_still_runs(
-    version: int, reserved: CPUSet
-) -> None:
-    """Who lost its CPUs has ended, or is elsewhere, before the pool has them."""
-
-    async def scenario(node: Node) -> None:
-        await node.admit(manifest("web", ""))
-        await node.admit(manifest("db", "4"))
-        await node.kill()
-        node.config = replace(node.config, reserved_system_cpus=reserved)
-        shared: list[CPUSet] = []
-        set_shared, place = node.cgroups.set_shared, node.cgroups.place
-
-        def look() -> None:
-            observed = {
-                status.key.pod_uid: node.cgroups.allowed(status.pid)
-                for status in node.runtime.known()
-                if status.pid in node.cgroups.processes
-            }
-            shared.append(observed["uid-web"] & observed.get("uid-db", CPUSet()))
-
-        async def shrunk(cpus: CPUSet) -> None:
-            await set_shared(cpus)
-            look()
-
-        async def placed(key: ContainerKey, placement: Placement) -> str:
-            note = await place(key, placement)
-            look()
-            return note
-
-        node.cgroups.set_shared, node.cgroups.place = shrunk, placed  # type: ignore[method-assign] # look on
-        await node.start(OnMismatch.REPAIR)
-        assert node.store.pods["uid-db"].assignments.get("c0") != CPUSet([2, 3, 4, 5])
-        assert shared
-        assert not any(shared)
-        assert node.cgroups.shared == node.manager.pool
-
-    run(scenario, Node(version))
 
 
 STEPS = st.lists(

@@ -198,7 +198,7 @@ def _check(record: Record, ledger: Ledger, fresh: Ledger) -> None:
 def _recall(
     restored: Restored, lost: Loss, living: Sequence[Survivor], parse: Callable[[str], Workload]
 ) -> None:
-    recalled = recall(restored.active, lost, living, parse)
+    recalled = recall(restored.active, lost, living, parse, restored.state.offline)
     restored.report += recalled.report
     for uid in recalled.over:
         pod, _ = restored.active[uid]

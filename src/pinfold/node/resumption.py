@@ -57,10 +57,12 @@ async def take_over(manager: Manager, restored: Restored) -> None:
     # Who runs on CPUs that the record has given to others is gone before those have them.
     await manager.containers.cgroups.open(CPUSet())
     newest = await _end_strangers(manager)
-    await manager.containers.cgroups.open(await _free(manager))
+    free = await _free(manager)
+    await manager.containers.cgroups.open(free)
     await _adopt(manager, newest)
     await _hold(manager, restored.held)
-    await manager.grow_pool()
+    if free != manager.pool:
+        await manager.grow_pool()
     if manager.containers.volumes is not None:
         for problem in await remove_leftovers(manager.containers.volumes, manager.pods.active):
             manager.observers.report(None, problem)

@@ -129,6 +129,7 @@ def recall(
     lost: Loss,
     living: Sequence[Survivor],
     parse: Callable[[str], Workload],
+    offline: CPUSet,
 ) -> Recalled:
     """Put what lives in the place of what a record says otherwise; pure.
 
@@ -137,6 +138,7 @@ def recall(
         lost: what is missing.
         living: the containers that live.
         parse: reads a manifest; raises ValueError.
+        offline: the CPUs that are offline.
     """
     report = [lost.describe()]
     by_uid: dict[str, list[Survivor]] = {}
@@ -146,11 +148,11 @@ def recall(
     first: dict[str, tuple[PodRecord, Workload]] = {}
     for uid, ones in by_uid.items():
         if uid in lost.pods:
-            first[uid] = _adopted(uid, ones, parse)
+            first[uid] = _adopted(uid, ones, parse, offline)
             report.append(_adoption(first[uid][0], ones))
         else:
             first[uid] = active[uid]
-    first = {uid: (_as_seen(pod, by_uid[uid]), load) for uid, (pod, load) in first.items()}
+    first = {uid: (_as_seen(pod, by_uid[uid], offline), load) for uid, (pod, load) in first.items()}
     taken = {
         uid: CPUSet(cpu for name in _sure(pod, by_uid[uid]) for cpu in pod.assignments[name])
         for uid, (pod, _) in first.items()
@@ -179,7 +181,7 @@ def _adoption(pod: PodRecord, living: Iterable[Survivor]) -> str:
 
 
 def _adopted(
-    uid: str, living: Sequence[Survivor], parse: Callable[[str], Workload]
+    uid: str, living: Sequence[Survivor], parse: Callable[[str], Workload], offline: CPUSet
 ) -> tuple[PodRecord, Workload]:
     """A pod from what its containers carry, or else from what the kernel shows."""
     kept = [one.keepsake for one in living if one.keepsake is not None]
@@ -187,23 +189,28 @@ def _adopted(
     known = None if newest is None or newest.pod.uid != uid else newest.pod
     if known is not None:
         try:
-            return _as_seen(known, living), parse(known.manifest)
+            return _as_seen(known, living, offline), parse(known.manifest)
         except ValueError:
             pass
-    pod = _as_seen(_made_up(uid, living, known), living)
+    pod = _as_seen(_made_up(uid, living, known), living, offline)
     return pod, parse(pod.manifest)
 
 
-def _as_seen(pod: PodRecord, living: Iterable[Survivor]) -> PodRecord:
-    """A pod with the CPUs that its containers have, which the kernel knows better."""
-    seen = {
-        one.key.name: own
-        for one in living
-        if one.seen is not None
-        and one.seen.exclusive
-        and (own := one.seen.configured or one.seen.effective)
-    }
-    return replace(pod, assignments={**pod.assignments, **seen})
+def _as_seen(pod: PodRecord, living: Iterable[Survivor], offline: CPUSet) -> PodRecord:
+    """A pod with the CPUs that its containers have, which the kernel knows better.
+
+    Of those that are offline it may know nothing: cgroup v1 takes them out of a cpuset for good.
+    """
+    cpus = dict(pod.assignments)
+    for one in living:
+        if one.seen is None or not one.seen.exclusive:
+            continue
+        own = one.seen.configured or one.seen.effective
+        known = cpus.get(one.key.name, CPUSet())
+        is_known = bool(known) and (known <= offline or (own <= known and known - own <= offline))
+        if own and not is_known:
+            cpus[one.key.name] = own
+    return replace(pod, assignments=cpus)
 
 
 def _sure(pod: PodRecord, living: Iterable[Survivor]) -> set[str]:
