@@ -17,7 +17,7 @@ import pytest
 
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.cgroup_ports import Cgroups, Placement
-from pinfold.node.port_errors import CgroupError, ContainerKey
+from pinfold.node.port_errors import CgroupError, ContainerKey, ProcessGoneError
 
 SHARED = ContainerKey("uid-shared", "main")
 OWNER = ContainerKey("uid-owner", "main")
@@ -136,6 +136,8 @@ async def _check_refusals(node: Node, sharer: int) -> None:
         await cgroups.enter(OWNER, sharer)
     with pytest.raises(CgroupError):
         await cgroups.enter(SHARED, NOBODY)
+    with pytest.raises(ProcessGoneError):
+        await cgroups.enter(SHARED, sharer, start=1)  # another that had this pid
     assert node.allowed(sharer) == everything
 
 

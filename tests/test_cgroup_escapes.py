@@ -329,3 +329,27 @@ def test_a_pid_that_is_used_again_is_nobody_to_end(kernel: Kernel) -> None:
     assert kernel.alive(pid)
     escapes._kill(pid, began(pid) or 0)
     wait_until(lambda: not kernel.alive(pid))
+
+
+def test_an_orphan_is_found_whoever_is_looking_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was looked at before anybody knew of its container, which ended without an agent."""
+    key = ContainerKey(f"uid-late-{os.getpid()}", "main")
+    env = {**os.environ, "PINFOLD_POD_UID": key.pod_uid, "PINFOLD_CONTAINER": key.name}
+    command = ["sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 & echo $!"]
+    orphan = int(subprocess.run(command, env=env, capture_output=True, check=True).stdout)
+
+    async def scenario() -> None:
+        found = escapes.Escapes(lambda _text: None)
+        assert await found.look({}) == {}
+        monkeypatch.setattr(escapes, "_AT_ONCE", 1)
+        other = asyncio.create_task(found.look({}))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        await found.end(key, wait=5)
+        await other
+
+    try:
+        asyncio.run(scenario())
+        assert began(orphan) is None
+    finally:
+        _kill(orphan)

@@ -233,3 +233,23 @@ def test_a_process_that_ended_elsewhere_is_no_drift() -> None:
         assert await look(node, happens) == []
 
     run(scenario)
+
+
+def test_a_pid_that_another_has_by_the_time_it_is_brought_back_is_left_alone() -> None:
+    async def scenario(node: LateHarness) -> None:
+        await begin(node)
+        for pid, pod in ((5001, "a"), (5002, "b")):
+            node.cgroups.processes[pid] = None
+            node.cgroups.belongs[pid] = ContainerKey(f"uid-{pod}", "c0")
+
+        async def happens(name: str) -> None:
+            if name == "enter":  # the first is back; that took its time
+                node.cgroups.starts[5002] = 99
+                node.cgroups.belongs.pop(5002, None)
+
+        (drift,) = await look(node, happens)
+        assert drift.key == ContainerKey("uid-a", "c0")
+        assert node.cgroups.processes[5001] == drift.key
+        assert node.cgroups.processes[5002] is None
+
+    run(scenario)

@@ -59,9 +59,13 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Stray:
-    """A process of a container that is in the cgroup ``where``, and not in its container's."""
+    """A process of a container that is in the cgroup ``where``, and not in its container's.
+
+    ``start`` is when it began, in clock ticks since the boot: its pid may be another's soon.
+    """
 
     pid: int
+    start: int
     where: str
 
 
@@ -125,11 +129,16 @@ class Cgroups(Protocol):
             CgroupError: the CPUs or limits are not in force.
         """
 
-    async def enter(self, key: ContainerKey, pid: int) -> None:
+    async def enter(self, key: ContainerKey, pid: int, *, start: int | None = None) -> None:
         """Move a process, all its threads and all its descendants into the container's cgroup.
 
+        Args:
+            key: the container.
+            pid: the process.
+            start: when it began, in clock ticks since the boot; None for whoever has the pid now.
+
         Raises:
-            ProcessGoneError: the process has ended, however it still looks.
+            ProcessGoneError: the process has ended, however it still looks, or whoever has its pid.
             CgroupError: some of them could not be moved.
         """
 

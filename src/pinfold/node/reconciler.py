@@ -42,7 +42,7 @@ class Drift:
     repaired: bool = False
     problem: str = ""
     is_empty: bool = False
-    strays: tuple[int, ...] = ()
+    strays: tuple[Stray, ...] = ()
 
 
 def find_drift(
@@ -81,10 +81,9 @@ def find_drift(
 
 
 def _outside(key: ContainerKey, strays: tuple[Stray, ...]) -> Drift:
-    pids = tuple(stray.pid for stray in strays)
-    more = f", and {len(pids) - 1} more" if len(pids) > 1 else ""
-    found = f"process {pids[0]} outside of it, in {strays[0].where}{more}"
-    return Drift(key, "every process in its cgroup", found, strays=pids)
+    more = f", and {len(strays) - 1} more" if len(strays) > 1 else ""
+    found = f"process {strays[0].pid} outside of it, in {strays[0].where}{more}"
+    return Drift(key, "every process in its cgroup", found, strays=strays)
 
 
 def _deviation(
@@ -224,16 +223,17 @@ async def _put_back(manager: Manager, drift: Drift, pod: ActivePod, container: C
     return True
 
 
-async def _bring_back(cgroups: Cgroups, key: ContainerKey, pids: tuple[int, ...]) -> bool:
+async def _bring_back(cgroups: Cgroups, key: ContainerKey, strays: tuple[Stray, ...]) -> bool:
     """Move processes into their container's cgroup; False when all have ended.
 
     Raises:
         CgroupError: one cannot be moved; it is ended with its container.
     """
     there = False
-    for pid in pids:
+    for stray in strays:
         try:
-            await cgroups.enter(key, pid)
+            # What was repaired before has taken its time, and another may have the pid now.
+            await cgroups.enter(key, stray.pid, start=stray.start)
         except ProcessGoneError:
             continue
         there = True

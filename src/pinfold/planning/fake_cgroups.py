@@ -51,6 +51,8 @@ class FakeCgroups:
         self.processes: dict[int, ContainerKey | None] = {}
         self.belongs: dict[int, ContainerKey] = {}
         """Whose a process is that has left its group."""
+        self.starts: dict[int, int] = {}
+        """When the processes began, as far as it is not 0."""
         self.faults = Faults()
 
     @property
@@ -102,12 +104,12 @@ class FakeCgroups:
     def _pool(self) -> CPUSet:
         return self.machine if self.shared is None else self.shared
 
-    async def enter(self, key: ContainerKey, pid: int) -> None:
+    async def enter(self, key: ContainerKey, pid: int, *, start: int | None = None) -> None:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         self._fault(str(key))
         if key not in self.groups:
             raise CgroupError(f"{key}: no such cgroup")
-        if pid not in self.processes:
+        if pid not in self.processes or start not in (None, self.starts.get(pid, 0)):
             raise ProcessGoneError(f"{key}: no process {pid}")
         self.processes[pid] = key
 
@@ -157,7 +159,7 @@ class FakeCgroups:
 
     def _strays(self, key: ContainerKey) -> tuple[Stray, ...]:
         return tuple(
-            Stray(pid, "/elsewhere")
+            Stray(pid, self.starts.get(pid, 0), "/elsewhere")
             for pid, whose in self.belongs.items()
             if whose == key and pid in self.processes and self.processes[pid] != key
         )

@@ -58,9 +58,9 @@ class FakeRuntimeCgroups:
         """See :class:`pinfold.node.cgroup_ports.FoundCgroups`."""
         return self._node.age(pid)
 
-    async def enter(self, key: ContainerKey, pid: int) -> None:
+    async def enter(self, key: ContainerKey, pid: int, *, start: int | None = None) -> None:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
-        raise ProcessGoneError(f"{key}: there is no process {pid}")
+        raise ProcessGoneError(f"{key}: there is no process {pid} ({start})")
 
     def lives(self, pid: int) -> bool:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""

@@ -119,14 +119,14 @@ class Affinity:
             container.told.update(refused)
             return f"not without cgroups: {', '.join(refused)}" if refused else ""
 
-    async def enter(self, key: ContainerKey, pid: int) -> None:
+    async def enter(self, key: ContainerKey, pid: int, *, start: int | None = None) -> None:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         async with self._moving:
             container = self._containers.get(key)
             if container is None:
                 raise CgroupError(f"container {key} was not placed")
             main = read(pid)
-            if main is None or not is_alive(main):
+            if main is None or not is_alive(main) or start not in (None, main.start):
                 raise ProcessGoneError(f"container {key}: there is no process {pid}")
             if pid in lineage():
                 raise CgroupError(

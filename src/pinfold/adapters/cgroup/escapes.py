@@ -126,13 +126,13 @@ class Escapes:
 
     async def _of(self, key: ContainerKey) -> tuple[Stray, ...]:
         """Those of a container who live, now that its cgroup is empty."""
-        if key not in self._ancestors:
-            # It ended while no agent was there: whoever was looked at may be its all the same.
-            self._ancestors[key] = frozenset(_ancestors(os.getpid()))
-            self._nobodys = {}
         for pid in list(self._members.get(key, ())):
             self._suspect(key, pid)
         async with self._looking:
+            if key not in self._ancestors:
+                # It ended while no agent was there: whoever was looked at may be its all the same.
+                self._ancestors[key] = frozenset(_ancestors(os.getpid()))
+                self._nobodys = {}
             await self._look_at_fresh()
         return self._found().get(key, ())
 
@@ -227,7 +227,7 @@ class Escapes:
                 if began(pid) != start or not lives(pid) or home == key:
                     self._leave(pid)
                 else:
-                    strays.append(Stray(pid, _shown(text)))
+                    strays.append(Stray(pid, start, _shown(text)))
             if strays:
                 found[key] = tuple(strays)
             elif key not in self._members:

@@ -170,7 +170,7 @@ class RuntimeCgroups:
         self._known[key] = known
         return await self._pin(known)
 
-    async def enter(self, key: ContainerKey, pid: int) -> None:
+    async def enter(self, key: ContainerKey, pid: int, *, start: int | None = None) -> None:
         """Find the cgroup that the runtime has put a process into, and place it.
 
         Raises:
@@ -180,10 +180,12 @@ class RuntimeCgroups:
         known = self._known.get(key)
         if known is None:
             raise CgroupError(f"container {key} was not placed", "place it")
+        if start is None and known.main and known.main[0] == pid:
+            start = known.main[1]
         began_at = self.began(pid)
-        main = None if began_at is None else (pid, began_at)
-        if main is None or (known.main != main and known.main and known.main[0] == pid):
+        if began_at is None or start not in (None, began_at):
             raise _gone(key, pid)
+        main = (pid, began_at)
         folder = self._folder_of(key, main)
         if (known.folder, known.main) != (folder, main):
             self._known[key] = known = replace(known, folder=folder, main=main)

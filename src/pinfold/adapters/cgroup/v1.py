@@ -26,7 +26,7 @@ from pinfold.adapters.cgroup.hierarchy import parse_own
 from pinfold.adapters.cgroup.limits import apply_nested, v1_settings
 from pinfold.adapters.cgroup.moving import end_all, gather
 from pinfold.adapters.cgroup.names import can_be_named, container_folder, pod_folder
-from pinfold.adapters.cgroup.tasks import allowed, catch_strays, lives, outside, tree, widen
+from pinfold.adapters.cgroup.tasks import allowed, began, catch_strays, lives, outside, tree, widen
 from pinfold.adapters.cgroup.v1_cpusets import EFFECTIVE, SHARED, CpusetTree
 from pinfold.adapters.cgroup.watch import CPUS, watch_cpusets
 from pinfold.core.cpuset import CPUSet
@@ -130,7 +130,7 @@ class CgroupsV1:
         freeze(frozen=placement.frozen)
         return "; ".join(notes)
 
-    async def enter(self, key: ContainerKey, pid: int) -> None:
+    async def enter(self, key: ContainerKey, pid: int, *, start: int | None = None) -> None:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         cpuset = self._cpusets.current(key)
         placed = cpuset or next((_folder(base, key) for base in self._bases.values()), None)
@@ -139,7 +139,7 @@ class CgroupsV1:
                 f"{self._cpusets.base}: there is no cgroup of container {key}", "place it"
             )
         cpuset = cpuset or self._cpusets.shared
-        if not lives(pid):
+        if not lives(pid) or start not in (None, began(pid)):
             raise ProcessGoneError(f"{cpuset}: there is no process {pid}")
         freeze = self._freezer(key, cpuset)
         if await gather(lambda: tree(pid), self._targets(key, cpuset), freeze):

@@ -36,7 +36,7 @@ from pinfold.adapters.cgroup.limits import apply_nested, v2_settings
 from pinfold.adapters.cgroup.moving import KILL_PAUSE, Patience, end_all, ended, gather, unending
 from pinfold.adapters.cgroup.names import can_be_named, container_folder, pod_folder
 from pinfold.adapters.cgroup.partitions import Partitions, observed_owner
-from pinfold.adapters.cgroup.tasks import catch_strays, lives, outside, tree, widen
+from pinfold.adapters.cgroup.tasks import began, catch_strays, lives, outside, tree, widen
 from pinfold.adapters.cgroup.watch import CPUS, MEMS, Written, watch_cpusets
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.cgroup_ports import ObservedCgroups, ObservedContainer, Placement
@@ -181,12 +181,12 @@ class CgroupsV2:
         offline = f"CPUs {missing} are not in force: offline, or taken by a partition"
         return [text for text in (note, offline if missing else "") if text]
 
-    async def enter(self, key: ContainerKey, pid: int) -> None:
+    async def enter(self, key: ContainerKey, pid: int, *, start: int | None = None) -> None:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
         folder = next(iter(self._folders(key)), None)
         if folder is None:
             raise CgroupError(f"{self._base}: there is no cgroup of container {key}", "place it")
-        if not lives(pid):
+        if not lives(pid) or start not in (None, began(pid)):
             raise ProcessGoneError(f"{folder}: there is no process {pid}")
         if await gather(lambda: tree(pid), [folder], freezer_v2(folder)):
             for one in tree(pid):
