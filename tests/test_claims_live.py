@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import os
@@ -15,8 +16,10 @@ from typing import Any
 import click
 import pytest
 
-from pinfold.adapters.cgroup import open_cgroups
+from pinfold.adapters.cgroup import CgroupError, open_cgroups
 from pinfold.core.cpuset import CPUSet
+from pinfold.node.cgroup_ports import Placement
+from pinfold.node.port_errors import ContainerKey
 from tests.agent_process import (
     IDLE,
     PATIENCE,
@@ -275,6 +278,49 @@ def test_a_tree_that_somebody_else_has_now_is_told(first: AgentProcess) -> None:
     finally:
         os.close(descriptor)
     eventually(lambda: _readiness(first), "ok")
+
+
+def test_what_another_agent_has_in_the_tree_is_left_alone(first: AgentProcess) -> None:
+    first.config["cpuManagerReconcilePeriod"] = "100ms"
+    first.start()
+    pids = _pods(first)
+    theirs = open_cgroups(name=first.name)
+    key = ContainerKey("of-another-agent", "main")
+    with subprocess.Popen(IDLE) as process:
+        try:
+            while True:
+                _remove(theirs.bases[0])
+                with contextlib.suppress(CgroupError):
+                    theirs.claim.take(patience=0.0)
+                    break
+
+            async def run_one() -> None:
+                await theirs.open(CPUSet([0]))
+                await theirs.place(key, Placement())
+                await theirs.enter(key, process.pid)
+
+            asyncio.run(run_one())
+            until(lambda: "cgroupName" in _readiness(first))
+            for request in (
+                lambda: first.client.post("/v1/reconcile"),
+                lambda: first.apply(manifest("more", ("main", IDLE, "1"))),
+                lambda: first.client.delete("/v1/pods/default/owner"),
+            ):
+                with pytest.raises(
+                    click.ClickException, match=r"cannot be had again: .*cgroupName"
+                ):
+                    request()
+            assert asyncio.run(theirs.observe()).shared == CPUSet([0])
+            assert process.poll() is None
+            assert {name: first.pids(name)["main"] for name in pids} == pids
+            asyncio.run(theirs.kill(key))
+            asyncio.run(theirs.remove(key))
+        finally:
+            process.kill()
+            theirs.claim.release()
+    eventually(lambda: _readiness(first), "ok")
+    eventually(lambda: allowed(pids["owner"]), OWN)
+    first.client.delete("/v1/pods/default/owner")
 
 
 # ------------------------------------------------------------------------------- whose a folder is

@@ -96,6 +96,8 @@ class Background:
             "record": partial(follow_record, self._manager.store),
             "watchdog": partial(self._sign_of_life, notifier),
         }
+        if self._static_pods is not None:
+            own["looks at manifests"] = partial(self._look_at_manifests, self._static_pods)
         for name, work in own.items():
             yield asyncio.create_task(self._loops.keep(name, work), name=name)
         for one in self._companions:
@@ -110,8 +112,9 @@ class Background:
             await self._repair()
 
     async def _repair(self) -> None:
-        await self._loops.attempt(CLAIM, self._claim.look)
-        await self._loops.attempt("reconcile", reconcile, self._manager)
+        # In the tree of another agent all containers would be some that nobody knows.
+        if await self._loops.attempt(CLAIM, self._claim.look):
+            await self._loops.attempt("reconcile", reconcile, self._manager)
 
     async def _watch_for_ever(self, cgroups: Cgroups) -> None:
         """Repair at once what somebody else changes; the period does what is not noticed."""
@@ -143,16 +146,17 @@ class Background:
         return self._planner.config.cpu_manager_reconcile_period or 10.0
 
     async def _look_for_ever(self) -> None:
-        looks = {
-            CLAIM: self._claim.look,
-            "online CPUs": self._cpus.look,
-            "huge pages": self._pages.look,
-        }
-        if self._static_pods is not None:
-            looks["manifests"] = self._static_pods.look
         while True:
-            for name, look in looks.items():
-                await self._loops.attempt(name, look)
+            if await self._loops.attempt(CLAIM, self._claim.look):
+                await self._loops.attempt("online CPUs", self._cpus.look)
+            await self._loops.attempt("huge pages", self._pages.look)
+            await asyncio.sleep(LOOK_PERIOD)
+
+    async def _look_at_manifests(self, pods: StaticPods) -> None:
+        """Apart from the other looks: a pod that left the folder may take long to end."""
+        while True:
+            if self._claim.is_had:
+                await self._loops.attempt("manifests", pods.look)
             await asyncio.sleep(LOOK_PERIOD)
 
     async def _sign_of_life(self, notifier: Notifier) -> None:

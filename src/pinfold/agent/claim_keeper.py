@@ -27,6 +27,11 @@ class ClaimKeeper:
         self._returning = False
         self.again = asyncio.Event()
 
+    @property
+    def is_had(self) -> bool:
+        """Whether what was claimed is there, and this agent's own."""
+        return self._claim is None or not self._claim.missing()
+
     async def look(self) -> None:
         """Look once, and mend.
 
@@ -48,7 +53,7 @@ class ClaimKeeper:
     async def _take_again(self, claim: Claim, missing: str) -> None:
         try:
             async with self._manager.lock:
-                claim.take()
+                claim.take(patience=0.0)
                 await self._manager.containers.cgroups.open(self._manager.pool)
         except PortError as error:
             problem = f"{missing} was taken away, and cannot be had again: {error.problem}"

@@ -16,6 +16,7 @@ from pinfold.node.counters import Figure
 from pinfold.node.device_ports import DevicePlugins
 from pinfold.node.loops import Loops
 from pinfold.node.ports import Runtime
+from pinfold.ownership.locks import PATIENCE
 
 PODS: Final = "pods"
 """The folder in the state directory with what pods are told of their CPUs, and their volumes."""
@@ -56,8 +57,11 @@ async def _nothing() -> None: ...
 class Claim(Protocol):
     """What an agent has for itself, so that no other works on the same containers."""
 
-    def take(self) -> None:
+    def take(self, *, patience: float = PATIENCE) -> None:
         """Keep others out; nothing where that is so already.
+
+        Args:
+            patience: seconds for another that was just killed to let go; nothing else goes on.
 
         Raises:
             PortError: another agent has it.

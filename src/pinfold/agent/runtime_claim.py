@@ -11,12 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from pinfold.node.port_errors import PortError
-from pinfold.ownership.locks import HeldError, Lock, lock
+from pinfold.ownership.locks import PATIENCE, HeldError, Lock, lock
 
 LOCK: Final = "pinfold.lock"
-
-_PATIENCE: Final = 1.0
-"""Seconds for an agent that was just killed to let go."""
 
 
 class RuntimeClaim:
@@ -26,7 +23,7 @@ class RuntimeClaim:
         self._file = socket.with_name(LOCK)
         self._lock: Lock | None = None
 
-    def take(self) -> None:
+    def take(self, *, patience: float = PATIENCE) -> None:
         """Keep other agents out; where there is no folder yet, that is done once there is.
 
         Raises:
@@ -36,7 +33,7 @@ class RuntimeClaim:
             return
         self._let_go()
         try:
-            self._lock = lock(self._file, self._opened, patience=_PATIENCE)
+            self._lock = lock(self._file, self._opened, patience=patience)
         except HeldError as held:
             raise PortError(
                 f"{self._file}: another agent{held.who} is a plugin of the runtime there",

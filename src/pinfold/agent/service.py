@@ -78,6 +78,7 @@ class Agent:
         self._ready = False
         self._cpus = CPUFollower(manager, planner.view.unseen, online_cpus, hotplug_events)
         self._pages = HugepageFollower(planner, manager, KeptPages().read)
+        self._claim = ClaimKeeper(manager, claim)
         static_pods = (
             None
             # On a kubelet's node this is where the kubelet's own static pods are.
@@ -89,7 +90,7 @@ class Agent:
             planner,
             manager,
             companions,
-            claim=ClaimKeeper(manager, claim),
+            claim=self._claim,
             cpus=self._cpus,
             pages=self._pages,
             static_pods=static_pods,
@@ -113,7 +114,7 @@ class Agent:
             NameTakenError: there is a pod of that name.
             PortError: it could not be written down, or no room could be made.
         """
-        self._refuse_for_kubelet()
+        await self._check_may_change()
         named = _as_created(manifest)
         text = json.dumps(named)
         notes = self.notes(named)
@@ -143,10 +144,11 @@ class Agent:
 
     async def delete(self, name: str, *, grace: float | None, caller: Caller = NOBODY) -> None:
         """End a pod; see :meth:`pinfold.node.manager.Manager.release`."""
-        self._refuse_for_kubelet()
+        await self._check_may_change()
         await self.manager.release(name, grace=grace, caller=caller)
 
-    def _refuse_for_kubelet(self) -> None:
+    async def _check_may_change(self) -> None:
+        await self._claim.look()
         if self.config.own.runtime == "nri":
             raise RuntimeFailedError(
                 "this agent looks after the containers of a kubelet",
@@ -160,14 +162,14 @@ class Agent:
 
     async def reconcile(self) -> list[Drift]:
         """Look at the kernel now."""
+        await self._claim.look()
         return await reconcile(self.manager)
 
     def problems(self) -> Sequence[str]:
         """Why the agent is not ready."""
         if not self._ready:
             return ("the agent is starting",)
-        companions = [one.problem() for one in self.companions]
-        problems = [self.manager.store.problem, *companions]
+        problems = [self.manager.store.problem, *(one.problem() for one in self.companions)]
         problems += self.loops.problems(besides=NOT_NEEDED)
         problems += self.manager.offline_owners.problems()
         return [problem for problem in problems if problem]
@@ -185,8 +187,7 @@ class Agent:
 
     def figures(self) -> Iterable[Figure]:
         """What the companions count."""
-        companions = [figure for one in self.companions for figure in one.figures()]
-        return [*companions, *self.loops.figures()]
+        return [*(f for one in self.companions for f in one.figures()), *self.loops.figures()]
 
     def about(self) -> Mapping[str, Any]:
         """What this agent is."""
@@ -241,8 +242,7 @@ class Agent:
         # Who has connected since the socket was had is answered now.
         self._ready = True
         pods = len(self.manager.pods.active)
-        socket_path = self.config.own.socket
-        log.info("serving", socket=socket_path, pool=str(self.manager.pool), pods=pods)
+        log.info("serving", socket=self.config.own.socket, pool=str(self.manager.pool), pods=pods)
         tasks.add(asyncio.create_task(self._say_ready(notifier), name="ready"))
         failure = await self._until_the_end(api, tasks)
         self._stop.set()

@@ -17,6 +17,9 @@ from typing import Final
 _LOCKS: Final = Path("/proc/locks")
 _PAUSE: Final = 0.01
 
+PATIENCE: Final = 1.0
+"""Seconds for an agent that was just killed to let go of what another is to have."""
+
 
 class HeldError(Exception):
     """Another process has it; ``pid`` is None where the kernel does not tell.

@@ -11,15 +11,11 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
 
 from pinfold.adapters.cgroup.folders import make, remove_if_empty
 from pinfold.node.port_errors import CgroupError
 from pinfold.ownership import SECOND_AGENT
-from pinfold.ownership.locks import HeldError, Lock, lock
-
-_PATIENCE: Final = 1.0
-"""Seconds for an agent that was just killed to let go."""
+from pinfold.ownership.locks import PATIENCE, HeldError, Lock, lock
 
 
 class TreeClaim:
@@ -34,6 +30,7 @@ class TreeClaim:
         self.base = base
         self._parts = parts
         self._lock: Lock | None = None
+        self._was_had = False
 
     def missing(self) -> str:
         """The folder that is gone, or is another one than was locked; "" while all is there."""
@@ -45,17 +42,35 @@ class TreeClaim:
     def _holds(self) -> bool:
         return self._lock is not None and self._lock.in_place
 
-    def take(self) -> None:
+    @property
+    def is_lost(self) -> bool:
+        """Whether the folder was locked, and is not what is at its path any more."""
+        return self._was_had and not self._holds
+
+    def check(self) -> None:
+        """See that the tree is not lost: another agent's containers may be in there by now.
+
+        Raises:
+            CgroupError: it is.
+        """
+        if self.is_lost:
+            raise CgroupError(f"{self.base}: the cgroup tree is not this agent's any more")
+
+    def take(self, *, patience: float = PATIENCE) -> None:
         """Lock the folder, which is made where it is missing; nothing where it is held already.
+
+        Args:
+            patience: seconds for an agent that was just killed to let go; nothing else goes on.
 
         Raises:
             CgroupError: another agent has it, or it cannot be made.
         """
         if self._holds:
             return
-        self.release()
+        self._let_go()
         try:
-            self._lock = lock(self.base, self._made, patience=_PATIENCE)
+            self._lock = lock(self.base, self._made, patience=patience)
+            self._was_had = True
         except HeldError as held:
             raise CgroupError(
                 f"{self.base}: another agent{held.who} has this cgroup tree: its cgroupName is "
@@ -67,6 +82,10 @@ class TreeClaim:
 
     def release(self) -> None:
         """Let others have it, and remove it if nothing is in there; again is no error."""
+        self._was_had = False
+        self._let_go()
+
+    def _let_go(self) -> None:
         if self._lock is not None:
             if self._lock.in_place:
                 remove_if_empty(self.base)

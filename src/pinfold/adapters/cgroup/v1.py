@@ -81,6 +81,7 @@ class CgroupsV1:
 
     async def set_shared(self, cpus: CPUSet) -> None:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        self.claim.check()
         shared = self._cpusets.shared
         if not cpus:
             raise CgroupError(
@@ -94,6 +95,7 @@ class CgroupsV1:
 
     async def place(self, key: ContainerKey, placement: Placement) -> str:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        self.claim.check()
         for base in self._bases.values():
             folder = _folder(base, key)
             self._listing.changed(folder.parent)
@@ -132,6 +134,7 @@ class CgroupsV1:
 
     async def enter(self, key: ContainerKey, pid: int, *, start: int | None = None) -> None:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        self.claim.check()
         cpuset = self._cpusets.current(key)
         placed = cpuset or next((_folder(base, key) for base in self._bases.values()), None)
         if placed is None or not placed.exists():
@@ -183,6 +186,7 @@ class CgroupsV1:
 
     async def kill(self, key: ContainerKey, *, wait: float = 5.0) -> None:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        self.claim.check()
         if not can_be_named(key):
             return  # then there is nothing of it
         freeze = self._freezer(key, self._cpusets.current(key))
@@ -198,6 +202,7 @@ class CgroupsV1:
 
     async def remove(self, key: ContainerKey) -> None:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        self.claim.check()
         if not can_be_named(key):
             return
         if pids := self._pids(key):
@@ -212,6 +217,7 @@ class CgroupsV1:
 
     async def observe(self) -> ObservedCgroups:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        self.claim.check()
         shared = read_cpus(self._cpusets.shared / EFFECTIVE)
         owners = dict(self._cpusets.owners())
         known = dict(self._cpusets.sharers())
@@ -241,7 +247,7 @@ class CgroupsV1:
 
     async def close(self, *, remove: bool) -> None:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
-        if remove:
+        if remove and not self.claim.is_lost:
             for base in self.bases:
                 await remove_tree(base)
 

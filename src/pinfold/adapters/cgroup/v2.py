@@ -94,6 +94,7 @@ class CgroupsV2:
 
     async def set_shared(self, cpus: CPUSet) -> None:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        self.claim.check()
         if not cpus:
             raise CgroupError(
                 f"{self._shared}: a cpuset with processes cannot be empty",
@@ -131,6 +132,7 @@ class CgroupsV2:
 
     async def place(self, key: ContainerKey, placement: Placement) -> str:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        self.claim.check()
         exclusive = placement.cpus is not None
         folder = self._folder(key, exclusive=exclusive)
         pod = folder.parent
@@ -183,6 +185,7 @@ class CgroupsV2:
 
     async def enter(self, key: ContainerKey, pid: int, *, start: int | None = None) -> None:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        self.claim.check()
         folder = next(iter(self._folders(key)), None)
         if folder is None:
             raise CgroupError(f"{self._base}: there is no cgroup of container {key}", "place it")
@@ -207,6 +210,7 @@ class CgroupsV2:
 
     async def kill(self, key: ContainerKey, *, wait: float = 5.0) -> None:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        self.claim.check()
         for folder in self._folders(key):
             await self._end(folder, wait)
         await self._escapes.end(key, wait=wait)
@@ -226,6 +230,7 @@ class CgroupsV2:
 
     async def remove(self, key: ContainerKey) -> None:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        self.claim.check()
         for folder in self._folders(key):
             await self._remove(folder)
         self._escapes.forget(key)
@@ -243,6 +248,7 @@ class CgroupsV2:
 
     async def observe(self) -> ObservedCgroups:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        self.claim.check()
         shared = read_cpus(self._shared / f"{CPUS}.effective")
         found = {}
         for key, folder in self._listing.containers(self._shared):
@@ -272,7 +278,7 @@ class CgroupsV2:
 
     async def close(self, *, remove: bool) -> None:
         """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
-        if remove and self._base.exists():
+        if remove and not self.claim.is_lost and self._base.exists():
             await remove_tree(self._base)
             if (self._parent / LEAF).exists():
                 await step_back(self._parent)
