@@ -14,12 +14,15 @@ from pinfold.adapters.deviceplugin import DevicePluginServer, PluginLimits
 from pinfold.agent import wiring
 from pinfold.cli import main
 from pinfold.config.agent import AgentConfig, device_plugin_dir
+from pinfold.node.loops import Loops
 
 
-async def _open(config: AgentConfig, report: Callable[[str], None]) -> DevicePluginServer:
+async def _open(
+    config: AgentConfig, report: Callable[[str], None], loops: Loops
+) -> DevicePluginServer:
     limits = PluginLimits(**json.loads(sys.argv[1]))
     folder = device_plugin_dir(config.own) or Path()
-    server = DevicePluginServer(folder, limits=limits, report=report)
+    server = DevicePluginServer(folder, limits=limits, report=report, loops=loops)
     await server.start()
     return server
 
