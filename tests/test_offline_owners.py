@@ -14,7 +14,7 @@ from pinfold.core.cpuset import CPUSet
 from pinfold.node.cgroup_ports import Placement
 from pinfold.node.offline_owners import BUSY, told
 from pinfold.node.port_errors import CgroupError, ContainerKey, PortError
-from pinfold.node.ports import ContainerSpec, ContainerStatus
+from pinfold.node.ports import ContainerSpec, ContainerState, ContainerStatus
 from pinfold.node.reconciler import reconcile
 from pinfold.node.records import PodPhase
 from pinfold.node.settings import OwnerOffline
@@ -314,6 +314,30 @@ def test_who_could_not_be_displaced_while_it_was_started_is_afterwards(version: 
         await node.manager.offline_owners.settle()
         assert node.manager.offline_owners.misplaced == {}
         assert node.cpus("db") == {"c0": "1,6-7"}
+
+    run(scenario, Node(version))
+
+
+@VERSIONS
+def test_who_runs_and_could_not_be_displaced_at_once_is_no_failed_start(version: int) -> None:
+    async def scenario(node: Node) -> None:
+        start = node.runtime.start
+
+        async def started(container_id: str) -> ContainerStatus:
+            status = await start(container_id)
+            await node.switch(EVERY - CPUSet([2, 3]))
+            node.cgroups.faults.fail_at = {node.cgroups.faults.calls + 1}
+            return status
+
+        node.runtime.start = started  # type: ignore[method-assign] # and its CPUs go
+        await node.admit(manifest("db", "2", restartPolicy="Never"))
+        (status,) = node.runtime.known()
+        assert status.state is ContainerState.RUNNING
+        assert node.manager.pods.active["uid-db"].statuses["c0"].id == status.id
+        assert [*node.manager.offline_owners.misplaced] == [ContainerKey("uid-db", "c0")]
+        await node.settle()
+        await node.manager.offline_owners.settle()
+        assert node.manager.offline_owners.misplaced == {}
 
     run(scenario, Node(version))
 

@@ -91,7 +91,12 @@ class ManagerHost:
                 continue
             if placement.frozen or where.placement(pod, container) != placement:
                 async with manager.lock:
-                    await manager.containers.adopt(status, where.placement(pod, container))
+                    try:
+                        await manager.containers.adopt(status, where.placement(pod, container))
+                    except PortError as error:
+                        # It runs, and is tried again as all who could not be brought.
+                        where.misplaced[pod.key(container)] = str(error)
+                        self.report(pod, f"container {container.name}: {error}")
             return status, note
 
     async def until_it_may_run(self, pod: ActivePod, container: Container) -> None:
