@@ -10,6 +10,7 @@ import pytest
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.cgroup_ports import Placement
 from pinfold.node.port_errors import ContainerKey
+from pinfold.node.ports import ContainerState, ContainerStatus
 from pinfold.node.reconciler import reconcile
 from pinfold.node.recovery import OnMismatch
 from pinfold.node.settings import OwnerOffline
@@ -36,6 +37,41 @@ def test_a_repair_leaves_an_owner_its_offline_cpus(version: int, left: str, lost
         await node.switch(EVERY)
         await node.settle()
         assert node.cpus("db") == {"c0": "2-3"}
+
+    run(scenario, Node(version))
+
+
+@VERSIONS
+def test_who_was_created_and_loses_its_cpus_as_it_is_placed_is_made_anew(version: int) -> None:
+    async def scenario(node: Node) -> None:
+        start = node.runtime.start
+
+        async def killed(container_id: str) -> ContainerStatus:
+            await asyncio.Event().wait()
+            return await start(container_id)
+
+        async def kept(container_id: str) -> None:
+            assert container_id, "and nobody is there to remove it"
+
+        # The agent is killed in between.
+        node.runtime.start, node.runtime.remove = killed, kept  # type: ignore[method-assign] # gone
+        await node.admit(manifest("db", "2", restartPolicy="Never"), wait=False)
+        await node.settle()
+        await node.kill()
+        (created,) = node.runtime.known()
+        assert created.state is ContainerState.CREATED
+        place = node.cgroups.place
+
+        async def gone(key: ContainerKey, placement: Placement) -> str:
+            node.cgroups.place = place  # type: ignore[method-assign] # once
+            await node.switch(EVERY - CPUSet([2, 3]))
+            return await place(key, placement)
+
+        node.cgroups.place = gone  # type: ignore[method-assign] # as its CPUs go
+        await node.start()
+        await node.settle()
+        assert node.cpus("db") == {"c0": "1,4-7"}
+        assert "uid-db" in node.manager.pods.active
 
     run(scenario, Node(version))
 

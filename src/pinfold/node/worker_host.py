@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from pinfold.node.pod_endings import PodEndings
 
 
+_Start = Callable[[Placement], Awaitable[tuple[ContainerStatus, str]]]
+"""Starts a container where it is to be; raises PortError."""
+
 REPORT_PATIENCE: Final = 2.0
 """Seconds in which the exit code of a process that was taken over should be told."""
 
@@ -34,10 +37,18 @@ class ManagerHost:
         self, pod: ActivePod, container: Container, attempt: int
     ) -> ContainerStatus:
         """Create, place and start."""
-        manager = self._manager
-        cpus = pod.exclusive_cpus(manager.state.ledger, container)
         loop = asyncio.get_running_loop()
         began = loop.time()
+        start = await self._prepared(pod, container, attempt)
+        status, note = await self._placed(pod, container, start)
+        self._manager.counters.count_start(loop.time() - began)
+        await self._started(pod, container, status, note)
+        return status
+
+    async def _prepared(self, pod: ActivePod, container: Container, attempt: int) -> _Start:
+        """What creates, places and starts a container that is made ready for it."""
+        manager = self._manager
+        cpus = pod.exclusive_cpus(manager.state.ledger, container)
         await manager.announcements.publish([pod], manager.offline_owners.of, manager.pool)
         grants = pod.record.devices.get(container.name, {})
         devices = await prepare_devices(manager.plugins, grants)
@@ -50,18 +61,20 @@ class ManagerHost:
                 generation=generation,
             )
 
-        status, note = await self._placed(pod, container, start)
-        manager.counters.count_start(loop.time() - began)
-        await self._started(pod, container, status, note)
-        return status
+        return start
 
     async def continue_container(
         self, pod: ActivePod, container: Container, status: ContainerStatus
     ) -> ContainerStatus:
         """Place and start one that was created before."""
+        created = [status]
 
         async def start(placement: Placement) -> tuple[ContainerStatus, str]:
-            return await self._manager.containers.resume(status, placement)
+            if created:
+                return await self._manager.containers.resume(created.pop(), placement)
+            # It could not be placed, and nothing of it is left.
+            anew = await self._prepared(pod, container, status.attempt)
+            return await anew(placement)
 
         started, note = await self._placed(pod, container, start)
         await self._started(pod, container, started, note)
@@ -71,7 +84,7 @@ class ManagerHost:
         self,
         pod: ActivePod,
         container: Container,
-        start: Callable[[Placement], Awaitable[tuple[ContainerStatus, str]]],
+        start: _Start,
     ) -> tuple[ContainerStatus, str]:
         """Start a container where it belongs; its CPUs may go offline at any moment of it.
 
