@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pinfold.adapters.cgroup import tasks
+from pinfold.adapters.cgroup.escapes import Escapes
+from pinfold.adapters.cgroup.files import NoRoomError, numbers
+from pinfold.adapters.cgroup.folders import children, is_populated, members
 from pinfold.adapters.cgroup.hierarchy import (
     Hierarchies,
     Mount,
@@ -20,6 +29,7 @@ from pinfold.adapters.cgroup.names import container_folder, key_of, pod_folder
 from pinfold.adapters.cgroup.opening import open_cgroups
 from pinfold.adapters.cgroup.v1 import CgroupsV1
 from pinfold.adapters.cgroup.v2 import CgroupsV2
+from pinfold.core.cpuset import CPUSet
 from pinfold.node.cgroup_ports import Limits
 from pinfold.node.port_errors import CgroupError, ContainerKey
 
@@ -223,3 +233,65 @@ def test_no_limit_takes_a_former_one_away(quota: int | None) -> None:
     ]
     assert [setting.value for setting in v1_settings(limits)] == ["1024", "100000", "-1", "-1"]
     assert not any(setting.wished for setting in v1_settings(limits))
+
+
+@contextmanager
+def no_files() -> Iterator[None]:
+    """No more files can be open."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda _: tasks.lives(os.getpid()),
+        lambda _: tasks.began(os.getpid()),
+        lambda _: tasks.parent_of(os.getpid()),
+        lambda _: tasks.threads(os.getpid()),
+        lambda _: tasks.tree(os.getpid()),
+        lambda folder: numbers(folder / "cgroup.procs"),
+        members,
+        children,
+        is_populated,
+    ],
+)
+def test_where_no_file_can_be_open_nobody_is_said_to_be_gone(
+    tmp_path: Path, look: Callable[[Path], object]
+) -> None:
+    (tmp_path / "pod").mkdir()
+    (tmp_path / "cgroup.procs").write_text(f"{os.getpid()}\n")
+    (tmp_path / "cgroup.events").write_text("populated 1\n")
+    assert look(tmp_path)
+    with no_files(), pytest.raises(NoRoomError, match="Too many open files") as caught:
+        look(tmp_path)
+    assert "LimitNOFILE" in caught.value.remedy
+
+
+def test_a_pool_that_cannot_be_read_is_not_confirmed(tmp_path: Path) -> None:
+    file = tmp_path / "tasks"
+    file.write_text(f"{os.getpid()}\n")
+
+    async def run() -> None:
+        with no_files(), pytest.raises(NoRoomError):
+            await tasks.catch_strays(lambda: numbers(file), CPUSet([8000]))
+
+    asyncio.run(run())
+
+
+def test_members_are_not_forgotten_where_no_file_can_be_open() -> None:
+    key = ContainerKey("uid", "main")
+    found = Escapes(lambda _: None)
+    found.adopt(key, [os.getpid()])
+
+    async def run() -> None:
+        with no_files(), pytest.raises(CgroupError):
+            await found.look({})
+        (stray,) = (await found.look({}))[key]
+        assert stray.pid == os.getpid()
+
+    asyncio.run(run())

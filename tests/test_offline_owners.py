@@ -355,6 +355,23 @@ def test_who_is_frozen_without_need_goes_on() -> None:
     run(scenario, Node())
 
 
+def test_an_owner_of_which_nothing_can_be_read_has_not_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unread(*_: object) -> bool:
+        raise CgroupError("/proc/7: Too many open files")
+
+    async def scenario(node: Node) -> None:
+        await node.admit(manifest("db", "2"))
+        with monkeypatch.context() as patch:
+            patch.setattr(node.cgroups, "enter", unread)
+            patch.setattr(node.cgroups, "lives", unread)
+            await node.switch(EVERY - CPUSet([2, 3]))
+        assert list(node.manager.offline_owners.misplaced) == [ContainerKey("uid-db", "c0")]
+
+    run(scenario, Node())
+
+
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("admit"), st.integers(0, 5), st.sampled_from(["", "1", "2", "3"])),

@@ -143,7 +143,11 @@ class Cgroups(Protocol):
         """
 
     def lives(self, pid: int) -> bool:
-        """Whether this process can still execute anything; a zombie cannot."""
+        """Whether this process can still execute anything; a zombie cannot.
+
+        Raises:
+            CgroupError: nobody knows, as no more files can be open.
+        """
 
     async def kill(self, key: ContainerKey, *, wait: float = 5.0) -> None:
         """End every process of the container with SIGKILL; return when its cgroup is empty.

@@ -255,7 +255,10 @@ class SeenContainers:
 
     def _tell_of_adoption(self, seen: SeenPod, one: SeenContainer, cpus: CPUSet) -> None:
         """Say of an owner that ran without its CPUs since when it has them."""
-        age = self.cgroups.age(one.pid) if one.pid and one.state is SeenState.RUNNING else None
+        try:
+            age = self.cgroups.age(one.pid) if one.pid and one.state is SeenState.RUNNING else None
+        except CgroupError:
+            return  # nobody knows
         if age is None:
             return  # it has not run yet, or no more
         seen.ran_shared[one.name] = age

@@ -29,7 +29,12 @@ _NAMED: Final = 5
 
 def may_live(cgroups: Cgroups, status: ContainerStatus) -> bool:
     """Whether a container may have a process; of one that is held only its cgroup tells."""
-    return status.id.startswith(HELD) or (status.pid is not None and cgroups.lives(status.pid))
+    if status.id.startswith(HELD):
+        return True
+    try:
+        return status.pid is not None and cgroups.lives(status.pid)
+    except CgroupError:
+        return True  # nobody knows
 
 
 @dataclass(frozen=True, slots=True)

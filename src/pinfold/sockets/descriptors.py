@@ -8,6 +8,7 @@ those few are left.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import resource
 from typing import Final
@@ -20,6 +21,9 @@ RESERVE: Final = 24
 
 LAST: Final = 12
 """Those of them that no connection may take."""
+
+NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""What the kernel says when it is short of files or memory: it says nothing of what was asked."""
 
 _FOLDER: Final = "/proc/self/fd"
 

@@ -22,6 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from pinfold.adapters.cgroup.files import failure, gone_or_raise
 from pinfold.adapters.cgroup.hierarchy import parse_own
 from pinfold.adapters.cgroup.moving import KILL_PAUSE, Patience, ended, unending
 from pinfold.adapters.cgroup.names import container_folder, key_of, pod_folder
@@ -150,8 +151,9 @@ class Escapes:
 
     def _suspect(self, key: ContainerKey, pid: int) -> None:
         """A member is not where it was: it has ended, or is a stray."""
+        now = began(pid)
         start = self._leave(pid)
-        if start is not None and began(pid) == start:
+        if start is not None and now == start:
             self._stray(key, pid, start)
 
     def _stray(self, key: ContainerKey, pid: int, start: int) -> None:
@@ -177,7 +179,10 @@ class Escapes:
 
     async def _fresh(self) -> AsyncIterator[_Fresh]:
         """The processes that nobody has looked at yet."""
-        names = os.listdir("/proc")  # noqa: PTH208 - names only
+        try:
+            names = os.listdir("/proc")  # noqa: PTH208 - names only
+        except OSError as error:
+            raise failure("/proc", error) from None
         before, self._nobodys = self._nobodys, {}
         for number, name in enumerate(names):
             if number % _AT_ONCE == _AT_ONCE - 1:
@@ -270,7 +275,8 @@ def _ancestors(pid: int) -> set[int]:
 def _cgroups(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/cgroup").read_text(errors="surrogateescape")
-    except OSError:
+    except OSError as error:
+        gone_or_raise(f"/proc/{pid}/cgroup", error)
         return ""
 
 

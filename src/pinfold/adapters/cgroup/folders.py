@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from pinfold.adapters.cgroup.files import failure, numbers, read
+from pinfold.adapters.cgroup.files import NoRoomError, failure, gone_or_raise, numbers, read
 from pinfold.adapters.cgroup.names import key_of
 from pinfold.node.port_errors import CgroupError, ContainerKey
 
@@ -40,7 +40,8 @@ def _names(folder: Path | str) -> list[str]:
             return []
         with os.scandir(folder) as entries:
             return [entry.name for entry in entries if entry.is_dir()]
-    except OSError:
+    except OSError as error:
+        gone_or_raise(folder, error)
         return []
 
 
@@ -65,6 +66,8 @@ def is_populated(path: Path | str) -> bool:
     """Whether there are processes in a cgroup (v2) or below it; not when it is gone."""
     try:
         return "populated 1" in read(f"{path}/cgroup.events")
+    except NoRoomError:
+        raise
     except CgroupError:
         return False
 
@@ -105,7 +108,8 @@ def _undotted(folder: Path | str) -> list[str]:
     """Names among which are the own folders; the kernel's files have a dot, all but a few."""
     try:
         return [name for name in os.listdir(folder) if "." not in name]  # noqa: PTH208 - strings
-    except OSError:
+    except OSError as error:
+        gone_or_raise(folder, error)
         return []
 
 

@@ -1,4 +1,8 @@
-"""Processes and threads: finding all of a tree, and where they may run."""
+"""Processes and threads: finding all of a tree, and where they may run.
+
+Each look at ``/proc`` raises NoRoomError where the kernel has no file to open for it: that nothing
+was read is no sign that somebody has ended.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+from pinfold.adapters.cgroup.files import gone_or_raise
 from pinfold.core.cpuset import CPUSet
 
 PROC: Final = Path("/proc")
@@ -46,7 +51,8 @@ def threads(pid: int, proc: Path = PROC) -> list[int]:
     """The threads of a process; none when it is gone."""
     try:
         return [int(name) for name in os.listdir(f"{proc}/{pid}/task")]  # noqa: PTH208 - names only
-    except OSError:
+    except OSError as error:
+        gone_or_raise(f"{proc}/{pid}/task", error)
         return []
 
 
@@ -65,7 +71,8 @@ def tree(pid: int) -> list[int]:
         for tid in threads(current):
             try:
                 text = Path(f"/proc/{current}/task/{tid}/children").read_text(encoding="ascii")
-            except OSError:
+            except OSError as error:
+                gone_or_raise(f"/proc/{current}", error)
                 continue
             born = {int(word) for word in text.split()} - seen
             seen |= born
@@ -79,7 +86,8 @@ def _session(leader: int) -> list[int]:
         if os.getsid(leader) != leader:
             return []
         names = os.listdir("/proc")  # noqa: PTH208 - names only
-    except OSError:
+    except OSError as error:
+        gone_or_raise("/proc", error)
         return []
     pids = [int(name) for name in names if name.isdigit()]
     return [pid for pid in pids if pid != leader and _session_of(pid) == leader]
@@ -158,7 +166,8 @@ def _stat(folder: str) -> list[bytes] | None:
     """What follows the name in ``stat``, from the state on; None when it is gone."""
     try:
         status = Path(folder, "stat").read_bytes()
-    except OSError:
+    except OSError as error:
+        gone_or_raise(folder, error)
         return None
     # The name may hold anything: the last parenthesis ends it.
     fields = status.rpartition(b")")[2].split()

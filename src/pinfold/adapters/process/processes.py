@@ -7,7 +7,6 @@ A pid is used again; a pid with the time of its start is not, as long as the mac
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import select
 import signal
@@ -16,11 +15,9 @@ from pathlib import Path
 from typing import Final
 
 from pinfold.node.port_errors import RuntimeFailedError
+from pinfold.sockets.descriptors import NO_ROOM
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-"""What the kernel says when it is short of files or memory: it says nothing of what was asked."""
-
 _PARENT, _START_TIME = 4 - 3, 22 - 3
 """Fields 4 and 22 of ``/proc/PID/stat`` among those that follow the command (proc_pid_stat(5))."""
 

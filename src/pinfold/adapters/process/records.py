@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from pinfold.adapters.process.processes import NO_ROOM
 from pinfold.node.port_errors import RuntimeFailedError
+from pinfold.sockets.descriptors import NO_ROOM
 
 MAX_LINES: Final = 64 * 1024
 _JSON_SUM: Final = re.compile(rb',"sum":"([0-9a-f]{8})"\}$')
