@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pinfold.core.cpuset import CPUSet
 from pinfold.node.cgroup_ports import ObservedCgroups
 from pinfold.node.lost_removals import PERIOD
+from pinfold.node.port_errors import CgroupError
 from pinfold.node.runtime_view import SeenContainer, SeenState
 from tests.lifecycle_harness import BEST_EFFORT, LifecycleHarness, guaranteed
 from tests.manager_harness import run_virtually
@@ -270,11 +271,21 @@ async def test_while_nobody_says_what_exists_nothing_is_missing(h: LifecycleHarn
     await asyncio.gather(looking, return_exceptions=True)
 
 
-def test_another_process_of_the_same_number_is_not_the_sandbox() -> None:
+@pytest.mark.parametrize("fails", [False, True])
+def test_another_process_of_the_same_number_is_not_the_sandbox(fails: bool) -> None:
+    """Also where nothing could be looked at in between."""
+
+    def unread(pid: int) -> int:
+        raise CgroupError(f"/proc/{pid}: Too many open files")
+
     async def story(h: LifecycleHarness) -> None:
         owner = await h.run(await h.pod("db"), "main", guaranteed(2))
         began = h.node.began
         await h.lost.look()
+        if fails:
+            h.node.began = unread  # type: ignore[method-assign] # a fault of the kernel
+            with pytest.raises(CgroupError):
+                await h.lost.look()
         with h.unheard():
             await h.node.stop_pod(owner.pod)
         h.node.began = lambda pid: (began(pid) or 0) + 7  # type: ignore[method-assign] # numbers are used again

@@ -208,26 +208,27 @@ class LostRemovals:
     async def _existing(self, pods: list[SeenPod]) -> Existing:
         if self._listing is not None:
             return await self._listing.existing()
-        sandboxes, containers, before = {}, {}, self._began
-        self._began = {}
+        sandboxes, containers = {}, {}
+        began: dict[str, int] = {}
         for seen in pods:
             sandbox = seen.sandbox
-            if not self._has_process(sandbox.id, sandbox.pid, before):
+            if not self._has_process(sandbox.id, sandbox.pid, began):
                 continue  # nor has it containers, unless there are processes in their cgroups
             sandboxes[sandbox.id] = True
             for name, one in seen.containers.items():
                 pid = self._containers.runtime.pid_of(ContainerKey(sandbox.uid, name))
-                containers[one.id] = self._has_process(one.id, pid, before)
+                containers[one.id] = self._has_process(one.id, pid, began)
+        self._began = began  # not where nobody says what there is
         return Existing(sandboxes, containers)
 
-    def _has_process(self, owner: str, pid: int | None, before: Mapping[str, int]) -> bool:
+    def _has_process(self, owner: str, pid: int | None, began: dict[str, int]) -> bool:
         """Whether a process is still the one that it was at first; unknown ones are there."""
         if not pid:
             return True
         now = self._containers.cgroups.began(pid)
-        at_first = before.get(owner, now)
+        at_first = self._began.get(owner, now)
         if at_first is not None:
-            self._began[owner] = at_first
+            began[owner] = at_first
         return now is not None and now == at_first
 
     def _report(self, pod: str | None, problem: str) -> None:
