@@ -31,6 +31,8 @@ print(*(CPUSet(os.sched_getaffinity(tid)) for tid in (0, other.native_id)))
         ("8000", f"{CPUS[-1]}", f"{CPUS[-1]}"),
         ("8000", "", f"{CPUSet(CPUS)}"),
     ],
+    # Names that are the same whatever the machine has online just now.
+    ids=["reserved", "pool", "neither"],
 )
 def test_every_thread_is_on_reserved_cpus_or_else_in_the_pool(
     reserved: str, pool: str, expected: str
