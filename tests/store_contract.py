@@ -24,7 +24,9 @@ from pinfold.node.records import (
 )
 
 NODE: Final = NodeRecord("static", CPUSet.parse("0-511"), CPUSet([0]), CPUSet.parse("0-511"))
-FULL_NODE: Final = NodeRecord("none", CPUSet(), CPUSet(), CPUSet.parse("0-30:2"), "Static", "cri")
+FULL_NODE: Final = NodeRecord(
+    "none", CPUSet(), CPUSet(), CPUSet.parse("0-30:2"), "Static", "cri", "/t"
+)
 
 
 def pod(label: str, /, **fields: object) -> PodRecord:

@@ -105,6 +105,31 @@ def test_what_one_agent_has_another_is_refused(
     assert first.client.post("/v1/reconcile")["drifts"] == []
 
 
+def test_another_tree_is_refused_while_containers_live_in_this_one(first: AgentProcess) -> None:
+    """What a container has forked away stays in the tree of before, where nobody looks."""
+    first.start()
+    pids = _pods(first)
+    first.kill()
+    name = first.name
+    first.config["pinfold"]["cgroupName"] = f"{name}-2"
+    for flags in ((), ("--on-mismatch=repair",)):
+        status, said = first.refused(*flags)
+        assert status == 1, said
+        assert f"{name}-2" in said
+        assert "go back to the `cgroupName` and `cgroupParent` of before" in said
+        assert all(allowed(pid) for pid in pids.values()), "somebody was ended"
+    assert list(Path("/sys/fs/cgroup").rglob(f"{name}-2")) == []
+    first.config["pinfold"]["cgroupName"] = name
+    first.start()
+    assert {one: first.pids(one)["main"] for one in pids} == pids
+    for one in pids:
+        first.client.delete(f"/v1/pods/default/{one}", grace=0)
+    first.stop()
+    # Where nothing lives, another tree is as good.
+    first.name = first.config["pinfold"]["cgroupName"] = f"{name}-2"
+    first.start()
+
+
 def test_of_ten_agents_that_start_at_once_one_serves(first: AgentProcess, tmp_path: Path) -> None:
     """Each with a state folder and a socket of its own, and a tree that is everybody's."""
     agents = []

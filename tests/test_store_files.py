@@ -486,7 +486,7 @@ def test_the_tables_keep_nonsense_out(tmp_path: Path) -> None:
         "UPDATE devices SET response = 'text'",
         "UPDATE containers SET restarts = -1",
         "UPDATE containers SET exit_code = 'x'",
-        "INSERT INTO node SELECT 2, 'none', '', '', '0', 'None', ''",
+        "INSERT INTO node SELECT 2, 'none', '', '', '0', 'None', '', ''",
         "UPDATE history SET document = '{'",
         "UPDATE history SET kind = ''",
     ):

@@ -177,6 +177,7 @@ async def build_agent(
         parse=_parse,
         on_mismatch=OnMismatch(config.own.on_mismatch),
         runtime=config.own.runtime,
+        cgroups=_tree(config, driver),
         unplaced=CPUSet() if known is None else known.unplaced,
         arrived=CPUSet() if known is None else known.arrived,
         living=await survivors(ports.runtime, ports.cgroups),
@@ -193,6 +194,7 @@ async def build_agent(
         owner_offline=OwnerOffline(config.own.owner_offline),
         kept_pods=config.own.max_pods_remembered,
         runtime=config.own.runtime,
+        cgroups=_tree(config, driver),
     )
     mirror = StateFiles(Path(config.own.state_dir))
 
@@ -256,6 +258,15 @@ def _pod_resources(config: AgentConfig, manager: Manager, place: Path) -> Compan
         )
 
     return Companion("podResources", run, about=lambda: {"socket": str(place)}, must_start=True)
+
+
+def _tree(config: AgentConfig, driver: Driver | None) -> str:
+    """The cgroup tree of the containers, for the record; "" where the agent has none."""
+    if driver is None or config.own.runtime == "nri":
+        return ""
+    if config.own.runtime == "cri":
+        return config.own.cgroup_name
+    return str(driver.describe_cgroups.get("path", ""))
 
 
 def _parse(manifest: str) -> Workload:

@@ -160,6 +160,7 @@ class Bookkeeper:
             machine=ledger.known if bounds is None else bounds.machine,
             memory_policy="None" if state.memory is None else "Static",
             runtime=self.settings.runtime,
+            cgroups=self.settings.cgroups,
         )
 
     async def commit(self, batch: Batch) -> None:

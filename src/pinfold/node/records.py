@@ -80,7 +80,8 @@ class PodRecord:
 class NodeRecord:
     """The node at the last commit, for the checks at the next start.
 
-    ``runtime`` is what runs the containers of its pods; "" where an older program wrote it.
+    ``runtime`` is what runs the containers of its pods, ``cgroups`` the tree that they are in; ""
+    where an older program wrote it, or where there is none.
     """
 
     policy_name: str
@@ -89,6 +90,7 @@ class NodeRecord:
     machine: CPUSet
     memory_policy: str = "None"
     runtime: str = ""
+    cgroups: str = ""
 
 
 @dataclass(frozen=True, slots=True)

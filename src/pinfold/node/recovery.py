@@ -71,15 +71,30 @@ class OtherRuntimeError(MismatchError):
     """Pods are on record whose containers this runtime does not see: no repair could know them."""
 
     def __init__(self, recorded: str, configured: str, pods: Sequence[PodRecord]) -> None:
-        names = [f"{pod.namespace}/{pod.name}" for pod in pods]
-        if len(names) > _NAMED:
-            names[_NAMED:] = [f"{len(names) - _NAMED} more"]
+        names = _some([f"{pod.namespace}/{pod.name}" for pod in pods])
         end = "let the kubelet end them" if recorded == "nri" else "delete them"
         super().__init__(
-            f"pods of runtime {recorded} are recorded ({', '.join(names)}), and runtime "
+            f"pods of runtime {recorded} are recorded ({names}), and runtime "
             f"{configured} does not see their containers",
             f"start with `runtime: {recorded}` and {end}, or go back",
         )
+
+
+class OtherTreeError(MismatchError):
+    """Containers live in another cgroup tree: what they have forked away would be left in there."""
+
+    def __init__(self, recorded: str, configured: str, living: Sequence[str]) -> None:
+        super().__init__(
+            f"containers run in the cgroup tree {recorded} ({_some(living)}), and this agent's is "
+            f"{configured}",
+            "go back to the `cgroupName` and `cgroupParent` of before, and delete the pods first",
+        )
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first names, and how many more."""
+    more = len(names) - _NAMED
+    return ", ".join([*names[:_NAMED], *([f"{more} more"] if more > 0 else [])])
 
 
 @dataclass(slots=True)
@@ -107,6 +122,7 @@ def restore(  # noqa: PLR0913 - the record, the node, and how to read them
     parse: Callable[[str], Workload],
     on_mismatch: OnMismatch,
     runtime: str = "",
+    cgroups: str = "",
     unplaced: CPUSet = _NO_CPUS,
     arrived: CPUSet = _NO_CPUS,
     living: Sequence[Survivor] = (),
@@ -120,6 +136,7 @@ def restore(  # noqa: PLR0913 - the record, the node, and how to read them
         parse: reads a pod's manifest; raises ValueError.
         on_mismatch: whether to refuse or to repair.
         runtime: what runs the containers from now on; "" is not compared.
+        cgroups: the cgroup tree that they are in from now on; "" is not compared.
         unplaced: CPUs that are offline and of which nothing is known.  Those that the record has
             keep their owners, as all CPUs that are offline.
         arrived: CPUs that were such before, and are not now.
@@ -129,8 +146,10 @@ def restore(  # noqa: PLR0913 - the record, the node, and how to read them
         MismatchError: it does not fit, and ``on_mismatch`` is REFUSE.
         LostRecordError: it knows less than it did, or than what lives shows; the same.
         OtherRuntimeError: another runtime has the containers of pods that are not over.
+        OtherTreeError: containers live in another cgroup tree.
     """
     _check_runtime(record, runtime)
+    _check_tree(record, cgroups, living)
     lost = loss(record, living)
     if lost and on_mismatch is OnMismatch.REFUSE:
         raise LostRecordError(lost.describe())
@@ -179,6 +198,12 @@ def _check_runtime(record: Record, runtime: str) -> None:
     active = [pod for pod in record.pods.values() if pod.phase.is_active]
     if runtime and recorded and runtime != recorded and active:
         raise OtherRuntimeError(recorded, runtime, active)
+
+
+def _check_tree(record: Record, cgroups: str, living: Sequence[Survivor]) -> None:
+    recorded = "" if record.node is None else record.node.cgroups
+    if cgroups and recorded and cgroups != recorded and living:
+        raise OtherTreeError(recorded, cgroups, [str(one.key) for one in living])
 
 
 def _check(record: Record, ledger: Ledger, fresh: Ledger) -> None:

@@ -39,6 +39,7 @@ class ManagerSettings:
         kept_pods: how many ended pods are remembered.
         owner_offline: what becomes of a container all of whose own CPUs are offline.
         runtime: what runs the containers (``process``, ``cri``, ``nri``), for the record.
+        cgroups: the cgroup tree that they are in, for the record; "" where there is none.
     """
 
     reserved_system_cpus: CPUSet = CPUSet()  # noqa: RUF009 - immutable
@@ -53,6 +54,7 @@ class ManagerSettings:
     kept_pods: int = 500
     owner_offline: OwnerOffline = OwnerOffline.SHARE
     runtime: str = ""
+    cgroups: str = ""
 
     def pause_before(self, attempt: int) -> float:
         """Seconds to wait before an attempt (the first start is attempt 0)."""

@@ -118,12 +118,12 @@ def trim_history(database: sqlite3.Connection, limit: int) -> None:
 
 def _read_node(database: sqlite3.Connection, file: str) -> NodeRecord | None:
     node = None
-    for policy, memory, runtime, *sets in database.execute(
-        "SELECT policy_name, memory_policy, runtime, default_cpus, reserved_cpus, machine_cpus "
-        "FROM node"
+    for policy, memory, runtime, cgroups, *sets in database.execute(
+        "SELECT policy_name, memory_policy, runtime, cgroups, default_cpus, reserved_cpus, "
+        "machine_cpus FROM node"
     ):
         default, reserved, machine = (_read(CPUSet.parse, t, f"{file}: table node") for t in sets)
-        node = NodeRecord(policy, default, reserved, machine, memory, runtime)
+        node = NodeRecord(policy, default, reserved, machine, memory, runtime, cgroups)
     return node
 
 
@@ -224,7 +224,7 @@ def _put(database: sqlite3.Connection, pod: PodRecord) -> None:
 
 def _put_node(database: sqlite3.Connection, node: NodeRecord) -> None:
     database.execute(
-        "INSERT OR REPLACE INTO node VALUES (1, ?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO node VALUES (1, ?, ?, ?, ?, ?, ?, ?)",
         (
             node.policy_name,
             _text(node.default),
@@ -232,6 +232,7 @@ def _put_node(database: sqlite3.Connection, node: NodeRecord) -> None:
             _text(node.machine),
             node.memory_policy,
             node.runtime,
+            node.cgroups,
         ),
     )
 
