@@ -134,6 +134,35 @@ def test_a_pod_that_takes_long_to_end_holds_up_no_look(tmp_path: Path) -> None:
     going_on(tmp_path, work)
 
 
+def test_a_file_that_cannot_be_read_at_the_start_ends_nobody(tmp_path: Path) -> None:
+    async def work(scene: Scene) -> None:
+        file = scene.write("own", "2", terminationGracePeriodSeconds=0)
+        scene.write("other", "", terminationGracePeriodSeconds=0)
+        await scene.until(lambda: scene.runs("own") and scene.runs("other"))
+        text = file.read_text()
+        for task in scene.tasks:
+            task.cancel()
+        await asyncio.gather(*scene.tasks, return_exceptions=True)
+        await scene.node.kill()
+        file.write_text("{")
+        await scene.start()
+        looks = scene.looks
+        await scene.until(lambda: scene.looks > looks + 10)
+        assert scene.runs("own")
+        # What the others are is known all the same.
+        (tmp_path / "other.yaml").unlink()
+        looks = scene.looks
+        await scene.until(lambda: not scene.runs("other"))
+        assert scene.runs("own")
+        file.write_text(text)
+        await scene.until(lambda: scene.looks > looks + 10)
+        assert scene.runs("own")
+        file.unlink()
+        await scene.until(lambda: not scene.runs("own"))
+
+    going_on(tmp_path, work)
+
+
 def test_who_has_lost_the_tree_leaves_what_is_in_there_alone(tmp_path: Path) -> None:
     async def work(scene: Scene) -> None:
         file = scene.write("own", "2")

@@ -90,3 +90,27 @@ def test_a_folder_that_cannot_be_read_keeps_its_pods(folder: ManifestFolder) -> 
     assert folder.changes()
     assert folder.read() == {}
     assert names(folder) == [], "a folder that is not there has no pods, as with a kubelet"
+
+
+def test_a_file_that_is_being_written_keeps_its_pods(folder: ManifestFolder) -> None:
+    """Who writes in place empties it first; a pod ends when its file is removed."""
+    file = folder.path / "web.json"
+    for text in ("", pod("web")[:30], "\n---\n"):
+        file.write_text(text)
+        assert folder.changes()
+        assert folder.read().keys() == {file}
+        assert names(folder) == ["web"]
+    file.unlink()
+    assert folder.read() == {}
+    assert names(folder) == []
+
+
+def test_a_file_is_known_once_it_was_read(folder: ManifestFolder) -> None:
+    bad = folder.path / "bad.json"
+    assert folder.is_known(folder.path / "web.json")
+    bad.write_text("{")
+    folder.read()
+    assert not folder.is_known(bad)
+    bad.write_text(pod("bad"))
+    folder.read()
+    assert folder.is_known(bad)

@@ -49,6 +49,8 @@ class StaticPods:
         self._source = str(path)
         self._admitting: dict[str, asyncio.Task[None]] = {}
         self._behind = False
+        self._unread: frozenset[Path] | None = None
+        self._unknown: frozenset[str] = frozenset()
         self._refused: list[PortError] = []
         self._inventory: DeviceInventory | None = None
         self._offered: Mapping[str, int] = {}
@@ -70,6 +72,8 @@ class StaticPods:
             self._behind = True
             for file, problem in problems.items():
                 log.error("manifest", file=str(file), problem=problem)
+            if self._unread is None:
+                self._begin_with(frozenset(problems))
         if self._behind:
             await self._follow()
             self._behind = False
@@ -79,10 +83,20 @@ class StaticPods:
             self._behind = True
             raise self._refused[0]
 
+    def _begin_with(self, unread: frozenset[Path]) -> None:
+        """Of a file that cannot be used when the agent starts, nobody knows which pods it had."""
+        self._unread = unread
+        if unread:
+            self._unknown = frozenset(self._ours() - self._folder.pods.keys())
+
+    def _ours(self) -> set[str]:
+        return {r.uid for r in self._manager.pods.records() if r.source == self._source}
+
     async def _follow(self) -> None:
-        wanted = self._folder.pods
-        ours = {r.uid for r in self._manager.pods.records() if r.source == self._source}
-        for uid in ours - wanted.keys():
+        wanted, ours = self._folder.pods, self._ours()
+        if self._unknown and all(self._folder.is_known(file) for file in self._unread or ()):
+            self._unknown = frozenset()
+        for uid in ours - wanted.keys() - self._unknown:
             await self._manager.release(uid)
         for uid, pod in wanted.items():
             if uid not in ours:

@@ -78,6 +78,10 @@ class ManifestFolder:
         """The pods that the folder asks for, by uid."""
         return {pod.uid: pod for path in sorted(self._pods) for pod in self._pods[path]}
 
+    def is_known(self, file: Path) -> bool:
+        """Whether it is known which pods a file asks for: it was read once, or is not there."""
+        return file in self._pods or file not in self._seen
+
     def _files(self) -> list[tuple[Path, Signature]]:
         try:
             if not stat.S_ISDIR(self.path.stat().st_mode):
@@ -121,6 +125,9 @@ def _read(path: Path) -> tuple[StaticPod, ...]:
             kind = content.get("kind") if isinstance(content, dict) else None
             raise ManifestError(f"{path}: line {document.line}: only pods run here, not {kind!r}")
         pods.append(_static(path, content))
+    if not pods:
+        # Who writes a file in place empties it first; and to end a pod, its file is removed.
+        raise ManifestError(f"{path}: there is no pod in it; to end those that it had, remove it")
     return tuple(pods)
 
 
