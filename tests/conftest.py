@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Generator
 
 import pytest
 from hypothesis import settings
@@ -20,6 +21,19 @@ _OWN: pytest.StashKey[OwnPlaces] = pytest.StashKey()
 def pytest_configure(config: pytest.Config) -> None:
     """No test finds what the machine has of kubelets, runtimes and agents."""
     config.stash[_OWN] = own_places()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, object, object]:
+    """No test pins the process in which those after it run."""
+    before = os.sched_getaffinity(0)
+    result = yield
+    after = os.sched_getaffinity(0)
+    if after != before:
+        os.sched_setaffinity(0, before)
+        # One that has gone offline meanwhile is missing by nature.
+        assert os.sched_getaffinity(0) == after, "the test has pinned the process of the tests"
+    return result
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:

@@ -67,7 +67,7 @@ class Scene:
             manager,
             (),
             claim=ClaimKeeper(manager, self.tree),
-            cpus=CPUFollower(manager, CPUSet(), self.online, no_events),
+            cpus=CPUFollower(manager, CPUSet(), self.online, no_events, lambda *_: None),
             pages=HugepageFollower(planner, manager, lambda: pages_of(planner.machine)),
             static_pods=StaticPods(self.folder, manager, self.apply),
         )

@@ -36,6 +36,7 @@ class CPUFollower:
         unseen: CPUs that a kubelet would not see; they are nobody's.
         read: the CPUs that are online now.
         events: something each time that a CPU goes or comes; may raise OSError.
+        stay_off: keeps this process off what neither is reserved nor in the pool.
     """
 
     def __init__(
@@ -44,11 +45,13 @@ class CPUFollower:
         unseen: CPUSet,
         read: Callable[[], CPUSet],
         events: Callable[[], AsyncIterator[None]],
+        stay_off: Callable[[CPUSet, CPUSet], None] = stay_off_exclusive_cpus,
     ) -> None:
         self._manager = manager
         self._unseen = unseen
         self._read = read
         self._events = events
+        self._stay_off = stay_off
         self._seen = CPUSet()
         self._unknown = CPUSet()
 
@@ -95,6 +98,6 @@ class CPUFollower:
         log.warning("cpus", offline=str(offline) or "none")
         await self._manager.set_offline(offline)
         if (policy := self._manager.node.cpu_policy) is not None:
-            stay_off_exclusive_cpus(policy.reserved, self._manager.pool)
+            self._stay_off(policy.reserved, self._manager.pool)
         await reconcile(self._manager)
         return True
