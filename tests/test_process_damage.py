@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -172,6 +173,115 @@ def test_a_folder_that_was_removed_is_made_again(world: ProcessWorld) -> None:
             await runtime.remove(runs.id)
 
     play(run())
+
+
+def copied(one: Path, other: Path, *names: str) -> None:
+    for name in names:
+        shutil.copy2(one / name, other / name)
+
+
+def swapped(one: Path, other: Path, *names: str) -> None:
+    for first, second in [(one / name, other / name) for name in names] or [(one, other)]:
+        aside = first.with_name("aside")
+        first.rename(aside)
+        second.rename(first)
+        aside.rename(second)
+
+
+@pytest.mark.parametrize("is_orphan", [False, True], ids=["supervised", "supervisor dead"])
+@pytest.mark.parametrize(
+    ("change", "names"),
+    [
+        *((change, ("spec.json",)) for change in (copied, swapped)),
+        *((change, ("state", "spec.json")) for change in (copied, swapped)),
+        (copied, ("state",)),
+        (swapped, ("state",)),
+        (swapped, ()),
+    ],
+    ids=lambda value: "+".join(value) or "folder" if isinstance(value, tuple) else value.__name__,
+)
+def test_files_of_another_container_change_nobodys_name(
+    world: ProcessWorld, change: Callable[..., None], names: tuple[str, ...], is_orphan: bool
+) -> None:
+    """They are whole, and lie: who a process is, is not for them to say."""
+
+    async def run() -> None:
+        async with opened(world) as runtime:
+            before = []
+            for name in ("own", "other"):
+                spec = replace(a_spec(world.lasting(), name), keepsake=f"of {name}")
+                before.append(await runtime.start((await runtime.create(spec)).id))
+        if is_orphan:
+            for pid in world.processes():
+                os.kill(pid, signal.SIGKILL)
+            until(lambda: not world.processes())
+        change(*(world.root / one.id for one in before), *names)
+        for number in range(2):
+            async with opened(world) as runtime:
+                found = {one.pid: one for one in await runtime.containers()}
+                expected = (
+                    before[:1] if is_orphan and "state" in names and change is copied else before
+                )
+                assert {pid: one.key for pid, one in found.items()} == {
+                    one.pid: one.key for one in expected
+                }
+                assert all(one.state is ContainerState.RUNNING for one in found.values())
+                if number == 0:
+                    # A main process without a supervisor has no other folder than says ``state``.
+                    moved = is_orphan and change is swapped and names != ("spec.json",)
+                    assert await runtime.mended() or (moved and names != ("state",))
+                if change is swapped and not is_orphan:
+                    assert [one.id for one in found.values()] == [one.id for one in before]
+                    for one in before:
+                        assert await runtime.keepsake(one.id) == f"of {one.key.name}"
+            assert all(is_alive(one.pid or 0) for one in before)
+        for one in before:
+            os.kill(one.pid or 0, signal.SIGKILL)
+
+    play(run())
+
+
+@pytest.mark.parametrize("name", ["0" * 32, "f" * 32])
+@pytest.mark.parametrize("state", ["supervised", "supervisor dead", "somebody else's", "renamed"])
+def test_a_copy_of_a_folder_is_no_container(world: ProcessWorld, name: str, state: str) -> None:
+    async def run(sleeper: subprocess.Popen[bytes]) -> None:
+        async with opened(world) as runtime:
+            if state == "somebody else's":
+                runs = await runtime.attach(a_spec(world.lasting()), sleeper.pid)
+            else:
+                runs = await started(runtime, world.lasting())
+        if state == "supervisor dead":
+            for pid in world.processes():
+                os.kill(pid, signal.SIGKILL)
+            until(lambda: not world.processes())
+        folder = world.root / runs.id
+        shutil.copytree(
+            folder,
+            world.root / name,
+            symlinks=True,
+            ignore=shutil.ignore_patterns(*FIFOS),
+        )
+        if state == "renamed":
+            shutil.rmtree(folder)
+        for number in range(2):
+            async with opened(world) as runtime:
+                (again,) = await runtime.containers()
+                assert (again.pid, again.key) == (runs.pid, runs.key)
+                assert again.state is ContainerState.RUNNING
+                if state != "somebody else's":
+                    assert again.id == runs.id
+                if number == 0:
+                    assert "its processes are those of container" in (await runtime.mended())[0]
+            assert is_alive(runs.pid or 0)
+        (aside,) = (world.root / "damaged").iterdir()
+        assert (aside / "state").exists()
+
+    with subprocess.Popen(["sleep", "1000"]) as sleeper:
+        try:
+            play(run(sleeper))
+            world.clear()
+        finally:
+            sleeper.kill()
 
 
 def test_damage_is_told_once_for_each_file(world: ProcessWorld) -> None:

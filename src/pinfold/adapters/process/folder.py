@@ -129,12 +129,21 @@ class ContainerFolder:
             for name in ("state", "started", "exit.new"):
                 path = self.path / name
                 if is_there(path) and not path.is_file():
-                    path.replace(path.with_name(f"{name}.damaged"))
+                    self._set_aside(name)
             self._write("state", lines(processes.values()))
             if began is not None and not self.started_at():
                 self.write_started(began)
             if not is_there(self.path / "exit.new"):
                 self._reserve()
+
+    def set_aside(self, name: str) -> None:
+        """Give a file another name, under which nobody reads it.
+
+        Raises:
+            RuntimeFailedError: the disk cannot be written.
+        """
+        with self._writing():
+            self._set_aside(name)
 
     def read_spec(self) -> Spec:
         """Read ``spec.json``.
@@ -199,6 +208,9 @@ class ContainerFolder:
             state.unlink(missing_ok=True)
             with contextlib.suppress(FileNotFoundError):
                 shutil.rmtree(self.path)
+
+    def _set_aside(self, name: str) -> None:
+        (self.path / name).replace(self.path / f"{name}.damaged")
 
     def _reserve(self) -> None:
         with (self.path / "exit.new").open("xb") as file:

@@ -1,8 +1,10 @@
 """The containers of a folder at the start, with everything that somebody may have done to them.
 
 No file of a container stops a start or loses a container that lives.  Whose it is stands in three
-places, and what a damaged file said of its processes is asked of the kernel.  A folder that nobody
-can make sense of is moved aside, into ``damaged``, and no process is touched for it.
+places: the command line of a supervisor that lives is believed first, then ``state``, which names
+the processes too, then ``spec.json``.  What a damaged file said of the processes is asked of the
+kernel.  A folder that nobody can make sense of, or that claims the processes of another, is moved
+aside, into ``damaged``, and no process is touched for it.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import re
 import shutil
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +23,7 @@ from typing import Final
 from pinfold.adapters.process.documents import Identity, Processes, Spec
 from pinfold.adapters.process.folder import ContainerFolder
 from pinfold.adapters.process.living import Supervisor
-from pinfold.adapters.process.processes import ProcessId, parent_of, send_signal
+from pinfold.adapters.process.processes import ProcessId, identify, parent_of, send_signal
 from pinfold.adapters.process.records import CorruptRecordError, is_there
 from pinfold.node.port_errors import RuntimeFailedError
 
@@ -37,7 +39,7 @@ class Found:
     """A container as its folder and the kernel tell of it.
 
     ``processes`` is None where nobody knows any; ``notes`` are for its status, ``problems`` what
-    was damaged.
+    was damaged; ``strayed`` is the container whose ``spec.json`` lay here.
     """
 
     folder: ContainerFolder
@@ -45,6 +47,7 @@ class Found:
     processes: Processes | None = None
     notes: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    strayed: Identity | None = None
 
 
 def look(folder: ContainerFolder, boot: str, living: Supervisor | None = None) -> Found:
@@ -62,12 +65,18 @@ def look(folder: ContainerFolder, boot: str, living: Supervisor | None = None) -
         found.notes += [state.note] if state.note else []
     except CorruptRecordError as error:
         found.problems.append(str(error))
+    believed = state is not None and (living is None or _is_told(state, boot, living))
     told = (
-        None if spec is None else spec.identity,
-        None if state is None else state.identity,
         None if living is None else living.identity,
+        state.identity if believed and state is not None else None,
+        None if spec is None else spec.identity,
     )
     found.identity = next((one for one in told if one is not None), None)
+    if spec is not None and spec.identity != found.identity:
+        found.problems.append(f"{folder.path}/spec.json is of {spec.identity.key}; set aside")
+        found.strayed, spec = spec.identity, None
+        with suppress(RuntimeFailedError):
+            folder.set_aside("spec.json")
     if _know_better(found, spec, boot, living) and found.processes is not None:
         waits = living is not None and living.waits
         with suppress(RuntimeFailedError):
@@ -99,7 +108,8 @@ def _know_better(found: Found, spec: Spec | None, boot: str, living: Supervisor 
 def _is_told(state: Processes, boot: str, living: Supervisor) -> bool:
     """Whether a file tells of the processes that are there."""
     at_home = parent_of(state.main.pid) in {living.process.pid, None}
-    return state.boot == boot and state.supervisor == living.process and at_home
+    is_his = None in {state.identity, living.identity} or state.identity == living.identity
+    return state.boot == boot and state.supervisor == living.process and at_home and is_his
 
 
 def containers(
@@ -114,6 +124,7 @@ def containers(
         problems: what was found, and what was made of it.
     """
     missing = dict(living)
+    kept: dict[Hashable, Found] = {}
     for folder in _folders(root, living):
         supervisor = missing.pop(folder.id, None)
         if not is_there(folder.path):
@@ -124,8 +135,18 @@ def containers(
         problems += [f"container {_name(found)}: {problem}" for problem in found.problems]
         if found.identity is None:
             problems.append(_quarantine(folder))
+        elif supervisor is None and (owner := _whose(found, boot, living)) is not None:
+            problems.append(_quarantine(folder, f"its processes are those of container {owner}"))
         else:
-            yield found
+            claim = folder.id if supervisor is not None else _claim(found, boot)
+            twin = kept.setdefault(claim, found)
+            if twin is not found:
+                if _is_written_to(found):
+                    kept[claim], found, twin = found, twin, found
+                why = f"its processes are those of container {twin.folder.id}"
+                problems.append(_quarantine(found.folder, why))
+    _give_back(kept.values())
+    yield from kept.values()
     for supervisor in missing.values():
         if supervisor.waits:
             _end(supervisor)
@@ -134,6 +155,52 @@ def containers(
                 f"container {_name(found_again)}: its folder was removed and is there again"
             )
             yield found_again
+
+
+def _whose(found: Found, boot: str, living: Mapping[str, Supervisor]) -> str | None:
+    """The other container whose living supervisor this folder tells of."""
+    processes = found.processes
+    if processes is None or processes.boot != boot or processes.supervisor is None:
+        return None
+    main = processes.main
+    parent = parent_of(main.pid) if identify(main.pid) == main else None
+    for container_id, supervisor in living.items():
+        if supervisor.process == processes.supervisor or supervisor.process.pid == parent:
+            return container_id
+    return None
+
+
+def _claim(found: Found, boot: str) -> Hashable:
+    """What no other folder may claim: a main process that lives, else nothing but its own name.
+
+    A process that somebody else started may be that of several containers.
+    """
+    processes = found.processes
+    if processes is None or processes.boot != boot:
+        return found.folder.id
+    if identify(processes.main.pid) != processes.main:
+        return found.folder.id
+    return processes.main, None if processes.supervisor is not None else found.identity
+
+
+def _is_written_to(found: Found) -> bool:
+    """Whether the main process writes to this folder, and not to a copy of it."""
+    if found.processes is None:
+        return False
+    with suppress(OSError):
+        output = found.folder.path / "output"
+        return output.samefile(f"/proc/{found.processes.main.pid}/fd/1")
+    return False
+
+
+def _give_back(kept: Collection[Found]) -> None:
+    """Put each ``spec.json`` that lay with another container where it belongs, if none is there."""
+    owners = {found.identity: found.folder.path for found in kept}
+    for found in kept:
+        owner = owners.get(found.strayed) if found.strayed is not None else None
+        if owner is not None and not is_there(owner / "spec.json"):
+            with suppress(OSError):
+                (found.folder.path / "spec.json.damaged").rename(owner / "spec.json")
 
 
 def _name(found: Found) -> str:
@@ -201,8 +268,8 @@ def _end(supervisor: Supervisor) -> None:
         send_signal(supervisor.process, signal.SIGKILL)
 
 
-def _quarantine(folder: ContainerFolder) -> str:
-    """Move a folder out of the way."""
+def _quarantine(folder: ContainerFolder, why: str = "nobody knows whose it is") -> str:
+    """Move a folder out of the way; what to say of it."""
     place = folder.path.parent / DAMAGED
     try:
         place.mkdir(0o700, exist_ok=True)
@@ -211,5 +278,5 @@ def _quarantine(folder: ContainerFolder) -> str:
             aside = place / f"{folder.id}-{time.time_ns():x}"
         folder.path.rename(aside)
     except OSError as error:
-        return f"container {folder.id} is passed over: nobody knows whose it is ({error.strerror})"
-    return f"container {folder.id} is passed over: nobody knows whose it is; see {aside}"
+        return f"container {folder.id} is passed over: {why} ({error.strerror})"
+    return f"container {folder.id} is passed over: {why}; see {aside}"
