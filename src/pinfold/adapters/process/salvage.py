@@ -78,7 +78,8 @@ def look(folder: ContainerFolder, boot: str, living: Supervisor | None = None) -
         with suppress(RuntimeFailedError):
             folder.set_aside("spec.json")
     if _know_better(found, spec, boot, living) and found.processes is not None:
-        waits = living is not None and living.waits
+        # Asked now: it may not have forked its main process yet when the living were looked for.
+        waits = living is not None and living.executed() is None
         with suppress(RuntimeFailedError):
             folder.mend(found.processes, None if waits else _began(found.processes.main))
     return found
@@ -98,7 +99,9 @@ def _know_better(found: Found, spec: Spec | None, boot: str, living: Supervisor 
                 found.problems.append(f"{found.folder.path}/state tells of other processes")
             found.processes = Processes(boot, main, living.process, "", found.identity)
             return True
-        return not found.folder.has_room() or not (living.waits or found.folder.started_at())
+        if not found.folder.has_room():
+            return True
+        return not found.folder.started_at() and living.executed() is not None
     if state is None and spec is not None and spec.attached is not None:
         found.processes = spec.attached
         return True
