@@ -19,7 +19,7 @@ _PAGE_BYTES: Final = 512
 """The smallest that SQLite has: mutations meet more of the structure."""
 
 _ROWS: Final = """
-INSERT INTO node VALUES (1, 'static', '0-1', '0', '0-3', 'Static', 'cri');
+INSERT INTO node VALUES (1, 'static', '0-1', '0', '0-3', 'Static', 'cri', '/pinfold');
 INSERT INTO pods VALUES (1, 'u', 'ns', 'web', '{"kind": "Pod"}', 'Running', 'run', NULL, 'm', 2.5);
 INSERT INTO assignments VALUES (1, 'c', '2-3');
 INSERT INTO memory VALUES (1, 'c', 0, 'memory', '[0, 1]', 4096);
