@@ -53,6 +53,11 @@ def test_an_owner_elsewhere_is_found() -> None:
     assert judged(walk, walk, walk).misplaced == 1
 
 
+def test_an_owner_whose_only_cpu_is_on_its_way_offline_is_not_elsewhere() -> None:
+    walk = [process(1, "owner", frozenset(), owns=1)]
+    assert judged(walk, walk, walk).findings == []
+
+
 def test_who_was_no_owner_all_along_proves_nothing() -> None:
     stranger = process(2, "shared", ONE)
     for walks in (

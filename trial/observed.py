@@ -131,6 +131,9 @@ class Judge:
         for key, process in now.items():
             if not process.owns or process.has_ended or process.escapes:
                 continue
+            # The kernel leaves out CPUs that are on their way offline, before it says they are.
+            if not process.allowed:
+                continue
             # One that has ended shows where it was allowed, and holds nothing any more.
             around = [one for one in (before.get(key), after.get(key)) if one and not one.has_ended]
             if len(around) < 2 or any(one.allowed != process.allowed for one in around):
