@@ -16,30 +16,30 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from tests.agent_process import AgentProcess
-from tests.containerd_node import ContainerdNode, containerd_node, why_no_containerd
-from tests.kubelet_stand_in import KubeletStandIn
-from tests.runtime_place import Place
+from tests.scenes.agent_process import AgentProcess
+from tests.scenes.containerd_node import ContainerdNode, containerd_node, why_no_containerd
+from tests.scenes.kubelet_stand_in import KubeletStandIn
+from tests.scenes.runtime_place import Place
 
 from benchmarks.agent_measuring import detailed
 from benchmarks.agent_scene import GivenUpError, NotHereError, require_node
 from benchmarks.measure import Result
 from pinfold.adapters.cgroup.runtime_cgroups import RuntimeCgroups
 from pinfold.adapters.cri import CriClient, CriRecord
+from pinfold.adapters.machines.source import open_machine
 from pinfold.adapters.podfiles import PodFileFolder
 from pinfold.adapters.store import SQLiteStore
-from pinfold.adapters.sysfs.source import open_machine
 from pinfold.agent.nri_driver import NriDriver
 from pinfold.agent.parts import Ports
 from pinfold.agent.wiring import build_agent
 from pinfold.config.agent import AgentConfig, AgentSection
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.kubelet_faults import SOUND
-from pinfold.core.node_config import NodeConfig
-from pinfold.node.cgroup_ports import Placement
-from pinfold.node.port_errors import ContainerKey
-from pinfold.node.runtime_view import Resources, Sandbox, SeenContainer, SeenState, Update
+from pinfold.core.kubelet.faults import SOUND
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.values.cpuset import CPUSet
 from pinfold.planning.planner import Planner
+from pinfold.ports.cgroups import Placement
+from pinfold.ports.errors import ContainerKey
+from pinfold.ports.nri import Resources, Sandbox, SeenContainer, SeenState, Update
 
 MOVED: Final = (10, 100, 300)
 PRESENT: Final = (10, 100, 500)

@@ -13,22 +13,22 @@ from typing import Final
 from benchmarks.agent_measuring import cpu_time, detailed
 from benchmarks.agent_scene import GivenUpError, pod
 from benchmarks.measure import Result
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.kubelet_faults import SOUND
-from pinfold.core.kubelet_view import kubelet_view
-from pinfold.core.node_config import NodeConfig
-from pinfold.core.short_form import parse_short_form
-from pinfold.core.workload_api import workload_from_api
+from pinfold.admission.model import build_node, empty_state
+from pinfold.core.kubelet.faults import SOUND
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.machine.kubelet_view import kubelet_view
+from pinfold.core.machine.short_form import parse_short_form
+from pinfold.core.pod.workload_api import workload_from_api
+from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.announcements import Announcements
 from pinfold.node.bookkeeper import Observers
-from pinfold.node.containers import Containers
-from pinfold.node.manager import Manager
-from pinfold.node.model import build_node, empty_state
+from pinfold.node.pods.containers import Containers
+from pinfold.node.pods.manager import Manager
 from pinfold.node.reconciler import reconcile
-from pinfold.node.records import PodPhase
 from pinfold.node.settings import ManagerSettings
 from pinfold.planning.fake_cgroups import FakeCgroups
 from pinfold.planning.fakes import FakeRuntime, MemoryPodFiles, MemoryStore
+from pinfold.ports.records import PodPhase
 
 MACHINE: Final = "2s64c2t@half"
 PODS: Final = 1000

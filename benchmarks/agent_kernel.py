@@ -26,22 +26,22 @@ from benchmarks.agent_scene import GivenUpError, pod, require_node
 from benchmarks.measure import Result
 from benchmarks.report import series
 from pinfold.adapters.cgroup import open_cgroups
+from pinfold.adapters.machines.source import open_machine
 from pinfold.adapters.podfiles import PodFileFolder
 from pinfold.adapters.process import ProcessRuntime
 from pinfold.adapters.process.processes import identify
 from pinfold.adapters.store import SQLiteStore
-from pinfold.adapters.sysfs.source import open_machine
 from pinfold.agent.parts import Ports
 from pinfold.agent.service import Agent
 from pinfold.agent.wiring import build_agent
 from pinfold.config.agent import AgentConfig, AgentSection
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.kubelet_faults import SOUND
-from pinfold.core.node_config import NodeConfig
-from pinfold.node.cgroup_ports import Cgroups, Placement
-from pinfold.node.held_process import HeldProcess
-from pinfold.node.port_errors import ContainerKey
+from pinfold.core.kubelet.faults import SOUND
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.values.cpuset import CPUSet
 from pinfold.planning.planner import Planner
+from pinfold.ports.cgroups import Cgroups, Placement
+from pinfold.ports.errors import ContainerKey
+from pinfold.ports.held_process import HeldProcess
 
 POOL_SIZES: Final = (10, 100, 300, 1000)
 RECONCILED: Final = 500

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Final
 
 import click
-from tests.agent_process import AgentProcess
+from tests.scenes.agent_process import AgentProcess
 
 from benchmarks.agent_measuring import detailed, process_clock
 from benchmarks.agent_scene import LONGEST, GivenUpError, Scene, answer, require_node, scene
 from benchmarks.measure import Result, measure_own_clock
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.values.cpuset import CPUSet
 
 SIZES: Final = (0, 10, 50)
 """Shared containers that are there meanwhile."""

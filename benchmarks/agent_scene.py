@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from tests.agent_process import AgentProcess
+from tests.scenes.agent_process import AgentProcess
 
 from benchmarks.effect_probe import Probe, build_probe
 from pinfold.adapters.cgroup import CgroupError, open_cgroups
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.values.cpuset import CPUSet
 
 CGROUPS: Final = Path("/sys/fs/cgroup")
 LONGEST: Final = 120.0

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from pinfold.core.allocation import take_packed
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.distribution import take_distributed
-from pinfold.core.pod_api import pod_from_api
-from pinfold.core.policy_options import StaticPolicyOptions
-from pinfold.core.static_policy import PodTransaction, StaticPolicy
-from pinfold.core.topology import CPUTopology
+from pinfold.core.cpu.allocation import take_packed
+from pinfold.core.cpu.distribution import take_distributed
+from pinfold.core.cpu.static_policy import PodTransaction, StaticPolicy
+from pinfold.core.kubelet.policy_options import StaticPolicyOptions
+from pinfold.core.machine.topology import CPUTopology
+from pinfold.core.pod.api import pod_from_api
+from pinfold.core.values.cpuset import CPUSet
 
 Workload = Callable[[], Callable[[], object]]
 

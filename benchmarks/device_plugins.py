@@ -22,7 +22,7 @@ from benchmarks.measure import Result
 from pinfold.adapters.deviceplugin import DevicePluginServer
 from pinfold.adapters.deviceplugin import deviceplugin_pb2 as pb
 from pinfold.adapters.deviceplugin.messages import list_of
-from pinfold.core.devices import Device, DeviceInventory
+from pinfold.core.devices.devices import Device, DeviceInventory
 
 REGISTRATIONS: Final = 50
 ALLOCATIONS: Final = 1000

@@ -13,20 +13,20 @@ from functools import partial
 from typing import Final
 
 from benchmarks.allocation import machine
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.device_state import DeviceState
-from pinfold.core.devices import Device, DeviceResource
-from pinfold.core.hints import NUMAInfo
-from pinfold.core.memory import NodeMemory
-from pinfold.core.memory_policy import MemoryTransaction, StaticMemoryPolicy
-from pinfold.core.pod import Container, Pod
-from pinfold.core.policy_options import StaticPolicyOptions
-from pinfold.core.quantity import Quantity
-from pinfold.core.static_policy import PodTransaction, StaticPolicy
-from pinfold.core.topology_manager import TopologyManager
-from pinfold.node.cpu_manager import CPUManager
-from pinfold.node.device_manager import DeviceManager
-from pinfold.node.memory_manager import MemoryManager
+from pinfold.admission.cpu_manager import CPUManager
+from pinfold.admission.device_manager import DeviceManager
+from pinfold.admission.memory_manager import MemoryManager
+from pinfold.core.cpu.static_policy import PodTransaction, StaticPolicy
+from pinfold.core.devices.devices import Device, DeviceResource
+from pinfold.core.devices.state import DeviceState
+from pinfold.core.kubelet.policy_options import StaticPolicyOptions
+from pinfold.core.memory.memory import NodeMemory
+from pinfold.core.memory.policy import MemoryTransaction, StaticMemoryPolicy
+from pinfold.core.pod.pod import Container, Pod
+from pinfold.core.topology_manager.hints import NUMAInfo
+from pinfold.core.topology_manager.manager import TopologyManager
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.core.values.quantity import Quantity
 
 _RESOURCE: Final = "example.com/vf"
 _NODES: Final = tuple(range(8))

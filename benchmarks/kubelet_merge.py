@@ -9,8 +9,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from pinfold.core.hint_merge import merge_hints
-from pinfold.core.hints import NUMAInfo, TopologyHint, iter_numa_masks
+from pinfold.core.topology_manager.hints import NUMAInfo, TopologyHint, iter_numa_masks
+from pinfold.core.topology_manager.merge import merge_hints
 
 
 def _every_mask(nodes: int, providers: int) -> Callable[[], object]:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from itertools import combinations
 from typing import Final
 
-from pinfold.core.hint_merge import merge_hints
-from pinfold.core.hints import NUMAInfo, TopologyHint, iter_numa_masks
+from pinfold.core.topology_manager.hints import NUMAInfo, TopologyHint, iter_numa_masks
+from pinfold.core.topology_manager.merge import merge_hints
 
 Workload = Callable[[], Callable[[], object]]
 

@@ -9,13 +9,13 @@ from typing import Final
 from fuzz import seeds
 from fuzz.engine import Target
 from pinfold.config.devices_file import ConfigError, load_devices
-from pinfold.core.device_state import DeviceState
-from pinfold.core.devices import Device, DeviceResource
-from pinfold.core.machine import Machine, PCIFunction
-from pinfold.core.node_config import NodeConfig
-from pinfold.core.pod import Container, Pod
-from pinfold.core.quantity import Quantity
-from pinfold.core.short_form import parse_short_form
+from pinfold.core.devices.devices import Device, DeviceResource
+from pinfold.core.devices.state import DeviceState
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.machine.machine import Machine, PCIFunction
+from pinfold.core.machine.short_form import parse_short_form
+from pinfold.core.pod.pod import Container, Pod
+from pinfold.core.values.quantity import Quantity
 from pinfold.planning.document import plan_document
 from pinfold.planning.planner import Planner
 from pinfold.state.device_checkpoint import checkpoint_of

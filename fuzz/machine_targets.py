@@ -12,21 +12,21 @@ from typing import Final
 
 from fuzz import seeds
 from fuzz.engine import Target
-from pinfold.adapters.sysfs.archive import MAX_DEPTH, ArchiveTree, read_archive
-from pinfold.adapters.sysfs.cadvisor import machine_from_cadvisor
-from pinfold.adapters.sysfs.discovery import read_tree
-from pinfold.adapters.sysfs.hwloc import machine_from_hwloc
-from pinfold.adapters.sysfs.json_document import decode
-from pinfold.adapters.sysfs.lscpu import (
+from pinfold.adapters.machines.archive import MAX_DEPTH, ArchiveTree, read_archive
+from pinfold.adapters.machines.cadvisor import machine_from_cadvisor
+from pinfold.adapters.machines.discovery import read_tree
+from pinfold.adapters.machines.hwloc import machine_from_hwloc
+from pinfold.adapters.machines.json_document import decode
+from pinfold.adapters.machines.lscpu import (
     decode_lscpu,
     machine_from_lscpu,
     machine_from_parsable,
 )
-from pinfold.adapters.sysfs.own_json import machine_from_own_json
-from pinfold.core.kubelet_view import kubelet_view
-from pinfold.core.machine import Machine, MachineError
-from pinfold.core.machine_document import machine_document
-from pinfold.core.short_form import parse_short_form
+from pinfold.adapters.machines.own_json import machine_from_own_json
+from pinfold.core.machine.document import machine_document
+from pinfold.core.machine.kubelet_view import kubelet_view
+from pinfold.core.machine.machine import Machine, MachineError
+from pinfold.core.machine.short_form import parse_short_form
 
 
 def use(machine: Machine) -> None:

@@ -18,7 +18,7 @@ from pinfold.adapters.nri.frames import (
     encode_message,
 )
 from pinfold.adapters.nri.messages import seen_container, seen_sandbox, update_messages
-from pinfold.node.runtime_view import Resources, SeenContainer, Update
+from pinfold.ports.nri import Resources, SeenContainer, Update
 
 
 def run_nri(data: bytes) -> None:

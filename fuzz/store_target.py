@@ -11,9 +11,9 @@ from typing import Final
 from fuzz.engine import Target
 from pinfold.adapters.store import SQLiteStore
 from pinfold.adapters.store.schema import APPLICATION_ID, MIGRATIONS
-from pinfold.core.cpuset import CPUSet
-from pinfold.node.port_errors import StoreError
-from pinfold.node.records import Batch, HistoryEntry, NodeRecord, PodPhase, PodRecord
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.ports.errors import StoreError
+from pinfold.ports.records import Batch, HistoryEntry, NodeRecord, PodPhase, PodRecord
 
 _PAGE_BYTES: Final = 512
 """The smallest that SQLite has: mutations meet more of the structure."""

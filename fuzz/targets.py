@@ -18,13 +18,13 @@ from pinfold.adapters.kubernetes.manifests import ManifestError, read_manifests
 from pinfold.adapters.statefile.files import StateFileError
 from pinfold.adapters.statefile.references import read_container_ids, read_pod_uids
 from pinfold.config.kubelet import ConfigError, load_kubelet_config
-from pinfold.core.cpuset import CPUSet, CPUSetError
-from pinfold.core.names import subdomain_problems
-from pinfold.core.pod import pod_requests
-from pinfold.core.pod_api import PodError
-from pinfold.core.quantity import Quantity, QuantityError
-from pinfold.core.workload_api import workload_from_api
-from pinfold.core.workload_fields import CRI, PROCESS, check_fields
+from pinfold.core.pod.api import PodError
+from pinfold.core.pod.pod import pod_requests
+from pinfold.core.pod.workload_api import workload_from_api
+from pinfold.core.pod.workload_fields import CRI, PROCESS, check_fields
+from pinfold.core.values.cpuset import CPUSet, CPUSetError
+from pinfold.core.values.names import subdomain_problems
+from pinfold.core.values.quantity import Quantity, QuantityError
 from pinfold.formats.yaml_documents import YAMLError, yaml_documents
 from pinfold.state.cpu_manager_state import CheckpointError, parse_kubelet_cpuset
 from pinfold.state.go_json import GoJSONError, parse

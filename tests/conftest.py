@@ -9,7 +9,7 @@ from collections.abc import Generator
 import pytest
 from hypothesis import settings
 
-from tests.own_places import OwnPlaces, own_places
+from tests.scenes.own_places import OwnPlaces, own_places
 
 # Speed is measured (make bench), never asserted: a busy machine must not fail a property.
 settings.register_profile("house", deadline=None)

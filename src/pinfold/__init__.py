@@ -15,31 +15,31 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pinfold.adapters.kubernetes.manifests import read_manifests
-    from pinfold.adapters.sysfs.source import open_machine
-    from pinfold.core.cpuset import CPUSet
-    from pinfold.core.kubelet_view import KubeletView, kubelet_view
-    from pinfold.core.machine import Machine
-    from pinfold.core.node_config import NodeConfig
-    from pinfold.core.pod import Container, Pod
-    from pinfold.core.quantity import Quantity
-    from pinfold.core.short_form import parse_short_form
-    from pinfold.core.topology import CPUTopology
+    from pinfold.adapters.machines.source import open_machine
+    from pinfold.core.kubelet.node_config import NodeConfig
+    from pinfold.core.machine.kubelet_view import KubeletView, kubelet_view
+    from pinfold.core.machine.machine import Machine
+    from pinfold.core.machine.short_form import parse_short_form
+    from pinfold.core.machine.topology import CPUTopology
+    from pinfold.core.pod.pod import Container, Pod
+    from pinfold.core.values.cpuset import CPUSet
+    from pinfold.core.values.quantity import Quantity
     from pinfold.planning.planner import Plan, Planner
 
 _HOMES = {
-    "CPUSet": "pinfold.core.cpuset",
-    "CPUTopology": "pinfold.core.topology",
-    "Container": "pinfold.core.pod",
-    "KubeletView": "pinfold.core.kubelet_view",
-    "Machine": "pinfold.core.machine",
-    "NodeConfig": "pinfold.core.node_config",
+    "CPUSet": "pinfold.core.values.cpuset",
+    "CPUTopology": "pinfold.core.machine.topology",
+    "Container": "pinfold.core.pod.pod",
+    "KubeletView": "pinfold.core.machine.kubelet_view",
+    "Machine": "pinfold.core.machine.machine",
+    "NodeConfig": "pinfold.core.kubelet.node_config",
     "Plan": "pinfold.planning.planner",
     "Planner": "pinfold.planning.planner",
-    "Pod": "pinfold.core.pod",
-    "Quantity": "pinfold.core.quantity",
-    "kubelet_view": "pinfold.core.kubelet_view",
-    "open_machine": "pinfold.adapters.sysfs.source",
-    "parse_short_form": "pinfold.core.short_form",
+    "Pod": "pinfold.core.pod.pod",
+    "Quantity": "pinfold.core.values.quantity",
+    "kubelet_view": "pinfold.core.machine.kubelet_view",
+    "open_machine": "pinfold.adapters.machines.source",
+    "parse_short_form": "pinfold.core.machine.short_form",
     "read_manifests": "pinfold.adapters.kubernetes.manifests",
 }
 

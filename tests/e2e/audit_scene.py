@@ -20,12 +20,12 @@ from pinfold.adapters.cri import cri_pb2 as cri
 from pinfold.adapters.procfs.cgroups import find_hierarchies
 from pinfold.adapters.procfs.files import KernelFiles
 from pinfold.cli import main
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.values.cpuset import CPUSet
 from pinfold.state.ledger import Ledger
 from pinfold.state.restore import to_checkpoint
-from tests.agent_process import AgentProcess, eventually, skip_unless_an_agent_can_run
-from tests.containerd_node import ContainerdNode
-from tests.kubelet_stand_in import KubeletStandIn
+from tests.scenes.agent_process import AgentProcess, eventually, skip_unless_an_agent_can_run
+from tests.scenes.containerd_node import ContainerdNode
+from tests.scenes.kubelet_stand_in import KubeletStandIn
 
 QUIET = {"workqueue", "sandbox-allowed", "mems-wider"}
 """Infos that are always there: of the machine, and of pods' sandboxes."""

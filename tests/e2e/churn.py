@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from pinfold.core.cpuset import CPUSet
-from tests.agent_process import ROOT, allowed, eventually
+from pinfold.core.values.cpuset import CPUSet
 from tests.e2e.pod_worlds import (
     CriWorld,
     Manifest,
@@ -25,6 +24,8 @@ from tests.e2e.pod_worlds import (
     Running,
     World,
 )
+from tests.roots import ROOT
+from tests.scenes.agent_process import allowed, eventually
 
 SECONDS: Final = float(os.environ.get("PINFOLD_TEST_CHURN_SECONDS", "20"))
 """How long each churn goes on; minutes show what seconds do not."""
@@ -164,7 +165,7 @@ def sampled(world: World) -> Iterator[dict[str, Any]]:
     result = world.agent.folder / "sampled.json"
     sampler = subprocess.Popen(
         [
-            *(sys.executable, "-m", "tests.kernel_sampler", str(world.root)),
+            *(sys.executable, "-m", "tests.scenes.kernel_sampler", str(world.root)),
             *(str(world.agent.state / "cpu_manager_state"), str(result)),
         ],
         stdin=subprocess.PIPE,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.containerd_node import ContainerdNode, containerd_node
+from tests.scenes.containerd_node import ContainerdNode, containerd_node
 
 
 @pytest.fixture(scope="module")

@@ -17,14 +17,14 @@ from click.testing import CliRunner
 
 from pinfold.adapters.cri import cri_pb2 as cri
 from pinfold.cli import main
-from pinfold.core.cgroup_values import milli_cpu_to_quota, milli_cpu_to_shares
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.pod import QOSClass, apply_defaults
-from pinfold.core.pod_api import pod_from_api
-from pinfold.core.quantity import Quantity
-from tests.agent_process import PATIENCE, AgentProcess, allowed, eventually
-from tests.containerd_node import ContainerdNode, containerd_node
-from tests.kubelet_stand_in import KubeletStandIn
+from pinfold.core.pod.api import pod_from_api
+from pinfold.core.pod.cgroup_values import milli_cpu_to_quota, milli_cpu_to_shares
+from pinfold.core.pod.pod import QOSClass, apply_defaults
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.core.values.quantity import Quantity
+from tests.scenes.agent_process import PATIENCE, AgentProcess, allowed, eventually
+from tests.scenes.containerd_node import ContainerdNode, containerd_node
+from tests.scenes.kubelet_stand_in import KubeletStandIn
 
 START_SECONDS: Final = 30 * PATIENCE
 LASTING: Final = ("sleep", "1000000")

@@ -20,17 +20,17 @@ import click
 import pytest
 import yaml
 
-from pinfold.core.cpuset import CPUSet
-from tests.agent_process import (
+from pinfold.core.values.cpuset import CPUSet
+from tests.roots import ROOT
+from tests.scenes.agent_process import (
     IDLE,
-    ROOT,
     AgentProcess,
     allowed,
     manifest,
     skip_unless_an_agent_can_run,
     until,
 )
-from tests.sample_plugin import (
+from tests.scenes.sample_plugin import (
     WIDGET,
     SamplePlugin,
     offered,
@@ -81,7 +81,7 @@ def _start_mortal(node: AgentProcess, at: int, when: str) -> None:
     file.write_text(yaml.safe_dump(node.config))
     with (node.folder / "log").open("a") as log:
         node.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.dying_agent", str(file), str(at), when],
+            [sys.executable, "-m", "tests.scenes.dying_agent", str(file), str(at), when],
             stdout=log,
             stderr=subprocess.STDOUT,
             text=True,

@@ -12,15 +12,15 @@ import pytest
 import yaml
 
 from pinfold.cli.client import RefusedError
-from tests.agent_process import (
+from tests.scenes.agent_process import (
     AgentProcess,
     allowed,
     eventually,
     skip_unless_an_agent_can_run,
     until,
 )
-from tests.containerd_node import ContainerdNode
-from tests.kubelet_stand_in import KubeletStandIn
+from tests.scenes.containerd_node import ContainerdNode
+from tests.scenes.kubelet_stand_in import KubeletStandIn
 
 
 class Scene:

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent_process import (
+from tests.scenes.agent_process import (
     IDLE,
     AgentProcess,
     allowed,
     manifest,
     skip_unless_an_agent_can_run,
 )
-from tests.process_world import is_alive
+from tests.scenes.process_world import is_alive
 
 
 @pytest.fixture

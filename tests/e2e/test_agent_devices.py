@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.agent_process import (
+from tests.scenes.agent_process import (
     IDLE,
     AgentProcess,
     eventually,
     manifest,
     skip_unless_an_agent_can_run,
 )
-from tests.sample_plugin import (
+from tests.scenes.sample_plugin import (
     WIDGET,
     SamplePlugin,
     giving,
@@ -43,7 +43,7 @@ class Scene:
         self.folder = folder / "plugins"
         self.folder.mkdir()
         self.agent.config["pinfold"]["devicePluginDir"] = str(self.folder)
-        self.agent.program = ("-m", "tests.hasty_agent", json.dumps(LIMITS))
+        self.agent.program = ("-m", "tests.scenes.hasty_agent", json.dumps(LIMITS))
         self.plugin = SamplePlugin(self.folder, "--pre-start")
 
     def ready(self, *options: str) -> None:

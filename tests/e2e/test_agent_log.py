@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from pinfold.adapters.deviceplugin import deviceplugin_pb2 as pb
-from tests.agent_process import AgentProcess, skip_unless_an_agent_can_run
+from tests.scenes.agent_process import AgentProcess, skip_unless_an_agent_can_run
 
 SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 _REASON = bytes(4) + (11).to_bytes(4, "big") + b"too_many_pings"

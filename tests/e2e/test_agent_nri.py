@@ -9,14 +9,14 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.agent_process import (
+from tests.scenes.agent_process import (
     PATIENCE,
     AgentProcess,
     eventually,
     skip_unless_an_agent_can_run,
 )
-from tests.containerd_node import ContainerdNode
-from tests.kubelet_stand_in import KubeletStandIn
+from tests.scenes.containerd_node import ContainerdNode
+from tests.scenes.kubelet_stand_in import KubeletStandIn
 
 
 class Scene:

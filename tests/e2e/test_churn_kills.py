@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 
 from pinfold.adapters.cri import cri_pb2 as cri
-from pinfold.core.cpuset import CPUSet
-from tests.agent_process import eventually, skip_unless_an_agent_can_run
-from tests.containerd_node import ContainerdNode
+from pinfold.core.values.cpuset import CPUSet
 from tests.e2e.churn import (
     SECONDS,
     Churn,
@@ -24,6 +22,8 @@ from tests.e2e.churn import (
     shared_pod,
 )
 from tests.e2e.pod_worlds import CriWorld, NriWorld, started
+from tests.scenes.agent_process import eventually, skip_unless_an_agent_can_run
+from tests.scenes.containerd_node import ContainerdNode
 
 ROUNDS = max(2, round(SECONDS / 10))
 

@@ -8,8 +8,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from pinfold.core.cpuset import CPUSet
-from tests.agent_process import IDLE, AgentProcess, allowed, manifest, skip_unless_an_agent_can_run
+from pinfold.core.values.cpuset import CPUSet
+from tests.scenes.agent_process import (
+    IDLE,
+    AgentProcess,
+    allowed,
+    manifest,
+    skip_unless_an_agent_can_run,
+)
 
 CPUS = CPUSet(os.sched_getaffinity(0))
 

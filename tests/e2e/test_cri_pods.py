@@ -23,18 +23,18 @@ from pinfold.adapters.cri import (
 )
 from pinfold.adapters.cri import cri_pb2 as pb
 from pinfold.adapters.cri.oom import oom_score_floor
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.security import Security
-from pinfold.core.workload import Process, PullPolicy, SandboxOptions, VolumeMount
+from pinfold.core.pod.security import Security
+from pinfold.core.pod.workload import Process, PullPolicy, SandboxOptions, VolumeMount
+from pinfold.core.values.cpuset import CPUSet
 from pinfold.logs.layout import LogLimits, parts
-from pinfold.node.cgroup_ports import Limits, Placement
-from pinfold.node.port_errors import RuntimeFailedError
-from pinfold.node.ports import ContainerSpec, ContainerState
-from pinfold.node.runtime_view import Resources, SeenState, Update
-from tests.containerd_node import ContainerdNode
-from tests.cri_world import CriWorld
-from tests.log_texts import text_of
-from tests.runtime_contract import a_spec, next_exit, play, started, until_exited
+from pinfold.ports.cgroups import Limits, Placement
+from pinfold.ports.errors import RuntimeFailedError
+from pinfold.ports.nri import Resources, SeenState, Update
+from pinfold.ports.runtime import ContainerSpec, ContainerState
+from tests.scenes.containerd_node import ContainerdNode
+from tests.scenes.cri_world import CriWorld
+from tests.scenes.log_texts import text_of
+from tests.scenes.runtime_contract import a_spec, next_exit, play, started, until_exited
 
 
 @pytest.fixture

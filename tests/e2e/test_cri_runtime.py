@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from pinfold.node.port_errors import ContainerKey
-from pinfold.node.ports import ContainerState
-from tests.containerd_node import ContainerdNode
-from tests.cri_world import CriWorld
-from tests.runtime_contract import (
+from pinfold.ports.errors import ContainerKey
+from pinfold.ports.runtime import ContainerState
+from tests.scenes.containerd_node import ContainerdNode
+from tests.scenes.cri_world import CriWorld
+from tests.scenes.runtime_contract import (
     RuntimeContract,
     World,
     a_spec,

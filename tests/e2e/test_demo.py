@@ -7,9 +7,9 @@ import subprocess
 import sysconfig
 from pathlib import Path
 
-from tests.agent_process import PATIENCE, skip_unless_an_agent_can_run
+from tests.roots import ROOT
+from tests.scenes.agent_process import PATIENCE, skip_unless_an_agent_can_run
 
-ROOT = Path(__file__).parent.parent.parent
 SCRIPT = ROOT / "examples" / "demo.sh"
 PINFOLD = Path(sysconfig.get_path("scripts")) / "pinfold"
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from pinfold.adapters.deviceplugin import DevicePluginServer
-from pinfold.core.devices import PreferenceQuestion
-from pinfold.node.device_ports import DevicePluginError
-from tests.device_plugin_peer import Scene, scene, until
+from pinfold.core.devices.devices import PreferenceQuestion
+from pinfold.ports.devices import DevicePluginError
+from tests.scenes.device_plugin_peer import Scene, scene, until
 
 PROGRAM = Path(__file__).parents[2] / "examples" / "device-plugin" / "plugin.py"
 WIDGET = "example.com/widget"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pinfold.cli.client import RefusedError
-from tests.agent_process import (
+from tests.scenes.agent_process import (
     BUSY,
     IDLE,
     AgentProcess,
@@ -22,8 +22,8 @@ from tests.agent_process import (
     skip_unless_an_agent_can_run,
     until,
 )
-from tests.process_world import processes_of
-from tests.small_disk import mounted
+from tests.scenes.process_world import processes_of
+from tests.scenes.small_disk import mounted
 
 LIMIT = 1 << 20
 FLOOD = ("sh", "-c", "yes 0123456789012345678901234567890123456789")

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from pinfold.adapters.hugetlb import HugePagePools
-from pinfold.core.quantity import Quantity
-from tests.agent_process import (
+from pinfold.core.values.quantity import Quantity
+from tests.scenes.agent_process import (
     IDLE,
     AgentProcess,
     eventually,
     manifest,
     skip_unless_an_agent_can_run,
 )
-from tests.hugepages_scene import SMALL, more_pages
+from tests.scenes.hugepages_scene import SMALL, more_pages
 
 HUGE = "hugepages-2Mi"
 MIB = 1 << 20

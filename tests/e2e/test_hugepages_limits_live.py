@@ -12,8 +12,8 @@ import pytest
 
 from pinfold.adapters.cgroup.hierarchy import find_hierarchies
 from pinfold.adapters.cgroup.limits import Setting, apply, v1_settings, v2_settings
-from pinfold.node.cgroup_ports import Limits
-from tests.hugepages_scene import SMALL, more_pages
+from pinfold.ports.cgroups import Limits
+from tests.scenes.hugepages_scene import SMALL, more_pages
 
 MAPS = """
 import mmap, sys

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pinfold.adapters.hugetlb import HugePagePoolError, HugePagePools
-from tests.hugepages_scene import SMALL, more_pages
+from tests.scenes.hugepages_scene import SMALL, more_pages
 
 LARGE = 1 << 30
 PINFOLD = Path(sysconfig.get_path("scripts"), "pinfold")

@@ -17,10 +17,10 @@ import pytest
 
 from pinfold.adapters.cri import cri_pb2 as cri
 from pinfold.adapters.nri import NriPlugin, PluginSettings
-from pinfold.node.port_errors import RuntimeFailedError
-from pinfold.node.runtime_view import Adjustment, RefusedError, Resources, SeenState
-from tests.containerd_node import ContainerdNode, containerd_node
-from tests.nri_peer import Recorder, cpus, running_plugin, until
+from pinfold.ports.errors import RuntimeFailedError
+from pinfold.ports.nri import Adjustment, RefusedError, Resources, SeenState
+from tests.scenes.containerd_node import ContainerdNode, containerd_node
+from tests.scenes.nri_peer import Recorder, cpus, running_plugin, until
 
 REQUEST_TIMEOUT = 1.0
 MANY = 20

@@ -16,10 +16,15 @@ import pytest
 
 from pinfold.adapters.cri import cri_pb2 as cri
 from pinfold.adapters.podresources import podresources_pb2 as v1
-from pinfold.core.cpuset import CPUSet
-from tests.agent_process import PATIENCE, AgentProcess, eventually, skip_unless_an_agent_can_run
-from tests.containerd_node import ContainerdNode
-from tests.kubelet_stand_in import KubeletStandIn
+from pinfold.core.values.cpuset import CPUSet
+from tests.scenes.agent_process import (
+    PATIENCE,
+    AgentProcess,
+    eventually,
+    skip_unless_an_agent_can_run,
+)
+from tests.scenes.containerd_node import ContainerdNode
+from tests.scenes.kubelet_stand_in import KubeletStandIn
 
 NODES = Path("/sys/devices/system/node")
 NIC = "example.com/nic"

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from pinfold.adapters.cgroup.tasks import lives
-from pinfold.core.cpuset import CPUSet
-from tests.agent_process import (
+from pinfold.core.values.cpuset import CPUSet
+from tests.scenes.agent_process import (
     BUSY,
     IDLE,
     AgentProcess,

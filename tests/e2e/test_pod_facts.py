@@ -11,9 +11,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from pinfold.core.cpuset import CPUSet
-from tests.agent_process import allowed, eventually, skip_unless_an_agent_can_run
-from tests.containerd_node import ContainerdNode
+from pinfold.core.values.cpuset import CPUSet
 from tests.e2e.churn import check, pod
 from tests.e2e.pod_worlds import (
     ManifestKubelet,
@@ -22,6 +20,8 @@ from tests.e2e.pod_worlds import (
     planned,
     started,
 )
+from tests.scenes.agent_process import allowed, eventually, skip_unless_an_agent_can_run
+from tests.scenes.containerd_node import ContainerdNode
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ import pytest
 
 from pinfold.adapters.podresources import podresources_pb2 as v1
 from pinfold.config.agent import AgentSection
-from pinfold.core.cpuset import CPUSet
-from tests.agent_process import AgentProcess, manifest, skip_unless_an_agent_can_run, until
+from pinfold.core.values.cpuset import CPUSet
+from tests.scenes.agent_process import AgentProcess, manifest, skip_unless_an_agent_can_run, until
 
 SLEEP = ("sleep", "600")
 METHODS = "v1.PodResourcesLister"

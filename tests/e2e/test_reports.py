@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from pinfold.adapters.podresources import podresources_pb2 as v1
-from tests.agent_process import (
+from tests.e2e.test_podresources_curl import ask
+from tests.scenes.agent_process import (
     IDLE,
     AgentProcess,
     eventually,
     manifest,
     skip_unless_an_agent_can_run,
 )
-from tests.e2e.test_podresources_curl import ask
-from tests.sample_plugin import (
+from tests.scenes.sample_plugin import (
     WIDGET,
     SamplePlugin,
     skip_unless_the_sample_plugin_can_run,
@@ -48,7 +48,7 @@ class Scene:
             "devicePluginDir": str(plugins),
             "podResourcesSocket": str(self.socket),
         }
-        self.agent.program = ("-m", "tests.hasty_agent", json.dumps(GRACE))
+        self.agent.program = ("-m", "tests.scenes.hasty_agent", json.dumps(GRACE))
         self.plugin = SamplePlugin(plugins)
 
     def listed(self) -> v1.ContainerResources:

@@ -20,8 +20,8 @@ from pinfold.adapters.shield import (
     read_shield,
     strangers,
 )
-from pinfold.core.cpuset import CPUSet
-from tests.shield_scene import Scene, allowed, online, own_machine, scene_in
+from pinfold.core.values.cpuset import CPUSet
+from tests.scenes.shield_scene import Scene, allowed, online, own_machine, scene_in
 
 DEFAULT_IRQ = Path("/proc/irq/default_smp_affinity")
 

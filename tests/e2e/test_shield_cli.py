@@ -33,8 +33,8 @@ from pinfold.adapters.shield.record import (
     lock,
 )
 from pinfold.cli import main
-from pinfold.core.cpuset import CPUSet
-from tests.shield_scene import own_machine
+from pinfold.core.values.cpuset import CPUSet
+from tests.scenes.shield_scene import own_machine
 
 ONLINE = CPUSet.parse(Path("/sys/devices/system/cpu/online").read_text())
 LAST = CPUSet([max(ONLINE)])

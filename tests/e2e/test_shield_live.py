@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from pinfold.adapters.shield import ShieldError, raise_shield, read_shield, strangers
-from pinfold.core.cpuset import CPUSet
-from tests.shield_scene import Scene, alive, allowed, scene_in, session, until
+from pinfold.core.values.cpuset import CPUSet
+from tests.scenes.shield_scene import Scene, alive, allowed, scene_in, session, until
 
 THREADS = (
     "import threading, time\n"
@@ -26,7 +26,7 @@ CRASHER = """
 import asyncio, os, signal, sys
 from pathlib import Path
 from pinfold.adapters.shield import Method, Place, raise_shield
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.values.cpuset import CPUSet
 root, method, name, record, cpus, left = sys.argv[1:]
 left = int(left)
 def hook(event, arguments):

@@ -7,7 +7,8 @@ import subprocess
 import sys
 from typing import Final
 
-from tests.agent_process import PATIENCE, ROOT, skip_unless_an_agent_can_run
+from tests.roots import ROOT
+from tests.scenes.agent_process import PATIENCE, skip_unless_an_agent_can_run
 
 SECONDS: Final = os.environ.get("PINFOLD_TEST_TRIAL_SECONDS", "60")
 SEED: Final = os.environ.get("PINFOLD_TEST_TRIAL_SEED", "20")

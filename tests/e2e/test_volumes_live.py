@@ -15,10 +15,10 @@ import pytest
 from pinfold.adapters.hugetlb import HugePagePools
 from pinfold.adapters.volumes import VolumeFolders
 from pinfold.adapters.volumes.mounts import Mount, mount, mounts_below, unmount
-from pinfold.core.workload import EmptyDir
-from pinfold.node.volume_ports import VolumeError
-from tests.agent_process import AgentProcess, manifest, skip_unless_an_agent_can_run, until
-from tests.hugepages_scene import SMALL, more_pages
+from pinfold.core.pod.workload import EmptyDir
+from pinfold.ports.volumes import VolumeError
+from tests.scenes.agent_process import AgentProcess, manifest, skip_unless_an_agent_can_run, until
+from tests.scenes.hugepages_scene import SMALL, more_pages
 
 PAGES = EmptyDir("HugePages", None, SMALL)
 MEMORY = EmptyDir("Memory", 1 << 20)

@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from tests.console import commands, matches, run
+from tests.roots import ROOT
+from tests.scenes.console import commands, matches, run
 
-ROOT = Path(__file__).parent.parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 

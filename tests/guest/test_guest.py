@@ -14,42 +14,41 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 from typing import Final
 
 import pytest
-from tests.containerd_node import why_no_containerd
+from tests.roots import ROOT
+from tests.scenes.containerd_node import why_no_containerd
 
-ROOT: Final = Path(__file__).parent.parent.parent
 TESTBED: Final = ROOT.parent / "shared" / "testbed" / "vm.py"
 SECONDS: Final = os.environ.get("PINFOLD_GUEST_SECONDS", "3600")
 DIED: Final = 125
 """The guest's own failure: an emulated CPU now and then trips over the kernel's self-patching."""
 
-_MOVING: Final = "tests/test_cgroup_moving.py"
-_ESCAPES: Final = "tests/test_cgroup_escapes.py"
+_MOVING: Final = "tests/adapters/cgroup/test_cgroup_moving.py"
+_ESCAPES: Final = "tests/adapters/cgroup/test_cgroup_escapes.py"
 NEED_V1: Final = (
-    "tests/test_cgroup_live.py::test_a_kernel_with_nothing_but_cpusets_meets_the_contract",
+    "tests/adapters/cgroup/test_cgroup_live.py::test_a_kernel_with_nothing_but_cpusets_meets_the_contract",
     f"{_MOVING}::test_forking_processes_are_moved_and_ended_whatever_the_clock_says[cpuset_only",
     f"{_ESCAPES}::test_who_leaves_is_found_and_brought_back[cpuset_only",
     f"{_ESCAPES}::test_who_has_left_is_ended_with_its_container[cpuset_only",
 )
 V2: Final = (
-    "tests/test_cgroup_live.py",
+    "tests/adapters/cgroup/test_cgroup_live.py",
     _MOVING,
     _ESCAPES,
     *(f"'--deselect={test}'" for test in NEED_V1),
-    "tests/test_agent_live.py::test_an_exclusive_pod_beside_noisy_neighbours",
-    "tests/test_agent_live.py::test_containers_outlive_the_agent_and_are_adopted",
-    "tests/test_agent_live.py::test_foreign_writes_are_repaired_and_reported",
+    "tests/agent/test_agent_live.py::test_an_exclusive_pod_beside_noisy_neighbours",
+    "tests/agent/test_agent_live.py::test_containers_outlive_the_agent_and_are_adopted",
+    "tests/agent/test_agent_live.py::test_foreign_writes_are_repaired_and_reported",
     "tests/e2e/test_spec_pods.py",
     "tests/e2e/test_pod_facts.py",
-    "tests/test_cgroup_offline.py",
+    "tests/adapters/cgroup/test_cgroup_offline.py",
     # Last: it changes the pools of huge pages.
     "tests/guest/test_guest_memory.py",
 )
 V1: Final = (
-    "tests/test_cgroup_live.py",
+    "tests/adapters/cgroup/test_cgroup_live.py",
     "tests/e2e/test_spec_pods.py::test_all_example_pods_of_the_cpu_manager_together",
     "tests/e2e/test_pod_facts.py",
     "tests/guest/test_guest_memory.py",

@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from tests.agent_process import AgentProcess, allowed, eventually, skip_unless_an_agent_can_run
-from tests.containerd_node import ContainerdNode, containerd_node
 from tests.guest.two_nodes import (
     PAGES,
     SMALL,
@@ -30,9 +28,16 @@ from tests.guest.two_nodes import (
     node_ids,
     pages,
 )
+from tests.scenes.agent_process import (
+    AgentProcess,
+    allowed,
+    eventually,
+    skip_unless_an_agent_can_run,
+)
+from tests.scenes.containerd_node import ContainerdNode, containerd_node
 
 from pinfold.adapters.volumes.mounts import mounts_below, unmount
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.values.cpuset import CPUSet
 
 ASKED: Final = 20
 """Pages of a pod: two such pods fit no node together."""

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.agent_process import (
+from tests.guest.two_nodes import cpus_of, node_ids
+from tests.scenes.agent_process import (
     IDLE,
     AgentProcess,
     allowed,
@@ -15,9 +16,8 @@ from tests.agent_process import (
     manifest,
     skip_unless_an_agent_can_run,
 )
-from tests.guest.two_nodes import cpus_of, node_ids
 
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.values.cpuset import CPUSet
 
 EVERY = CPUSet(os.sched_getaffinity(0))
 

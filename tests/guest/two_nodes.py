@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.values.cpuset import CPUSet
 
 SMALL: Final = 2 << 20
 PAGES: Final = 32

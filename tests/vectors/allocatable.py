@@ -7,9 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.eviction import EvictionError, Threshold, parse_thresholds
-from pinfold.core.node_allocatable import (
+from pinfold.core.kubelet.eviction import EvictionError, Threshold, parse_thresholds
+from pinfold.core.kubelet.node_allocatable import (
     AllocatableError,
     MachineCapacity,
     allocatable_reservation,
@@ -21,10 +20,11 @@ from pinfold.core.node_allocatable import (
     parse_reserved,
     pods_cgroup,
 )
-from pinfold.core.node_config import NodeConfig
-from pinfold.core.pod import Resources
-from pinfold.core.quantity import Quantity
-from pinfold.core.topology import CPUTopology
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.machine.topology import CPUTopology
+from pinfold.core.pod.pod import Resources
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.core.values.quantity import Quantity
 from tests.vectors import Case, Outcome
 
 KINDS = {"node", "reserved_parse", "eviction_parse"}

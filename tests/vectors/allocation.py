@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from pinfold.core.allocation import AllocationError, take_packed
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.distribution import take_distributed
-from pinfold.core.kubelet_faults import (
+from pinfold.core.cpu.allocation import AllocationError, take_packed
+from pinfold.core.cpu.distribution import take_distributed
+from pinfold.core.kubelet.faults import (
     COMBINATION_OVERWRITTEN,
     CPUS_NOT_FREE,
     DISTRIBUTION_HANGS,
@@ -17,7 +16,8 @@ from pinfold.core.kubelet_faults import (
     KubeletFault,
     UpstreamFaultError,
 )
-from pinfold.core.topology import CPUTopology
+from pinfold.core.machine.topology import CPUTopology
+from pinfold.core.values.cpuset import CPUSet
 from tests.vectors import Case, Outcome
 
 

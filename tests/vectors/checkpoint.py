@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.policy_options import StaticPolicyOptions
-from pinfold.core.topology import CPUTopology
+from pinfold.core.kubelet.policy_options import StaticPolicyOptions
+from pinfold.core.machine.topology import CPUTopology
+from pinfold.core.values.cpuset import CPUSet
 from pinfold.state.cpu_manager_state import CPUManagerCheckpoint, Layout
 from pinfold.state.ledger import Ledger
 from pinfold.state.restore import (

@@ -6,7 +6,7 @@ import base64
 from collections.abc import Mapping
 from typing import TypeVar
 
-from pinfold.core.topology import CPUTopology
+from pinfold.core.machine.topology import CPUTopology
 from pinfold.state.cpu_manager_state import CheckpointError
 from pinfold.state.device_checkpoint import DeviceManagerCheckpoint, PodDevicesEntry
 from tests.vectors import Case, Outcome

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from pinfold.core.allocation import AllocationError
-from pinfold.core.cpuset import iter_bits
-from pinfold.core.device_policy import DeviceRequest, device_hints, devices_to_allocate
-from pinfold.core.device_state import DeviceState
-from pinfold.core.devices import Device, DeviceResource, PreferenceQuestion
-from pinfold.core.hints import TopologyHint, numa_mask
-from pinfold.core.pod import Container, Pod
-from pinfold.core.quantity import Quantity
-from pinfold.core.topology import CPUTopology
-from pinfold.node.device_manager import DeviceManager
+from pinfold.admission.device_manager import DeviceManager
+from pinfold.core.cpu.allocation import AllocationError
+from pinfold.core.devices.devices import Device, DeviceResource, PreferenceQuestion
+from pinfold.core.devices.policy import DeviceRequest, device_hints, devices_to_allocate
+from pinfold.core.devices.state import DeviceState
+from pinfold.core.machine.topology import CPUTopology
+from pinfold.core.pod.pod import Container, Pod
+from pinfold.core.topology_manager.hints import TopologyHint, numa_mask
+from pinfold.core.values.cpuset import iter_bits
+from pinfold.core.values.quantity import Quantity
 from tests.vectors import Case, Outcome
 
 RESOURCE = "example.com/dev"

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
-from pinfold.core.hugepages import (
+from pinfold.core.machine.topology import CPUTopology
+from pinfold.core.pod.api import PodError, pod_from_api, quantity_from_api
+from pinfold.core.pod.hugepages import (
     HugePagesError,
     is_divisible,
     is_hugepage_medium,
@@ -15,17 +17,15 @@ from pinfold.core.hugepages import (
     resource_name,
     unit_name,
 )
-from pinfold.core.pod import apply_defaults, is_hugepages
-from pinfold.core.pod_api import PodError, pod_from_api, quantity_from_api
-from pinfold.core.pod_validation import manifest_problems, pod_problems, requirement_problems
-from pinfold.core.quantity import Quantity
-from pinfold.core.resource_names import (
+from pinfold.core.pod.pod import apply_defaults, is_hugepages
+from pinfold.core.pod.resource_names import (
     is_extended,
     is_native,
     is_prefixed_native,
     may_be_overcommitted,
 )
-from pinfold.core.topology import CPUTopology
+from pinfold.core.pod.validation import manifest_problems, pod_problems, requirement_problems
+from pinfold.core.values.quantity import Quantity
 from tests.vectors import Case, Outcome
 
 Row = tuple[str, object, object]

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pinfold.core.allocation import AllocationError
-from pinfold.core.cpuset import iter_bits
-from pinfold.core.hints import TopologyHint, numa_mask
-from pinfold.core.memory import (
+from pinfold.core.cpu.allocation import AllocationError
+from pinfold.core.machine.topology import CPUTopology
+from pinfold.core.memory.memory import (
     Block,
     MemoryState,
     NodeMemory,
     NUMANodeState,
     default_machine_state,
 )
-from pinfold.core.memory_policy import MemoryTransaction, StaticMemoryPolicy
-from pinfold.core.memory_reservation import STATIC, MemoryPolicyError, check_policy_name
-from pinfold.core.pod import Pod
-from pinfold.core.pod_api import pod_from_api
-from pinfold.core.quantity import Quantity
-from pinfold.core.topology import CPUTopology
+from pinfold.core.memory.policy import MemoryTransaction, StaticMemoryPolicy
+from pinfold.core.memory.reservation import STATIC, MemoryPolicyError, check_policy_name
+from pinfold.core.pod.api import pod_from_api
+from pinfold.core.pod.pod import Pod
+from pinfold.core.topology_manager.hints import TopologyHint, numa_mask
+from pinfold.core.values.cpuset import iter_bits
+from pinfold.core.values.quantity import Quantity
 from tests.vectors import Case, Outcome
 
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from pinfold.core.memory import NodeMemory
-from pinfold.core.topology import CPUTopology
+from pinfold.core.machine.topology import CPUTopology
+from pinfold.core.memory.memory import NodeMemory
 from pinfold.state.cpu_manager_state import CheckpointError
 from pinfold.state.memory_manager_state import MemoryManagerCheckpoint, restore_memory
 from pinfold.state.memory_startup import MemoryStartError, start_memory_policy

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from pinfold.core.cgroup_values import (
+from pinfold.core.machine.topology import CPUTopology
+from pinfold.core.pod.api import pod_from_api
+from pinfold.core.pod.cgroup_values import (
     PodCgroup,
     container_cgroup,
     milli_cpu_to_quota,
@@ -15,9 +17,13 @@ from pinfold.core.cgroup_values import (
     shares_to_weight,
     weight_to_shares,
 )
-from pinfold.core.pod import Pod, Resources, apply_defaults, guaranteed_cpus, pod_guaranteed_cpus
-from pinfold.core.pod_api import pod_from_api
-from pinfold.core.topology import CPUTopology
+from pinfold.core.pod.pod import (
+    Pod,
+    Resources,
+    apply_defaults,
+    guaranteed_cpus,
+    pod_guaranteed_cpus,
+)
 from tests.vectors import Case, Outcome
 
 FIELDS = {

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from pinfold.core.quantity import Format, Quantity, QuantityError
-from pinfold.core.topology import CPUTopology
+from pinfold.core.machine.topology import CPUTopology
+from pinfold.core.values.quantity import Format, Quantity, QuantityError
 from tests.vectors import Case, Outcome
 
 KINDS = {"parse", "arith", "mul", "roundup", "new", "set", "json"}

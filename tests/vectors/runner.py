@@ -22,7 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
-from pinfold.core.topology import CPUTopology, TopologyError
+from pinfold.core.machine.topology import CPUTopology, TopologyError
 from tests.vectors import Case, Outcome
 
 SAMPLES: Final = Path(__file__).parent.parent / "data" / "vectors"

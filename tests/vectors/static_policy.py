@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pinfold.core.allocation import AllocationError
-from pinfold.core.cpuset import CPUSet, iter_bits
-from pinfold.core.hints import TopologyHint, numa_mask
-from pinfold.core.kubelet_faults import CPUS_NOT_FREE, UpstreamFaultError
-from pinfold.core.pod import Container, Pod
-from pinfold.core.pod_api import pod_from_api
-from pinfold.core.policy_options import PolicyOptionError, StaticPolicyOptions
-from pinfold.core.static_policy import (
+from pinfold.core.cpu.allocation import AllocationError
+from pinfold.core.cpu.static_policy import (
     PodTransaction,
     ReservationError,
     SMTAlignmentError,
     StaticPolicy,
 )
-from pinfold.core.topology import CPUTopology
+from pinfold.core.kubelet.faults import CPUS_NOT_FREE, UpstreamFaultError
+from pinfold.core.kubelet.policy_options import PolicyOptionError, StaticPolicyOptions
+from pinfold.core.machine.topology import CPUTopology
+from pinfold.core.pod.api import pod_from_api
+from pinfold.core.pod.pod import Container, Pod
+from pinfold.core.topology_manager.hints import TopologyHint, numa_mask
+from pinfold.core.values.cpuset import CPUSet, iter_bits
 from tests.vectors import Case, Outcome
 
 GATES = {"CPUManagerPolicyAlphaOptions": True, "CPUManagerPolicyBetaOptions": True}

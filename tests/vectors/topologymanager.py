@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pinfold.core.allocation import AllocationError
-from pinfold.core.cpuset import iter_bits
-from pinfold.core.hints import NUMAInfo, TopologyHint, is_narrower, iter_numa_masks, numa_mask
-from pinfold.core.policy_options import PolicyOptionError
-from pinfold.core.topology_manager import (
+from pinfold.core.cpu.allocation import AllocationError
+from pinfold.core.kubelet.policy_options import PolicyOptionError
+from pinfold.core.topology_manager.hints import (
+    NUMAInfo,
+    TopologyHint,
+    is_narrower,
+    iter_numa_masks,
+    numa_mask,
+)
+from pinfold.core.topology_manager.manager import (
     NO_AFFINITY,
     Admission,
     TopologyManager,
     TopologyManagerError,
 )
+from pinfold.core.values.cpuset import iter_bits
 from tests.vectors import Case, Outcome
 
 Hints = dict[str, list[TopologyHint] | None]

@@ -7,9 +7,9 @@ import asyncio
 import structlog
 
 from pinfold.agent.parts import Claim
-from pinfold.node.manager import Manager
-from pinfold.node.port_errors import PortError
+from pinfold.node.pods.manager import Manager
 from pinfold.node.reconciler import reconcile
+from pinfold.ports.errors import PortError
 
 log = structlog.get_logger("pinfold")
 

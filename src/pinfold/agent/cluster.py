@@ -25,8 +25,10 @@ from pinfold.adapters.kubernetes.spec_check import Decided, declines
 from pinfold.adapters.kubernetes.start_up_taint import StartUpTaint
 from pinfold.agent.parts import Companion, Run
 from pinfold.config.agent import AgentConfig, AgentSection
-from pinfold.node.port_errors import PortError
-from pinfold.node.runtime_view import (
+from pinfold.node.nri.seen_pod import qos_of
+from pinfold.node.nri.seen_pods import EXCLUSIVE, SeenPods
+from pinfold.ports.errors import PortError
+from pinfold.ports.nri import (
     Adjustment,
     RefusedError,
     Resources,
@@ -35,12 +37,10 @@ from pinfold.node.runtime_view import (
     SeenContainer,
     Update,
 )
-from pinfold.node.seen_pod import qos_of
-from pinfold.node.seen_pods import EXCLUSIVE, SeenPods
 
 if TYPE_CHECKING:
-    from pinfold.node.manager import Manager
     from pinfold.node.node_status import NodeStatus
+    from pinfold.node.pods.manager import Manager
 
 NODE_NAME: Final = "NODE_NAME"
 NOT_PINNING: Final = "NotPinningCPUs"
@@ -149,8 +149,8 @@ class Cluster:
     async def _publish(self) -> None:
         from pinfold.adapters.hugetlb import KeptPages  # noqa: PLC0415 - only here
         from pinfold.adapters.kubernetes.node_publisher import NodePublisher  # noqa: PLC0415
-        from pinfold.adapters.sysfs.source import open_machine  # noqa: PLC0415 - only here
-        from pinfold.core.kubelet_view import kubelet_view  # noqa: PLC0415 - only here
+        from pinfold.adapters.machines.source import open_machine  # noqa: PLC0415 - only here
+        from pinfold.core.machine.kubelet_view import kubelet_view  # noqa: PLC0415 - only here
         from pinfold.node.hugepage_changes import with_pages  # noqa: PLC0415 - only here
         from pinfold.node.node_status import node_status  # noqa: PLC0415 - only here
 

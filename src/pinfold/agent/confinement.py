@@ -7,8 +7,8 @@ from typing import Final
 
 import structlog
 
+from pinfold.adapters.machines.online import online_cpus
 from pinfold.adapters.shield import raise_shield
-from pinfold.adapters.sysfs.online import online_cpus
 from pinfold.config.agent import AgentConfig
 from pinfold.planning.planner import Planner
 

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Callable
 
 import structlog
 
-from pinfold.core.cpuset import CPUSet
-from pinfold.node.manager import Manager
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.node.pods.manager import Manager
 from pinfold.node.reconciler import reconcile
 
 log = structlog.get_logger("pinfold")

@@ -25,18 +25,18 @@ from pinfold.adapters.volumes import VolumeFolders
 from pinfold.agent.log_bounds import log_companion
 from pinfold.agent.parts import CRI_BATCH, LOGS, PODS, Claim, Companion, Parse, Ports, Report
 from pinfold.config.agent import AgentConfig
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.values.cpuset import CPUSet
 from pinfold.logs.folders import LogFolders
-from pinfold.node.containers import Containers
-from pinfold.node.log_ports import PodLogs
-from pinfold.node.manager import Manager
-from pinfold.node.ports import ContainerSpec
-from pinfold.node.recovery import Restored
-from pinfold.node.resumption import take_over
-from pinfold.node.runtime_containers import PooledCgroups, RuntimeContainers
+from pinfold.node.pods.containers import Containers
+from pinfold.node.pods.manager import Manager
+from pinfold.node.pods.runtime_containers import PooledCgroups, RuntimeContainers
+from pinfold.node.recovery.recovery import Restored
+from pinfold.node.recovery.resumption import take_over
 from pinfold.node.runtime_ledger import RuntimeLedger
 from pinfold.node.settings import ManagerSettings
-from pinfold.node.volume_ports import Volumes
+from pinfold.ports.logs import PodLogs
+from pinfold.ports.runtime import ContainerSpec
+from pinfold.ports.volumes import Volumes
 
 VOLUMES: Final = "volumes"
 

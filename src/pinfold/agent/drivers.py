@@ -11,20 +11,20 @@ import structlog
 from pinfold.agent.log_bounds import log_companion
 from pinfold.agent.parts import LOGS, PODS, Claim, Companion, Parse, Ports, Report
 from pinfold.config.agent import AgentConfig
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.values.cpuset import CPUSet
 from pinfold.logs.folders import LogFolders
-from pinfold.node.cgroup_ports import Cgroups
-from pinfold.node.containers import Containers
-from pinfold.node.log_ports import BoundedLogs, PodLogs
-from pinfold.node.manager import Manager
-from pinfold.node.ports import Runtime
-from pinfold.node.recovery import Restored
-from pinfold.node.resumption import take_over
+from pinfold.node.pods.containers import Containers
+from pinfold.node.pods.manager import Manager
+from pinfold.node.recovery.recovery import Restored
+from pinfold.node.recovery.resumption import take_over
 from pinfold.node.settings import ManagerSettings
-from pinfold.node.volume_ports import Volumes
+from pinfold.ports.cgroups import Cgroups
+from pinfold.ports.logs import BoundedLogs, PodLogs
+from pinfold.ports.runtime import Runtime
+from pinfold.ports.volumes import Volumes
 
 if TYPE_CHECKING:
-    from pinfold.node.ports import ProcessAdopter
+    from pinfold.ports.runtime import ProcessAdopter
 
 CONTAINERS: Final = "containers"
 

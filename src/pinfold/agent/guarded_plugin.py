@@ -8,14 +8,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pinfold.node.kubelet_guard import (
+from pinfold.node.nri.kubelet_guard import (
     PERIOD,
     GuardVerdict,
     KubeletPolicy,
     judge_kubelet,
     unreadable_state,
 )
-from pinfold.node.port_errors import PortError
+from pinfold.ports.errors import PortError
 
 if TYPE_CHECKING:
     from pinfold.adapters.nri import NriPlugin

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import structlog
 
-from pinfold.core.kubelet_view import kubelet_view
-from pinfold.core.memory import Assignments
+from pinfold.core.machine.kubelet_view import kubelet_view
+from pinfold.core.memory.memory import Assignments
 from pinfold.node.hugepage_changes import PageCounts, follow_pages, pages_of, with_pages
-from pinfold.node.manager import Manager
-from pinfold.node.port_errors import PortError
+from pinfold.node.pods.manager import Manager
 from pinfold.planning.planner import Planner
+from pinfold.ports.errors import PortError
 
 log = structlog.get_logger("pinfold")
 

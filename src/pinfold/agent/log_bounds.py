@@ -8,7 +8,7 @@ from typing import Final
 import structlog
 
 from pinfold.agent.parts import Companion
-from pinfold.node.log_ports import BoundedLogs
+from pinfold.ports.logs import BoundedLogs
 
 LOOK_PERIOD: Final = 1.0
 """Seconds between two looks, a tenth of the kubelet's: as much may be written beyond the bound."""

@@ -11,11 +11,11 @@ from typing import Final
 
 import structlog
 
+from pinfold.adapters.machines.json_document import decode
+from pinfold.adapters.machines.own_json import machine_from_own_json
 from pinfold.adapters.statefile.files import StateFileError, read_state_file, write_state_file
-from pinfold.adapters.sysfs.json_document import decode
-from pinfold.adapters.sysfs.own_json import machine_from_own_json
-from pinfold.core.machine import Machine, MachineError
-from pinfold.core.machine_document import machine_document
+from pinfold.core.machine.document import machine_document
+from pinfold.core.machine.machine import Machine, MachineError
 
 FILE: Final = "machine.json"
 

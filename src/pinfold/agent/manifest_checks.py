@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pinfold.adapters.process.credentials import credentials_of
-from pinfold.core.pod_api import PodError
-from pinfold.core.security import Security
-from pinfold.core.workload import Workload
-from pinfold.node.port_errors import RuntimeFailedError
+from pinfold.core.pod.api import PodError
+from pinfold.core.pod.security import Security
+from pinfold.core.pod.workload import Workload
+from pinfold.ports.errors import RuntimeFailedError
 
 
 def check_rights(workload: Workload, *, attached: bool) -> None:

@@ -17,24 +17,24 @@ from pinfold.agent.guarded_plugin import GuardedPlugin
 from pinfold.agent.parts import CRI_BATCH, Claim, Companion, Parse, Ports, Report
 from pinfold.agent.runtime_claim import RuntimeClaim
 from pinfold.config.agent import AgentConfig
-from pinfold.core.cpuset import CPUSet
-from pinfold.node.container_lifecycle import ContainerLifecycle
-from pinfold.node.containers import Containers
+from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.counters import Figure
-from pinfold.node.kubelet_devices import KubeletDevices
-from pinfold.node.lost_removals import LostRemovals
-from pinfold.node.manager import Manager
-from pinfold.node.recovery import Restored
-from pinfold.node.resumption import load
+from pinfold.node.nri.container_lifecycle import ContainerLifecycle
+from pinfold.node.nri.kubelet_devices import KubeletDevices
+from pinfold.node.nri.lost_removals import LostRemovals
+from pinfold.node.nri.seen_containers import SeenContainers
+from pinfold.node.nri.seen_pods import SeenPods
+from pinfold.node.nri.seen_runtime import SeenRuntime, SeenRuntimeContainers
+from pinfold.node.pods.containers import Containers
+from pinfold.node.pods.manager import Manager
+from pinfold.node.recovery.recovery import Restored
+from pinfold.node.recovery.resumption import load
 from pinfold.node.runtime_ledger import RuntimeLedger
-from pinfold.node.seen_containers import SeenContainers
-from pinfold.node.seen_pods import SeenPods
-from pinfold.node.seen_runtime import SeenRuntime, SeenRuntimeContainers
 from pinfold.node.settings import ManagerSettings
 
 if TYPE_CHECKING:
     from pinfold.adapters.cgroup.runtime_cgroups import RuntimeCgroups
-    from pinfold.node.cgroup_ports import FoundCgroups
+    from pinfold.ports.cgroups import FoundCgroups
 
 NRI_BATCH: Final = 256
 """Containers in one unsolicited update: containerd 1.7 may hang for good when one crosses with an

@@ -10,13 +10,13 @@ from typing import Any, Final, Protocol
 
 from pinfold.adapters.podfiles import PodFileFolder
 from pinfold.adapters.store import SQLiteStore
-from pinfold.core.workload import Workload
-from pinfold.node.cgroup_ports import Cgroups
+from pinfold.core.pod.workload import Workload
+from pinfold.linux.locks import PATIENCE
 from pinfold.node.counters import Figure
-from pinfold.node.device_ports import DevicePlugins
 from pinfold.node.loops import Loops
-from pinfold.node.ports import Runtime
-from pinfold.ownership.locks import PATIENCE
+from pinfold.ports.cgroups import Cgroups
+from pinfold.ports.devices import DevicePlugins
+from pinfold.ports.runtime import Runtime
 
 PODS: Final = "pods"
 """The folder in the state directory with what pods are told of their CPUs, and their volumes."""

@@ -10,8 +10,8 @@ import os
 from pathlib import Path
 from typing import Final
 
-from pinfold.node.port_errors import PortError
-from pinfold.ownership.locks import PATIENCE, HeldError, Lock, lock
+from pinfold.linux.locks import PATIENCE, HeldError, Lock, lock
+from pinfold.ports.errors import PortError
 
 LOCK: Final = "pinfold.lock"
 

@@ -16,8 +16,8 @@ from typing import Any, Final
 import structlog
 
 from pinfold.adapters.hugetlb import KeptPages
-from pinfold.adapters.sysfs.hotplug import hotplug_events
-from pinfold.adapters.sysfs.online import online_cpus
+from pinfold.adapters.machines.hotplug import hotplug_events
+from pinfold.adapters.machines.online import online_cpus
 from pinfold.adapters.systemd.notify import Notifier
 from pinfold.agent.background import NOT_NEEDED, Background
 from pinfold.agent.claim_keeper import ClaimKeeper
@@ -28,20 +28,20 @@ from pinfold.agent.parts import Claim, Companion, Ports, own_version
 from pinfold.agent.readiness import at_work
 from pinfold.agent.static_pods import StaticPods
 from pinfold.config.agent import AgentConfig
-from pinfold.core.machine_document import machine_document
-from pinfold.core.names import LONGEST_LABEL
-from pinfold.core.workload_api import workload_from_api
-from pinfold.core.workload_fields import PROCESS, check_fields
-from pinfold.node.caller import NOBODY, Caller
+from pinfold.core.machine.document import machine_document
+from pinfold.core.pod.workload_api import workload_from_api
+from pinfold.core.pod.workload_fields import PROCESS, check_fields
+from pinfold.core.values.names import LONGEST_LABEL
 from pinfold.node.counters import Figure
-from pinfold.node.held_process import HeldProcess, Peer
 from pinfold.node.loops import Loops
-from pinfold.node.manager import Manager
 from pinfold.node.node_status import node_status, node_status_document
-from pinfold.node.port_errors import RuntimeFailedError
+from pinfold.node.pods.caller import NOBODY, Caller
+from pinfold.node.pods.manager import Manager
 from pinfold.node.reconciler import Drift, reconcile
-from pinfold.node.records import PodRecord
 from pinfold.planning.planner import Planner
+from pinfold.ports.errors import RuntimeFailedError
+from pinfold.ports.held_process import HeldProcess, Peer
+from pinfold.ports.records import PodRecord
 from pinfold.web.app import make_app
 from pinfold.web.server import serve_on
 
@@ -143,7 +143,7 @@ class Agent:
         return check_fields(manifest, self.config.own.runtime)
 
     async def delete(self, name: str, *, grace: float | None, caller: Caller = NOBODY) -> None:
-        """End a pod; see :meth:`pinfold.node.manager.Manager.release`."""
+        """End a pod; see :meth:`pinfold.node.pods.manager.Manager.release`."""
         await self._check_may_change()
         await self.manager.release(name, grace=grace, caller=caller)
 

@@ -7,10 +7,10 @@ from functools import partial
 from pathlib import Path
 
 from pinfold.adapters.statefile.files import StateFileError, write_state_file
-from pinfold.core.memory_reservation import STATIC
-from pinfold.node.admission import NodeState
-from pinfold.node.port_errors import PortError
-from pinfold.node.records import PodRecord
+from pinfold.admission.admission import NodeState
+from pinfold.core.memory.reservation import STATIC
+from pinfold.ports.errors import PortError
+from pinfold.ports.records import PodRecord
 from pinfold.state.cpu_manager_state import CheckpointError
 from pinfold.state.device_checkpoint import KUBELET_INTERNAL_CHECKPOINT, Holding
 from pinfold.state.device_checkpoint import checkpoint_of as device_checkpoint

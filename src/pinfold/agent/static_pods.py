@@ -10,15 +10,15 @@ from typing import Any, Final, Protocol
 import structlog
 
 from pinfold.adapters.kubernetes.manifest_folder import ManifestFolder, StaticPod
-from pinfold.core.devices import DeviceInventory
-from pinfold.core.pod import container_limits
-from pinfold.core.pod_api import PodError
-from pinfold.core.workload_api import workload_from_api
+from pinfold.core.devices.devices import DeviceInventory
+from pinfold.core.pod.api import PodError
+from pinfold.core.pod.pod import container_limits
+from pinfold.core.pod.workload_api import workload_from_api
 from pinfold.node.device_health import UNHEALTHY_DEVICE
-from pinfold.node.manager import Manager
 from pinfold.node.pod_table import NameTakenError, UnknownPodError
-from pinfold.node.port_errors import PortError
-from pinfold.node.records import PodPhase, PodRecord
+from pinfold.node.pods.manager import Manager
+from pinfold.ports.errors import PortError
+from pinfold.ports.records import PodPhase, PodRecord
 
 PATIENCE: Final = 1.0
 """Seconds that the others wait for one pod, whose device plugin may take its time."""

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from pinfold.adapters.cgroup import remove_leftovers
+from pinfold.adapters.machines.online import online_cpus
+from pinfold.adapters.machines.source import open_machine
 from pinfold.adapters.podfiles import PodFileFolder
 from pinfold.adapters.shield import lower_shield
 from pinfold.adapters.store import SQLiteStore
-from pinfold.adapters.sysfs.online import online_cpus
-from pinfold.adapters.sysfs.source import open_machine
+from pinfold.admission.admission import Decision, NodeState
 from pinfold.agent.confinement import SHIELD, confine_system
 from pinfold.agent.cpu_follower import stay_off_exclusive_cpus
 from pinfold.agent.devices import open_plugins, plugin_companion
@@ -27,26 +28,25 @@ from pinfold.agent.parts import PODS, Companion, Ports
 from pinfold.agent.service import Agent
 from pinfold.agent.state_files import StateFiles
 from pinfold.config.agent import AgentConfig, device_plugin_dir, pod_resources_socket
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.known_machine import KnownMachine, known_machine
-from pinfold.core.kubelet_faults import SOUND
-from pinfold.core.workload import Workload
-from pinfold.core.workload_api import workload_from_api
-from pinfold.node.admission import Decision, NodeState
+from pinfold.core.kubelet.faults import SOUND
+from pinfold.core.machine.known import KnownMachine, known_machine
+from pinfold.core.pod.workload import Workload
+from pinfold.core.pod.workload_api import workload_from_api
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.linux.descriptors import raise_file_limit
+from pinfold.linux.socket_places import is_stale
 from pinfold.node.announcements import Announcements
 from pinfold.node.bookkeeper import Observers
-from pinfold.node.cgroup_ports import Partition
 from pinfold.node.loops import Loops
-from pinfold.node.manager import Manager
 from pinfold.node.pod_resources import ManagedPodResources
-from pinfold.node.port_errors import PortError
-from pinfold.node.recovery import LostRecordError, OnMismatch, restore
+from pinfold.node.pods.manager import Manager
+from pinfold.node.recovery.recovery import LostRecordError, OnMismatch, restore
+from pinfold.node.recovery.survivors import survivors
 from pinfold.node.settings import ManagerSettings, OwnerOffline
-from pinfold.node.survivors import survivors
 from pinfold.planning.explain import explain_decision, explain_document
 from pinfold.planning.planner import Planner
-from pinfold.sockets.descriptors import raise_file_limit
-from pinfold.sockets.places import is_stale
+from pinfold.ports.cgroups import Partition
+from pinfold.ports.errors import PortError
 from pinfold.web.listening import listening
 
 if TYPE_CHECKING:

@@ -73,10 +73,10 @@ def agent(  # noqa: PLR0913 - the options, one each
             f"the agent needs {error.name}; install pinfold with its extra: pip install "
             "'pinfold[agent]'"
         ) from None
-    from pinfold.core.machine import MachineError  # noqa: PLC0415
-    from pinfold.node.model import NodeError  # noqa: PLC0415
-    from pinfold.node.port_errors import PortError  # noqa: PLC0415
-    from pinfold.node.recovery import MismatchError  # noqa: PLC0415
+    from pinfold.admission.model import NodeError  # noqa: PLC0415
+    from pinfold.core.machine.machine import MachineError  # noqa: PLC0415
+    from pinfold.node.recovery.recovery import MismatchError  # noqa: PLC0415
+    from pinfold.ports.errors import PortError  # noqa: PLC0415
 
     try:
         asyncio.run(start_agent(configured))

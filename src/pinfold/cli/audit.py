@@ -22,10 +22,10 @@ from pinfold.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from pinfold.core.audit import AuditReport
-    from pinfold.core.audit_record import AuditRecord
-    from pinfold.core.audit_snapshot import KernelSnapshot
-    from pinfold.core.cpuset import CPUSet
+    from pinfold.audit.audit import AuditReport
+    from pinfold.audit.record import AuditRecord
+    from pinfold.audit.snapshot import KernelSnapshot
+    from pinfold.core.values.cpuset import CPUSet
 
 _LOOKS: Final = 5
 """How often the runtime is asked while its record differs: an agent lets it follow."""
@@ -88,8 +88,8 @@ def audit(  # noqa: PLR0913 - the options
 
     Exit status: 0 the kernel agrees (info does not count), 1 findings, 2 the input is at fault.
     """
-    from pinfold.core.audit import audit_document  # noqa: PLC0415 - after --help
-    from pinfold.node.port_errors import PortError  # noqa: PLC0415
+    from pinfold.audit.audit import audit_document  # noqa: PLC0415 - after --help
+    from pinfold.ports.errors import PortError  # noqa: PLC0415
 
     given = tuple(_parse_owner(text) for text in owners)
     place = Place(root, state_path, kubelet=kubelet, only_given=bool(given))
@@ -108,8 +108,8 @@ def _look(
     place: Place, given: tuple[tuple[CPUSet, str], ...], socket: str, endpoint: str
 ) -> AuditReport:
     """Compare; where only the runtime is behind, which an agent mends, look again."""
-    from pinfold.core.audit import audit as compare  # noqa: PLC0415 - after --help
-    from pinfold.core.audit_findings import RUNTIME_RECORD  # noqa: PLC0415
+    from pinfold.audit.audit import audit as compare  # noqa: PLC0415 - after --help
+    from pinfold.audit.findings import RUNTIME_RECORD  # noqa: PLC0415
 
     for attempt in range(_LOOKS):
         report = compare(*_read(place, given, socket, endpoint))
@@ -127,7 +127,7 @@ def _read(
     from pinfold.adapters.procfs.files import KernelFiles  # noqa: PLC0415 - after --help
     from pinfold.adapters.procfs.owners import locate_given  # noqa: PLC0415
     from pinfold.adapters.procfs.tasks import read_namespaces  # noqa: PLC0415
-    from pinfold.core.audit_containers import namespace_pids  # noqa: PLC0415
+    from pinfold.audit.containers import namespace_pids  # noqa: PLC0415
 
     agent = ask_agent(socket) if place.wants_agent else None
 
@@ -146,7 +146,7 @@ def _read(
 
 
 def _parse_owner(text: str) -> tuple[CPUSet, str]:
-    from pinfold.core.cpuset import CPUSet, CPUSetError  # noqa: PLC0415 - after --help
+    from pinfold.core.values.cpuset import CPUSet, CPUSetError  # noqa: PLC0415 - after --help
 
     cpus, equals, place = text.partition("=")
     if not equals or not place.strip("/"):

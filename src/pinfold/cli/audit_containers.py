@@ -14,10 +14,10 @@ from pinfold.cli.client import Client
 
 if TYPE_CHECKING:
     from pinfold.adapters.cri import Endpoint
-    from pinfold.core.audit_containers import KnownContainer
-    from pinfold.core.audit_findings import Finding
-    from pinfold.core.cpuset import CPUSet
-    from pinfold.node.runtime_view import Sandbox, SeenContainer
+    from pinfold.audit.containers import KnownContainer
+    from pinfold.audit.findings import Finding
+    from pinfold.core.values.cpuset import CPUSet
+    from pinfold.ports.nri import Sandbox, SeenContainer
 
 _AGENT_SECONDS: Final = 5.0
 _RUNTIME_SECONDS: Final = 3.0
@@ -48,7 +48,7 @@ class Told:
 
 def ask_agent(socket: str) -> AgentSays | None:
     """A running agent's word; None where none runs."""
-    from pinfold.core.audit_containers import KnownContainer  # noqa: PLC0415 - after --help
+    from pinfold.audit.containers import KnownContainer  # noqa: PLC0415 - after --help
 
     try:
         status = Client(socket, timeout=_AGENT_SECONDS).get("/v1/status")
@@ -80,8 +80,8 @@ def ask_agent(socket: str) -> AgentSays | None:
 
 def _ran_shared(pods: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
     """The owners that ran before anybody gave them their CPUs."""
-    from pinfold.core.audit_findings import RAN_SHARED, Finding  # noqa: PLC0415 - after --help
-    from pinfold.core.cpuset import CPUSet  # noqa: PLC0415
+    from pinfold.audit.findings import RAN_SHARED, Finding  # noqa: PLC0415 - after --help
+    from pinfold.core.values.cpuset import CPUSet  # noqa: PLC0415
 
     for pod in pods:
         for container in pod["containers"]:
@@ -145,7 +145,7 @@ def _endpoint(setting: str, root: Path) -> Endpoint | str | None:
     """The runtime's address; None where there is none, a sentence where what names it is wrong."""
     from pinfold.adapters.cri import Endpoint, find_endpoint, read_endpoint  # noqa: PLC0415
     from pinfold.adapters.cri.endpoint import CRICTL_YAML, VARIABLE, is_socket  # noqa: PLC0415
-    from pinfold.node.port_errors import RuntimeFailedError  # noqa: PLC0415
+    from pinfold.ports.errors import RuntimeFailedError  # noqa: PLC0415
 
     if setting:
         return read_endpoint(setting)
@@ -162,7 +162,7 @@ def _endpoint(setting: str, root: Path) -> Endpoint | str | None:
 
 
 def _sandbox(pod: Sandbox) -> KnownContainer:
-    from pinfold.core.audit_containers import KnownContainer  # noqa: PLC0415 - late
+    from pinfold.audit.containers import KnownContainer  # noqa: PLC0415 - late
 
     return KnownContainer(
         id=pod.id,
@@ -175,8 +175,8 @@ def _sandbox(pod: Sandbox) -> KnownContainer:
 
 
 def _container(one: SeenContainer, pod: Sandbox | None) -> KnownContainer:
-    from pinfold.core.audit_containers import KnownContainer  # noqa: PLC0415 - late
-    from pinfold.node.runtime_view import SeenState  # noqa: PLC0415
+    from pinfold.audit.containers import KnownContainer  # noqa: PLC0415 - late
+    from pinfold.ports.nri import SeenState  # noqa: PLC0415
 
     return KnownContainer(
         id=one.id,
@@ -191,7 +191,7 @@ def _container(one: SeenContainer, pod: Sandbox | None) -> KnownContainer:
 
 def _cpus(text: str) -> CPUSet | None:
     """The CPUs on record; None where there are none, or a runtime has written what is no list."""
-    from pinfold.core.cpuset import CPUSet, CPUSetError  # noqa: PLC0415 - after --help
+    from pinfold.core.values.cpuset import CPUSet, CPUSetError  # noqa: PLC0415 - after --help
 
     try:
         return CPUSet.parse(text) if text else None

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pinfold.adapters.procfs.owners import Assignments, Located
-    from pinfold.core.audit_findings import Finding
-    from pinfold.core.audit_record import Owner
-    from pinfold.core.cpuset import CPUSet
+    from pinfold.audit.findings import Finding
+    from pinfold.audit.record import Owner
+    from pinfold.core.values.cpuset import CPUSet
     from pinfold.state.memory_manager_state import MemoryManagerCheckpoint
 
 Nodes = Mapping[tuple[str, str], "CPUSet"]
@@ -35,7 +35,7 @@ def read_memory(path: Path) -> bytes | None:
 
 def memory_nodes(data: bytes | None, path: Path) -> tuple[Nodes, tuple[Finding, ...]]:
     """Who has memory of which NUMA nodes, and what is wrong with the record."""
-    from pinfold.core.audit_findings import RECORD_BROKEN, Finding  # noqa: PLC0415 - late
+    from pinfold.audit.findings import RECORD_BROKEN, Finding  # noqa: PLC0415 - late
     from pinfold.state.cpu_manager_state import CheckpointError  # noqa: PLC0415
     from pinfold.state.memory_manager_state import MemoryManagerCheckpoint  # noqa: PLC0415
 
@@ -50,7 +50,7 @@ def memory_nodes(data: bytes | None, path: Path) -> tuple[Nodes, tuple[Finding, 
 
 
 def _nodes(checkpoint: MemoryManagerCheckpoint) -> Nodes:
-    from pinfold.core.cpuset import CPUSet  # noqa: PLC0415 - after --help
+    from pinfold.core.values.cpuset import CPUSet  # noqa: PLC0415 - after --help
 
     found = {
         (uid, name): {node for block in blocks or () for node in block.numa_affinity or ()}
@@ -62,7 +62,7 @@ def _nodes(checkpoint: MemoryManagerCheckpoint) -> Nodes:
 
 def with_sharers(assignments: Assignments, nodes: Nodes) -> dict[str, dict[str, CPUSet]]:
     """The owners of CPUs, and those who have memory only with no CPUs: all are looked for."""
-    from pinfold.core.cpuset import CPUSet  # noqa: PLC0415 - after --help
+    from pinfold.core.values.cpuset import CPUSet  # noqa: PLC0415 - after --help
 
     every = {uid: dict(sets) for uid, sets in assignments.items()}
     for uid, name in nodes:

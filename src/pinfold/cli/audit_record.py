@@ -18,11 +18,11 @@ from pinfold.cli.output import InputError, input_errors
 
 if TYPE_CHECKING:
     from pinfold.adapters.procfs.owners import Assignments, Located
+    from pinfold.audit.containers import KnownContainer
+    from pinfold.audit.findings import Finding
+    from pinfold.audit.record import AuditRecord
+    from pinfold.audit.snapshot import KernelSnapshot
     from pinfold.cli.audit_containers import AgentSays, Told
-    from pinfold.core.audit_containers import KnownContainer
-    from pinfold.core.audit_findings import Finding
-    from pinfold.core.audit_record import AuditRecord
-    from pinfold.core.audit_snapshot import KernelSnapshot
     from pinfold.state.doctor import Circumstances
     from pinfold.state.ledger import Ledger
     from pinfold.state.state_file import StateFile
@@ -104,7 +104,7 @@ def read_record(
     from pinfold.adapters.procfs.containers import find_containers  # noqa: PLC0415 - after --help
     from pinfold.adapters.procfs.files import KernelFiles  # noqa: PLC0415
     from pinfold.adapters.procfs.snapshot import read_snapshot  # noqa: PLC0415
-    from pinfold.core.audit_record import AuditRecord  # noqa: PLC0415
+    from pinfold.audit.record import AuditRecord  # noqa: PLC0415
 
     if place.has_record:
         path = place.state_file(agent)
@@ -202,7 +202,7 @@ def _record(
     agent: AgentSays | None,
     locate: Callable[[Assignments], Located],
 ) -> AuditRecord:
-    from pinfold.core.audit_record import AuditRecord  # noqa: PLC0415 - after --help
+    from pinfold.audit.record import AuditRecord  # noqa: PLC0415 - after --help
     from pinfold.state.cpu_manager_state import CheckpointError  # noqa: PLC0415
     from pinfold.state.cpu_manager_state import CPUManagerCheckpoint as Checkpoint  # noqa: PLC0415
     from pinfold.state.doctor import Circumstances  # noqa: PLC0415
@@ -254,7 +254,7 @@ def _record(
 
 def _faults(state: StateFile, circumstances: Circumstances) -> tuple[Finding, ...]:
     """What the doctor of state files says, as findings of the audit."""
-    from pinfold.core.audit_findings import (  # noqa: PLC0415 - after --help
+    from pinfold.audit.findings import (  # noqa: PLC0415 - after --help
         RECORD_BROKEN,
         RECORD_DOUBTFUL,
         Finding,

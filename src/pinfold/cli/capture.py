@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.machine import MachineError
+from pinfold.core.machine.machine import MachineError
+from pinfold.core.values.cpuset import CPUSet
 
 
 @click.command(name="capture")
@@ -37,14 +37,14 @@ def capture(output: Path, root: Path, *, force: bool) -> None:
     other parameter.
     """
     # Only this command needs them, and start-up time counts for the others.
-    from pinfold.adapters.sysfs.capture import capture_entries  # noqa: PLC0415 - see above
-    from pinfold.adapters.sysfs.capture_file import (  # noqa: PLC0415 - see above
+    from pinfold.adapters.machines.capture import capture_entries  # noqa: PLC0415 - see above
+    from pinfold.adapters.machines.capture_file import (  # noqa: PLC0415 - see above
         capture_suffix,
         pack,
         refuse_existing,
         write_new,
     )
-    from pinfold.adapters.sysfs.opening import open_tree  # noqa: PLC0415 - see above
+    from pinfold.adapters.machines.opening import open_tree  # noqa: PLC0415 - see above
 
     try:
         suffix = capture_suffix(output)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
-from pinfold.core.workload import FACTS
+from pinfold.core.pod.workload import FACTS
 
 _FORWARDED: Final = frozenset(
     {

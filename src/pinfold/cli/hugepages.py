@@ -14,7 +14,7 @@ from pinfold.cli.output import InputError, input_errors, machine_option, output_
 
 if TYPE_CHECKING:
     from pinfold.adapters.hugetlb import HugePagePools
-    from pinfold.core.hugepage_pools import Pool
+    from pinfold.core.memory.hugepage_pools import Pool
 
 Command = Callable[..., Any]
 
@@ -48,7 +48,7 @@ def hugepages() -> None:
 @output_option("text", "json")
 def show(*, machine: str | None, root: Path, output: str) -> None:
     """Show the pages of every size on every NUMA node: all, the free ones, the surplus."""
-    from pinfold.core.hugepage_pools import pools_document  # noqa: PLC0415 - after --help
+    from pinfold.core.memory.hugepage_pools import pools_document  # noqa: PLC0415 - after --help
 
     pools = _live_pools(root) if machine is None else _recorded_pools(machine)
     if output == "json":
@@ -124,7 +124,7 @@ def release(  # noqa: PLR0913 - the options, one each
 
     Exit status: 0 done, 1 refused by the kernel or for want of root, 2 the input is at fault.
     """
-    from pinfold.core.hugepage_pools import unused  # noqa: PLC0415 - after --help
+    from pinfold.core.memory.hugepage_pools import unused  # noqa: PLC0415 - after --help
 
     bytes_, asked = _asked(size, amount, total, whole=True)
     with _refusals():
@@ -143,8 +143,8 @@ def release(  # noqa: PLR0913 - the options, one each
 
 def _asked(size: str, amount: str | None, total: str | None, *, whole: bool) -> tuple[int, int]:
     """Page size in bytes, and pages; ``whole`` where no number is one, too."""
-    from pinfold.core.hugepage_pools import parse_amount, parse_page_size  # noqa: PLC0415
-    from pinfold.core.hugepages import HugePagesError  # noqa: PLC0415
+    from pinfold.core.memory.hugepage_pools import parse_amount, parse_page_size  # noqa: PLC0415
+    from pinfold.core.pod.hugepages import HugePagesError  # noqa: PLC0415
 
     if amount is not None and total is not None:
         raise click.UsageError("say either how many pages, or --total")
@@ -178,8 +178,8 @@ def _live_pools(root: Path) -> list[Pool]:
 
 
 def _recorded_pools(source: str) -> list[Pool]:
-    from pinfold.adapters.sysfs.source import open_machine  # noqa: PLC0415 - after --help
-    from pinfold.core.hugepage_pools import Pool  # noqa: PLC0415
+    from pinfold.adapters.machines.source import open_machine  # noqa: PLC0415 - after --help
+    from pinfold.core.memory.hugepage_pools import Pool  # noqa: PLC0415
 
     with input_errors():
         machine = open_machine(source)
@@ -200,7 +200,7 @@ def _recorded_pools(source: str) -> list[Pool]:
 
 
 def _table(pools: Sequence[Pool]) -> Iterator[str]:
-    from pinfold.core.hugepage_pools import size_text  # noqa: PLC0415 - after --help
+    from pinfold.core.memory.hugepage_pools import size_text  # noqa: PLC0415 - after --help
 
     rows = [
         _HEAD,
@@ -227,7 +227,7 @@ def _tell(
     after: dict[int | None, Pool],
     output: str,
 ) -> None:
-    from pinfold.core.hugepage_pools import changes_document, size_text  # noqa: PLC0415
+    from pinfold.core.memory.hugepage_pools import changes_document, size_text  # noqa: PLC0415
 
     document = changes_document(size, asked, before, after)
     if output == "json":

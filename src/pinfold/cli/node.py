@@ -10,14 +10,14 @@ from typing import Any
 import click
 
 from pinfold.adapters.kubernetes.manifests import ManifestError, read_manifests
-from pinfold.adapters.sysfs.source import open_machine
+from pinfold.adapters.machines.source import open_machine
+from pinfold.admission.model import NodeError
 from pinfold.cli.output import F, input_errors, machine_option
 from pinfold.config.settings import SETTINGS, SettingError, override
-from pinfold.core.devices import DeviceInventory
-from pinfold.core.machine import Machine
-from pinfold.core.node_config import NodeConfig
-from pinfold.core.pod import Pod
-from pinfold.node.model import NodeError
+from pinfold.core.devices.devices import DeviceInventory
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.machine.machine import Machine
+from pinfold.core.pod.pod import Pod
 from pinfold.planning.planner import Planner
 
 manifest_arguments = click.argument("manifests", nargs=-1, required=True, metavar="MANIFEST...")

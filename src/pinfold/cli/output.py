@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from pinfold.core.machine import MachineError
+from pinfold.core.machine.machine import MachineError
 from pinfold.render.terminal import Style
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -77,8 +77,8 @@ def _unknown_resources(request: Request) -> Iterator[str]:
 def _compare(
     request: Request, before: Plan, config_file: str, output: str, *, color: bool | None
 ) -> None:
+    from pinfold.admission.model import NodeError  # noqa: PLC0415
     from pinfold.cli.node import load_config  # noqa: PLC0415
-    from pinfold.node.model import NodeError  # noqa: PLC0415
     from pinfold.planning.planner import Planner  # noqa: PLC0415
 
     config, notes = load_config(config_file, {})

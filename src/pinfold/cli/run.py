@@ -12,9 +12,9 @@ import click
 from pinfold.cli.client import Client, NoAgentError, RefusedError, agent_runs, socket_option
 from pinfold.cli.output import InputError, input_errors
 from pinfold.cli.run_manifest import Wishes, near_locality, run_manifest
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.near_wishes import device_names
-from pinfold.core.workload import FACTS, application_environment
+from pinfold.core.pod.near_wishes import device_names
+from pinfold.core.pod.workload import FACTS, application_environment
+from pinfold.core.values.cpuset import CPUSet
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -78,7 +78,7 @@ def run(  # noqa: PLR0913 - the options, one each
 
         raise SystemExit(run_alone(manifest, wishes, socket))
     if wishes.near:
-        from pinfold.adapters.sysfs.source import open_machine  # noqa: PLC0415 - only for --near
+        from pinfold.adapters.machines.source import open_machine  # noqa: PLC0415 - only for --near
 
         # An agent keeps to a wish as far as it can; a misspelt name is an error all the same.
         with input_errors():

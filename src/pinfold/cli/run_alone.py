@@ -13,25 +13,25 @@ from typing import Any, Final
 import click
 
 from pinfold.adapters.affinity import Affinity
+from pinfold.adapters.machines.source import open_machine
 from pinfold.adapters.roster import Entry, Roster
 from pinfold.adapters.roster.file import start_of
-from pinfold.adapters.sysfs.source import open_machine
+from pinfold.admission.admission import Decision, Node, NodeState, decide, resume, settle
+from pinfold.admission.model import NodeError
 from pinfold.cli.client import RefusedError, runtime_folder
 from pinfold.cli.foreground import Foreground
 from pinfold.cli.output import input_errors
 from pinfold.cli.run_manifest import CONTAINER, Wishes, near_locality
 from pinfold.config.agent import DEFAULT_NODE
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.kubelet_faults import SOUND
-from pinfold.core.pod import Pod
-from pinfold.core.pod_api import PodError
-from pinfold.core.workload import application_environment
-from pinfold.core.workload_api import workload_from_api
-from pinfold.node.admission import Decision, Node, NodeState, decide, resume, settle
-from pinfold.node.cgroup_ports import Placement
-from pinfold.node.model import NodeError
-from pinfold.node.port_errors import ContainerKey, PortError
+from pinfold.core.kubelet.faults import SOUND
+from pinfold.core.pod.api import PodError
+from pinfold.core.pod.pod import Pod
+from pinfold.core.pod.workload import application_environment
+from pinfold.core.pod.workload_api import workload_from_api
+from pinfold.core.values.cpuset import CPUSet
 from pinfold.planning.planner import Planner
+from pinfold.ports.cgroups import Placement
+from pinfold.ports.errors import ContainerKey, PortError
 
 ROSTER: Final = "alone.json"
 FOLDER_VARIABLE: Final = "PINFOLD_RUN_DIR"

@@ -11,12 +11,12 @@ from typing import Any, Final
 import click
 
 from pinfold.cli.output import InputError
-from pinfold.core.locality import Localities, Locality, LocalityError
-from pinfold.core.machine import Machine
-from pinfold.core.names import invalid, subdomain_problems, variable_problems
-from pinfold.core.near_wishes import NEAR, NEAR_POLICY, POD, REQUIRED
-from pinfold.core.pod_api import PodError, quantity_from_api
-from pinfold.node.containers import MEMORY_LIMIT
+from pinfold.core.machine.locality import Localities, Locality, LocalityError
+from pinfold.core.machine.machine import Machine
+from pinfold.core.pod.api import PodError, quantity_from_api
+from pinfold.core.pod.near_wishes import NEAR, NEAR_POLICY, POD, REQUIRED
+from pinfold.core.values.names import invalid, subdomain_problems, variable_problems
+from pinfold.node.pods.containers import MEMORY_LIMIT
 
 CONTAINER: Final = "main"
 _COUNTED_MEMORY: Final = "1Mi"

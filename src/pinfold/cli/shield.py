@@ -12,7 +12,7 @@ from pinfold.cli.output import input_errors, output_option, print_json
 
 if TYPE_CHECKING:
     from pinfold.adapters.shield import Shield, ShieldReport
-    from pinfold.core.cpuset import CPUSet
+    from pinfold.core.values.cpuset import CPUSet
 
 
 @click.command()
@@ -75,7 +75,7 @@ def shield(  # noqa: PLR0913 - the options, one each
 
 
 def _parse(text: str) -> CPUSet:
-    from pinfold.core.cpuset import CPUSet, CPUSetError  # noqa: PLC0415 - after --help
+    from pinfold.core.values.cpuset import CPUSet, CPUSetError  # noqa: PLC0415 - after --help
 
     try:
         return CPUSet.parse(text)

@@ -15,12 +15,12 @@ from pinfold.adapters.statefile.files import (
     replace_state_file,
 )
 from pinfold.adapters.statefile.references import read_container_ids, read_pod_uids
-from pinfold.core.cpuset import CPUSet, CPUSetError
-from pinfold.core.machine import MachineError
-from pinfold.core.policy_options import (
+from pinfold.core.kubelet.policy_options import (
     PolicyOptionError,
     StaticPolicyOptions,
 )
+from pinfold.core.machine.machine import MachineError
+from pinfold.core.values.cpuset import CPUSet, CPUSetError
 from pinfold.state.cpu_manager_state import CheckpointError, Layout
 from pinfold.state.doctor import Circumstances, Finding, Severity, examine, unusable
 from pinfold.state.repair import Repair, RepairError, RepairRequest, convert, repair
@@ -29,7 +29,7 @@ from pinfold.state.show import describe, describe_text
 from pinfold.state.state_file import StateFile, UnusableFileError
 
 if TYPE_CHECKING:
-    from pinfold.core.topology import CPUTopology
+    from pinfold.core.machine.topology import CPUTopology
 
 _FINDINGS = 1
 _UNUSABLE = 2
@@ -255,8 +255,8 @@ def _pods(text: str | None) -> frozenset[str] | None:
 def _topology(machine: str | None) -> CPUTopology:
     """The CPUs that a kubelet on ``machine`` (``None``: this one) sees."""
     # Slow, and rarely needed.
-    from pinfold.adapters.sysfs.source import open_machine  # noqa: PLC0415
-    from pinfold.core.kubelet_view import kubelet_view  # noqa: PLC0415
+    from pinfold.adapters.machines.source import open_machine  # noqa: PLC0415
+    from pinfold.core.machine.kubelet_view import kubelet_view  # noqa: PLC0415
 
     return kubelet_view(open_machine(machine)).topology
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pinfold.adapters.sysfs.own_json import machine_from_own_json
+from pinfold.adapters.machines.own_json import machine_from_own_json
 from pinfold.cli.views import extras
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.kubelet_view import kubelet_view
-from pinfold.core.memory import Block
-from pinfold.core.memory_reservation import NONE
-from pinfold.core.pod import CPU, MEMORY, is_hugepages
-from pinfold.core.quantity import Quantity
+from pinfold.core.machine.kubelet_view import kubelet_view
+from pinfold.core.memory.memory import Block
+from pinfold.core.memory.reservation import NONE
+from pinfold.core.pod.pod import CPU, MEMORY, is_hugepages
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.core.values.quantity import Quantity
 from pinfold.node.active_pod import CANNOT_RUN
 from pinfold.node.device_health import UNHEALTHY_DEVICE
 from pinfold.render.explain_text import (

@@ -21,14 +21,14 @@ from pinfold.cli.output import (
 @color_option
 def topology(machine: str | None, output: str, color: bool | None) -> None:  # noqa: FBT001 - click
     """Show sockets, NUMA nodes, caches, cores, threads and memory of a machine."""
-    from pinfold.adapters.sysfs.source import open_machine  # noqa: PLC0415 - after --help
-    from pinfold.core.kubelet_view import kubelet_view  # noqa: PLC0415
+    from pinfold.adapters.machines.source import open_machine  # noqa: PLC0415 - after --help
+    from pinfold.core.machine.kubelet_view import kubelet_view  # noqa: PLC0415
 
     with input_errors():
         found = open_machine(machine)
         view = kubelet_view(found)
     if output == "json":
-        from pinfold.core.machine_document import machine_document  # noqa: PLC0415
+        from pinfold.core.machine.document import machine_document  # noqa: PLC0415
 
         print_json(machine_document(found, view))
         return

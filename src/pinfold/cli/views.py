@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from pinfold.core.allocation import Step
-from pinfold.core.cpuset import CPUSet, iter_bits
-from pinfold.core.hints import TopologyHint
-from pinfold.core.memory import Block
-from pinfold.core.pod import MEMORY
-from pinfold.node.pod_draft import MEMORY_MANAGER
+from pinfold.admission.pod_draft import MEMORY_MANAGER
+from pinfold.core.cpu.allocation import Step
+from pinfold.core.memory.memory import Block
+from pinfold.core.pod.pod import MEMORY
+from pinfold.core.topology_manager.hints import TopologyHint
+from pinfold.core.values.cpuset import CPUSet, iter_bits
 from pinfold.planning.explain import ContainerReason, Explanation
 from pinfold.planning.node_use import DeviceUse, MemoryUse, numa_use, unlocated_devices
 from pinfold.planning.planner import ContainerPlacement, Plan, Planner, PodPlacement

@@ -13,8 +13,8 @@ from msgspec import Meta
 from pinfold.config.kubelet import AGENT_SECTION, ConfigError, kubelet_config, read_fields
 from pinfold.config.startup_checks import log_limits
 from pinfold.config.values import SettingError, duration
-from pinfold.core.node_config import NodeConfig
-from pinfold.core.quantity import Quantity
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.values.quantity import Quantity
 from pinfold.logs.layout import LogLimits
 
 DEFAULT_FILE: Final = Path("/etc/pinfold/config.yaml")

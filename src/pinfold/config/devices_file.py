@@ -13,11 +13,11 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from pinfold.config.values import ConfigError, show
-from pinfold.core.cpuset import CPUSet, iter_bits
-from pinfold.core.devices import Device, DeviceInventory, DeviceResource
-from pinfold.core.locality import Localities, LocalityError
-from pinfold.core.machine import Machine
-from pinfold.core.resource_names import is_extended
+from pinfold.core.devices.devices import Device, DeviceInventory, DeviceResource
+from pinfold.core.machine.locality import Localities, LocalityError
+from pinfold.core.machine.machine import Machine
+from pinfold.core.pod.resource_names import is_extended
+from pinfold.core.values.cpuset import CPUSet, iter_bits
 from pinfold.formats.documents import DocumentError, read_documents
 from pinfold.state.cpu_manager_state import CheckpointError
 from pinfold.state.device_checkpoint import DeviceManagerCheckpoint, restore_devices

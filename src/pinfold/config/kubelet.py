@@ -10,9 +10,9 @@ from typing import Any, Final
 from pinfold.config.settings import SETTINGS, check
 from pinfold.config.startup_checks import check_startup
 from pinfold.config.values import ConfigError, SettingError, show
-from pinfold.core.eviction import DEFAULT_EVICTION_HARD
-from pinfold.core.feature_gates import FEATURE_GATES
-from pinfold.core.node_config import NodeConfig
+from pinfold.core.kubelet.eviction import DEFAULT_EVICTION_HARD
+from pinfold.core.kubelet.feature_gates import FEATURE_GATES
+from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.formats.documents import DocumentError, read_documents
 
 __all__ = ["ConfigError", "LoadedConfig", "kubelet_config", "load_kubelet_config", "read_fields"]

@@ -24,9 +24,9 @@ from pinfold.config.values import (
     reserved_memory,
     texts,
 )
-from pinfold.core.feature_gates import CUSTOM_CPU_CFS_QUOTA_PERIOD, gate_enabled, spell_out
-from pinfold.core.hint_policy import Policy, Scope
-from pinfold.core.node_config import NodeConfig
+from pinfold.core.kubelet.feature_gates import CUSTOM_CPU_CFS_QUOTA_PERIOD, gate_enabled, spell_out
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.topology_manager.policy import Policy, Scope
 
 _DEFAULT_CFS_PERIOD: Final = NodeConfig().cpu_cfs_quota_period
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from pinfold.config.values import SettingError, boolean, show, text
-from pinfold.core.quantity import Quantity, QuantityError
+from pinfold.core.values.quantity import Quantity, QuantityError
 
 DEFAULT_LOG_SIZE: Final = 10 * 1024 * 1024
 DEFAULT_LOG_FILES: Final = 5

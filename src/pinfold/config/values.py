@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from pinfold.core.cpuset import CPUSet, CPUSetError
-from pinfold.core.eviction import EvictionError, parse_thresholds
-from pinfold.core.feature_gates import FeatureGateError, check_feature_gates
-from pinfold.core.node_allocatable import RESERVABLE, AllocatableError, parse_reserved
-from pinfold.core.pod import MEMORY, is_hugepages
-from pinfold.core.policy_options import PolicyOptionError, parse_go_bool
-from pinfold.core.quantity import Quantity, QuantityError
+from pinfold.core.kubelet.eviction import EvictionError, parse_thresholds
+from pinfold.core.kubelet.feature_gates import FeatureGateError, check_feature_gates
+from pinfold.core.kubelet.node_allocatable import RESERVABLE, AllocatableError, parse_reserved
+from pinfold.core.kubelet.policy_options import PolicyOptionError, parse_go_bool
+from pinfold.core.pod.pod import MEMORY, is_hugepages
+from pinfold.core.values.cpuset import CPUSet, CPUSetError
+from pinfold.core.values.quantity import Quantity, QuantityError
 
 _UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600}
 _NUMBER_AND_UNIT = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([^0-9.]*)", re.ASCII)

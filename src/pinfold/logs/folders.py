@@ -7,22 +7,22 @@ from collections.abc import Collection
 from pathlib import Path
 
 from pinfold.logs.layout import pod_folder, remove_folder
-from pinfold.node.port_errors import RuntimeFailedError
-from pinfold.node.records import PodRecord
+from pinfold.ports.errors import RuntimeFailedError
+from pinfold.ports.records import PodRecord
 
 
 class LogFolders:
-    """Fulfils :class:`pinfold.node.log_ports.PodLogs`; nothing else may be in ``root``."""
+    """Fulfils :class:`pinfold.ports.logs.PodLogs`; nothing else may be in ``root``."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     async def remove(self, pod: PodRecord) -> None:
-        """See :meth:`pinfold.node.log_ports.PodLogs.remove`."""
+        """See :meth:`pinfold.ports.logs.PodLogs.remove`."""
         await asyncio.to_thread(remove_folder, self.folder(pod))
 
     async def retain(self, pods: Collection[PodRecord]) -> list[str]:
-        """See :meth:`pinfold.node.log_ports.PodLogs.retain`."""
+        """See :meth:`pinfold.ports.logs.PodLogs.retain`."""
         return await asyncio.to_thread(self._retain, {self.folder(pod).name for pod in pods})
 
     def folder(self, pod: PodRecord) -> Path:

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pinfold.node.port_errors import RuntimeFailedError
-from pinfold.node.ports import ContainerSpec
+from pinfold.ports.errors import RuntimeFailedError
+from pinfold.ports.runtime import ContainerSpec
 
 _SUFFIX: Final = ".log"
 _LONGEST: Final = 255

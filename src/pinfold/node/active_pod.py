@@ -8,17 +8,17 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.pod import Container, guaranteed_cpus
-from pinfold.core.workload import Workload
-from pinfold.node.held_process import HeldProcess
-from pinfold.node.port_errors import ContainerKey
-from pinfold.node.ports import ContainerStatus
-from pinfold.node.records import PodPhase, PodRecord
+from pinfold.core.pod.pod import Container, guaranteed_cpus
+from pinfold.core.pod.workload import Workload
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.ports.errors import ContainerKey
+from pinfold.ports.held_process import HeldProcess
+from pinfold.ports.records import PodPhase, PodRecord
+from pinfold.ports.runtime import ContainerStatus
 from pinfold.state.ledger import Ledger
 
 if TYPE_CHECKING:
-    from pinfold.node.pod_worker import PodWorker
+    from pinfold.node.pods.worker import PodWorker
 
 
 CANNOT_RUN: Final = "ContainerCannotRun"

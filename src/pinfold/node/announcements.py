@@ -7,14 +7,14 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.pod import Container
+from pinfold.admission.admission import NodeState
+from pinfold.core.pod.pod import Container
+from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.active_pod import ActivePod
-from pinfold.node.admission import NodeState
 from pinfold.node.offline_owners import Whereabouts
-from pinfold.node.port_errors import PortError
-from pinfold.node.ports import PodFiles
-from pinfold.node.records import PodRecord
+from pinfold.ports.errors import PortError
+from pinfold.ports.records import PodRecord
+from pinfold.ports.runtime import PodFiles
 
 VERSION = 1
 

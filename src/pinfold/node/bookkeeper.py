@@ -7,21 +7,21 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pinfold.core.cpuset import CPUSet
+from pinfold.admission.admission import Decision, Node, NodeState
+from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.active_pod import ActivePod
-from pinfold.node.admission import Decision, Node, NodeState
 from pinfold.node.announcements import Announcements
-from pinfold.node.containers import Containers
 from pinfold.node.counters import Counters
-from pinfold.node.device_ports import DevicePlugins
 from pinfold.node.exits import Exits
 from pinfold.node.forgotten_logs import ForgottenLogs
 from pinfold.node.offline_owners import OfflineOwners
 from pinfold.node.pod_table import PodTable
-from pinfold.node.port_errors import CgroupError, PortError, StoreError
-from pinfold.node.ports import ContainerStatus, Store
-from pinfold.node.records import Batch, NodeRecord, PodRecord
+from pinfold.node.pods.containers import Containers
 from pinfold.node.settings import ManagerSettings
+from pinfold.ports.devices import DevicePlugins
+from pinfold.ports.errors import CgroupError, PortError, StoreError
+from pinfold.ports.records import Batch, NodeRecord, PodRecord
+from pinfold.ports.runtime import ContainerStatus, Store
 
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 10.0
@@ -52,7 +52,7 @@ class Bookkeeper:
 
     Args:
         node: the policies in force.
-        state: what the ledger says at the start; see :mod:`pinfold.node.recovery`.
+        state: what the ledger says at the start; see :mod:`pinfold.node.recovery.recovery`.
         containers: runtime and cgroups.
         store: the durable record.
         announcements: who is told.

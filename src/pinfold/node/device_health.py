@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from pinfold.core.devices import DeviceInventory
+from pinfold.core.devices.devices import DeviceInventory
 from pinfold.node.active_pod import ActivePod
-from pinfold.node.manager import Manager
-from pinfold.node.records import PodPhase
+from pinfold.node.pods.manager import Manager
+from pinfold.ports.records import PodPhase
 
 UNHEALTHY_DEVICE: Final = "UnhealthyDevice"
 """The reason of a pod that was ended because a device of it failed."""

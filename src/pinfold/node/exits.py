@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Final
 
-from pinfold.node.ports import ContainerState, ContainerStatus
+from pinfold.ports.runtime import ContainerState, ContainerStatus
 
 _REMEMBERED: Final = 1024
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from pinfold.node.log_ports import PodLogs
-from pinfold.node.port_errors import PortError
-from pinfold.node.records import PodRecord
+from pinfold.ports.errors import PortError
+from pinfold.ports.logs import PodLogs
+from pinfold.ports.records import PodRecord
 
 
 class ForgottenLogs:

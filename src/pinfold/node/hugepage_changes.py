@@ -12,24 +12,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pinfold.core.hugepage_pools import size_text
-from pinfold.core.hugepages import page_size
-from pinfold.core.kubelet_view import KubeletView
-from pinfold.core.machine import HugepagePool, Machine, NUMANode
-from pinfold.core.memory import (
+from pinfold.admission.admission import Node, NodeState
+from pinfold.admission.model import allocatable_amounts, capacity_of
+from pinfold.core.kubelet.node_allocatable import PODS, allocatable_reservation
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.machine.kubelet_view import KubeletView
+from pinfold.core.machine.machine import HugepagePool, Machine, NUMANode
+from pinfold.core.memory.hugepage_pools import size_text
+from pinfold.core.memory.memory import (
     MemoryState,
     MemoryStateError,
     MemoryTable,
     NUMANodeState,
     default_machine_state,
 )
-from pinfold.core.memory_policy import StaticMemoryPolicy, create_memory_policy
-from pinfold.core.memory_reservation import MemoryPolicyError
-from pinfold.core.node_allocatable import PODS, allocatable_reservation
-from pinfold.core.node_config import NodeConfig
-from pinfold.core.pod import is_hugepages
-from pinfold.node.admission import Node, NodeState
-from pinfold.node.model import allocatable_amounts, capacity_of
+from pinfold.core.memory.policy import StaticMemoryPolicy, create_memory_policy
+from pinfold.core.memory.reservation import MemoryPolicyError
+from pinfold.core.pod.hugepages import page_size
+from pinfold.core.pod.pod import is_hugepages
 
 PageCounts = Mapping[int | None, Mapping[int, int]]
 """NUMA node (None: the kernel tells no nodes) -> page size in bytes -> pages."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pinfold.node.counters import Figure
-from pinfold.node.port_errors import PortError
+from pinfold.ports.errors import PortError
 
 FIRST_PAUSE: Final = 0.25
 LONGEST_PAUSE: Final = 10.0

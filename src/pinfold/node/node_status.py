@@ -1,9 +1,9 @@
 """What a node has, may give and has left: in total, and for each NUMA node.
 
 Capacity and allocatable are those of the kubelet's node status
-(:mod:`pinfold.core.node_allocatable`, and upstream ``nodestatus/setters.go`` for device plugins);
-the figures of a NUMA node are those that node agents derive from the podresources API.  Source of
-the object's and labels' forms: the published ``NodeResourceTopology``
+(:mod:`pinfold.core.kubelet.node_allocatable`, and upstream ``nodestatus/setters.go`` for device
+plugins); the figures of a NUMA node are those that node agents derive from the podresources API.
+Source of the object's and labels' forms: the published ``NodeResourceTopology``
 (``topology.node.k8s.io/v1alpha2``) and the Kubernetes API's labels.
 """
 
@@ -13,19 +13,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.device_state import DeviceState
-from pinfold.core.hint_policy import Policy, Scope
-from pinfold.core.kubelet_view import KubeletView
-from pinfold.core.machine import Distances, Machine
-from pinfold.core.memory import MemoryState
-from pinfold.core.node_allocatable import node_allocatable, node_capacity
-from pinfold.core.node_config import NodeConfig
-from pinfold.core.pod import CPU, HUGEPAGES_PREFIX, MEMORY, Resources
-from pinfold.core.quantity import Format, Quantity
-from pinfold.node.admission import Node, NodeState
-from pinfold.node.capacity import PODS
-from pinfold.node.model import capacity_of
+from pinfold.admission.admission import Node, NodeState
+from pinfold.admission.capacity import PODS
+from pinfold.admission.model import capacity_of
+from pinfold.core.devices.state import DeviceState
+from pinfold.core.kubelet.node_allocatable import node_allocatable, node_capacity
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.machine.kubelet_view import KubeletView
+from pinfold.core.machine.machine import Distances, Machine
+from pinfold.core.memory.memory import MemoryState
+from pinfold.core.pod.pod import CPU, HUGEPAGES_PREFIX, MEMORY, Resources
+from pinfold.core.topology_manager.policy import Policy, Scope
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.core.values.quantity import Format, Quantity
 from pinfold.node.pod_resources import assignable_cpus
 
 VERSION: Final = 1
@@ -85,7 +85,7 @@ class NodeStatus:
 def node_status(
     machine: Machine, view: KubeletView, config: NodeConfig, node: Node, state: NodeState
 ) -> NodeStatus:
-    """The status of a node that :func:`pinfold.node.model.build_node` accepted."""
+    """The status of a node that :func:`pinfold.admission.model.build_node` accepted."""
     devices = state.devices
     machine_capacity = replace(
         capacity_of(machine, view),

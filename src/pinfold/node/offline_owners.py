@@ -17,15 +17,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.pod import Container
+from pinfold.core.pod.pod import Container
+from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.active_pod import ActivePod
-from pinfold.node.cgroup_ports import Placement
-from pinfold.node.port_errors import ContainerKey, PortError
-from pinfold.node.ports import ContainerState
-from pinfold.node.records import Batch, HistoryEntry
+from pinfold.node.recovery.survivors import may_live
 from pinfold.node.settings import OwnerOffline
-from pinfold.node.survivors import may_live
+from pinfold.ports.cgroups import Placement
+from pinfold.ports.errors import ContainerKey, PortError
+from pinfold.ports.records import Batch, HistoryEntry
+from pinfold.ports.runtime import ContainerState
 
 if TYPE_CHECKING:
     from pinfold.node.bookkeeper import Bookkeeper

@@ -12,16 +12,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.device_state import DeviceState
-from pinfold.core.memory import Block
-from pinfold.core.pod import Container, Pod
-from pinfold.core.pod_api import PodError
-from pinfold.core.workload_api import workload_from_api
-from pinfold.node.admission import Node, NodeState
+from pinfold.admission.admission import Node, NodeState
+from pinfold.core.devices.state import DeviceState
+from pinfold.core.memory.memory import Block
+from pinfold.core.pod.api import PodError
+from pinfold.core.pod.pod import Container, Pod
+from pinfold.core.pod.workload_api import workload_from_api
+from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.bookkeeper import Bookkeeper
 from pinfold.node.pod_table import PodTable
-from pinfold.node.records import PodRecord
+from pinfold.ports.records import PodRecord
 from pinfold.state.ledger import Ledger
 
 NO_CPUS: Final = CPUSet()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pinfold.core.pod import Container, Pod
+from pinfold.core.pod.pod import Container, Pod
 from pinfold.node.active_pod import ActivePod
-from pinfold.node.held_process import HeldProcess
-from pinfold.node.port_errors import ContainerKey
-from pinfold.node.records import PodRecord
+from pinfold.ports.errors import ContainerKey
+from pinfold.ports.held_process import HeldProcess
+from pinfold.ports.records import PodRecord
 
 
 class NameTakenError(Exception):

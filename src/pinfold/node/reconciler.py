@@ -12,16 +12,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.pod import Container
+from pinfold.core.pod.pod import Container
+from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.active_pod import ActivePod
-from pinfold.node.cgroup_ports import Cgroups, ObservedCgroups, ObservedContainer, Stray
-from pinfold.node.manager import Manager
 from pinfold.node.offline_owners import Whereabouts
-from pinfold.node.port_errors import ContainerKey, PortError, ProcessGoneError
-from pinfold.node.ports import ContainerState, ContainerStatus
-from pinfold.node.records import Batch, HistoryEntry
-from pinfold.node.survivors import HELD, may_live
+from pinfold.node.pods.manager import Manager
+from pinfold.node.recovery.survivors import HELD, may_live
+from pinfold.ports.cgroups import Cgroups, ObservedCgroups, ObservedContainer, Stray
+from pinfold.ports.errors import ContainerKey, PortError, ProcessGoneError
+from pinfold.ports.records import Batch, HistoryEntry
+from pinfold.ports.runtime import ContainerState, ContainerStatus
 
 PATIENCE: Final = 10.0
 """Seconds in which a runtime should have noticed that a container has ended."""

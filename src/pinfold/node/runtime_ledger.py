@@ -14,10 +14,10 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pinfold.core.cpuset import CPUSet, CPUSetError
-from pinfold.node.cgroup_ports import Cgroups, Placement
-from pinfold.node.port_errors import ContainerKey, PortError
-from pinfold.node.runtime_view import Resources, RuntimeRecord, Update
+from pinfold.core.values.cpuset import CPUSet, CPUSetError
+from pinfold.ports.cgroups import Cgroups, Placement
+from pinfold.ports.errors import ContainerKey, PortError
+from pinfold.ports.nri import Resources, RuntimeRecord, Update
 
 NO_CAP: Final = -1
 """A CPU quota that is none."""
@@ -60,7 +60,7 @@ class RuntimeLedger:
         report: takes a problem for the operator (pod as ``namespace/name`` or None).
         batch: how many containers the runtime is told of in one call.
         gate: entered while the runtime writes, where the pool can wait for that; see
-            :meth:`pinfold.node.cgroup_ports.GatedCgroups.starting`.
+            :meth:`pinfold.ports.cgroups.GatedCgroups.starting`.
         settled: seconds without an answer before the runtime is told anything unasked.
     """
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from pinfold.core.cpuset import CPUSet
-from pinfold.node.cgroup_ports import Partition
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.ports.cgroups import Partition
 
 DEFAULT_PERIOD_MICROSECONDS: Final = 100_000
 

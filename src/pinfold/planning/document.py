@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any, Final
 
-from pinfold.core.memory import Block
+from pinfold.core.memory.memory import Block
 from pinfold.planning.node_use import DeviceUse, NUMANodeUse, device_use, numa_use
 from pinfold.planning.planner import ContainerPlacement, Plan, PodPlacement
 

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pinfold.core.allocation import Step
-from pinfold.core.cpuset import CPUSet, iter_bits
-from pinfold.core.hints import ResourceHints, TopologyHint, format_numa_mask
-from pinfold.core.memory import Block
-from pinfold.core.pod import CPU, Container, Pod, QOSClass, guaranteed_cpus
-from pinfold.core.topology_manager import AffinityDecision
-from pinfold.node.admission import Decision, NodeState
+from pinfold.admission.admission import Decision, NodeState
+from pinfold.core.cpu.allocation import Step
+from pinfold.core.memory.memory import Block
+from pinfold.core.pod.pod import CPU, Container, Pod, QOSClass, guaranteed_cpus
+from pinfold.core.topology_manager.hints import ResourceHints, TopologyHint, format_numa_mask
+from pinfold.core.topology_manager.manager import AffinityDecision
+from pinfold.core.values.cpuset import CPUSet, iter_bits
 from pinfold.planning.document import block_document
 from pinfold.planning.planner import Planner
 from pinfold.planning.remedies import find_remedies

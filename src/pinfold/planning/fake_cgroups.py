@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pinfold.core.cpuset import CPUSet
-from pinfold.node.cgroup_ports import ObservedCgroups, ObservedContainer, Placement, Stray
-from pinfold.node.port_errors import CgroupError, ContainerKey, ProcessGoneError
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.ports.cgroups import ObservedCgroups, ObservedContainer, Placement, Stray
+from pinfold.ports.errors import CgroupError, ContainerKey, ProcessGoneError
 
 
 class Faults:
@@ -73,19 +73,19 @@ class FakeCgroups:
                 self.shared_lost |= not self.shared
 
     async def open(self, shared: CPUSet) -> None:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
         if shared:
             await self.set_shared(shared)
 
     async def set_shared(self, cpus: CPUSet) -> None:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
         self._fault("shared")
         if not cpus & self.online:
             raise CgroupError(f"shared: no CPU of {cpus} is online")
         self.shared = cpus & self.online if self.version == 1 else cpus
 
     async def place(self, key: ContainerKey, placement: Placement) -> str:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
         self._fault(str(key))
         if placement.cpus is not None and not placement.cpus & self.online:
             raise CgroupError(f"{key}: no CPU of {placement.cpus} is online")
@@ -105,7 +105,7 @@ class FakeCgroups:
         return self.machine if self.shared is None else self.shared
 
     async def enter(self, key: ContainerKey, pid: int, *, start: int | None = None) -> None:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
         self._fault(str(key))
         if key not in self.groups:
             raise CgroupError(f"{key}: no such cgroup")
@@ -114,25 +114,25 @@ class FakeCgroups:
         self.processes[pid] = key
 
     def lives(self, pid: int) -> bool:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
         return pid in self.processes
 
     async def kill(self, key: ContainerKey, *, wait: float = 5.0) -> None:  # noqa: ARG002 - the port
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
         self._fault(str(key))
         strays = {stray.pid for stray in self._strays(key)}
         for pid in [pid for pid, group in self.processes.items() if group == key or pid in strays]:
             del self.processes[pid]
 
     async def remove(self, key: ContainerKey) -> None:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
         self._fault(str(key))
         if key in self.processes.values():
             raise CgroupError(f"{key}: not empty")
         self.groups.pop(key, None)
 
     async def observe(self) -> ObservedCgroups:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
         populated = set(self.processes.values())
         return ObservedCgroups(
             self._effective(None),
@@ -152,7 +152,7 @@ class FakeCgroups:
         )
 
     async def close(self, *, remove: bool) -> None:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
         if remove:
             self.groups.clear()
             self.shared = None

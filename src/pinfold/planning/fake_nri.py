@@ -11,9 +11,10 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pinfold.core.cpuset import CPUSet
-from pinfold.node.port_errors import ContainerKey, RuntimeFailedError
-from pinfold.node.runtime_view import (
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.planning.fake_cgroups import Faults
+from pinfold.ports.errors import ContainerKey, RuntimeFailedError
+from pinfold.ports.nri import (
     Existing,
     Resources,
     RuntimeEvents,
@@ -22,7 +23,6 @@ from pinfold.node.runtime_view import (
     SeenState,
     Update,
 )
-from pinfold.planning.fake_cgroups import Faults
 
 
 @dataclass(slots=True)
@@ -173,7 +173,7 @@ class FakeNode:
             await self.plugin.remove_pod_sandbox(pod)
 
     async def existing(self) -> Existing:
-        """See :class:`pinfold.node.runtime_view.RuntimeListing`."""
+        """See :class:`pinfold.ports.nri.RuntimeListing`."""
         if self.listing_faults.due():
             raise RuntimeFailedError("the runtime does not answer", "injected")
         return Existing(
@@ -185,25 +185,25 @@ class FakeNode:
         )
 
     def began(self, pid: int) -> int | None:
-        """See :class:`pinfold.node.cgroup_ports.FoundCgroups`."""
+        """See :class:`pinfold.ports.cgroups.FoundCgroups`."""
         pods = {pod.pid for name, pod in self.pods.items() if name not in self.stopped_pods}
         return pid if pid in pods | {one.seen.pid for one in self.containers.values()} else None
 
     def age(self, pid: int) -> float | None:
-        """See :class:`pinfold.node.cgroup_ports.FoundCgroups`."""
+        """See :class:`pinfold.ports.cgroups.FoundCgroups`."""
         now = asyncio.get_running_loop().time()
         ages = (now - one.started for one in self.containers.values() if one.seen.pid == pid)
         return next(ages, None)
 
     async def update(self, updates: Sequence[Update]) -> Sequence[str]:
-        """See :class:`pinfold.node.runtime_view.RuntimeRecord`."""
+        """See :class:`pinfold.ports.nri.RuntimeRecord`."""
         if self.record_faults.due():
             raise RuntimeFailedError("the runtime does not answer", "injected")
         self._change(updates)
         return ()
 
     async def update_over_cri(self, updates: Sequence[Update]) -> Sequence[str]:
-        """See :class:`pinfold.node.runtime_view.RuntimeRecord`; the plugin is asked each time."""
+        """See :class:`pinfold.ports.nri.RuntimeRecord`; the plugin is asked each time."""
         if self.record_faults.due():
             raise RuntimeFailedError("the runtime does not answer", "injected")
         for update in updates:

@@ -8,15 +8,15 @@ from dataclasses import replace
 
 import msgspec
 
-from pinfold.core.devices import (
+from pinfold.core.devices.devices import (
     Device,
     DeviceInventory,
     DeviceResource,
     DeviceRunOptions,
     PreferenceQuestion,
 )
-from pinfold.node.device_ports import DevicePluginError
 from pinfold.planning.fake_cgroups import Faults
+from pinfold.ports.devices import DevicePluginError
 
 
 class FakeDevicePlugins:
@@ -56,11 +56,11 @@ class FakeDevicePlugins:
         self.put(replace(self._inventory[resource], connected=False))
 
     def inventory(self) -> DeviceInventory:
-        """See :class:`pinfold.node.device_ports.DevicePlugins`."""
+        """See :class:`pinfold.ports.devices.DevicePlugins`."""
         return self._inventory
 
     def subscribe(self, changed: Callable[[DeviceInventory], None]) -> None:
-        """See :class:`pinfold.node.device_ports.DevicePlugins`."""
+        """See :class:`pinfold.ports.devices.DevicePlugins`."""
         self._subscribers.append(changed)
 
     async def preferred_allocation(self, question: PreferenceQuestion) -> Sequence[str]:
@@ -71,19 +71,19 @@ class FakeDevicePlugins:
         return (*question.must_include, *others[len(others) - missing :])
 
     async def allocate(self, resource: str, device_ids: Sequence[str]) -> bytes:
-        """See :class:`pinfold.node.device_ports.DevicePlugins`."""
+        """See :class:`pinfold.ports.devices.DevicePlugins`."""
         await asyncio.sleep(self.seconds)
         self._check(resource)
         self.calls.append((resource, tuple(device_ids)))
         return msgspec.json.encode({resource: list(device_ids)})
 
     async def pre_start(self, resource: str, device_ids: Sequence[str]) -> None:
-        """See :class:`pinfold.node.device_ports.DevicePlugins`."""
+        """See :class:`pinfold.ports.devices.DevicePlugins`."""
         del device_ids
         self._check(resource)
 
     def options(self, response: bytes) -> DeviceRunOptions:
-        """See :class:`pinfold.node.device_ports.DevicePlugins`."""
+        """See :class:`pinfold.ports.devices.DevicePlugins`."""
         if not response:
             return DeviceRunOptions()
         try:

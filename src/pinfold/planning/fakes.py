@@ -10,15 +10,15 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
-from pinfold.core.cpuset import CPUSet
-from pinfold.node.port_errors import (
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.planning.fake_cgroups import FakeCgroups, Faults
+from pinfold.ports.errors import (
     ContainerKey,
     RuntimeFailedError,
     StoreError,
 )
-from pinfold.node.ports import ContainerSpec, ContainerState, ContainerStatus
-from pinfold.node.records import Batch, HistoryEntry, NodeRecord, PodRecord, Record
-from pinfold.planning.fake_cgroups import FakeCgroups, Faults
+from pinfold.ports.records import Batch, HistoryEntry, NodeRecord, PodRecord, Record
+from pinfold.ports.runtime import ContainerSpec, ContainerState, ContainerStatus
 
 KILLED = 137
 
@@ -50,7 +50,7 @@ class FakeRuntime:
         return again
 
     async def create(self, spec: ContainerSpec) -> ContainerStatus:
-        """See :class:`pinfold.node.ports.Runtime`."""
+        """See :class:`pinfold.ports.runtime.Runtime`."""
         self._fault(str(spec.key))
         self._number += 1
         pid = 1000 + self._number
@@ -63,7 +63,7 @@ class FakeRuntime:
         return status
 
     async def start(self, container_id: str) -> ContainerStatus:
-        """See :class:`pinfold.node.ports.Runtime`."""
+        """See :class:`pinfold.ports.runtime.Runtime`."""
         status = self._status(container_id)
         self._fault(str(status.key))
         if status.pid is None or status.pid not in self._cgroups.processes:
@@ -74,7 +74,7 @@ class FakeRuntime:
         return status
 
     async def signal(self, container_id: str, signal: int) -> None:
-        """See :class:`pinfold.node.ports.Runtime`."""
+        """See :class:`pinfold.ports.runtime.Runtime`."""
         status = self._known.get(container_id)
         if status is None:
             return
@@ -83,7 +83,7 @@ class FakeRuntime:
             self.exit(container_id, 128 + signal)
 
     async def remove(self, container_id: str) -> None:
-        """See :class:`pinfold.node.ports.Runtime`."""
+        """See :class:`pinfold.ports.runtime.Runtime`."""
         status = self._known.get(container_id)
         if status is None:
             return
@@ -92,20 +92,20 @@ class FakeRuntime:
         del self._known[container_id]
 
     async def containers(self) -> Sequence[ContainerStatus]:
-        """See :class:`pinfold.node.ports.Runtime`."""
+        """See :class:`pinfold.ports.runtime.Runtime`."""
         return self.known()
 
     async def keepsake(self, container_id: str) -> str:
-        """See :class:`pinfold.node.ports.KeepsakeRuntime`."""
+        """See :class:`pinfold.ports.runtime.KeepsakeRuntime`."""
         return self.specs[container_id].keepsake
 
     async def exits(self) -> AsyncIterator[ContainerStatus]:
-        """See :class:`pinfold.node.ports.Runtime`."""
+        """See :class:`pinfold.ports.runtime.Runtime`."""
         while True:
             yield await self._exits.get()
 
     async def close(self) -> None:
-        """See :class:`pinfold.node.ports.Runtime`."""
+        """See :class:`pinfold.ports.runtime.Runtime`."""
 
     def known(self) -> tuple[ContainerStatus, ...]:
         """Every container that is not removed."""
@@ -158,11 +158,11 @@ class MemoryStore:
         self._number = 0
 
     async def load(self) -> Record:
-        """See :class:`pinfold.node.ports.Store`."""
+        """See :class:`pinfold.ports.runtime.Store`."""
         return Record(self.node, dict(self.pods), self.generation, self.promised)
 
     async def commit(self, batch: Batch) -> None:
-        """See :class:`pinfold.node.ports.Store`."""
+        """See :class:`pinfold.ports.runtime.Store`."""
         if self.faults.due():
             raise StoreError("the record: no space left on device", "injected")
         self.generation = self.promised = max(self.generation, self.promised, batch.above) + 1
@@ -178,15 +178,15 @@ class MemoryStore:
         del self.entries[: max(len(self.entries) - self._limit, 0)]
 
     async def check(self) -> None:
-        """See :class:`pinfold.node.ports.Store`."""
+        """See :class:`pinfold.ports.runtime.Store`."""
 
     async def history(self, *, pod: str | None = None, limit: int = 100) -> Sequence[HistoryEntry]:
-        """See :class:`pinfold.node.ports.Store`."""
+        """See :class:`pinfold.ports.runtime.Store`."""
         found = [e for e in reversed(self.entries) if pod is None or pod in (e.pod, e.pod_uid)]
         return found[:limit]
 
     async def close(self) -> None:
-        """See :class:`pinfold.node.ports.Store`."""
+        """See :class:`pinfold.ports.runtime.Store`."""
 
 
 class MemoryPodFiles:
@@ -196,9 +196,9 @@ class MemoryPodFiles:
         self.documents: dict[str, str] = {}
 
     async def publish(self, pod_uid: str, document: str) -> None:
-        """See :class:`pinfold.node.ports.PodFiles`."""
+        """See :class:`pinfold.ports.runtime.PodFiles`."""
         self.documents[pod_uid] = document
 
     async def retract(self, pod_uid: str) -> None:
-        """See :class:`pinfold.node.ports.PodFiles`."""
+        """See :class:`pinfold.ports.runtime.PodFiles`."""
         self.documents.pop(pod_uid, None)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from pinfold.core.device_table import in_natural_order
-from pinfold.core.devices import Device, DeviceResource
-from pinfold.core.kubelet_view import KubeletView
-from pinfold.core.memory import MemoryTable, NUMANodeState, default_machine_state
-from pinfold.core.memory_reservation import node_memory
-from pinfold.core.pod import MEMORY
-from pinfold.node.admission import NodeState
+from pinfold.admission.admission import NodeState
+from pinfold.core.devices.devices import Device, DeviceResource
+from pinfold.core.devices.table import in_natural_order
+from pinfold.core.machine.kubelet_view import KubeletView
+from pinfold.core.memory.memory import MemoryTable, NUMANodeState, default_machine_state
+from pinfold.core.memory.reservation import node_memory
+from pinfold.core.pod.pod import MEMORY
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from pinfold.core.hugepage_pools import size_text
-from pinfold.core.hugepages import page_size
-from pinfold.core.kubelet_view import kubelet_view
-from pinfold.core.machine import Machine
-from pinfold.core.node_allocatable import AllocatableError
-from pinfold.core.pod import Container, Pod, is_hugepages
-from pinfold.node.admission import Node, NodeState, decide
+from pinfold.admission.admission import Node, NodeState, decide
+from pinfold.core.kubelet.node_allocatable import AllocatableError
+from pinfold.core.machine.kubelet_view import kubelet_view
+from pinfold.core.machine.machine import Machine
+from pinfold.core.memory.hugepage_pools import size_text
+from pinfold.core.pod.hugepages import page_size
+from pinfold.core.pod.pod import Container, Pod, is_hugepages
 from pinfold.node.hugepage_changes import follow_pages, pages_of, with_pages
 from pinfold.planning.planner import Planner
 

@@ -6,18 +6,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.device_state import DeviceState
-from pinfold.core.devices import DeviceInventory
-from pinfold.core.kubelet_faults import KUBELET, AllocationRules
-from pinfold.core.kubelet_view import KubeletView, kubelet_view
-from pinfold.core.machine import Machine
-from pinfold.core.memory import Block
-from pinfold.core.node_config import NodeConfig
-from pinfold.core.pod import Container, Pod
-from pinfold.core.resource_names import is_extended
-from pinfold.node.admission import Decision, Node, NodeState, decide, settle
-from pinfold.node.model import build_node, check_device_hints, empty_state
+from pinfold.admission.admission import Decision, Node, NodeState, decide, settle
+from pinfold.admission.model import build_node, check_device_hints, empty_state
+from pinfold.core.devices.devices import DeviceInventory
+from pinfold.core.devices.state import DeviceState
+from pinfold.core.kubelet.faults import KUBELET, AllocationRules
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.machine.kubelet_view import KubeletView, kubelet_view
+from pinfold.core.machine.machine import Machine
+from pinfold.core.memory.memory import Block
+from pinfold.core.pod.pod import Container, Pod
+from pinfold.core.pod.resource_names import is_extended
+from pinfold.core.values.cpuset import CPUSet
 from pinfold.state.ledger import Ledger
 
 _NO_DEVICES: Final[Mapping[str, tuple[str, ...]]] = {}

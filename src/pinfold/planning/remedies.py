@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from pinfold.core.hugepages import page_size
-from pinfold.core.node_config import NodeConfig
-from pinfold.core.pod import CPU, Container, Pod, guaranteed_cpus
-from pinfold.core.policy_options import FULL_PCPUS_ONLY
-from pinfold.core.quantity import Format, Quantity
-from pinfold.core.resource_names import is_extended
-from pinfold.node.admission import Decision, Node, NodeState, decide, release
-from pinfold.node.model import NodeError, build_node
+from pinfold.admission.admission import Decision, Node, NodeState, decide, release
+from pinfold.admission.model import NodeError, build_node
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.policy_options import FULL_PCPUS_ONLY
+from pinfold.core.pod.hugepages import page_size
+from pinfold.core.pod.pod import CPU, Container, Pod, guaranteed_cpus
+from pinfold.core.pod.resource_names import is_extended
+from pinfold.core.values.quantity import Format, Quantity
 from pinfold.planning.page_remedies import missing_size, more_pages
 from pinfold.planning.planner import Planner
 from pinfold.planning.wants import describe_amount, is_memory

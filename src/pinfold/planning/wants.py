@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.kubelet_view import KubeletView
-from pinfold.core.pod import (
+from pinfold.admission.admission import Node, NodeState
+from pinfold.core.machine.kubelet_view import KubeletView
+from pinfold.core.pod.pod import (
     CPU,
     MEMORY,
     Container,
@@ -20,8 +20,8 @@ from pinfold.core.pod import (
     is_hugepages,
     pod_guaranteed_cpus,
 )
-from pinfold.core.quantity import Format, Quantity
-from pinfold.node.admission import Node, NodeState
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.core.values.quantity import Format, Quantity
 
 _MIB: Final = 1 << 20
 _SHOWN_NODES: Final = 8

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from pinfold.core.audit import AuditReport
-from pinfold.core.audit_findings import AuditSeverity, Finding
+from pinfold.audit.audit import AuditReport
+from pinfold.audit.findings import AuditSeverity, Finding
 from pinfold.render.terminal import Line, Style, cell_width, clean, print_lines, wrap
 from pinfold.render.text import summary_lines
 

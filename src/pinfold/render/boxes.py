@@ -11,7 +11,7 @@ import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.values.cpuset import CPUSet
 
 
 class CellState(enum.Enum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.values.cpuset import CPUSet
 from pinfold.render.boxes import CellState
 from pinfold.render.node_map import NodeMap, Owner, mute
 from pinfold.render.numa_panel import gauge_texts

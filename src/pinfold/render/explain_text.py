@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.values.cpuset import CPUSet
 from pinfold.render.terminal import Line, Style, cell_width, clean, pad, print_lines, wrap
 
 

@@ -1,14 +1,14 @@
-"""From a :class:`~pinfold.core.machine.Machine` to what is drawn: places, titles, tables."""
+"""From a machine (:mod:`pinfold.core.machine.machine`) to a drawing: places, titles, tables."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from pinfold.core.cpuset import CPUSet, iter_bits
-from pinfold.core.kubelet_view import KubeletView
-from pinfold.core.locality import Localities, device_kind
-from pinfold.core.machine import CpuKind, Machine
+from pinfold.core.machine.kubelet_view import KubeletView
+from pinfold.core.machine.locality import Localities, device_kind
+from pinfold.core.machine.machine import CpuKind, Machine
+from pinfold.core.values.cpuset import CPUSet, iter_bits
 from pinfold.render.boxes import Level, Place
 from pinfold.render.node_map import NodeMap, Owner, build_node_map
 from pinfold.render.topology_view import (

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.topology import CPUTopology
+from pinfold.core.machine.topology import CPUTopology
+from pinfold.core.values.cpuset import CPUSet
 from pinfold.render.boxes import Box, Cell, CellState, Level, Place, arrange
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.values.cpuset import CPUSet
 from pinfold.render.svg_canvas import Canvas, text_width
 from pinfold.render.terminal import Line, Style, cell_width, clean, clip, line_width, pad, pad_line
 from pinfold.render.topology_view import binary_size

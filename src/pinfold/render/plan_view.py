@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.values.cpuset import CPUSet
 from pinfold.render.boxes import CellState
 from pinfold.render.node_map import NodeMap
 from pinfold.render.numa_panel import NUMAGauges

@@ -10,7 +10,7 @@ from __future__ import annotations
 import unicodedata
 from typing import Final
 
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.values.cpuset import CPUSet
 from pinfold.render.boxes import Cell, CellState
 from pinfold.render.node_map import NodeMap, Owner
 from pinfold.render.palette import STATES, owner_paint

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from pinfold.core.cpuset import mask_ranges
+from pinfold.core.values.cpuset import mask_ranges
 from pinfold.render.boxes import Box, Cell, Core
 from pinfold.render.layout import cores_per_row, shapes
 from pinfold.render.node_map import NodeMap

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.values.cpuset import CPUSet
 from pinfold.render.node_map import NodeMap
 
 SHOWN_DEVICES: Final = 8

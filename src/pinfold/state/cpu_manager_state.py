@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-from pinfold.core.cpuset import MAX_CPU, CPUSet
+from pinfold.core.values.cpuset import MAX_CPU, CPUSet
 from pinfold.state.checksum import checksum_of_dump
 from pinfold.state.go_json import GoJSONError, Node, Object, parse, quote
 from pinfold.state.go_value import (

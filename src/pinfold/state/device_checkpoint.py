@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from pinfold.core.device_state import DeviceAllocations, DeviceOwnershipError, DeviceState
-from pinfold.core.device_table import in_natural_order
-from pinfold.core.devices import Device, DeviceResource
+from pinfold.core.devices.devices import Device, DeviceResource
+from pinfold.core.devices.state import DeviceAllocations, DeviceOwnershipError, DeviceState
+from pinfold.core.devices.table import in_natural_order
 from pinfold.state.checksum import checksum_of_dump
 from pinfold.state.cpu_manager_state import CORRUPT, CheckpointError
 from pinfold.state.go_json import GoJSONError, parse

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.topology import CPUTopology
+from pinfold.core.machine.topology import CPUTopology
+from pinfold.core.values.cpuset import CPUSet
 from pinfold.state.cpu_manager_state import CORRUPT, CheckpointError, CPUManagerCheckpoint, Layout
 from pinfold.state.device_checkpoint import DeviceManagerCheckpoint
 from pinfold.state.go_json import quote

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
-from pinfold.core.cpuset import CPUSet, iter_bits
+from pinfold.core.values.cpuset import CPUSet, iter_bits
 
 Containers = Mapping[str, CPUSet]
 """Container name -> its exclusive CPUs."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pinfold.core.memory import Block, MemoryState, MemoryTable, NUMANodeState
+from pinfold.core.memory.memory import Block, MemoryState, MemoryTable, NUMANodeState
 from pinfold.state.checksum import checksum_of_dump
 from pinfold.state.cpu_manager_state import CORRUPT, CheckpointError
 from pinfold.state.go_json import GoJSONError, Object, parse, quote

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pinfold.core.memory import (
+from pinfold.core.memory.memory import (
     UINT64,
     Block,
     MemoryTable,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.values.cpuset import CPUSet
 from pinfold.state.cpu_manager_state import CPUManagerCheckpoint, Layout
 from pinfold.state.device_checkpoint import DeviceManagerCheckpoint
 from pinfold.state.go_json import quote

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.memory import Block
+from pinfold.core.memory.memory import Block
+from pinfold.core.values.cpuset import CPUSet
 from pinfold.state.cpu_manager_state import CPUManagerCheckpoint, Layout
 from pinfold.state.device_checkpoint import DeviceManagerCheckpoint
 from pinfold.state.memory_manager_state import MemoryManagerCheckpoint

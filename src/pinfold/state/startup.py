@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.policy_options import StaticPolicyOptions
-from pinfold.core.topology import CPUTopology
+from pinfold.core.kubelet.policy_options import StaticPolicyOptions
+from pinfold.core.machine.topology import CPUTopology
+from pinfold.core.values.cpuset import CPUSet
 from pinfold.state.go_json import quote
 from pinfold.state.ledger import Bounds, Ledger
 

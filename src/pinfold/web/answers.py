@@ -9,10 +9,10 @@ import msgspec
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from pinfold.core.pod_api import PodError
-from pinfold.node.held_process import ForeignProcessError
+from pinfold.core.pod.api import PodError
 from pinfold.node.pod_table import NameTakenError, UnknownPodError
-from pinfold.node.port_errors import PortError
+from pinfold.ports.errors import PortError
+from pinfold.ports.held_process import ForeignProcessError
 
 CODES: Final[Mapping[int, str]] = {
     400: "BadRequest",

@@ -11,10 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from pinfold.core.pod_api import PodError
-from pinfold.node.held_process import ForeignProcessError
+from pinfold.core.pod.api import PodError
 from pinfold.node.pod_table import NameTakenError, UnknownPodError
-from pinfold.node.port_errors import PortError
+from pinfold.ports.errors import PortError
+from pinfold.ports.held_process import ForeignProcessError
 from pinfold.web.answers import Refusal, error_answer
 from pinfold.web.changes import Patience
 from pinfold.web.desk import Desk

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import structlog
 from starlette.requests import Request
 
-from pinfold.node.caller import Caller
+from pinfold.node.pods.caller import Caller
 from pinfold.web.answers import Refusal
 
 _T = TypeVar("_T")

@@ -16,8 +16,8 @@ import h11
 import msgspec
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
-from pinfold.node.held_process import Peer
-from pinfold.sockets.descriptors import is_of_the_last
+from pinfold.linux.descriptors import is_of_the_last
+from pinfold.ports.held_process import Peer
 from pinfold.web.answers import error_document
 
 _CREDENTIALS: Final = struct.Struct("iII")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from pinfold.node.caller import NOBODY, Caller
 from pinfold.node.counters import Figure
-from pinfold.node.held_process import HeldProcess, Peer
-from pinfold.node.manager import Manager
+from pinfold.node.pods.caller import NOBODY, Caller
+from pinfold.node.pods.manager import Manager
 from pinfold.node.reconciler import Drift
-from pinfold.node.records import PodRecord
+from pinfold.ports.held_process import HeldProcess, Peer
+from pinfold.ports.records import PodRecord
 
 
 class Desk(Protocol):

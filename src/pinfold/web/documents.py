@@ -12,16 +12,16 @@ from typing import Any, Final
 
 import msgspec
 
-from pinfold.core.cpuset import CPUSet, iter_bits
-from pinfold.core.device_state import DeviceState
-from pinfold.core.pod import Container
+from pinfold.core.devices.state import DeviceState
+from pinfold.core.pod.pod import Container
+from pinfold.core.values.cpuset import CPUSet, iter_bits
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.counters import Counters
-from pinfold.node.manager import Manager
+from pinfold.node.nri.seen_pod import ran_shared
 from pinfold.node.pod_table import UnknownPodError
+from pinfold.node.pods.manager import Manager
 from pinfold.node.reconciler import Drift
-from pinfold.node.records import HistoryEntry, PodRecord
-from pinfold.node.seen_pod import ran_shared
+from pinfold.ports.records import HistoryEntry, PodRecord
 from pinfold.web.pod_shape import PodShape, kinds, shape_of
 
 VERSION: Final = 1

@@ -12,9 +12,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from pinfold.node.active_pod import ActivePod
-from pinfold.node.caller import Caller
-from pinfold.node.ports import ContainerState
-from pinfold.node.records import HistoryEntry, PodPhase
+from pinfold.node.pods.caller import Caller
+from pinfold.ports.records import HistoryEntry, PodPhase
+from pinfold.ports.runtime import ContainerState
 from pinfold.web.answers import Document, Refusal, encoded
 from pinfold.web.changes import Changes, Patience
 from pinfold.web.desk import Desk

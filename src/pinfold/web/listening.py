@@ -9,10 +9,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
-from pinfold.node.port_errors import PortError
-from pinfold.ownership import SECOND_AGENT
-from pinfold.ownership.folders import Purpose, make_folder, remove_made
-from pinfold.sockets.places import (
+from pinfold.linux.folders import Purpose, make_folder, remove_made
+from pinfold.linux.locks import SECOND_AGENT
+from pinfold.linux.socket_places import (
     Identity,
     check_length,
     identity,
@@ -20,6 +19,7 @@ from pinfold.sockets.places import (
     remove_own,
     remove_stale,
 )
+from pinfold.ports.errors import PortError
 
 BACKLOG: Final = 256
 

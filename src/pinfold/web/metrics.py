@@ -20,10 +20,10 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.counters import START_SECONDS, Figure
-from pinfold.node.manager import Manager
-from pinfold.node.ports import ContainerState
+from pinfold.node.pods.manager import Manager
+from pinfold.ports.runtime import ContainerState
 from pinfold.web.resource_metrics import (
     alignment_metrics,
     device_metrics,

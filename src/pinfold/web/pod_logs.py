@@ -13,10 +13,10 @@ from starlette.responses import Response, StreamingResponse
 
 from pinfold.logs.layout import attempts
 from pinfold.logs.reading import LogOptions, read_log
-from pinfold.node.manager import Manager
-from pinfold.node.pod_endings import FOREGROUND
-from pinfold.node.ports import ContainerState
-from pinfold.node.records import PodRecord
+from pinfold.node.pods.endings import FOREGROUND
+from pinfold.node.pods.manager import Manager
+from pinfold.ports.records import PodRecord
+from pinfold.ports.runtime import ContainerState
 from pinfold.web.answers import Refusal
 from pinfold.web.connection import UNHURRIED
 from pinfold.web.requests import flag, seconds, whole_number

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from pinfold.core.pod import Container, Pod
-from pinfold.core.pod_api import PodError
-from pinfold.core.workload_api import workload_from_api
+from pinfold.core.pod.api import PodError
+from pinfold.core.pod.pod import Container, Pod
+from pinfold.core.pod.workload_api import workload_from_api
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from prometheus_client.metrics_core import (
     Metric,
 )
 
-from pinfold.core.hint_policy import Policy, Scope
+from pinfold.core.topology_manager.policy import Policy, Scope
 from pinfold.node.counters import (
     ALLOCATE_SECONDS,
     NUMA_NODE,
@@ -20,8 +20,8 @@ from pinfold.node.counters import (
     Durations,
     Figure,
 )
-from pinfold.node.device_ports import CountsRegistrations
-from pinfold.node.manager import Manager
+from pinfold.node.pods.manager import Manager
+from pinfold.ports.devices import CountsRegistrations
 
 _RESOURCE = "resource_name"
 

@@ -18,7 +18,7 @@ from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pinfold.sockets.descriptors import RESERVE, file_limit
+from pinfold.linux.descriptors import RESERVE, file_limit
 from pinfold.web.answers import Document, error_document
 from pinfold.web.connection import Connection, Limits
 from pinfold.web.listening import BACKLOG, listening

@@ -25,9 +25,9 @@ from pinfold.adapters.affinity.processes import (
     pid_space,
     read,
 )
-from pinfold.core.cpuset import CPUSet
-from pinfold.node.cgroup_ports import ObservedCgroups, ObservedContainer, Placement
-from pinfold.node.port_errors import CgroupError, ContainerKey, ProcessGoneError
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.ports.cgroups import ObservedCgroups, ObservedContainer, Placement
+from pinfold.ports.errors import CgroupError, ContainerKey, ProcessGoneError
 
 _LEAST_ROUNDS: Final = 8
 """A machine with too much to do gives no reason for blame, however long its rounds take."""
@@ -51,7 +51,7 @@ class _Container:
 class Affinity:
     """Keeps containers on their CPUs with sched_setaffinity(2), thread by thread.
 
-    It fulfils :class:`pinfold.node.cgroup_ports.Cgroups`, and needs no privilege for the processes
+    It fulfils :class:`pinfold.ports.cgroups.Cgroups`, and needs no privilege for the processes
     of its own user.  What it cannot do is in :meth:`limitations`.  It remembers nothing: after a
     restart it knows the containers that are placed and entered anew.
 
@@ -98,7 +98,7 @@ class Affinity:
             await self.set_shared(shared)
 
     async def set_shared(self, cpus: CPUSet) -> None:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
         async with self._moving:
             self._check("the shared pool", cpus)
             self._shared = cpus
@@ -107,7 +107,7 @@ class Affinity:
             self._is_shared_confirmed = True
 
     async def place(self, key: ContainerKey, placement: Placement) -> str:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`; a wish not granted is told once."""
+        """See :class:`pinfold.ports.cgroups.Cgroups`; a wish not granted is told once."""
         async with self._moving:
             if placement.cpus is not None:
                 self._check(f"container {key}", placement.cpus)
@@ -120,7 +120,7 @@ class Affinity:
             return f"not without cgroups: {', '.join(refused)}" if refused else ""
 
     async def enter(self, key: ContainerKey, pid: int, *, start: int | None = None) -> None:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
         async with self._moving:
             container = self._containers.get(key)
             if container is None:
@@ -140,12 +140,12 @@ class Affinity:
             await self._move([container])
 
     def lives(self, pid: int) -> bool:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
         process = read(pid)
         return process is not None and is_alive(process)
 
     async def kill(self, key: ContainerKey, *, wait: float = 5.0) -> None:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`; without a place nobody is known."""
+        """See :class:`pinfold.ports.cgroups.Cgroups`; without a place nobody is known."""
         container = self._containers.get(key)
         if container is None:
             return
@@ -154,7 +154,7 @@ class Affinity:
             raise _error(f"container {key}", left)
 
     async def remove(self, key: ContainerKey) -> None:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
         container = self._containers.get(key)
         if container is None:
             return

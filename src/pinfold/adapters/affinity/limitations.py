@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pinfold.node.cgroup_ports import Limits, Partition, Placement
+from pinfold.ports.cgroups import Limits, Partition, Placement
 
 
 def limitations() -> tuple[str, ...]:

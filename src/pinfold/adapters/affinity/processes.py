@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from pinfold.core.cpuset import CPUSet, CPUSetError
-from pinfold.node.port_errors import CgroupError
+from pinfold.core.values.cpuset import CPUSet, CPUSetError
+from pinfold.ports.errors import CgroupError
 
 _CPUS: Final = Path("/sys/devices/system/cpu")
 _MOST_CPUS: Final = 8192

@@ -1,6 +1,6 @@
 """Cgroups: the kernel's side of where containers run, version 1 and 2."""
 
 from pinfold.adapters.cgroup.opening import claim_of_runtime, open_cgroups, remove_leftovers
-from pinfold.node.port_errors import CgroupError
+from pinfold.ports.errors import CgroupError
 
 __all__ = ["CgroupError", "claim_of_runtime", "open_cgroups", "remove_leftovers"]

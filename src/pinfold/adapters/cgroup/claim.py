@@ -13,9 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pinfold.adapters.cgroup.folders import make, remove_if_empty
-from pinfold.node.port_errors import CgroupError
-from pinfold.ownership import SECOND_AGENT
-from pinfold.ownership.locks import PATIENCE, HeldError, Lock, lock
+from pinfold.linux.locks import PATIENCE, SECOND_AGENT, HeldError, Lock, lock
+from pinfold.ports.errors import CgroupError
 
 
 class TreeClaim:

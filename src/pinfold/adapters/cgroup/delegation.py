@@ -16,7 +16,7 @@ from typing import Final
 from pinfold.adapters.cgroup.files import numbers, read, write
 from pinfold.adapters.cgroup.folders import children, make, remove_tree
 from pinfold.adapters.cgroup.moving import move
-from pinfold.node.port_errors import CgroupError
+from pinfold.ports.errors import CgroupError
 
 LEAF: Final = "agent"
 _CONTROL: Final = "cgroup.subtree_control"

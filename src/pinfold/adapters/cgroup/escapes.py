@@ -27,9 +27,9 @@ from pinfold.adapters.cgroup.hierarchy import parse_own
 from pinfold.adapters.cgroup.moving import KILL_PAUSE, Patience, ended, unending
 from pinfold.adapters.cgroup.names import container_folder, key_of, pod_folder
 from pinfold.adapters.cgroup.tasks import allowed, began, lives, parent_of
-from pinfold.core.cpuset import CPUSet
-from pinfold.node.cgroup_ports import ObservedContainer, Stray
-from pinfold.node.port_errors import ContainerKey
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.ports.cgroups import ObservedContainer, Stray
+from pinfold.ports.errors import ContainerKey
 
 _AT_ONCE: Final = 250
 """Processes that are looked at before somebody else may go on."""

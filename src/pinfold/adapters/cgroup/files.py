@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 from typing import Final
 
-from pinfold.core.cpuset import CPUSet, CPUSetError
-from pinfold.node.port_errors import CgroupError
-from pinfold.sockets.descriptors import NO_ROOM
+from pinfold.core.values.cpuset import CPUSet, CPUSetError
+from pinfold.linux.descriptors import NO_ROOM
+from pinfold.ports.errors import CgroupError
 
 _DELEGATE: Final = "run as root, or have the cgroup delegated (systemd: Delegate=yes)"
 _CHUNK: Final = 16384

@@ -11,7 +11,7 @@ from typing import Final
 
 from pinfold.adapters.cgroup.files import NoRoomError, failure, gone_or_raise, numbers, read
 from pinfold.adapters.cgroup.names import key_of
-from pinfold.node.port_errors import CgroupError, ContainerKey
+from pinfold.ports.errors import CgroupError, ContainerKey
 
 _LEAF_LINKS: Final = 2
 _REMOVAL_TRIES: Final = 100

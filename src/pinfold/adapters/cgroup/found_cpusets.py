@@ -13,8 +13,8 @@ from pinfold.adapters.cgroup.hierarchy import Mount
 from pinfold.adapters.cgroup.moving import gather
 from pinfold.adapters.cgroup.tasks import catch_strays
 from pinfold.adapters.cgroup.watch import CPUS, MEMS
-from pinfold.core.cpuset import CPUSet
-from pinfold.node.port_errors import CgroupError
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.ports.errors import CgroupError
 
 _OTHERS: Final = ("freezer", "pids", "memory", "cpu")
 """The hierarchies of cgroup v1 that may tell who belongs to a container, the best first."""

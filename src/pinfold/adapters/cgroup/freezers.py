@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from pinfold.adapters.cgroup.files import read, write
-from pinfold.node.port_errors import CgroupError
+from pinfold.ports.errors import CgroupError
 
 _LONGEST: Final = 2.0
 _PAUSE: Final = 0.001

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from pinfold.node.port_errors import CgroupError
+from pinfold.ports.errors import CgroupError
 
 CPUSET: Final = "cpuset"
 _OCTAL: Final = re.compile(r"\\([0-3][0-7]{2})")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pinfold.node.port_errors import CgroupError
+from pinfold.ports.errors import CgroupError
 
 _MODIFY: Final = 0x2
 _CREATE: Final = 0x100

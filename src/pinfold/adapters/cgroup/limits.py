@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from pinfold.adapters.cgroup.files import put, read
-from pinfold.core.cgroup_values import shares_to_weight
-from pinfold.core.hugepages import HugePagesError, unit_name
-from pinfold.node.cgroup_ports import Limits
-from pinfold.node.port_errors import CgroupError
+from pinfold.core.pod.cgroup_values import shares_to_weight
+from pinfold.core.pod.hugepages import HugePagesError, unit_name
+from pinfold.ports.cgroups import Limits
+from pinfold.ports.errors import CgroupError
 
 _PERIOD: Final = 100_000
 _WEIGHT: Final = "100"

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from pinfold.adapters.cgroup.files import write
 from pinfold.adapters.cgroup.folders import members
 from pinfold.adapters.cgroup.tasks import began, lives
-from pinfold.node.port_errors import CgroupError
+from pinfold.ports.errors import CgroupError
 
 _PATIENCE: Final = 3
 """Looks that may find new processes before all are stopped while they are moved."""

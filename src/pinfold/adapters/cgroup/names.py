@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from typing import Final
 
-from pinfold.node.port_errors import CgroupError, ContainerKey
+from pinfold.ports.errors import CgroupError, ContainerKey
 
 POD_PREFIX: Final = "pod-"
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]")

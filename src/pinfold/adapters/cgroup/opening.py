@@ -18,7 +18,7 @@ from pinfold.adapters.cgroup.hierarchy import (
 from pinfold.adapters.cgroup.names import POD_PREFIX
 from pinfold.adapters.cgroup.v1 import CgroupsV1
 from pinfold.adapters.cgroup.v2 import EXCLUSIVE, SHARED, CgroupsV2
-from pinfold.node.port_errors import CgroupError
+from pinfold.ports.errors import CgroupError
 
 
 def open_cgroups(

@@ -12,9 +12,9 @@ from typing import Final
 from pinfold.adapters.cgroup.files import put, read, read_cpus
 from pinfold.adapters.cgroup.folders import children, is_populated
 from pinfold.adapters.cgroup.watch import CPUS, PARTITION, Written
-from pinfold.core.cpuset import CPUSet
-from pinfold.node.cgroup_ports import ObservedContainer, Partition
-from pinfold.node.port_errors import CgroupError, ContainerKey
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.ports.cgroups import ObservedContainer, Partition
+from pinfold.ports.errors import CgroupError, ContainerKey
 
 _EXCLUSIVE: Final = "cpuset.cpus.exclusive"
 

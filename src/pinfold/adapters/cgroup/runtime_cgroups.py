@@ -29,9 +29,9 @@ from pinfold.adapters.cgroup.hierarchy import (
 )
 from pinfold.adapters.cgroup.moving import end_all
 from pinfold.adapters.cgroup.tasks import age, began, cgroups_of, lives
-from pinfold.core.cpuset import CPUSet
-from pinfold.node.cgroup_ports import ObservedCgroups, ObservedContainer, Placement
-from pinfold.node.port_errors import CgroupError, ContainerKey, ProcessGoneError
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.ports.cgroups import ObservedCgroups, ObservedContainer, Placement
+from pinfold.ports.errors import CgroupError, ContainerKey, ProcessGoneError
 
 PATIENCE: Final = 10.0
 """Seconds that a change of the shared pool waits for containers that are being started."""
@@ -51,7 +51,7 @@ class _Known:
 
 
 class RuntimeCgroups:
-    """The :class:`pinfold.node.cgroup_ports.Cgroups` of containers that somebody else makes.
+    """The :class:`pinfold.ports.cgroups.Cgroups` of containers that somebody else makes.
 
     Limits are left to the runtime, which got them with the container; only CPUs and memory nodes
     are written.
@@ -86,7 +86,7 @@ class RuntimeCgroups:
         self._quiet.set()
 
     def identify(self, key: ContainerKey, container_id: str) -> None:
-        """See :class:`pinfold.node.cgroup_ports.MadeCgroups`."""
+        """See :class:`pinfold.ports.cgroups.MadeCgroups`."""
         self._ids[key] = container_id
 
     @property
@@ -96,7 +96,7 @@ class RuntimeCgroups:
 
     @asynccontextmanager
     async def starting(self) -> AsyncIterator[None]:
-        """See :class:`pinfold.node.cgroup_ports.GatedCgroups`."""
+        """See :class:`pinfold.ports.cgroups.GatedCgroups`."""
         async with self._changing:
             self._starting += 1
             self._quiet.clear()
@@ -112,7 +112,7 @@ class RuntimeCgroups:
         return {"version": self._version, "path": str(self._mount.point), "kind": "runtime"}
 
     async def open(self, shared: CPUSet) -> None:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`.
+        """See :class:`pinfold.ports.cgroups.Cgroups`.
 
         Raises:
             CgroupError: the hierarchy cannot be written.
@@ -125,7 +125,7 @@ class RuntimeCgroups:
         self._pool = shared
 
     async def set_shared(self, cpus: CPUSet) -> None:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
         if not cpus:
             raise CgroupError(
                 "the shared pool would have no CPUs",
@@ -165,7 +165,7 @@ class RuntimeCgroups:
             raise failed
 
     async def place(self, key: ContainerKey, placement: Placement) -> str:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`; without a cgroup yet it is only noted."""
+        """See :class:`pinfold.ports.cgroups.Cgroups`; without a cgroup yet it is only noted."""
         known = replace(self._known.get(key) or _Known(placement), placement=placement)
         self._known[key] = known
         return await self._pin(known)
@@ -192,7 +192,7 @@ class RuntimeCgroups:
         await self._pin(known)
 
     async def find(self, key: ContainerKey, cgroups_path: str) -> bool:
-        """See :class:`pinfold.node.cgroup_ports.FoundCgroups`."""
+        """See :class:`pinfold.ports.cgroups.FoundCgroups`."""
         known = self._known.get(key)
         folder = below(self._mount, cgroup_of(cgroups_path))
         if known is None or folder == self._mount.point or not folder.is_dir():
@@ -202,19 +202,19 @@ class RuntimeCgroups:
         return True
 
     def began(self, pid: int) -> int | None:
-        """See :class:`pinfold.node.cgroup_ports.FoundCgroups`."""
+        """See :class:`pinfold.ports.cgroups.FoundCgroups`."""
         return began(pid, self._proc)
 
     def age(self, pid: int) -> float | None:
-        """See :class:`pinfold.node.cgroup_ports.FoundCgroups`."""
+        """See :class:`pinfold.ports.cgroups.FoundCgroups`."""
         return age(pid, self._proc)
 
     def lives(self, pid: int) -> bool:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
         return lives(pid, self._proc)
 
     async def kill(self, key: ContainerKey, *, wait: float = 5.0) -> None:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
         known = self._known.get(key)
         if known is not None and (folder := known.folder) is not None and folder.exists():
             await end_all(lambda: members(folder), wait=wait, freeze=not_frozen)
@@ -225,7 +225,7 @@ class RuntimeCgroups:
         self._ids.pop(key, None)
 
     async def observe(self) -> ObservedCgroups:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
         found = {}
         for key, known in self._known.items():
             if (folder := known.folder) is None:
@@ -245,12 +245,12 @@ class RuntimeCgroups:
         return ObservedCgroups(self._pool, self._pool, found)
 
     async def close(self, *, remove: bool) -> None:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
         if remove and self._root:
             self.remove_parent(self._root)
 
     def remove_parent(self, cgroups_path: str) -> None:
-        """See :class:`pinfold.node.cgroup_ports.GatedCgroups`."""
+        """See :class:`pinfold.ports.cgroups.GatedCgroups`."""
         path = cgroup_of(cgroups_path)
         for mount in every_mount(self._proc):
             folder = below(mount, path)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from pinfold.adapters.cgroup.files import gone_or_raise
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.values.cpuset import CPUSet
 
 PROC: Final = Path("/proc")
 

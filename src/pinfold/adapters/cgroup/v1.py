@@ -29,9 +29,9 @@ from pinfold.adapters.cgroup.names import can_be_named, container_folder, pod_fo
 from pinfold.adapters.cgroup.tasks import allowed, began, catch_strays, lives, outside, tree, widen
 from pinfold.adapters.cgroup.v1_cpusets import EFFECTIVE, SHARED, CpusetTree
 from pinfold.adapters.cgroup.watch import CPUS, watch_cpusets
-from pinfold.core.cpuset import CPUSet
-from pinfold.node.cgroup_ports import ObservedCgroups, ObservedContainer, Partition, Placement
-from pinfold.node.port_errors import CgroupError, ContainerKey, ProcessGoneError
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.ports.cgroups import ObservedCgroups, ObservedContainer, Partition, Placement
+from pinfold.ports.errors import CgroupError, ContainerKey, ProcessGoneError
 
 CPUSET: Final = "cpuset"
 FREEZER: Final = "freezer"
@@ -41,7 +41,7 @@ MEMBERS: Final = (FREEZER, "pids", "cpu", "memory")
 
 
 class CgroupsV1:
-    """The :class:`pinfold.node.cgroup_ports.Cgroups` of a machine with cgroup v1.
+    """The :class:`pinfold.ports.cgroups.Cgroups` of a machine with cgroup v1.
 
     Args:
         parents: the cgroup below which the tree is made, by controller; ``cpuset`` is among them.
@@ -72,7 +72,7 @@ class CgroupsV1:
         return [self._cpusets.base, *self._bases.values()]
 
     async def open(self, shared: CPUSet) -> None:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
         for base in self._bases.values():
             make(base)
         self._cpusets.open()
@@ -80,7 +80,7 @@ class CgroupsV1:
             await self.set_shared(shared)
 
     async def set_shared(self, cpus: CPUSet) -> None:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
         self.claim.check()
         shared = self._cpusets.shared
         if not cpus:
@@ -94,7 +94,7 @@ class CgroupsV1:
             raise CgroupError(f"{shared}: thread {tid} may still run on {mask - cpus}")
 
     async def place(self, key: ContainerKey, placement: Placement) -> str:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
         self.claim.check()
         for base in self._bases.values():
             folder = _folder(base, key)
@@ -133,7 +133,7 @@ class CgroupsV1:
         return "; ".join(notes)
 
     async def enter(self, key: ContainerKey, pid: int, *, start: int | None = None) -> None:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
         self.claim.check()
         cpuset = self._cpusets.current(key)
         placed = cpuset or next((_folder(base, key) for base in self._bases.values()), None)
@@ -181,11 +181,11 @@ class CgroupsV1:
         return freezer_v1(cpuset if FREEZER in self._joined else None)
 
     def lives(self, pid: int) -> bool:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
         return lives(pid)
 
     async def kill(self, key: ContainerKey, *, wait: float = 5.0) -> None:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
         self.claim.check()
         if not can_be_named(key):
             return  # then there is nothing of it
@@ -201,7 +201,7 @@ class CgroupsV1:
         return sorted(found)
 
     async def remove(self, key: ContainerKey) -> None:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
         self.claim.check()
         if not can_be_named(key):
             return
@@ -216,7 +216,7 @@ class CgroupsV1:
         self._escapes.forget(key)
 
     async def observe(self) -> ObservedCgroups:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
         self.claim.check()
         shared = read_cpus(self._cpusets.shared / EFFECTIVE)
         owners = dict(self._cpusets.owners())
@@ -246,7 +246,7 @@ class CgroupsV1:
         return watch_cpusets(self._cpusets.base, self._cpusets.written)
 
     async def close(self, *, remove: bool) -> None:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
         if remove and not self.claim.is_lost:
             for base in self.bases:
                 await remove_tree(base)

@@ -29,8 +29,8 @@ from pinfold.adapters.cgroup.folders import (
 )
 from pinfold.adapters.cgroup.names import container_folder, pod_folder
 from pinfold.adapters.cgroup.watch import CPUS, MEMS, Written
-from pinfold.core.cpuset import CPUSet
-from pinfold.node.port_errors import CgroupError, ContainerKey
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.ports.errors import CgroupError, ContainerKey
 
 EFFECTIVE = "cpuset.effective_cpus"
 SHARED = "shared"

@@ -38,9 +38,9 @@ from pinfold.adapters.cgroup.names import can_be_named, container_folder, pod_fo
 from pinfold.adapters.cgroup.partitions import Partitions, observed_owner
 from pinfold.adapters.cgroup.tasks import began, catch_strays, lives, outside, tree, widen
 from pinfold.adapters.cgroup.watch import CPUS, MEMS, Written, watch_cpusets
-from pinfold.core.cpuset import CPUSet
-from pinfold.node.cgroup_ports import ObservedCgroups, ObservedContainer, Placement
-from pinfold.node.port_errors import CgroupError, ContainerKey, ProcessGoneError
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.ports.cgroups import ObservedCgroups, ObservedContainer, Placement
+from pinfold.ports.errors import CgroupError, ContainerKey, ProcessGoneError
 
 SHARED: Final = "shared"
 EXCLUSIVE: Final = "exclusive"
@@ -49,7 +49,7 @@ LIMITING: Final = ("cpu", "memory", "hugetlb")
 
 
 class CgroupsV2:
-    """The :class:`pinfold.node.cgroup_ports.Cgroups` of a machine with cgroup v2.
+    """The :class:`pinfold.ports.cgroups.Cgroups` of a machine with cgroup v2.
 
     Args:
         parent: the cgroup below which the tree is made.
@@ -76,7 +76,7 @@ class CgroupsV2:
         return {"version": 2, "path": str(self._base), "controllers": sorted(found)}
 
     async def open(self, shared: CPUSet) -> None:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
         enable_down_to(self._root, self._parent, CONTROLLERS)
         make(self._base)
         if "cpuset" not in enable(self._base, CONTROLLERS):
@@ -93,7 +93,7 @@ class CgroupsV2:
             await self.set_shared(shared)
 
     async def set_shared(self, cpus: CPUSet) -> None:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
         self.claim.check()
         if not cpus:
             raise CgroupError(
@@ -131,7 +131,7 @@ class CgroupsV2:
         ]
 
     async def place(self, key: ContainerKey, placement: Placement) -> str:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
         self.claim.check()
         exclusive = placement.cpus is not None
         folder = self._folder(key, exclusive=exclusive)
@@ -184,7 +184,7 @@ class CgroupsV2:
         return [text for text in (note, offline if missing else "") if text]
 
     async def enter(self, key: ContainerKey, pid: int, *, start: int | None = None) -> None:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
         self.claim.check()
         folder = next(iter(self._folders(key)), None)
         if folder is None:
@@ -205,11 +205,11 @@ class CgroupsV2:
         return {pid: key for side in sides for key, folder in side for pid in members(folder)}
 
     def lives(self, pid: int) -> bool:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
         return lives(pid)
 
     async def kill(self, key: ContainerKey, *, wait: float = 5.0) -> None:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
         self.claim.check()
         for folder in self._folders(key):
             await self._end(folder, wait)
@@ -229,7 +229,7 @@ class CgroupsV2:
         return await ended(seen)
 
     async def remove(self, key: ContainerKey) -> None:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
         self.claim.check()
         for folder in self._folders(key):
             await self._remove(folder)
@@ -247,7 +247,7 @@ class CgroupsV2:
         remove_if_empty(folder.parent)
 
     async def observe(self) -> ObservedCgroups:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
         self.claim.check()
         shared = read_cpus(self._shared / f"{CPUS}.effective")
         found = {}
@@ -277,7 +277,7 @@ class CgroupsV2:
         return watch_cpusets(self._base, self._written)
 
     async def close(self, *, remove: bool) -> None:
-        """See :class:`pinfold.node.cgroup_ports.Cgroups`."""
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
         if remove and not self.claim.is_lost and self._base.exists():
             await remove_tree(self._base)
             if (self._parent / LEAF).exists():

@@ -11,7 +11,7 @@ from pinfold.adapters.cgroup.files import put, read, write
 from pinfold.adapters.cgroup.folders import children
 from pinfold.adapters.cgroup.inotify import Event, Inotify
 from pinfold.adapters.cgroup.names import key_of
-from pinfold.node.port_errors import CgroupError, ContainerKey
+from pinfold.ports.errors import CgroupError, ContainerKey
 
 CPUS: Final = "cpuset.cpus"
 MEMS: Final = "cpuset.mems"

@@ -14,7 +14,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
 from pinfold.adapters.cri import cri_pb2 as pb
-from pinfold.node.port_errors import RuntimeFailedError
+from pinfold.ports.errors import RuntimeFailedError
 
 QUICK: Final = 10.0
 """Seconds for what only reads, and for changes that start nothing."""

@@ -11,10 +11,10 @@ from pinfold.adapters.cri import cri_pb2 as pb
 from pinfold.adapters.cri.labels import ATTEMPT, CREATION, GRACE_PERIOD, KEEPSAKE, container_labels
 from pinfold.adapters.cri.resources import resources_of, to_wire
 from pinfold.adapters.cri.sandboxes import PodSandbox
-from pinfold.core.security import Security
-from pinfold.core.workload import HostPath
-from pinfold.node.port_errors import ContainerKey, RuntimeFailedError
-from pinfold.node.ports import ContainerSpec
+from pinfold.core.pod.security import Security
+from pinfold.core.pod.workload import HostPath
+from pinfold.ports.errors import ContainerKey, RuntimeFailedError
+from pinfold.ports.runtime import ContainerSpec
 
 # What an unprivileged container may not see or write; the kubelet names the same to runtimes.
 _MASKED_PATHS: Final = (

@@ -12,7 +12,7 @@ from pinfold.adapters.cri.configs import container_config
 from pinfold.adapters.cri.images import ensure_image
 from pinfold.adapters.cri.labels import CREATION, OURS, POD_UID, is_ours
 from pinfold.adapters.cri.sandboxes import PodSandbox, Sandboxes
-from pinfold.node.ports import ContainerSpec
+from pinfold.ports.runtime import ContainerSpec
 
 _MAYBE_DONE = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "DATA_LOSS"})
 

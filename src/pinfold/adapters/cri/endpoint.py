@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pinfold.formats.yaml_documents import YAMLError, yaml_documents
-from pinfold.node.port_errors import RuntimeFailedError
+from pinfold.ports.errors import RuntimeFailedError
 
 VARIABLE: Final = "CONTAINER_RUNTIME_ENDPOINT"
 CRICTL_YAML: Final = Path("/etc/crictl.yaml")

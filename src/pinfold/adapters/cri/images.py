@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pinfold.adapters.cri import cri_pb2 as pb
 from pinfold.adapters.cri.client import PULL, CriClient, CriError
-from pinfold.core.workload import Process, PullPolicy, pull_policy
-from pinfold.node.port_errors import RuntimeFailedError
+from pinfold.core.pod.workload import Process, PullPolicy, pull_policy
+from pinfold.ports.errors import RuntimeFailedError
 
 
 async def ensure_image(

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from pinfold.node.port_errors import ContainerKey
-from pinfold.node.ports import ContainerSpec
+from pinfold.ports.errors import ContainerKey
+from pinfold.ports.runtime import ContainerSpec
 
 POD_NAME: Final = "io.kubernetes.pod.name"
 POD_NAMESPACE: Final = "io.kubernetes.pod.namespace"

@@ -9,10 +9,10 @@ from typing import Final
 
 from pinfold.adapters.cri import cri_pb2 as pb
 from pinfold.adapters.cri.client import CriClient, CriError
-from pinfold.core.hugepages import HugePagesError, unit_name
-from pinfold.node.port_errors import RuntimeFailedError
-from pinfold.node.ports import ContainerSpec
-from pinfold.node.runtime_view import Resources, Update
+from pinfold.core.pod.hugepages import HugePagesError, unit_name
+from pinfold.ports.errors import RuntimeFailedError
+from pinfold.ports.nri import Resources, Update
+from pinfold.ports.runtime import ContainerSpec
 
 AT_ONCE: Final = 8
 """Calls at a time: the runtime starts a process for each."""
@@ -23,7 +23,7 @@ _UNREACHABLE: Final = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "UNIMPLEMEN
 class CriRecord:
     """Changes resources through ``UpdateContainerResources``.
 
-    Fulfils :class:`pinfold.node.runtime_view.RuntimeRecord`; at most ``at_once`` calls at a time.
+    Fulfils :class:`pinfold.ports.nri.RuntimeRecord`; at most ``at_once`` calls at a time.
     """
 
     def __init__(self, client: CriClient, *, at_once: int = AT_ONCE) -> None:
@@ -31,7 +31,7 @@ class CriRecord:
         self._at_once = at_once
 
     async def update(self, updates: Sequence[Update]) -> Sequence[str]:
-        """See :meth:`pinfold.node.runtime_view.RuntimeRecord.update`."""
+        """See :meth:`pinfold.ports.nri.RuntimeRecord.update`."""
         gate = asyncio.Semaphore(self._at_once)
 
         async def one(update: Update) -> CriError | None:

@@ -18,8 +18,8 @@ from pinfold.adapters.cri.sandboxes import CriSettings, Sandboxes
 from pinfold.adapters.cri.signals import send_signal
 from pinfold.adapters.cri.table import Table
 from pinfold.adapters.cri.watch import Watch
-from pinfold.node.port_errors import RuntimeFailedError
-from pinfold.node.ports import ContainerSpec, ContainerState, ContainerStatus
+from pinfold.ports.errors import RuntimeFailedError
+from pinfold.ports.runtime import ContainerSpec, ContainerState, ContainerStatus
 
 _ENDING: Final = frozenset(
     {signals.SIGHUP, signals.SIGINT, signals.SIGQUIT, signals.SIGKILL, signals.SIGTERM}
@@ -28,7 +28,7 @@ _MAYBE_DONE: Final = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "DATA_LOSS"}
 
 
 class CriRuntime:
-    """The :class:`pinfold.node.ports.Runtime` of a CRI runtime, for one event loop.
+    """The :class:`pinfold.ports.runtime.Runtime` of a CRI runtime, for one event loop.
 
     Only containers with the label ``pinfold.dev/managed`` are seen and changed.  A created
     container of containerd has no process yet (``pid`` None): it gets its CPUs with
@@ -56,7 +56,7 @@ class CriRuntime:
         return "" if self._table is None else self._table.problem
 
     async def create(self, spec: ContainerSpec) -> ContainerStatus:
-        """See :meth:`pinfold.node.ports.Runtime.create`; its sandbox is made, its image pulled."""
+        """See :meth:`pinfold.ports.runtime.Runtime.create`; with sandbox and image."""
         table = await self._open()
         container_id = await self._creator.create(spec, self._oom_score_floor)
         status = await table.fetch(container_id)
@@ -67,7 +67,7 @@ class CriRuntime:
         return status
 
     async def start(self, container_id: str) -> ContainerStatus:
-        """See :meth:`pinfold.node.ports.Runtime.start`."""
+        """See :meth:`pinfold.ports.runtime.Runtime.start`."""
         table = await self._open()
         before = table.get(container_id) or await table.fetch(container_id)
         if before is None:
@@ -85,11 +85,11 @@ class CriRuntime:
         return status
 
     async def keepsake(self, container_id: str) -> str:
-        """See :meth:`pinfold.node.ports.KeepsakeRuntime.keepsake`."""
+        """See :meth:`pinfold.ports.runtime.KeepsakeRuntime.keepsake`."""
         return (await self._open()).keepsake(container_id)
 
     async def signal(self, container_id: str, signal: int) -> None:
-        """See :meth:`pinfold.node.ports.Runtime.signal`.
+        """See :meth:`pinfold.ports.runtime.Runtime.signal`.
 
         Raises:
             RuntimeFailedError: the runtime does not answer, or it is somebody else's container.
@@ -113,7 +113,7 @@ class CriRuntime:
             await send_signal(table, status, signal)
 
     async def remove(self, container_id: str) -> None:
-        """See :meth:`pinfold.node.ports.Runtime.remove`.
+        """See :meth:`pinfold.ports.runtime.Runtime.remove`.
 
         Raises:
             RuntimeFailedError: it is still there; removing it can be tried again.
@@ -138,7 +138,7 @@ class CriRuntime:
         await self._sandboxes.remove(pod_uid)
 
     async def bound_logs(self) -> list[str]:
-        """See :meth:`pinfold.node.log_ports.BoundedLogs.bound_logs`."""
+        """See :meth:`pinfold.ports.logs.BoundedLogs.bound_logs`."""
         if self._table is None:
             return []
         settings = self._settings
@@ -151,7 +151,7 @@ class CriRuntime:
         return problems
 
     async def containers(self) -> Sequence[ContainerStatus]:
-        """See :meth:`pinfold.node.ports.Runtime.containers`.
+        """See :meth:`pinfold.ports.runtime.Runtime.containers`.
 
         Raises:
             RuntimeFailedError: the runtime does not answer.
@@ -159,7 +159,7 @@ class CriRuntime:
         return await (await self._open()).refresh()
 
     async def exits(self) -> AsyncIterator[ContainerStatus]:
-        """See :meth:`pinfold.node.ports.Runtime.exits`; it ends when the runtime is closed.
+        """See :meth:`pinfold.ports.runtime.Runtime.exits`; it ends when the runtime is closed.
 
         Each exit is told once, to one of the iterators; one that waits for nobody is kept.  One
         that somebody else removed while it ran is told with exit code 137.
@@ -174,7 +174,7 @@ class CriRuntime:
         table.exits.put_nowait(None)
 
     async def close(self) -> None:
-        """See :meth:`pinfold.node.ports.Runtime.close`; the client is closed, too."""
+        """See :meth:`pinfold.ports.runtime.Runtime.close`; the client is closed, too."""
         tasks = [task for task in (self._opening, self._watching, *self._behind) if task]
         for task in tasks:
             task.cancel()

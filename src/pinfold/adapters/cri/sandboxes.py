@@ -14,8 +14,8 @@ from pinfold.adapters.cri.client import CriClient, CriError, Retry
 from pinfold.adapters.cri.labels import HOST_NETWORK, OURS, POD_UID, pod_labels
 from pinfold.adapters.cri.status import condition
 from pinfold.logs.layout import LogLimits, file_name, pod_folder
-from pinfold.node.port_errors import RuntimeFailedError
-from pinfold.node.ports import ContainerSpec
+from pinfold.ports.errors import RuntimeFailedError
+from pinfold.ports.runtime import ContainerSpec
 
 _LONGEST_HOSTNAME: Final = 63
 

@@ -12,7 +12,7 @@ from pinfold.adapters.cri.client import CriClient, CriError
 from pinfold.adapters.cri.resources import from_wire
 from pinfold.adapters.cri.status import info_document
 from pinfold.adapters.cri.table import pid_of
-from pinfold.node.runtime_view import Existing, Resources, Sandbox, SeenContainer, SeenState
+from pinfold.ports.nri import Existing, Resources, Sandbox, SeenContainer, SeenState
 
 _AT_ONCE: Final = 8
 _STATES: Final = {
@@ -24,13 +24,13 @@ _STATES: Final = {
 
 
 class CriListing:
-    """The :class:`pinfold.node.runtime_view.RuntimeListing` of a CRI runtime."""
+    """The :class:`pinfold.ports.nri.RuntimeListing` of a CRI runtime."""
 
     def __init__(self, client: CriClient) -> None:
         self._client = client
 
     async def existing(self) -> Existing:
-        """See :class:`pinfold.node.runtime_view.RuntimeListing`."""
+        """See :class:`pinfold.ports.nri.RuntimeListing`."""
         call = self._client.call
         # The sandboxes last: those of the containers that are listed are there.
         containers = await call(

@@ -6,8 +6,8 @@ import os
 import signal
 
 from pinfold.adapters.cri.table import Table
-from pinfold.node.port_errors import RuntimeFailedError
-from pinfold.node.ports import ContainerStatus
+from pinfold.ports.errors import RuntimeFailedError
+from pinfold.ports.runtime import ContainerStatus
 
 
 async def send_signal(table: Table, status: ContainerStatus, number: int) -> None:

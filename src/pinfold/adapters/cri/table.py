@@ -20,8 +20,8 @@ from pinfold.adapters.cri.labels import (
     whole_number,
 )
 from pinfold.adapters.cri.status import info_document
-from pinfold.core.workload import DEFAULT_GRACE_PERIOD
-from pinfold.node.ports import ContainerState, ContainerStatus
+from pinfold.core.pod.workload import DEFAULT_GRACE_PERIOD
+from pinfold.ports.runtime import ContainerState, ContainerStatus
 
 _AT_ONCE: Final = 8
 AWAY: Final = 2.0

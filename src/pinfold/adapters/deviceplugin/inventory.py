@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from pinfold.core.devices import Device, DeviceInventory, DeviceResource
+from pinfold.core.devices.devices import Device, DeviceInventory, DeviceResource
 
 
 class PluginInventory:

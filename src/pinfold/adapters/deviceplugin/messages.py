@@ -1,4 +1,4 @@
-"""The messages of the device plugin API as the values of :mod:`pinfold.core.devices`, and back.
+"""The messages of the device plugin API, from and to :mod:`pinfold.core.devices.devices`.
 
 Source: upstream ``apis/deviceplugin/v1beta1/api.proto`` and ``constants.go``.
 """
@@ -13,8 +13,8 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from pinfold.adapters.deviceplugin import deviceplugin_pb2 as pb
-from pinfold.core.devices import Device, DeviceMount, DeviceNode, DeviceRunOptions
-from pinfold.node.device_ports import DevicePluginError
+from pinfold.core.devices.devices import Device, DeviceMount, DeviceNode, DeviceRunOptions
+from pinfold.ports.devices import DevicePluginError
 
 HEALTHY: Final = "Healthy"
 """Any other word is an unhealthy device."""

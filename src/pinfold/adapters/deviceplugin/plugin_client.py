@@ -18,8 +18,8 @@ from google.protobuf.message import DecodeError, Message
 
 from pinfold.adapters.deviceplugin import deviceplugin_pb2 as pb
 from pinfold.adapters.deviceplugin.registration_rules import printable
-from pinfold.core.devices import PreferenceQuestion
-from pinfold.node.device_ports import DevicePluginError
+from pinfold.core.devices.devices import PreferenceQuestion
+from pinfold.ports.devices import DevicePluginError
 
 _SERVICE: Final = "/v1beta1.DevicePlugin/"
 _LONGEST_REASON: Final = 500

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from pinfold.adapters.deviceplugin.registration_rules import SOCKET_NAME
-from pinfold.sockets.files import SocketFile
+from pinfold.linux.socket_files import SocketFile
 
 ELSEWHERE: Final = "give the device plugins another folder"
 

@@ -13,8 +13,8 @@ from google.protobuf.message import DecodeError
 from pinfold.adapters.deviceplugin.inventory import PluginInventory
 from pinfold.adapters.deviceplugin.messages import Listing, listing
 from pinfold.adapters.deviceplugin.plugin_client import PluginClient, PluginOptions
-from pinfold.core.devices import Device, DeviceResource
-from pinfold.node.device_ports import DevicePluginError
+from pinfold.core.devices.devices import Device, DeviceResource
+from pinfold.ports.devices import DevicePluginError
 
 _LARGE: Final = 1 << 20
 """Bytes of a list from which it is read in a thread, so that the loop goes on."""

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from pinfold.core.resource_names import is_extended
-from pinfold.sockets.places import LONGEST_PATH
+from pinfold.core.pod.resource_names import is_extended
+from pinfold.linux.socket_places import LONGEST_PATH
 
 VERSION: Final = "v1beta1"
 """The only version of the device plugin API."""

@@ -27,10 +27,10 @@ from pinfold.adapters.deviceplugin.registration_rules import (
     endpoint_path,
     printable,
 )
-from pinfold.node.device_ports import DevicePluginError
-from pinfold.node.port_errors import PortError
-from pinfold.sockets.grpc_limits import CALLS, server_options
-from pinfold.sockets.places import Identity, identity, remove_own
+from pinfold.linux.grpc_limits import CALLS, server_options
+from pinfold.linux.socket_places import Identity, identity, remove_own
+from pinfold.ports.devices import DevicePluginError
+from pinfold.ports.errors import PortError
 
 _SERVICE: Final = "v1beta1.Registration"
 _LONGEST_TEXT: Final = 600

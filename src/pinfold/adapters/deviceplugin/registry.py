@@ -27,9 +27,9 @@ from pinfold.adapters.deviceplugin.registration_rules import (
     go_quoted,
     printable,
 )
-from pinfold.node.device_ports import DevicePluginError
-from pinfold.sockets.files import make_folder
-from pinfold.sockets.places import LONGEST_PATH, Identity, identity
+from pinfold.linux.socket_files import make_folder
+from pinfold.linux.socket_places import LONGEST_PATH, Identity, identity
+from pinfold.ports.devices import DevicePluginError
 
 PLUGIN_TYPE: Final = "DevicePlugin"
 """The only type of plugin that is taken."""

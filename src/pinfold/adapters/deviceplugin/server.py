@@ -23,11 +23,11 @@ from pinfold.adapters.deviceplugin.registered_plugin import RegisteredPlugin
 from pinfold.adapters.deviceplugin.registration_rules import RegistrationRefusedError, check_socket
 from pinfold.adapters.deviceplugin.registration_service import RegistrationService
 from pinfold.adapters.deviceplugin.registry import PluginRegistry
-from pinfold.core.devices import DeviceInventory, DeviceRunOptions, PreferenceQuestion
-from pinfold.node.device_ports import DevicePluginError
+from pinfold.core.devices.devices import DeviceInventory, DeviceRunOptions, PreferenceQuestion
+from pinfold.linux.descriptors import lack_of_files
+from pinfold.linux.socket_places import identity
 from pinfold.node.loops import Loops
-from pinfold.sockets.descriptors import lack_of_files
-from pinfold.sockets.places import identity
+from pinfold.ports.devices import DevicePluginError
 
 DEFAULT_FOLDER: Final = "/var/lib/kubelet/device-plugins"
 """Where plugins look for ``kubelet.sock`` when they are told no other folder."""
@@ -37,7 +37,7 @@ _FILES_OF_A_PLUGIN: Final = 2
 
 
 class DevicePluginServer:
-    """The port :class:`pinfold.node.device_ports.DevicePlugins`, for one event loop.
+    """The port :class:`pinfold.ports.devices.DevicePlugins`, for one event loop.
 
     Args:
         folder: where ``kubelet.sock`` is made and the sockets of plugins are.
@@ -144,7 +144,7 @@ class DevicePluginServer:
         return run_options(response)
 
     def registrations(self) -> Mapping[str, int]:
-        """See :class:`pinfold.node.device_ports.CountsRegistrations`."""
+        """See :class:`pinfold.ports.devices.CountsRegistrations`."""
         return self._registrations
 
     def _client(self, resource: str) -> PluginClient:

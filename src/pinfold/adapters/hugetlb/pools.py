@@ -21,14 +21,14 @@ from pinfold.adapters.hugetlb.sysfs import (
     read_number,
     write_number,
 )
-from pinfold.core.hugepage_pools import (
+from pinfold.core.memory.hugepage_pools import (
     Pool,
     even_shares,
     released_shares,
     size_text,
     unused,
 )
-from pinfold.core.hugepages import folder_name
+from pinfold.core.pod.hugepages import folder_name
 
 _COMPACT: Final = "proc/sys/vm/compact_memory"
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from pinfold.core.hugepages import folder_size
-from pinfold.node.port_errors import PortError
+from pinfold.core.pod.hugepages import folder_size
+from pinfold.ports.errors import PortError
 
 NODES: Final = "sys/devices/system/node"
 MACHINE: Final = "sys/kernel/mm/hugepages"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pinfold.formats.documents import DocumentError, read_documents
-from pinfold.node.port_errors import PortError
+from pinfold.ports.errors import PortError
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 HOST: Final = "KUBERNETES_SERVICE_HOST"

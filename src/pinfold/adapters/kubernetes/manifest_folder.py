@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pinfold.adapters.kubernetes.files import ManifestError, small_file_documents
-from pinfold.core.manifest_fields import MANIFEST_BYTES
+from pinfold.core.pod.manifest_fields import MANIFEST_BYTES
 
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 _NOT_THERE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})

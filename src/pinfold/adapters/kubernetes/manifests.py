@@ -12,10 +12,10 @@ from pinfold.adapters.kubernetes.files import (
     manifest_files,
     printable,
 )
-from pinfold.core.pod import Pod, apply_defaults
-from pinfold.core.pod_api import PodError, pod_from_api
-from pinfold.core.pod_validation import validate_manifest, validate_pod
-from pinfold.core.workload_fields import unknown_fields
+from pinfold.core.pod.api import PodError, pod_from_api
+from pinfold.core.pod.pod import Pod, apply_defaults
+from pinfold.core.pod.validation import validate_manifest, validate_pod
+from pinfold.core.pod.workload_fields import unknown_fields
 
 __all__ = ["MAX_PODS", "MAX_REPLICAS", "ManifestError", "Manifests", "read_manifests"]
 

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pinfold.core.cgroup_values import container_cgroup
-from pinfold.core.cpuset import CPUSet
-from pinfold.core.pod import Container, Pod, QOSClass, apply_defaults, guaranteed_cpus
-from pinfold.core.pod_api import PodError, pod_from_api
-from pinfold.node.runtime_view import Resources
+from pinfold.core.pod.api import PodError, pod_from_api
+from pinfold.core.pod.cgroup_values import container_cgroup
+from pinfold.core.pod.pod import Container, Pod, QOSClass, apply_defaults, guaranteed_cpus
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.ports.nri import Resources
 
 _STATIC_UID: Final = "kubernetes.io/config.hash"
 """A static pod's uid as its kubelet and the runtime know it; the API has another one."""

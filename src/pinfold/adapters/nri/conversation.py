@@ -28,7 +28,7 @@ from pinfold.adapters.nri.session import (
     Server,
 )
 from pinfold.adapters.nri.updates import Updates
-from pinfold.node.runtime_view import (
+from pinfold.ports.nri import (
     RefusedError,
     RuntimeEvents,
     Sandbox,

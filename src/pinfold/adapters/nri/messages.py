@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from pinfold.adapters.nri import nri_pb2 as wire
-from pinfold.node.runtime_view import (
+from pinfold.ports.nri import (
     Adjustment,
     Resources,
     Sandbox,

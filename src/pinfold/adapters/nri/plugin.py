@@ -19,8 +19,8 @@ from pinfold.adapters.nri.conversation import Conversation
 from pinfold.adapters.nri.counters import PluginCounters
 from pinfold.adapters.nri.session import Session
 from pinfold.adapters.nri.updates import Updates
-from pinfold.node.port_errors import RuntimeFailedError
-from pinfold.node.runtime_view import RuntimeEvents, Update
+from pinfold.ports.errors import RuntimeFailedError
+from pinfold.ports.nri import RuntimeEvents, Update
 
 DEFAULT_SOCKET: Final = Path("/var/run/nri/nri.sock")
 """Where containerd and CRI-O listen unless they are told otherwise."""

@@ -24,7 +24,7 @@ from pinfold.adapters.nri.frames import (
     Splitter,
     encode_message,
 )
-from pinfold.node.port_errors import RuntimeFailedError
+from pinfold.ports.errors import RuntimeFailedError
 
 PLUGIN_CONNECTION: Final = 1
 """The logical connection on which the runtime asks."""

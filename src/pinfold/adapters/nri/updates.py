@@ -22,8 +22,8 @@ from pinfold.adapters.nri import nri_pb2 as wire
 from pinfold.adapters.nri.counters import PluginCounters
 from pinfold.adapters.nri.messages import update_messages
 from pinfold.adapters.nri.session import Session
-from pinfold.node.port_errors import RuntimeFailedError
-from pinfold.node.runtime_view import Update
+from pinfold.ports.errors import RuntimeFailedError
+from pinfold.ports.nri import Update
 
 _RUNTIME: Final = "nri.pkg.api.v1alpha1.Runtime"
 
@@ -124,7 +124,7 @@ class Updates:
     # ------------------------------------------------------------------------------------ changes
 
     async def send(self, updates: Sequence[Update]) -> Sequence[str]:
-        """Change containers (see :meth:`pinfold.node.runtime_view.RuntimeRecord.update`)."""
+        """Change containers (see :meth:`pinfold.ports.nri.RuntimeRecord.update`)."""
         if not updates:
             return ()
         turn = _TURN.get()

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from pinfold.adapters.process.credentials import Credentials, credentials_of
-from pinfold.node.port_errors import RuntimeFailedError
-from pinfold.node.ports import ContainerSpec
+from pinfold.ports.errors import RuntimeFailedError
+from pinfold.ports.runtime import ContainerSpec
 
 DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """PATH of a container that has none of its own, as in most images."""

@@ -11,8 +11,8 @@ from pinfold.adapters.process.documents import Exit, Processes
 from pinfold.adapters.process.folder import ContainerFolder
 from pinfold.adapters.process.records import CorruptRecordError
 from pinfold.adapters.process.salvage import Found
-from pinfold.node.port_errors import RuntimeFailedError
-from pinfold.node.ports import ContainerState, ContainerStatus
+from pinfold.ports.errors import RuntimeFailedError
+from pinfold.ports.runtime import ContainerState, ContainerStatus
 
 LOST_EXIT_CODE: Final = 137
 """128 + SIGKILL: for a main process whose supervisor was killed, so that nobody saw its end."""

@@ -11,8 +11,8 @@ import pwd
 from dataclasses import dataclass
 from typing import Final
 
-from pinfold.core.security import CAPABILITIES, Security
-from pinfold.node.port_errors import RuntimeFailedError
+from pinfold.core.pod.security import CAPABILITIES, Security
+from pinfold.ports.errors import RuntimeFailedError
 
 _NON_ROOT: Final = "give runAsUser"
 

@@ -10,8 +10,8 @@ from typing import Final
 import msgspec
 
 from pinfold.adapters.process.processes import ProcessId
-from pinfold.node.port_errors import ContainerKey
-from pinfold.node.ports import ContainerSpec
+from pinfold.ports.errors import ContainerKey
+from pinfold.ports.runtime import ContainerSpec
 
 _VERSION: Final = 2
 """Of ``spec.json``; since 2 it has a checksum."""

@@ -35,8 +35,8 @@ from pinfold.adapters.process.records import (
     read_summed,
     summed,
 )
-from pinfold.node.port_errors import RuntimeFailedError
-from pinfold.node.ports import ContainerSpec
+from pinfold.ports.errors import RuntimeFailedError
+from pinfold.ports.runtime import ContainerSpec
 
 _MAX_SPEC: Final = 16 * 1024 * 1024
 RESERVED: Final = 4096

@@ -16,8 +16,8 @@ from pinfold.adapters.process.folder import ContainerFolder
 from pinfold.adapters.process.output import open_output
 from pinfold.adapters.process.processes import ProcessId
 from pinfold.logs.layout import LogLimits
-from pinfold.node.port_errors import RuntimeFailedError
-from pinfold.node.ports import ContainerSpec
+from pinfold.ports.errors import RuntimeFailedError
+from pinfold.ports.runtime import ContainerSpec
 
 _PROGRAMS: Final = f"import sys; sys.path.append({str(Path(__file__).parent)!r}); "
 _SUPERVISE: Final = f"{_PROGRAMS}import supervisor; supervisor.main()"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from pinfold.adapters.process.processes import identify, parent_of
-from pinfold.node.held_process import ForeignProcessError, HeldProcess, Peer
+from pinfold.ports.held_process import ForeignProcessError, HeldProcess, Peer
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _DEEPEST: Final = 64

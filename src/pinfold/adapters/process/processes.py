@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pinfold.node.port_errors import RuntimeFailedError
-from pinfold.sockets.descriptors import NO_ROOM
+from pinfold.linux.descriptors import NO_ROOM
+from pinfold.ports.errors import RuntimeFailedError
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _PARENT, _START_TIME = 4 - 3, 22 - 3

@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from pinfold.node.port_errors import RuntimeFailedError
-from pinfold.sockets.descriptors import NO_ROOM
+from pinfold.linux.descriptors import NO_ROOM
+from pinfold.ports.errors import RuntimeFailedError
 
 MAX_LINES: Final = 64 * 1024
 _JSON_SUM: Final = re.compile(rb',"sum":"([0-9a-f]{8})"\}$')

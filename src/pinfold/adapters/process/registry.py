@@ -30,9 +30,9 @@ from pinfold.adapters.process.processes import (
     send_signal,
 )
 from pinfold.adapters.process.salvage import containers, look
+from pinfold.linux.descriptors import raise_file_limit
 from pinfold.logs.layout import LogLimits
-from pinfold.node.port_errors import RuntimeFailedError
-from pinfold.sockets.descriptors import raise_file_limit
+from pinfold.ports.errors import RuntimeFailedError
 
 _LOCK_PATIENCE: Final = 1.0
 """Seconds for an agent that was just killed to let go of the folder."""

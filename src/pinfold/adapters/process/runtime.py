@@ -24,10 +24,10 @@ from pinfold.adapters.process.folder import ContainerFolder
 from pinfold.adapters.process.launch import give_word, kill_child, launch
 from pinfold.adapters.process.processes import identify, send_signal
 from pinfold.adapters.process.registry import Registry
+from pinfold.linux.descriptors import FILE_LIMIT, file_limit, lack_of_files
 from pinfold.logs.layout import LogLimits, log_file, prepare
-from pinfold.node.port_errors import RuntimeFailedError
-from pinfold.node.ports import ContainerSpec, ContainerState, ContainerStatus
-from pinfold.sockets.descriptors import FILE_LIMIT, file_limit, lack_of_files
+from pinfold.ports.errors import RuntimeFailedError
+from pinfold.ports.runtime import ContainerSpec, ContainerState, ContainerStatus
 
 _RECORD_PATIENCE: Final = 5.0
 """Seconds from the end of a main process to its record."""
@@ -39,7 +39,7 @@ _FILES_FOR_EACH: Final = 64
 
 
 class ProcessRuntime:
-    """The :class:`pinfold.node.ports.Runtime` of plain processes, with its folders in ``root``.
+    """The :class:`pinfold.ports.runtime.Runtime` of plain processes, with its folders in ``root``.
 
     One object has ``root`` for itself, from its first use until :meth:`close`, in one event loop.
     A container gets its own session, the signals' defaults, umask 022, no open files, no standard
@@ -73,11 +73,11 @@ class ProcessRuntime:
         self._creating = asyncio.Semaphore(at_once)
 
     def lack(self, containers: int) -> str:
-        """See :meth:`pinfold.node.ports.Watching.lack`: each is held by a pidfd."""
+        """See :meth:`pinfold.ports.runtime.Watching.lack`: each is held by a pidfd."""
         return lack_of_files(containers)
 
     async def create(self, spec: ContainerSpec) -> ContainerStatus:
-        """See :meth:`pinfold.node.ports.Runtime.create`."""
+        """See :meth:`pinfold.ports.runtime.Runtime.create`."""
         self._registry.open()
         command = resolve(spec)
         async with self._creating:
@@ -103,7 +103,7 @@ class ProcessRuntime:
             raise
 
     async def start(self, container_id: str) -> ContainerStatus:
-        """See :meth:`pinfold.node.ports.Runtime.start`."""
+        """See :meth:`pinfold.ports.runtime.Runtime.start`."""
         self._registry.open()
         container = self._registry.get(container_id)
         if container is None:
@@ -128,7 +128,7 @@ class ProcessRuntime:
         return container.status
 
     async def signal(self, container_id: str, signal: int) -> None:
-        """See :meth:`pinfold.node.ports.Runtime.signal`; so is one that was removed.
+        """See :meth:`pinfold.ports.runtime.Runtime.signal`; so is one that was removed.
 
         Raises:
             RuntimeFailedError: there is no such signal, or it is not permitted.
@@ -140,7 +140,7 @@ class ProcessRuntime:
         send_signal(container.processes.main, signal)
 
     async def remove(self, container_id: str) -> None:
-        """See :meth:`pinfold.node.ports.Runtime.remove`; one that was removed is no error.
+        """See :meth:`pinfold.ports.runtime.Runtime.remove`; one that was removed is no error.
 
         Raises:
             RuntimeFailedError: the process does not end, or the folder cannot be deleted; the
@@ -162,7 +162,7 @@ class ProcessRuntime:
                 self._registry.tell(container)
 
     async def containers(self) -> Sequence[ContainerStatus]:
-        """See :meth:`pinfold.node.ports.Runtime.containers`.
+        """See :meth:`pinfold.ports.runtime.Runtime.containers`.
 
         The message of one with a damaged file says so.
         """
@@ -173,18 +173,18 @@ class ProcessRuntime:
         return [container.status for container in self._registry]
 
     async def keepsake(self, container_id: str) -> str:
-        """See :meth:`pinfold.node.ports.KeepsakeRuntime.keepsake`."""
+        """See :meth:`pinfold.ports.runtime.KeepsakeRuntime.keepsake`."""
         self._registry.open()
         container = self._registry.get(container_id)
         return "" if container is None else container.keepsake
 
     async def mended(self) -> Sequence[str]:
-        """See :meth:`pinfold.node.ports.MendingRuntime.mended`."""
+        """See :meth:`pinfold.ports.runtime.MendingRuntime.mended`."""
         self._registry.open()
         return tuple(self._registry.problems)
 
     async def exits(self) -> AsyncIterator[ContainerStatus]:
-        """See :meth:`pinfold.node.ports.Runtime.exits`; it ends when the runtime is closed.
+        """See :meth:`pinfold.ports.runtime.Runtime.exits`; it ends when the runtime is closed.
 
         Each exit is told once, to one of the iterators; one that waits for nobody is kept.
         """
@@ -247,7 +247,7 @@ class ProcessRuntime:
         return self._registry.root / container_id / "log"
 
     async def bound_logs(self) -> list[str]:
-        """See :meth:`pinfold.node.log_ports.BoundedLogs.bound_logs`.
+        """See :meth:`pinfold.ports.logs.BoundedLogs.bound_logs`.
 
         A log is bounded by whoever writes it.  Containers that an older program made write to
         files themselves, which can only be emptied.
@@ -266,7 +266,7 @@ class ProcessRuntime:
         return found
 
     async def close(self) -> None:
-        """See :meth:`pinfold.node.ports.Runtime.close`."""
+        """See :meth:`pinfold.ports.runtime.Runtime.close`."""
         self._registry.close()
 
     def _new_folder(self) -> ContainerFolder:

@@ -25,7 +25,7 @@ from pinfold.adapters.process.folder import ContainerFolder
 from pinfold.adapters.process.living import Supervisor
 from pinfold.adapters.process.processes import ProcessId, identify, parent_of, send_signal
 from pinfold.adapters.process.records import CorruptRecordError, is_there
-from pinfold.node.port_errors import RuntimeFailedError
+from pinfold.ports.errors import RuntimeFailedError
 
 DAMAGED: Final = "damaged"
 """The folder with those that nobody can make sense of."""

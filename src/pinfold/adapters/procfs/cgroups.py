@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pinfold.adapters.procfs.files import KernelFiles
-from pinfold.core.audit_snapshot import Cpuset, Quota
+from pinfold.audit.snapshot import Cpuset, Quota
 
 _ESCAPE: Final = re.compile(r"\\([0-7]{3})")
 _CONTROLLERS: Final = ("cpuset", "cpu")

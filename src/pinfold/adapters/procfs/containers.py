@@ -18,8 +18,8 @@ from dataclasses import replace
 from typing import Final
 
 from pinfold.adapters.procfs.files import KernelFiles
-from pinfold.core.audit_containers import KnownContainer
-from pinfold.core.audit_snapshot import KernelSnapshot, lineage
+from pinfold.audit.containers import KnownContainer
+from pinfold.audit.snapshot import KernelSnapshot, lineage
 
 _CONTAINER_ID: Final = re.compile(r"(?:[a-z-]+-)?([0-9a-f]{64})(?:\.scope)?")
 _SLICE: Final = re.compile(r".*-pod([^-]+)\.slice")

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
-from pinfold.core.cpuset import CPUSet
-from pinfold.node.port_errors import PortError
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.ports.errors import PortError
 
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 """Largest file that is read; ``mountinfo`` of a node with thousands of mounts has about 1 MB."""

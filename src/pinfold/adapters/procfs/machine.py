@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from pinfold.adapters.procfs.files import KernelFiles, SnapshotError
-from pinfold.core.audit_snapshot import Irq
-from pinfold.core.cpuset import CPUSet
+from pinfold.audit.snapshot import Irq
+from pinfold.core.values.cpuset import CPUSet
 
 _CPUS: Final = "/sys/devices/system/cpu"
 _NODES: Final = "/sys/devices/system/node"

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from pinfold.adapters.procfs.containers import pods_of, same_uid
-from pinfold.core.audit_containers import KnownContainer
-from pinfold.core.audit_record import Owner
-from pinfold.core.audit_snapshot import KernelSnapshot, is_within
-from pinfold.core.cpuset import CPUSet
+from pinfold.audit.containers import KnownContainer
+from pinfold.audit.record import Owner
+from pinfold.audit.snapshot import KernelSnapshot, is_within
+from pinfold.core.values.cpuset import CPUSet
 
 Assignments = Mapping[str, Mapping[str, CPUSet]]
 """Pod uid -> container name -> its CPUs; the name "" stands for the whole pod."""

@@ -8,8 +8,8 @@ from pinfold.adapters.procfs.cgroups import find_hierarchies, read_cpusets, read
 from pinfold.adapters.procfs.files import KernelFiles
 from pinfold.adapters.procfs.machine import read_irqs, read_nodes, read_online, read_siblings
 from pinfold.adapters.procfs.tasks import read_tasks
-from pinfold.core.audit_snapshot import KernelSnapshot
-from pinfold.core.cpuset import CPUSet
+from pinfold.audit.snapshot import KernelSnapshot
+from pinfold.core.values.cpuset import CPUSet
 
 
 def read_snapshot(root: Path | str = "/") -> KernelSnapshot:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from pinfold.adapters.procfs.files import KernelFiles, parse_list
-from pinfold.core.audit_snapshot import Task
-from pinfold.core.cpuset import CPUSet
+from pinfold.audit.snapshot import Task
+from pinfold.core.values.cpuset import CPUSet
 
 _PF_EXITING: Final = 0x00000004
 _PF_KTHREAD: Final = 0x00200000

@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from pinfold.core.cpuset import CPUSet
-from pinfold.node.port_errors import PortError
-from pinfold.ownership.folders import Purpose, check_own, make_folder
-from pinfold.ownership.locks import HeldError, Lock, lock
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.linux.folders import Purpose, check_own, make_folder
+from pinfold.linux.locks import HeldError, Lock, lock
+from pinfold.ports.errors import PortError
 
 _PATIENCE: Final = 60.0
 """Seconds for other commands, each of which has the list for a moment."""

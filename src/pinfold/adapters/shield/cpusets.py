@@ -25,7 +25,7 @@ from pinfold.adapters.shield.kernel import (
 from pinfold.adapters.shield.moving import Tally, effective, narrow
 from pinfold.adapters.shield.record import Journal, Kind, SavedAffinity, Shield
 from pinfold.adapters.shield.values import before, change, get
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.values.cpuset import CPUSet
 
 UNITS: Final = ("system.slice", "user.slice", "init.scope")
 _SUBTREE: Final = "cgroup.subtree_control"

@@ -13,8 +13,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
-from pinfold.core.cpuset import CPUSet, CPUSetError
-from pinfold.node.port_errors import PortError
+from pinfold.core.values.cpuset import CPUSet, CPUSetError
+from pinfold.ports.errors import PortError
 
 ONLINE: Final = Path("/sys/devices/system/cpu/online")
 PRESENT: Final = Path("/sys/devices/system/cpu/present")

@@ -30,7 +30,7 @@ from pinfold.adapters.shield.threads import (
     thread,
     threads_of,
 )
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.values.cpuset import CPUSet
 
 _ROUNDS: Final = 300
 _PAUSE: Final = 0.002

@@ -47,7 +47,7 @@ from pinfold.adapters.shield.record import (
     read_shield,
 )
 from pinfold.adapters.shield.values import move_irqs, restore, return_irqs, return_units
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.values.cpuset import CPUSet
 
 AGENT_TREE = "/pinfold"
 """The agent's cgroup, unless it is configured otherwise."""

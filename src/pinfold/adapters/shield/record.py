@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from pinfold.adapters.shield.kernel import Method, ShieldError, failure, read
-from pinfold.core.cpuset import CPUSet, CPUSetError
+from pinfold.core.values.cpuset import CPUSet, CPUSetError
 
 RECORD: Final = Path("/run/pinfold/shield.json")
 CGROUP: Final = "pinfold-system"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pinfold.core.cpuset import CPUSet
+from pinfold.core.values.cpuset import CPUSet
 
 _PF_EXITING: Final = 0x00000004
 _PF_KTHREAD: Final = 0x00200000

@@ -20,7 +20,7 @@ from pinfold.adapters.shield.kernel import (
     write,
 )
 from pinfold.adapters.shield.record import Journal, Kind, SavedValue
-from pinfold.core.cpuset import CPUSet, CPUSetError
+from pinfold.core.values.cpuset import CPUSet, CPUSetError
 
 _PROC_IRQ: Final = Path("/proc/irq")
 _DEFAULT_IRQ: Final = _PROC_IRQ / "default_smp_affinity"

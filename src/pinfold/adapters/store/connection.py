@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from pinfold.adapters.store.rows import check_history
 from pinfold.adapters.store.schema import MIGRATIONS, check_form, check_pages, migrate
-from pinfold.node.port_errors import StoreError
+from pinfold.ports.errors import StoreError
 
 _BUSY_SECONDS: Final = 2.0
 _OLDEST_SQLITE: Final = (3, 37, 0)

@@ -7,10 +7,10 @@ import sqlite3
 from typing import Any, Final
 
 from pinfold.adapters.store.schema import REMEDY
-from pinfold.core.hints import MAX_NUMA_ID
-from pinfold.core.memory import Block
-from pinfold.node.port_errors import StoreError
-from pinfold.node.records import DeviceGrant, PodRecord
+from pinfold.core.memory.memory import Block
+from pinfold.core.topology_manager.hints import MAX_NUMA_ID
+from pinfold.ports.errors import StoreError
+from pinfold.ports.records import DeviceGrant, PodRecord
 
 _LARGEST: Final = (1 << 63) - 1
 """The largest number that a column holds."""

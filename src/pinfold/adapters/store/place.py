@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import Final
 
 from pinfold.adapters.store.schema import REMEDY
-from pinfold.node.port_errors import PortError, StoreError
-from pinfold.ownership import SECOND_AGENT
-from pinfold.ownership.folders import Purpose, check_own, make_folder, remove_made
-from pinfold.ownership.locks import HeldError, Lock, lock
+from pinfold.linux.folders import Purpose, check_own, make_folder, remove_made
+from pinfold.linux.locks import SECOND_AGENT, HeldError, Lock, lock
+from pinfold.ports.errors import PortError, StoreError
 
 _PURPOSE: Final = Purpose("the record", "name another --state-dir")
 _RIGHTS: Final = "see the rights of the file and its folder, and that the disk is writable"

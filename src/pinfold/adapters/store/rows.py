@@ -9,9 +9,9 @@ from typing import Final, TypeVar
 
 from pinfold.adapters.store.grants import read_devices, read_memory, write_grants
 from pinfold.adapters.store.schema import REMEDY
-from pinfold.core.cpuset import MAX_CPU, CPUSet, CPUSetError
-from pinfold.node.port_errors import StoreError
-from pinfold.node.records import Batch, HistoryEntry, NodeRecord, PodPhase, PodRecord, Record
+from pinfold.core.values.cpuset import MAX_CPU, CPUSet, CPUSetError
+from pinfold.ports.errors import StoreError
+from pinfold.ports.records import Batch, HistoryEntry, NodeRecord, PodPhase, PodRecord, Record
 
 _REFUSALS: Final = (sqlite3.IntegrityError, ValueError, OverflowError)
 """What a value may be met with: constraints, texts that are no UTF-8, numbers above 64 bits."""

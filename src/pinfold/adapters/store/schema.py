@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Final
 
-from pinfold.node.port_errors import StoreError
+from pinfold.ports.errors import StoreError
 
 APPLICATION_ID: Final = 0x70696E66  # "pinf"
 

@@ -19,10 +19,10 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 from pinfold.adapters.volumes.mounts import Mount, knows, mount, mounts_below, unmount
-from pinfold.core.hugepage_pools import size_text
-from pinfold.core.hugepages import MEDIUM_MEMORY, folder_name
-from pinfold.core.workload import EmptyDir
-from pinfold.node.volume_ports import VolumeError
+from pinfold.core.memory.hugepage_pools import size_text
+from pinfold.core.pod.hugepages import MEDIUM_MEMORY, folder_name
+from pinfold.core.pod.workload import EmptyDir
+from pinfold.ports.volumes import VolumeError
 
 _LAYOUT: Final = Path("volumes", "kubernetes.io~empty-dir")
 _TOP: Final = "volumes"
@@ -39,7 +39,7 @@ _MAY_MOUNT: Final = (errno.EPERM, errno.EACCES)
 
 
 class VolumeFolders:
-    """Fulfils :class:`pinfold.node.volume_ports.Volumes`; one object has ``root`` for itself.
+    """Fulfils :class:`pinfold.ports.volumes.Volumes`; one object has ``root`` for itself.
 
     ``root`` is made when there is the first volume.  It may hold other files.
     """
@@ -50,7 +50,7 @@ class VolumeFolders:
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def prepare(self, pod_uid: str, name: str, source: EmptyDir) -> str:
-        """See :meth:`pinfold.node.volume_ports.Volumes.prepare`."""
+        """See :meth:`pinfold.ports.volumes.Volumes.prepare`."""
         if source.problem:
             raise VolumeError(source.problem, "correct the manifest")
         folder = self._folder(pod_uid) / _LAYOUT
@@ -62,7 +62,7 @@ class VolumeFolders:
         return str(path)
 
     async def remove(self, pod_uid: str) -> None:
-        """See :meth:`pinfold.node.volume_ports.Volumes.remove`."""
+        """See :meth:`pinfold.ports.volumes.Volumes.remove`."""
         folder = self._find(pod_uid)
         if folder is None or not folder.is_dir():
             return
@@ -71,7 +71,7 @@ class VolumeFolders:
         self._locks.pop(pod_uid, None)
 
     async def pods(self) -> Collection[str]:
-        """See :meth:`pinfold.node.volume_ports.Volumes.pods`."""
+        """See :meth:`pinfold.ports.volumes.Volumes.pods`."""
         return await asyncio.to_thread(lambda: list(self._pods()))
 
     def _pods(self) -> Iterator[str]:

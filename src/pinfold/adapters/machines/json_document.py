@@ -1,0 +1,70 @@
+"""JSON documents from outside: decoded, checked against a form, one kind of error.
+
+The forms are :mod:`msgspec` structs beside the reader of each format; fields that a form does
+not have are ignored.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, TypeVar
+
+import msgspec
+
+from pinfold.core.machine.machine import MachineError
+from pinfold.core.values.cpuset import MAX_CPU, CPUSet, CPUSetError
+
+CpuId = Annotated[int, msgspec.Meta(ge=0, le=MAX_CPU)]
+Id = Annotated[int, msgspec.Meta(ge=-1, le=(1 << 31) - 1)]
+"""An id of the kernel's; -1 where the firmware does not know."""
+
+Size = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+"""Bytes, or a number of pages."""
+
+MAX_ITEMS: Final = MAX_CPU + 1
+
+T = TypeVar("T")
+
+
+def decode(data: bytes, *, name: str) -> Any:  # noqa: ANN401 - any JSON value
+    """Decode JSON of no particular form.
+
+    Raises:
+        MachineError: no JSON, or nested too deep.
+    """
+    try:
+        return msgspec.json.decode(data)
+    except (ValueError, RecursionError) as error:
+        raise MachineError(
+            f"{name}: not valid JSON ({error}); is the file complete? Capture it again"
+        ) from error
+
+
+def convert(value: object, form: type[T], *, name: str, what: str) -> T:
+    """Check a decoded value against ``form``.
+
+    Args:
+        value: what :func:`decode` gave.
+        form: the struct.
+        name: of the file, for messages.
+        what: the format's name and how to get a good file, for messages.
+
+    Raises:
+        MachineError: a field is missing, of another type or out of bounds; the message has its
+            place as a path (``$.topology[0].cores``).
+    """
+    try:
+        return msgspec.convert(value, form)
+    except (ValueError, RecursionError) as error:
+        raise MachineError(f"{name}: {error}; this does not look like {what}") from error
+
+
+def cpu_set(text: str, *, name: str, place: str) -> CPUSet:
+    """Read a CPU list in a document.
+
+    Raises:
+        MachineError: no CPU list.
+    """
+    try:
+        return CPUSet.parse(text)
+    except CPUSetError as error:
+        raise MachineError(f"{name}: {place}: {error}") from error

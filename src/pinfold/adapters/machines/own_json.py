@@ -1,0 +1,305 @@
+"""A machine from pinfold's own JSON: what ``pinfold topology -o json`` prints.
+
+The document says what cAdvisor made of the machine, not what it read; the facts are rebuilt so
+that the same document comes out again.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from msgspec import Meta, Struct, field
+
+from pinfold.adapters.machines.json_document import MAX_ITEMS, CpuId, Id, Size, convert, cpu_set
+from pinfold.core.machine.document import VERSION
+from pinfold.core.machine.machine import (
+    Cpu,
+    CpuFacts,
+    CpuKind,
+    Distances,
+    HugepagePool,
+    Hugepages,
+    KubeletFacts,
+    L3Cache,
+    Machine,
+    MachineError,
+    NUMANode,
+    PCIFunction,
+    Socket,
+    UpperCache,
+)
+from pinfold.core.values.cpuset import CPUSet
+
+_WHAT: Final = "pinfold's own JSON; write it again with: pinfold topology -o json"
+_NODE_DIRECTORIES: Final = "no node directories"
+_LINKS: Final = "node*/cpu* links are not in the capture"
+_NO_CACHES: Final = "(no cache directory)"
+_NO_CACHE_ID: Final = "(no cache id file)"
+
+_Pools = dict[str, dict[str, Size]]
+
+
+class _Cpu(Struct):
+    cpu: CpuId
+    online: bool
+    core: CpuId | None = None
+    core_id: Id | None = None
+    socket: Id | None = None
+    die: Id | None = None
+    numa: Id | None = None
+    l3: CpuId | None = None
+    l3_id: Id | None = None
+    kind: Size | None = None
+    allowed: bool = True
+    isolated: bool = False
+    numa_all: list[Id] = field(default_factory=list)
+    kubelet_core: CpuId | None = None
+    kubelet_socket: Id | None = None
+    kubelet_numa: Id | None = None
+    kubelet_uncore: Id | None = None
+
+
+class _Socket(Struct):
+    id: Id | None
+    cpus: str
+
+
+class _L3(Struct):
+    cpus: str
+    size: Size | None = None
+    id: Id | None = None
+
+
+class _Node(Struct):
+    id: Id
+    cpus: str
+    memory_bytes: Size | None = None
+    hugepages: _Pools = field(default_factory=dict)
+    memory_kind: str | None = None
+    hwloc_local_cpus: str | None = None
+    synthetic: bool = False
+
+
+class _Distances(Struct):
+    nodes: list[Id]
+    rows: dict[str, list[Size]]
+    name: str | None = None
+
+
+class _Kind(Struct):
+    kind: Size
+    cpus: str
+    info: dict[str, str] = field(default_factory=dict)
+
+
+class _PCI(Struct):
+    address: str
+    numa_node: Id
+    local_cpus: str | None = None
+    device_class: str = field(name="class", default="")
+    names: Annotated[list[str], Meta(max_length=MAX_ITEMS)] = field(default_factory=list)
+    physical_function: str | None = None
+
+
+class _Kubelet(Struct):
+    num_sockets: Annotated[int, Meta(ge=0, le=MAX_ITEMS)]
+    machine_nodes: list[Id]
+    notes: list[str] = field(default_factory=list)
+
+
+class _Document(Struct):
+    name: str
+    source: str
+    cpus: Annotated[list[_Cpu], Meta(min_length=1, max_length=MAX_ITEMS)]
+    numa: Annotated[list[_Node], Meta(max_length=MAX_ITEMS)]
+    sockets: Annotated[list[_Socket], Meta(max_length=MAX_ITEMS)]
+    cores: Annotated[list[str], Meta(max_length=MAX_ITEMS)]
+    l3: Annotated[list[_L3], Meta(max_length=MAX_ITEMS)]
+    version: int | None = None
+    schema: int | None = None
+    numa_distances: _Distances | None = None
+    cpu_kinds: list[_Kind] = field(default_factory=list)
+    pci: list[_PCI] = field(default_factory=list)
+    architecture: str | None = None
+    cpu_model: str | None = None
+    memory_bytes: Size | None = None
+    hugepages_machine: _Pools = field(default_factory=dict)
+    allowed: str | None = None
+    kubelet: _Kubelet | None = None
+
+
+def machine_from_own_json(value: object, *, file: str) -> Machine:
+    """Read a decoded document, version 1.
+
+    Args:
+        value: the decoded JSON.
+        file: the file's name, for messages.
+
+    Raises:
+        MachineError: another version, a missing or malformed field, or groups of CPUs that the
+            rows of the CPUs contradict.
+    """
+    version = value.get("version", value.get("schema")) if isinstance(value, dict) else None
+    if version != VERSION or isinstance(version, bool):
+        raise MachineError(
+            f"{file}: version {str(version)[:20]} of pinfold's JSON is not known, only {VERSION} "
+            "is; use the version of pinfold that wrote it"
+        )
+    document = convert(value, _Document, name=file, what=_WHAT)
+    return _Reader(document, file).machine()
+
+
+class _Reader:
+    def __init__(self, document: _Document, file: str) -> None:
+        self.document = document
+        self.file = file
+        self.rows = {row.cpu: row for row in document.cpus}
+        if len(self.rows) != len(document.cpus):
+            raise MachineError(f"{file}: a CPU appears twice in cpus; write the file again")
+        self.online = CPUSet(row.cpu for row in document.cpus if row.online)
+
+    def machine(self) -> Machine:
+        document = self.document
+        self._check_nodes()
+        return Machine(
+            name=document.name,
+            source=document.source,
+            cpus=tuple(self._cpu(self.rows[cpu]) for cpu in sorted(self.rows)),
+            numa_nodes=tuple(self._node(node) for node in document.numa),
+            sockets=tuple(
+                Socket(socket.id, self._set(socket.cpus, f"sockets[{i}]"))
+                for i, socket in enumerate(document.sockets)
+            ),
+            cores=tuple(self._set(cpus, f"cores[{i}]") for i, cpus in enumerate(document.cores)),
+            l3=tuple(
+                L3Cache(self._set(cache.cpus, f"l3[{i}]"), cache.size, cache.id)
+                for i, cache in enumerate(document.l3)
+            ),
+            distances=self._distances(),
+            cpu_kinds=tuple(
+                CpuKind(kind.kind, self._set(kind.cpus, f"cpu_kinds[{i}]"), kind.info)
+                for i, kind in enumerate(document.cpu_kinds)
+            ),
+            architecture=document.architecture,
+            cpu_model=document.cpu_model,
+            memory_bytes=document.memory_bytes,
+            hugepages=self._pools(document.hugepages_machine, "hugepages_machine"),
+            pci=tuple(self._pci(i, pci) for i, pci in enumerate(document.pci)),
+            allowed=None
+            if document.allowed is None
+            else self._set(document.allowed, "allowed", within=False),
+            kubelet_facts=self._facts(),
+        )
+
+    def _check_nodes(self) -> None:
+        ids = [node.id for node in self.document.numa]
+        if len(set(ids)) != len(ids):
+            raise MachineError(f"{self.file}: a NUMA node appears twice; write the file again")
+
+    def _cpu(self, row: _Cpu) -> Cpu:
+        if not row.online:
+            return Cpu(row.cpu, online=False)
+        return Cpu(
+            row.cpu,
+            core=row.core,
+            core_id=row.core_id,
+            socket=row.socket,
+            die=row.die,
+            numa=row.numa,
+            l3=row.l3,
+            l3_id=row.l3_id,
+            kind=row.kind,
+            allowed=row.allowed,
+            isolated=row.isolated,
+            numa_all=tuple(row.numa_all),
+        )
+
+    def _node(self, node: _Node) -> NUMANode:
+        place = f"numa node {node.id}"
+        return NUMANode(
+            node.id,
+            self._set(node.cpus, place),
+            memory_bytes=node.memory_bytes,
+            hugepages=self._pools(node.hugepages, place),
+            memory_kind=node.memory_kind,
+            local_cpus=None
+            if node.hwloc_local_cpus is None
+            else self._set(node.hwloc_local_cpus, place, within=False),
+            synthetic=node.synthetic,
+        )
+
+    def _pci(self, index: int, pci: _PCI) -> PCIFunction:
+        local = pci.local_cpus
+        return PCIFunction(
+            address=pci.address,
+            device_class=pci.device_class,
+            numa_node=pci.numa_node,
+            local_cpus=None if local is None else self._set(local, f"pci[{index}]", within=False),
+            names=tuple(pci.names),
+            physical_function=pci.physical_function,
+        )
+
+    def _distances(self) -> Distances | None:
+        distances = self.document.numa_distances
+        if distances is None:
+            return None
+        rows = {
+            self._number(node, "numa_distances"): tuple(row) for node, row in distances.rows.items()
+        }
+        return Distances(tuple(distances.nodes), rows, name=distances.name)
+
+    def _pools(self, pools: _Pools, place: str) -> Hugepages:
+        return {
+            self._number(size, place): HugepagePool(pool.get("total", 0), pool.get("free", 0))
+            for size, pool in pools.items()
+        }
+
+    def _facts(self) -> KubeletFacts | None:
+        """Facts that give the kubelet's part of the document again; None where it is derived."""
+        kubelet = self.document.kubelet
+        seen = [row for row in self.document.cpus if row.online and row.kubelet_core is not None]
+        if kubelet is not None and not seen:
+            return KubeletFacts(cpus={}, nodes={})
+        if kubelet is None or all(row.kubelet_uncore is None for row in seen):
+            return None
+        notes = "\n".join(kubelet.notes)
+        facts: dict[int, CpuFacts] = {}
+        by_node: dict[int, list[int]] = {node: [] for node in kubelet.machine_nodes}
+        for row in seen:
+            uncore = row.kubelet_uncore
+            known = uncore is not None and uncore != row.kubelet_socket
+            caches = (UpperCache(uncore, -1),) if known else ()
+            facts[row.cpu] = CpuFacts(
+                core_id=row.kubelet_core,
+                package_id=row.kubelet_socket,
+                caches=None if _NO_CACHES in notes else caches,
+                lacks_cache_id=_NO_CACHE_ID in notes,
+            )
+            if row.kubelet_numa is not None:
+                by_node.setdefault(row.kubelet_numa, []).append(row.cpu)
+        for node in self.document.numa:
+            # Nodes that overlap: the rows only have the one that won.
+            if node.id in by_node:
+                cpus = self._set(node.cpus, f"numa node {node.id}")
+                by_node[node.id] = sorted({*by_node[node.id], *(c for c in cpus if c in facts)})
+        return KubeletFacts(
+            cpus=facts,
+            nodes=None
+            if _NODE_DIRECTORIES in notes
+            else {node: tuple(cpus) for node, cpus in by_node.items()},
+            links_missing=_LINKS in notes,
+            physical_ids=kubelet.num_sockets,
+        )
+
+    def _number(self, text: str, place: str) -> int:
+        if not (text.isascii() and text.isdigit() and len(text) <= 19):
+            raise MachineError(f"{self.file}: {place}: {text[:20]!r} is no number")
+        return int(text)
+
+    def _set(self, text: str, place: str, *, within: bool = True) -> CPUSet:
+        cpus = cpu_set(text, name=self.file, place=place)
+        if within and not cpus <= self.online:
+            raise MachineError(
+                f"{self.file}: {place}: CPUs {cpus - self.online} are not among the online cpus"
+            )
+        return cpus

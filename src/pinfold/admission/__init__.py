@@ -1,0 +1,1 @@
+"""What a node decides about a pod: pure, complete before anything changes."""

@@ -1,0 +1,269 @@
+"""What a node decides about one pod: what it is given, then whether everything else fits.
+
+The order is the kubelet's (1.34, seen live on 1.36): the topology manager's admit handler gives
+out devices, CPUs and memory first, the capacity check comes after it.  A decision is complete
+before anything is changed, so a rejected pod holds nothing (a kubelet lets go of its CPUs at the
+next admission).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from pinfold.admission.capacity import PODS, amounts, shortage
+from pinfold.admission.cpu_manager import draft_for_pod
+from pinfold.admission.device_manager import Answers, DeviceManager
+from pinfold.admission.memory_manager import MemoryManager
+from pinfold.admission.nearness import NearAttempt, near_attempts, near_refusal
+from pinfold.admission.pod_draft import PodDraft
+from pinfold.core.cpu.static_policy import CPUAllocation, StaticPolicy
+from pinfold.core.devices.state import DeviceState
+from pinfold.core.kubelet.faults import KubeletFault
+from pinfold.core.machine.locality import Localities
+from pinfold.core.memory.memory import Block, MemoryState, remove_pod
+from pinfold.core.memory.policy import MemoryTransaction, StaticMemoryPolicy
+from pinfold.core.pod.pod import Container, Pod
+from pinfold.core.topology_manager.hints import TopologyHint
+from pinfold.core.topology_manager.manager import Admission, AffinityDecision, TopologyManager
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.state.ledger import Assign, Change, Ledger
+
+POOL_EMPTY: Final = (
+    "no CPU would be left for the containers that share CPUs (strict-cpu-reservation)"
+)
+
+NO_ANSWERS: Final[Answers] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A configured node: the policies in force, and what pods may request in total.
+
+    ``allocatable`` holds milli-CPUs for ``cpu`` and whole units for everything else; it names
+    every resource that the node has, but for those of device plugins.  ``devices_managed`` says
+    that pods may ask for no other extended resources than plugins offer: where no scheduler has
+    looked at them before, a pod would start without the device that it needs.
+    """
+
+    cpu_policy: StaticPolicy | None
+    topology_manager: TopologyManager
+    allocatable: Mapping[str, int]
+    max_pods: int = 110
+    memory_policy: StaticMemoryPolicy | None = None
+    devices_managed: bool = False
+    localities: Localities | None = None
+    """Where devices are; None where pods cannot wish to run near one (a kubelet knows no such)."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """What runs on the node: who has which CPUs, memory and devices; the sum of requests.
+
+    CPUs that are ``offline`` keep their owners, and are given to nobody else.  ``memory`` is None
+    under memory manager policy None.
+    """
+
+    ledger: Ledger
+    requested: Mapping[str, int] = field(default_factory=dict)
+    pods: int = 0
+    offline: CPUSet = CPUSet()  # noqa: RUF009 - immutable
+    memory: MemoryState | None = None
+    devices: DeviceState = field(default_factory=DeviceState)
+
+    def memory_of(self, pod_uid: str) -> dict[str, tuple[Block, ...]]:
+        """What the containers of a pod have of the memory manager."""
+        return {} if self.memory is None else dict(self.memory.assignments.get(pod_uid, {}))
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The answer to one pod, with everything that it was made from.
+
+    ``reason`` and ``message`` are the kubelet's, None when admitted.  ``affinities`` are the
+    topology manager's merges; ``allocations`` the exclusive sets by container, ``memory`` the
+    blocks, ``devices`` the ids by resource; ``fault`` is set where the kubelet itself has no valid
+    answer.  ``providers`` names the managers whose hints are in the merges, in their order,
+    ``failed_provider`` the one that could not give ``failed_container`` what it asks for.
+    """
+
+    pod: Pod
+    admitted: bool
+    reason: str | None = None
+    message: str | None = None
+    allocations: Mapping[str, CPUAllocation] = field(default_factory=dict)
+    affinities: tuple[AffinityDecision, ...] = ()
+    providers: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """Wishes that were not binding and cannot be met on this machine."""
+    affinity: Mapping[str, TopologyHint] = field(default_factory=dict)
+    failed_container: str | None = None
+    failed_provider: str | None = None
+    fault: KubeletFault | None = None
+    requests: Mapping[str, int] = field(default_factory=dict)
+    memory: Mapping[str, tuple[Block, ...]] = field(default_factory=dict)
+    memory_state: MemoryState | None = None
+    """All memory of the node as it is with this pod; None where it had none to give."""
+    devices: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """What admitting the pod changes in the ledger."""
+        return tuple(
+            Assign(self.pod.uid, name, allocation.cpus)
+            for name, allocation in self.allocations.items()
+        )
+
+    def refused(self, reason: str, message: str) -> Decision:
+        """The refusal of a pod that would have been given what it asks for."""
+        return replace(
+            self,
+            admitted=False,
+            reason=reason,
+            message=message,
+            allocations={},
+            memory={},
+            memory_state=None,
+            devices={},
+        )
+
+
+def decide(node: Node, state: NodeState, pod: Pod, answers: Answers = NO_ANSWERS) -> Decision:
+    """Decide about a pod; nothing is changed.
+
+    Raises:
+        PreferenceNeededError: a device plugin has to be asked first, and its answer put into
+            ``answers``.
+    """
+    refusal = near_refusal(node.localities, pod, exclusive=node.cpu_policy is not None)
+    if refusal is not None:
+        return Decision(pod, admitted=False, reason=refusal.reason, message=str(refusal))
+
+    def draft(attempt: NearAttempt) -> PodDraft:
+        return PodDraft(
+            pod,
+            cpus=draft_for_pod(node.cpu_policy, state.ledger, state.offline, pod),
+            memory=memory_draft(node, state.memory, pod.uid),
+            devices=DeviceManager(state.devices, answers, attempt.manager.numa.nodes),
+            nearness=attempt,
+        )
+
+    attempts = near_attempts(node.topology_manager, node.localities, pod)
+    decision = first_admitted(pod, attempts, draft, pod.all_containers)
+    if not decision.admitted:
+        return decision
+    requests = amounts(pod)
+    short = shortage(
+        {PODS: 1, **requests},
+        {PODS: node.max_pods, **state.devices.allocatable(), **node.allocatable},
+        {PODS: state.pods, **state.requested},
+        critical=pod.is_critical,
+        devices_managed=node.devices_managed,
+    )
+    if short is not None:
+        return decision.refused(*short)
+    return replace(decision, requests=requests)
+
+
+def first_admitted(
+    pod: Pod,
+    attempts: Iterable[NearAttempt],
+    draft_of: Callable[[NearAttempt], PodDraft],
+    containers: Sequence[Container],
+) -> Decision:
+    """The decision of the first attempt that admits the pod, else of the last."""
+    decision = Decision(pod, admitted=False)
+    for attempt in attempts:
+        draft = draft_of(attempt)
+        decision = _decision(pod, draft, draft.admit(containers))
+        if decision.admitted:
+            break
+    return decision
+
+
+def memory_draft(node: Node, memory: MemoryState | None, pod_uid: str) -> MemoryManager | None:
+    """The memory manager for one admission; None where there is none."""
+    if node.memory_policy is None or memory is None:
+        return None
+    return MemoryManager(node.memory_policy, MemoryTransaction(pod_uid, memory))
+
+
+def _decision(pod: Pod, draft: PodDraft, admission: Admission) -> Decision:
+    given, providers = admission.admitted, tuple(draft.providers())
+    failed = admission.failed_provider
+    return Decision(
+        pod=pod,
+        admitted=given,
+        reason=admission.reason,
+        message=admission.message,
+        allocations=draft.cpus.allocations if draft.cpus and given else {},
+        affinities=admission.decisions,
+        providers=providers,
+        notes=draft.nearness.notes,
+        affinity=admission.affinity,
+        failed_container=admission.failed_container,
+        failed_provider=None if failed is None else providers[failed],
+        fault=None if draft.cpus is None else draft.cpus.fault,
+        memory=draft.memory.allocations if draft.memory and given else {},
+        memory_state=draft.memory.transaction.state if draft.memory and given else None,
+        devices=draft.devices.allocations if draft.devices and given else {},
+    )
+
+
+def settle(state: NodeState, decision: Decision) -> NodeState:
+    """The state of the node after a decision; a rejected pod changes nothing.
+
+    Raises:
+        InvariantError: the decision does not fit the ledger (it was made on another one).
+    """
+    if not decision.admitted:
+        return state
+    uid = decision.pod.uid
+    ledger, memory, devices = state.ledger, state.memory, state.devices
+    if decision.allocations:
+        given = {name: allocation.cpus for name, allocation in decision.allocations.items()}
+        ledger = ledger.with_pod(uid, given)
+    if decision.memory_state is not None:
+        memory = decision.memory_state
+    if decision.devices:
+        devices = devices.with_pod(uid, decision.devices)
+    requested = dict(state.requested)
+    for name, amount in decision.requests.items():
+        requested[name] = requested.get(name, 0) + amount
+    return replace(
+        state,
+        ledger=ledger,
+        memory=memory,
+        devices=devices,
+        requested=requested,
+        pods=state.pods + 1,
+    )
+
+
+def release(state: NodeState, pod: Pod) -> NodeState:
+    """The state of the node once an admitted pod is gone."""
+    return replace(
+        recount(state, pod, None),
+        ledger=state.ledger.without(pod.uid),
+        memory=None if state.memory is None else remove_pod(state.memory, pod.uid),
+        devices=state.devices.without(pod.uid),
+    )
+
+
+def resume(state: NodeState, pod: Pod) -> NodeState:
+    """Count a pod that was admitted before, whose CPUs are in the ledger already."""
+    return recount(state, None, pod)
+
+
+def recount(state: NodeState, before: Pod | None, pod: Pod | None) -> NodeState:
+    """Count a pod's requests as they are now, in place of those before; None is "not there"."""
+    requested = dict(state.requested)
+    for one, sign in ((before, -1), (pod, 1)):
+        for name, amount in ({} if one is None else amounts(one)).items():
+            requested[name] = requested.get(name, 0) + sign * amount
+    return replace(
+        state,
+        requested=requested,
+        pods=state.pods + (pod is not None) - (before is not None),
+    )

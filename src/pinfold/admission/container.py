@@ -1,0 +1,121 @@
+"""What a node decides about one container of a pod that a kubelet has admitted.
+
+CPUs and memory only: whether the pod fits the node at all was the kubelet's question, and the
+devices are those that it gave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from pinfold.admission.admission import Decision, Node, NodeState, first_admitted, memory_draft
+from pinfold.admission.cpu_manager import draft_for_container
+from pinfold.admission.device_locality import NO_DEVICES, GivenDevices, PodDevices
+from pinfold.admission.memory_manager import MemoryManager
+from pinfold.admission.nearness import (
+    NearAttempt,
+    near_attempts,
+    near_refusal,
+    near_topology_manager,
+)
+from pinfold.admission.pod_draft import PodDraft
+from pinfold.core.cpu.allocation import AllocationError
+from pinfold.core.memory.memory import MemoryState, remove_container
+from pinfold.core.memory.request import requested_memory
+from pinfold.core.pod.pod import Container, Pod
+from pinfold.core.topology_manager.hints import ResourceHints, TopologyHint
+from pinfold.core.values.cpuset import CPUSet
+
+
+def decide_container(  # noqa: PLR0913, PLR0917 - the node, the container, what is known of its pod
+    node: Node,
+    state: NodeState,
+    pod: Pod,
+    name: str,
+    idle: Mapping[str, CPUSet],
+    devices: PodDevices = NO_DEVICES,
+) -> Decision:
+    """Decide about one container of a pod whose others are decided, or not known yet.
+
+    Args:
+        node: the policies.
+        state: what runs on the node.
+        pod: the pod, as far as its containers are known.
+        name: the container.
+        idle: the pod's containers that have ended, with their CPUs: this one may take these over,
+            and their memory, as those of an init container.
+        devices: what a kubelet has given to the pod.  Under topology manager policy none they are
+            a wish, as are those of :mod:`pinfold.admission.nearness`.
+    """
+    container = next(one for one in pod.all_containers if one.name == name)
+    refusal = near_refusal(node.localities, pod, complete=False)
+    if refusal is not None:
+        return Decision(pod, admitted=False, reason=refusal.reason, message=str(refusal))
+    memory = state.memory
+    if memory is not None and not keeps_memory(memory, pod, container):
+        memory = remove_container(memory, pod.uid, name)
+
+    def draft(attempt: NearAttempt) -> PodDraft:
+        manager = memory_draft(node, memory, pod.uid)
+        near = attempt.manager
+        if node.localities is not None:
+            near = near_topology_manager(near, node.localities)
+        given = GivenDevices(devices, near.numa.nodes)
+        if given.locates(container):
+            attempt = replace(attempt, manager=near)
+        return PodDraft(
+            pod,
+            cpus=draft_for_container(
+                node.cpu_policy, state.ledger, state.offline, (pod, container), idle
+            ),
+            memory=None if manager is None else _AfterOthers(manager, _after(pod, idle)),
+            devices=None,
+            nearness=attempt,
+            given=given,
+        )
+
+    attempts = near_attempts(node.topology_manager, node.localities, pod, complete=False)
+    return first_admitted(pod, attempts, draft, (container,))
+
+
+class _AfterOthers(MemoryManager):
+    """A memory manager to which the containers that have ended are init containers."""
+
+    def __init__(self, manager: MemoryManager, pod: Pod) -> None:
+        super().__init__(manager.policy, manager.transaction)
+        self._pod = pod
+
+    def get_topology_hints(self, pod: Pod, container: Container) -> ResourceHints | None:
+        """See the base class."""
+        del pod
+        return super().get_topology_hints(self._pod, container)
+
+    def get_pod_topology_hints(self, pod: Pod) -> ResourceHints | None:
+        """See the base class."""
+        del pod
+        return super().get_pod_topology_hints(self._pod)
+
+    def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
+        """See the base class."""
+        del pod
+        super().allocate(self._pod, container, affinity)
+
+
+def _after(pod: Pod, idle: Mapping[str, CPUSet]) -> Pod:
+    every = pod.all_containers
+    return replace(
+        pod,
+        init_containers=tuple(one for one in every if one.name in idle),
+        containers=tuple(one for one in every if one.name not in idle),
+    )
+
+
+def keeps_memory(memory: MemoryState, pod: Pod, container: Container) -> bool:
+    """Whether a container has as much memory as it asks for, and so stays where that is."""
+    has = memory.blocks_of(pod.uid, container.name)
+    try:
+        wants = requested_memory(memory, container)
+    except AllocationError:
+        return False
+    return has is not None and {block.type: block.size for block in has} == wants

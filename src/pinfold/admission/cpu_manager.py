@@ -1,0 +1,122 @@
+"""The CPU manager as a hint provider of the topology manager, for one admission."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pinfold.core.cpu.allocation import AllocationError
+from pinfold.core.cpu.static_policy import CPUAllocation, PodTransaction, StaticPolicy
+from pinfold.core.kubelet.faults import CPUS_NOT_FREE, KubeletFault, UpstreamFaultError
+from pinfold.core.pod.pod import CPU, Container, Pod, guaranteed_cpus
+from pinfold.core.topology_manager.hints import ResourceHints, TopologyHint
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.state.ledger import Ledger
+
+
+class CPUManager:
+    """Works on one pod's draft.
+
+    ``allocations`` is what it has given so far, by container; ``fault`` is set once the kubelet
+    itself would have had no valid answer.
+    """
+
+    def __init__(self, policy: StaticPolicy, transaction: PodTransaction) -> None:
+        self.policy = policy
+        self.transaction = transaction
+        self.allocations: dict[str, CPUAllocation] = {}
+        self.fault: KubeletFault | None = None
+
+    def get_topology_hints(self, pod: Pod, container: Container) -> ResourceHints | None:
+        """The NUMA affinities that could serve a container (resource ``cpu``)."""
+        return _named(self.policy.container_hints(self.transaction, pod, container))
+
+    def get_pod_topology_hints(self, pod: Pod) -> ResourceHints | None:
+        """The NUMA affinities that could serve the whole pod."""
+        return _named(self.policy.pod_hints(self.transaction, pod))
+
+    def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
+        """Give the container its exclusive CPUs, if it is to have any.
+
+        Raises:
+            AllocationError: it cannot have them, or the kubelet has no valid answer.
+        """
+        try:
+            allocation = self.policy.allocate(self.transaction, pod, container, affinity)
+        except UpstreamFaultError as error:
+            raise self._refusal(error.fault, str(error)) from None
+        if allocation is None:
+            return
+        if allocation.not_free:
+            raise self._refusal(
+                CPUS_NOT_FREE,
+                f"the kubelet would hand out CPUs {allocation.not_free}, which are not free",
+            )
+        self.allocations[container.name] = allocation
+
+    def _refusal(self, fault: KubeletFault, problem: str) -> AllocationError:
+        self.fault = fault
+        return AllocationError(f"{problem} (kubelet fault {fault.slug})")
+
+
+def _named(hints: list[TopologyHint] | None) -> ResourceHints | None:
+    return None if hints is None else {CPU: hints}
+
+
+def draft_for_pod(
+    policy: StaticPolicy | None, ledger: Ledger, offline: CPUSet, pod: Pod
+) -> CPUManager | None:
+    """The manager for the admission of a whole pod; None under policy none.
+
+    Args:
+        policy: the static policy, if that is in force.
+        ledger: who has which CPUs.
+        offline: CPUs that are given to nobody.
+        pod: the pod, which keeps what it has.
+    """
+    if policy is None:
+        return None
+    held = ledger.assignments.get(pod.uid, {})
+    free = _free(policy, ledger, offline)
+    draft = PodTransaction(pod.uid, free, {name: cpus.mask for name, cpus in held.items()})
+    return CPUManager(policy, draft)
+
+
+def draft_for_container(
+    policy: StaticPolicy | None,
+    ledger: Ledger,
+    offline: CPUSet,
+    asking: tuple[Pod, Container],
+    idle: Mapping[str, CPUSet],
+) -> CPUManager | None:
+    """The manager for one container of a pod; None where it is to have no CPUs of its own.
+
+    Args:
+        policy: the static policy, if that is in force.
+        ledger: who has which CPUs.
+        offline: CPUs that are given to nobody.
+        asking: the pod and the container.
+        idle: CPUs of the pod's containers that have ended, which this one may take over.
+    """
+    pod, container = asking
+    requested = guaranteed_cpus(pod, container)
+    if policy is None or requested == 0:
+        return None
+    held = {
+        other: cpus.mask
+        for other, cpus in ledger.assignments.get(pod.uid, {}).items()
+        if other not in idle and (other != container.name or len(cpus) == requested)
+    }
+    # What it had in another number it gives back first (a resize).
+    own = ledger.cpus_of(pod.uid, container.name) or CPUSet()
+    reusable = 0 if container.name in held else own.mask
+    for cpus in idle.values():
+        reusable |= cpus.mask
+    for mask in held.values():
+        reusable &= ~mask
+    free = _free(policy, ledger, offline)
+    return CPUManager(policy, PodTransaction(pod.uid, free, held, reusable & ~offline.mask))
+
+
+def _free(policy: StaticPolicy, ledger: Ledger, offline: CPUSet) -> int:
+    """The CPUs that nobody has; of one that was offline at the start it may not be known where."""
+    return ledger.default.mask & ~offline.mask & policy.topology.all

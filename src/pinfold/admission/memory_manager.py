@@ -1,0 +1,40 @@
+"""The memory manager as a hint provider of the topology manager, for one admission."""
+
+from __future__ import annotations
+
+from pinfold.core.memory.memory import Block
+from pinfold.core.memory.policy import MemoryTransaction, StaticMemoryPolicy
+from pinfold.core.pod.pod import Container, Pod
+from pinfold.core.topology_manager.hints import ResourceHints, TopologyHint
+
+
+class MemoryManager:
+    """Works on one pod's draft.  Under policy ``None`` there is none."""
+
+    def __init__(self, policy: StaticMemoryPolicy, transaction: MemoryTransaction) -> None:
+        self.policy = policy
+        self.transaction = transaction
+
+    @property
+    def allocations(self) -> dict[str, tuple[Block, ...]]:
+        """What the pod has by now, by container.
+
+        Blocks of init containers shrink by what later containers take over from them.
+        """
+        return dict(self.transaction.state.assignments.get(self.transaction.pod_uid, {}))
+
+    def get_topology_hints(self, pod: Pod, container: Container) -> ResourceHints | None:
+        """The NUMA affinities that could serve a container, by resource."""
+        return self.policy.container_hints(self.transaction, pod, container)
+
+    def get_pod_topology_hints(self, pod: Pod) -> ResourceHints | None:
+        """The NUMA affinities that could serve the whole pod."""
+        return self.policy.pod_hints(self.transaction, pod)
+
+    def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
+        """Give the container its memory, if the policy serves it.
+
+        Raises:
+            AllocationError: it cannot have it.
+        """
+        self.policy.allocate(self.transaction, pod, container, affinity)

@@ -1,0 +1,270 @@
+"""Puts a node together from a machine and a kubelet's configuration."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from pinfold.admission.admission import Node, NodeState
+from pinfold.core.cpu.hints import MAX_HINT_NODES
+from pinfold.core.cpu.static_policy import ReservationError, StaticPolicy
+from pinfold.core.kubelet.faults import KUBELET, AllocationRules
+from pinfold.core.kubelet.node_allocatable import (
+    PODS,
+    AllocatableError,
+    MachineCapacity,
+    allocatable_reservation,
+    check_allocatable,
+    node_allocatable,
+    reserved_cpu_count,
+)
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.policy_options import (
+    CPU_MANAGER_OPTIONS,
+    TOPOLOGY_MANAGER_OPTIONS,
+    PolicyOptionError,
+    StaticPolicyOptions,
+)
+from pinfold.core.machine.kubelet_view import KubeletView, kubelet_view
+from pinfold.core.machine.locality import Localities
+from pinfold.core.machine.machine import Machine
+from pinfold.core.memory.policy import StaticMemoryPolicy
+from pinfold.core.memory.reservation import (
+    NONE,
+    MemoryPolicyError,
+    MemoryReservationError,
+    check_policy_name,
+    node_memory,
+)
+from pinfold.core.pod.pod import CPU
+from pinfold.core.topology_manager.hints import HintError, NUMAInfo
+from pinfold.core.topology_manager.manager import TopologyManager, TopologyManagerError
+from pinfold.core.topology_manager.policy import Policy, Scope
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.state.ledger import Bounds, Ledger
+
+_REFUSALS: Final = (
+    AllocatableError,
+    HintError,
+    MemoryPolicyError,
+    PolicyOptionError,
+    ReservationError,
+    TopologyManagerError,
+)
+
+
+_KUBELET_VERDICT: Final = "the kubelet would not start"
+_OWN_VERDICT: Final = "the configuration does not fit this machine"
+
+
+class NodeError(ValueError):
+    """A configuration with which a kubelet would not start, or not serve, on this machine.
+
+    ``problem`` is the kubelet's text where it has one, ``remedy`` what to do about it; ``verdict``
+    is what it means for whoever asked, a plan of what a kubelet does or an agent.
+    """
+
+    def __init__(self, problem: str, remedy: str, *, verdict: str) -> None:
+        super().__init__(f"{verdict}: {problem} ({remedy})")
+        self.problem = problem
+        self.remedy = remedy
+
+
+def build_node(
+    machine: Machine,
+    config: NodeConfig,
+    *,
+    view: KubeletView | None = None,
+    rules: AllocationRules = KUBELET,
+) -> Node:
+    """Check a configuration against a machine, in the kubelet's order and words.
+
+    Raises:
+        NodeError: a kubelet would refuse to start.
+        MachineError: a kubelet would see no CPU.
+    """
+    view = view or kubelet_view(machine)
+    try:
+        managed = config.topology_manager_policy != "none"
+        numa = NUMAInfo(view.numa_nodes, view.distances) if managed else NUMAInfo(())
+        topology_manager = TopologyManager.create(
+            numa,
+            config.topology_manager_policy,
+            config.topology_manager_scope,
+            config.topology_manager_policy_options,
+            config.feature_gates,
+        )
+        policy = _cpu_policy(view, config, rules)
+        capacity = capacity_of(machine, view)
+        check_allocatable(_with_memory(capacity), config)
+        allocatable = allocatable_amounts(capacity, config)
+        memory_policy = _memory_policy(view, config, capacity)
+    except _REFUSALS as error:
+        raise NodeError(str(error), _remedy(error, view, config), verdict=_verdict(rules)) from None
+    if managed and policy is not None:
+        _check_hints(len(view.topology.numa_nodes), "topologyManagerPolicy: none", " have CPUs")
+    if memory_policy is not None:
+        _check_hints(len(view.numa_nodes), "memoryManagerPolicy: None")
+    pods = allocatable.pop(PODS)
+    return Node(
+        cpu_policy=policy,
+        memory_policy=memory_policy,
+        # A kubelet knows no such wish, and its answers are what is asked for then.
+        localities=None if rules == KUBELET else Localities.of(machine),
+        topology_manager=topology_manager,
+        allocatable=allocatable,
+        max_pods=pods,
+    )
+
+
+def _verdict(rules: AllocationRules) -> str:
+    # An agent keeps to other rules than a kubelet, and speaks for itself.
+    return _KUBELET_VERDICT if rules == KUBELET else _OWN_VERDICT
+
+
+def check_device_hints(node: Node, view: KubeletView) -> None:
+    """Make sure that devices can be aligned on this machine.
+
+    Raises:
+        NodeError: there are too many NUMA nodes for that.
+    """
+    if node.topology_manager.policy is not Policy.NONE:
+        _check_hints(len(view.numa_nodes), "topologyManagerPolicy: none")
+
+
+def _check_hints(count: int, setting: str, which: str = "") -> None:
+    if count <= MAX_HINT_NODES:
+        return
+    raise NodeError(
+        f"{count} NUMA nodes{which or ' are there'}, and all 2^{count} combinations of them would "
+        "be tried for each container",
+        f"set {setting}",
+        verdict="an admission would hardly ever come to an end",
+    )
+
+
+def empty_state(node: Node, machine_cpus: CPUSet) -> NodeState:
+    """The state of a node on which nothing runs."""
+    policy = node.cpu_policy
+    memory = None if node.memory_policy is None else node.memory_policy.empty_state
+    if policy is None:
+        return NodeState(Ledger.fresh("none", Bounds(machine_cpus)), memory=memory)
+    bounds = Bounds(machine_cpus, policy.reserved, policy.options.strict_cpu_reservation)
+    return NodeState(Ledger.fresh("static", bounds), memory=memory)
+
+
+def allocatable_amounts(capacity: MachineCapacity, config: NodeConfig) -> dict[str, int]:
+    """What pods may request in total: milli-CPUs for ``cpu``, whole units for everything else.
+
+    Raises:
+        AllocatableError: a threshold that cannot be.
+    """
+    return {
+        name: quantity.milli_value() if name == CPU else quantity.value()
+        for name, quantity in node_allocatable(capacity, config).items()
+    }
+
+
+def capacity_of(machine: Machine, view: KubeletView) -> MachineCapacity:
+    """What the kubelet counts: the CPUs it sees, all memory, the pages of all nodes."""
+    pages: dict[int, int] = {size: pool.total for size, pool in machine.hugepages.items()}
+    if not pages:
+        for node in machine.numa_nodes:
+            for size, pool in node.hugepages.items():
+                pages[size] = pages.get(size, 0) + pool.total
+    memory = view.memory_bytes
+    if memory is None:
+        memory = sum(node.memory_bytes or 0 for node in machine.numa_nodes)
+    return MachineCapacity(view.topology.num_cpus, memory, pages)
+
+
+def _with_memory(capacity: MachineCapacity) -> MachineCapacity:
+    """Nothing is known to exceed the memory of a machine of which it was not told."""
+    return capacity if capacity.memory_bytes else replace(capacity, memory_bytes=1 << 62)
+
+
+def _cpu_policy(
+    view: KubeletView, config: NodeConfig, rules: AllocationRules
+) -> StaticPolicy | None:
+    if config.cpu_manager_policy == "none":
+        if config.cpu_manager_policy_options:
+            given = " ".join(f"{k}:{v}" for k, v in config.cpu_manager_policy_options.items())
+            raise NodeError(
+                f"None policy: received unsupported options=map[{given}]",
+                "drop cpuManagerPolicyOptions, or set cpuManagerPolicy: static",
+                verdict=_verdict(rules),
+            )
+        return None
+    if config.cpu_manager_policy != "static":
+        raise NodeError(
+            f'unknown policy: "{config.cpu_manager_policy}"',
+            "cpuManagerPolicy is none or static",
+            verdict=_verdict(rules),
+        )
+    count = reserved_cpu_count(config)
+    options = StaticPolicyOptions.parse(config.cpu_manager_policy_options, config.feature_gates)
+    return StaticPolicy.create(
+        view.topology,
+        options,
+        reserved_count=count,
+        reserved_cpus=config.reserved_system_cpus,
+        topology_manager_policy=config.topology_manager_policy,
+        rules=rules,
+    )
+
+
+def _memory_policy(
+    view: KubeletView, config: NodeConfig, capacity: MachineCapacity
+) -> StaticMemoryPolicy | None:
+    check_policy_name(config.memory_manager_policy)
+    if config.memory_manager_policy == NONE:
+        return None
+    return StaticMemoryPolicy.create(
+        node_memory(view), config.reserved_memory, allocatable_reservation(capacity, config)
+    )
+
+
+def _remedy(error: ValueError, view: KubeletView, config: NodeConfig) -> str:
+    if isinstance(error, AllocatableError):
+        if "[cpumanager]" not in str(error):
+            return "lower kubeReserved, systemReserved or evictionHard"
+        return "reserve CPUs: reservedSystemCPUs (--reserved-cpus 0), or cpu in kubeReserved"
+    if isinstance(error, MemoryReservationError) and not any(view.memory.values()):
+        return (
+            "the machine's source does not tell how much memory its NUMA nodes have: use the "
+            "machine itself, a capture, or a short form such as 2s8c2t@64Gi"
+        )
+    if isinstance(error, MemoryReservationError):
+        return _reservation_remedy(str(error), view)
+    if isinstance(error, MemoryPolicyError):
+        return "memoryManagerPolicy is None or Static"
+    if isinstance(error, ReservationError):
+        return (
+            f"the machine has CPUs {view.topology.cpus}; "
+            f"reservedSystemCPUs is {config.reserved_system_cpus or 'not set'}"
+        )
+    if isinstance(error, PolicyOptionError):
+        families = (CPU_MANAGER_OPTIONS, TOPOLOGY_MANAGER_OPTIONS)
+        return "; ".join(
+            f"{family.manager} options: {', '.join(option.name for option in family.options)}"
+            for family in families
+        )
+    policies = ", ".join(policy.value for policy in Policy)
+    scopes = ", ".join(scope.value for scope in Scope)
+    return f"topologyManagerPolicy is one of {policies}; topologyManagerScope one of {scopes}"
+
+
+def _reservation_remedy(problem: str, view: KubeletView) -> str:
+    """What to do about a ``reservedMemory`` that does not fit; the texts are upstream's."""
+    if "references a NUMA node" in problem:
+        nodes = CPUSet(view.numa_nodes)
+        return f"numaNode in reservedMemory is the number of a NUMA node of this machine: {nodes}"
+    if problem.startswith("reservedMemory keeps"):
+        return (
+            "spread it over the NUMA nodes, or lower it together with kubeReserved, "
+            "systemReserved or evictionHard"
+        )
+    return (
+        "for each resource the limits in reservedMemory must add up to kubeReserved plus "
+        "systemReserved plus evictionHard"
+    )

@@ -1,0 +1,1 @@
+"""What is wrong with who may run where: one finding for each."""

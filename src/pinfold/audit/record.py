@@ -1,0 +1,78 @@
+"""What is recorded: the owners of CPUs, and the cgroups in which they are thought to be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pinfold.audit.containers import KnownContainer, container_title
+from pinfold.audit.findings import Finding
+from pinfold.core.values.cpuset import CPUSet
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A container that owns CPUs.
+
+    ``cgroups`` are its paths in the hierarchy of the cpusets, ``cpu_cgroups`` in that of the
+    ``cpu`` controller (on cgroup v2 the same); both are empty where none was found.  With
+    ``is_pod`` the whole pod owns the CPUs, and the cgroup is the pod's.  ``container`` is "" there
+    and for an owner that is just a cgroup.
+
+    ``mems`` are the NUMA nodes of which the memory manager has given it memory; empty where it has
+    given none.
+
+    ``pod`` is the pod's uid, ``pod_name`` its ``namespace/name`` and ``container_id`` the runtime's
+    id ("" where nobody tells them), ``pid`` the main process (None likewise).  With ``has_ended``
+    it is known to exist and not to run, so that a cgroup is not looked for.
+    """
+
+    pod: str
+    container: str
+    cpus: CPUSet
+    cgroups: tuple[str, ...] = ()
+    cpu_cgroups: tuple[str, ...] = ()
+    is_pod: bool = False
+    pod_name: str = ""
+    container_id: str = ""
+    pid: int | None = None
+    has_ended: bool = False
+    mems: CPUSet = CPUSet()  # noqa: RUF009 - immutable
+
+    def __str__(self) -> str:
+        return container_title(self.pod_name or self.pod, self.container, self.container_id)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRecord:
+    """Everything that the kernel is compared with.
+
+    Attributes:
+        source: where it is from: a file, or ``--owner``.
+        owners: who owns CPUs.
+        shared: the shared pool; None where it is not recorded.
+        shared_cgroups: paths of the containers that run on the shared pool.
+        repair: the command that drops a pod which is gone, with ``{pod}`` for its uid.
+        faults: what is known to be wrong already, as with the record itself.
+        containers: the containers of the machine, the owners' too, by their cgroups' paths.
+        runtime: the address of the runtime that was asked about them; "" where none was.
+        sharers: containers that have memory of NUMA nodes, and no CPUs of their own.
+    """
+
+    source: str
+    owners: tuple[Owner, ...] = ()
+    shared: CPUSet | None = None
+    shared_cgroups: tuple[str, ...] = ()
+    repair: str = ""
+    faults: tuple[Finding, ...] = ()
+    containers: Mapping[str, KnownContainer] = field(default_factory=dict)
+    runtime: str = ""
+    sharers: tuple[Owner, ...] = ()
+
+    @property
+    def exclusive(self) -> CPUSet:
+        """Every CPU that somebody owns."""
+        mask = 0
+        for owner in self.owners:
+            mask |= owner.cpus.mask
+        return CPUSet.from_mask(mask)

@@ -1,0 +1,131 @@
+"""What the kernel says at one moment: tasks, cgroups, interrupts, CPUs.
+
+A :class:`KernelSnapshot` is data that an adapter has read from ``/proc`` and ``/sys``
+(:mod:`pinfold.adapters.procfs`); the audit judges it and reads nothing itself.  Sources: proc(5),
+cpuset(7), the kernel's ``cgroup-v2.rst``, ``core-api/irq/irq-affinity.rst``, ``workqueue.rst``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from pinfold.core.values.cpuset import CPUSet
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One thread.
+
+    ``pid`` is the process (the kernel's tgid) and ``tid`` the thread; ``cgroup`` is its path in
+    the hierarchy of the cpusets; ``allowed`` is ``Cpus_allowed_list``; ``last_cpu`` the CPU that it
+    ran on last (stat field 39); ``start_time`` is in clock ticks since boot.  ``is_bound`` tells
+    that the kernel refuses to change its affinity (PF_NO_SETAFFINITY), as of per-CPU threads.
+    """
+
+    pid: int
+    tid: int
+    ppid: int
+    comm: str
+    cgroup: str
+    allowed: CPUSet
+    last_cpu: int
+    start_time: int = 0
+    is_kernel: bool = False
+    is_bound: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Irq:
+    """An interrupt with a handler.
+
+    ``affinity`` is ``smp_affinity_list``; ``effective`` the CPUs that get it now, None where the
+    kernel does not tell; ``is_managed`` tells that user space cannot change the affinity.
+    """
+
+    number: int
+    affinity: CPUSet
+    effective: CPUSet | None = None
+    actions: tuple[str, ...] = ()
+    is_managed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cpuset:
+    """A cgroup in the hierarchy of the cpusets.
+
+    ``path`` begins at the hierarchy's root (``/``), ``folder`` is where it lies in the file
+    system.  ``cpus`` and ``mems`` are what was written (None: no such file, as in a v2 root);
+    ``effective`` and ``effective_mems`` what is in force.  ``partition`` is the kernel's text of
+    ``cpuset.cpus.partition``, None on cgroup v1.
+    """
+
+    path: str
+    folder: str
+    cpus: CPUSet | None
+    effective: CPUSet
+    mems: CPUSet | None = None
+    effective_mems: CPUSet | None = None
+    partition: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """The CPU quota of a cgroup in the hierarchy of the ``cpu`` controller.
+
+    ``file`` is ``cpu.max`` (v2) or ``cpu.cfs_quota_us`` (v1); ``quota`` and ``period`` are
+    microseconds, a quota of None is no cap.
+    """
+
+    path: str
+    file: str
+    quota: int | None
+    period: int
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSnapshot:
+    """One reading of the kernel.
+
+    ``siblings`` holds the hardware threads of a CPU's core by CPU (itself included), ``nodes`` the
+    CPUs by NUMA node.  ``cgroup_version`` is that of the hierarchy of the cpusets, None where
+    there is none.  ``namespaces`` are the mount namespaces (``mnt:[4026531841]``) of those
+    processes of which they were read.  ``unseen`` names, in sentences, what could not be read.
+    """
+
+    online: CPUSet
+    tasks: tuple[Task, ...] = ()
+    cpusets: Mapping[str, Cpuset] = field(default_factory=dict)
+    quotas: Mapping[str, Quota] = field(default_factory=dict)
+    irqs: tuple[Irq, ...] = ()
+    siblings: Mapping[int, CPUSet] = field(default_factory=dict)
+    nodes: Mapping[int, CPUSet] = field(default_factory=dict)
+    isolated: CPUSet = CPUSet()  # noqa: RUF009 - immutable
+    nohz_full: CPUSet = CPUSet()  # noqa: RUF009 - immutable
+    default_irq_affinity: CPUSet | None = None
+    workqueue: CPUSet | None = None
+    cgroup_version: int | None = None
+    has_systemd: bool = False
+    unseen: tuple[str, ...] = ()
+    namespaces: Mapping[int, str] = field(default_factory=dict)
+
+    def cpuset_of(self, path: str) -> Cpuset | None:
+        """The cpuset that is in force in a cgroup: its own, or the nearest one above."""
+        for candidate in lineage(path):
+            found = self.cpusets.get(candidate)
+            if found is not None:
+                return found
+        return None
+
+
+def lineage(path: str) -> Iterator[str]:
+    """A cgroup's path and those above it, up to the root: ``/a/b``, ``/a``, ``/``."""
+    while path not in ("", "/"):
+        yield path
+        path = path.rpartition("/")[0]
+    yield "/"
+
+
+def is_within(path: str, group: str) -> bool:
+    """Whether the cgroup ``path`` is ``group`` or lies below it."""
+    return group in ("/", path) or path.startswith(f"{group}/")

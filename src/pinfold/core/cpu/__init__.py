@@ -1,0 +1,1 @@
+"""The CPU manager: allocation and the static policy."""

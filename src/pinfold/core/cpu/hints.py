@@ -1,0 +1,120 @@
+"""Topology hints of the CPU manager: which NUMA nodes could hold a request of n CPUs.
+
+Source: upstream ``staticPolicy.generateCPUTopologyHints``.  The numbers of free CPUs of all
+combinations of NUMA nodes are built up from one another, so a hint costs one addition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pinfold.core.machine.topology import CPUTopology
+from pinfold.core.topology_manager.hints import TopologyHint, numa_mask
+from pinfold.core.values.cpuset import iter_bits
+
+MAX_HINT_NODES = 20
+"""Most NUMA nodes with CPUs for which hints are made (a million combinations)."""
+
+
+class TooManyNUMANodesError(ValueError):
+    """There are more combinations of NUMA nodes than can be listed."""
+
+
+def cpu_hints(
+    topology: CPUTopology,
+    available: int,
+    reusable: int,
+    request: int,
+    *,
+    align_by_socket: bool = False,
+) -> list[TopologyHint]:
+    """The NUMA node combinations that can hold ``request`` CPUs, in the kubelet's order.
+
+    Args:
+        topology: the kubelet's view of the machine.
+        available: bitmask of the free CPUs.
+        reusable: bitmask of CPUs that this pod has already; a hint must cover all their nodes.
+        request: number of CPUs, at least 1.
+        align_by_socket: prefer by sockets (policy option ``align-by-socket``).
+
+    Raises:
+        TooManyNUMANodesError: more than ``MAX_HINT_NODES`` nodes; a kubelet would try them all.
+    """
+    nodes = list(topology.numa_nodes.items())
+    if len(nodes) > MAX_HINT_NODES:
+        raise TooManyNUMANodesError(
+            f"{len(nodes)} NUMA nodes have CPUs: the kubelet would try 2^{len(nodes)} combinations "
+            "of them for each container and never finish; use topology manager policy none"
+        )
+    order = _combinations_by_size(len(nodes))
+    needed = 0
+    free = [0] * (1 << len(nodes))
+    masks = [0] * (1 << len(nodes))
+    for position, (node, cpus) in enumerate(nodes):
+        here, bit = 1 << position, numa_mask((node,))
+        count = (available & cpus).bit_count() + (reusable & cpus).bit_count()
+        if reusable & cpus:
+            needed |= here
+        for subset in range(here):
+            free[here | subset] = free[subset] + count
+            masks[here | subset] = masks[subset] | bit
+    fitting = [s for s in order if free[s] >= request and s & needed == needed]
+    least = least_nodes(topology, request)
+    if not align_by_socket:
+        return [TopologyHint(masks[s], s.bit_count() == least) for s in fitting]
+    return [
+        TopologyHint(
+            masks[s], s.bit_count() == least or _is_socket_aligned(topology, masks[s], least)
+        )
+        for s in fitting
+    ]
+
+
+def least_nodes(topology: CPUTopology, request: int) -> int:
+    """How many NUMA nodes a request needs on this machine when it is empty."""
+    sizes = sorted((mask.bit_count() for mask in topology.numa_nodes.values()), reverse=True)
+    total = 0
+    for count, size in enumerate(sizes, start=1):
+        total += size
+        if total >= request:
+            return count
+    return len(sizes)
+
+
+def sockets_of_nodes(topology: CPUTopology, nodes: int) -> list[int]:
+    """The sockets that have CPUs in any of these NUMA nodes (a bitmask), ascending."""
+    cpus = nodes_to_cpus(topology, nodes)
+    return [socket for socket, mask in topology.sockets.items() if mask & cpus]
+
+
+def nodes_to_cpus(topology: CPUTopology, nodes: int) -> int:
+    """All CPUs of these NUMA nodes (both bitmasks)."""
+    cpus = 0
+    for node in iter_bits(nodes):
+        cpus |= topology.numa_nodes.get(node, 0)
+    return cpus
+
+
+def _is_socket_aligned(topology: CPUTopology, nodes: int, least: int) -> bool:
+    per_socket = topology.num_numa_nodes // topology.num_sockets
+    if per_socket == 0:
+        return False
+    least_sockets = -(-least // per_socket)
+    return len(sockets_of_nodes(topology, nodes)) == least_sockets
+
+
+_ORDERS: dict[int, Sequence[int]] = {}
+
+
+def _combinations_by_size(count: int) -> Sequence[int]:
+    """All non-empty subsets of ``count`` positions: by size, then as nested loops visit them."""
+    if count not in _ORDERS:
+        # Nested loops visit position 0 first: descending by the bits read from position 0 on.
+        width = f"0{count}b"
+        _ORDERS[count] = tuple(
+            sorted(
+                range(1, 1 << count),
+                key=lambda subset: (subset.bit_count(), -int(format(subset, width)[::-1], 2)),
+            )
+        )
+    return _ORDERS[count]

@@ -1,0 +1,1 @@
+"""The device manager: devices, and which of them somebody gets."""

@@ -1,0 +1,1 @@
+"""Machines, and what a kubelet sees of them."""

@@ -1,0 +1,1 @@
+"""The memory manager and huge pages."""

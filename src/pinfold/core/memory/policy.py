@@ -1,0 +1,260 @@
+"""The memory manager's static policy: memory and huge pages of Guaranteed pods by NUMA node.
+
+Source: upstream ``memorymanager/policy_static.go`` (kubelet 1.34).  The policy holds no state: a
+:class:`MemoryTransaction` carries the state through the admission of one pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pinfold.core.cpu.allocation import AllocationError
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.machine.kubelet_view import KubeletView
+from pinfold.core.memory.affinity import choose_nodes
+from pinfold.core.memory.hints import Reusable, memory_hints
+from pinfold.core.memory.memory import (
+    Block,
+    MemoryState,
+    NodeMemory,
+    charge,
+    default_machine_state,
+    remove_container,
+)
+from pinfold.core.memory.request import (
+    pod_requested_memory,
+    requested_memory,
+    reusable_memory,
+    shrunk_assignments,
+)
+from pinfold.core.memory.reservation import (
+    NONE,
+    MemoryPolicyError,
+    check_policy_name,
+    check_reserved_fits,
+    node_memory,
+    reserved_by_node,
+)
+from pinfold.core.pod.pod import Container, Pod, QOSClass, Resources
+from pinfold.core.topology_manager.hints import HintError, TopologyHint, numa_mask
+from pinfold.core.values.cpuset import iter_bits
+
+
+@dataclass(slots=True)
+class MemoryTransaction:
+    """The memory of all pods while one of them is being admitted.
+
+    Args:
+        pod_uid: whose admission this is.
+        state: what is assigned by now; replaced by each step that succeeds.
+    """
+
+    pod_uid: str
+    state: MemoryState
+
+
+@dataclass(frozen=True, slots=True)
+class StaticMemoryPolicy:
+    """The static policy on one machine; build it with :meth:`create`.
+
+    Where a pod asks for a huge page size that no NUMA node has, a kubelet crashes; here the
+    hints for it are impossible and the allocation is refused.
+    """
+
+    nodes: Mapping[int, NodeMemory]
+    """The NUMA nodes by id, with what is reserved on each."""
+
+    @classmethod
+    def create(
+        cls,
+        nodes: Mapping[int, NodeMemory],
+        reserved_memory: Iterable[Mapping[str, Any]],
+        reservation: Resources,
+    ) -> StaticMemoryPolicy:
+        """Check ``reservedMemory`` as a starting kubelet does (upstream ``NewPolicyStatic``).
+
+        Args:
+            nodes: the NUMA nodes by id; what they say is reserved is not looked at.
+            reserved_memory: ``{numaNode, limits}`` as in :class:`~.node_config.NodeConfig`.
+            reservation: what node allocatable withholds from pods: kubeReserved, systemReserved
+                and hard eviction together.
+
+        Raises:
+            MemoryPolicyError: a NUMA node id that no kubelet's mask holds.
+            MemoryReservationError: the two do not agree, no memory is reserved, or more of a
+                node than it has (a kubelet would start and hand out memory that is not there).
+        """
+        try:
+            numa_mask(nodes)
+        except HintError as error:
+            raise MemoryPolicyError(f"[memorymanager] {error}") from None
+        reserved = reserved_by_node(nodes, reserved_memory, reservation)
+        complete = {id_: replace(node, reserved=reserved[id_]) for id_, node in nodes.items()}
+        check_reserved_fits(complete)
+        return cls(complete)
+
+    @property
+    def allocatable(self) -> tuple[Block, ...]:
+        """What pods may have, by NUMA node and resource (pod resources API); no zeros."""
+        return tuple(
+            Block((node_id,), resource, table.allocatable)
+            for node_id, node in sorted(self.empty_state.machine.items())
+            for resource, table in sorted((node.memory_map or {}).items())
+            if table is not None and table.allocatable
+        )
+
+    @property
+    def empty_state(self) -> MemoryState:
+        """The state of a node without pods."""
+        return MemoryState(default_machine_state(self.nodes))
+
+    def container_hints(
+        self, transaction: MemoryTransaction, pod: Pod, container: Container
+    ) -> dict[str, list[TopologyHint]] | None:
+        """The NUMA affinities that could serve a container, by resource.
+
+        None is no opinion; so is, as in upstream, an empty dict, where nothing fits at present
+        and allocation will fail.
+
+        Raises:
+            TooManyNUMANodesError: a kubelet would try combinations for ever.
+        """
+        if not _is_served(pod):
+            return None
+        state = transaction.state
+        try:
+            requested = requested_memory(state, container)
+        except AllocationError:
+            return None
+        blocks = state.blocks_of(pod.uid, container.name)
+        if blocks is not None:
+            return _regenerated(blocks, requested)
+        return _hints(state, requested, reusable_memory(state, pod, container))
+
+    def pod_hints(
+        self, transaction: MemoryTransaction, pod: Pod
+    ) -> dict[str, list[TopologyHint]] | None:
+        """The NUMA affinities that could serve the whole pod; as for a container.
+
+        Raises:
+            TooManyNUMANodesError: a kubelet would try combinations for ever.
+        """
+        if not _is_served(pod):
+            return None
+        state = transaction.state
+        try:
+            requested = pod_requested_memory(state, pod)
+        except AllocationError:
+            return None
+        for container in pod.all_containers:
+            blocks = state.blocks_of(pod.uid, container.name)
+            if blocks is not None:
+                # Upstream holds the first container's blocks against what the whole pod asks for.
+                return _regenerated(blocks, requested)
+        return _hints(state, requested, {})
+
+    def allocate(
+        self,
+        transaction: MemoryTransaction,
+        pod: Pod,
+        container: Container,
+        affinity: TopologyHint | None = None,
+    ) -> tuple[Block, ...] | None:
+        """Give a container its memory; None where the policy leaves it alone.
+
+        The transaction is changed only on success.  What regular init containers of the pod had
+        on the same NUMA nodes is used again, and their blocks shrink by it.
+
+        Args:
+            transaction: the pod's admission so far.
+            pod: the pod, and ``container`` one of its containers.
+            container: who asks.
+            affinity: the topology manager's answer; None is one without a mask, not preferred.
+
+        Raises:
+            AllocationError: no NUMA nodes can serve it; the message is the kubelet's.
+        """
+        if not _is_served(pod):
+            return None
+        state = transaction.state
+        present = state.blocks_of(pod.uid, container.name)
+        if present is not None:
+            return present
+        requested = requested_memory(state, container)
+        missing = _missing(state, requested)
+        if missing:
+            raise AllocationError(
+                f"[memorymanager] container {container.name} asks for {missing[0]}, but no NUMA "
+                "node of this machine has pages of that size (a kubelet would crash)"
+            )
+        reusable = reusable_memory(state, pod, container)
+        mask = choose_nodes(
+            state, requested, reusable, affinity or TopologyHint(None, preferred=False)
+        )
+        nodes = tuple(iter_bits(mask))
+        blocks = tuple(Block(nodes, resource, size) for resource, size in requested.items())
+        left = reusable.get(mask, {})
+        machine = dict(state.machine)
+        for block in blocks:
+            charge(machine, block, max(block.size - left.get(block.type, 0), 0))
+        containers = shrunk_assignments(state, pod, container, blocks) | {container.name: blocks}
+        transaction.state = MemoryState(machine, {**state.assignments, pod.uid: containers})
+        return blocks
+
+    def remove(self, transaction: MemoryTransaction, container_name: str) -> None:
+        """Give back what a container of the transaction's pod has, if anything."""
+        transaction.state = remove_container(transaction.state, transaction.pod_uid, container_name)
+
+
+def create_memory_policy(
+    config: NodeConfig, view: KubeletView, reservation: Resources
+) -> StaticMemoryPolicy | None:
+    """The policy that a node is configured for; ``None`` for policy ``None``.
+
+    Args:
+        config: its ``memory_manager_policy`` and ``reserved_memory`` are meant.
+        view: the kubelet's view of the machine.
+        reservation: what node allocatable withholds from pods.
+
+    Raises:
+        MemoryPolicyError: there is no such policy, or as :meth:`StaticMemoryPolicy.create`.
+    """
+    check_policy_name(config.memory_manager_policy)
+    if config.memory_manager_policy == NONE:
+        return None
+    return StaticMemoryPolicy.create(node_memory(view), config.reserved_memory, reservation)
+
+
+def _is_served(pod: Pod) -> bool:
+    return pod.qos is QOSClass.GUARANTEED and not pod.has_pod_level_resources
+
+
+def _missing(state: MemoryState, requested: Mapping[str, int]) -> list[str]:
+    return [name for name in requested if not state.has(name)]
+
+
+def _hints(
+    state: MemoryState, requested: Mapping[str, int], reusable: Reusable
+) -> dict[str, list[TopologyHint]]:
+    missing = _missing(state, requested)
+    if missing:
+        return {name: [] for name in missing}
+    hints = memory_hints(state.machine, requested, reusable)
+    return {name: list(hints) for name in requested} if hints else {}
+
+
+def _regenerated(
+    blocks: tuple[Block, ...], requested: Mapping[str, int]
+) -> dict[str, list[TopologyHint]] | None:
+    """The hints that lead to what is assigned already; None where that is not what is asked."""
+    if len(blocks) != len(requested) or any(
+        requested.get(block.type) != block.size for block in blocks
+    ):
+        return None
+    hints: dict[str, list[TopologyHint]] = {name: [] for name in requested}
+    for block in blocks:
+        mask = numa_mask(block.numa_affinity or ())
+        hints[block.type].append(TopologyHint(mask, preferred=True))
+    return hints

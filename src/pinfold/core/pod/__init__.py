@@ -1,0 +1,1 @@
+"""Pods: what a manifest says, checked, and what follows from it."""

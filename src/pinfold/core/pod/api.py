@@ -1,0 +1,137 @@
+"""Pods in the Kubernetes API's JSON form.
+
+Errors name the field by its path, as the API server does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from pinfold.core.pod.pod import NO_RESOURCES, Container, Pod, PodResources, Resources
+from pinfold.core.values.quantity import Quantity, QuantityError
+
+_LARGEST: Final = 10**64
+"""Larger integers are no quantities, and Python does not print those of thousands of digits."""
+
+
+class PodError(ValueError):
+    """An object that is no pod; ``path`` is the field that is wrong."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
+        self.path = path
+        self.problem = problem
+
+
+def pod_from_api(manifest: Mapping[str, Any], path: str = "") -> Pod:
+    """Read a Pod object (or a pod template); nothing is defaulted.
+
+    Args:
+        manifest: ``metadata`` and ``spec`` as the API has them.
+        path: where the object is, for error texts (such as ``spec.template.``).
+
+    Raises:
+        PodError: a field of the wrong type, or a malformed quantity.
+    """
+    metadata = _mapping(manifest.get("metadata"), f"{path}metadata")
+    spec = _mapping(manifest.get("spec"), f"{path}spec")
+    annotations = _mapping(metadata.get("annotations"), f"{path}metadata.annotations")
+    name = _text(metadata.get("name"), f"{path}metadata.name") or ""
+    namespace = _text(metadata.get("namespace"), f"{path}metadata.namespace") or "default"
+    source = annotations.get("kubernetes.io/config.source", "api")
+    priority = spec.get("priority")
+    if priority is not None and (not isinstance(priority, int) or isinstance(priority, bool)):
+        raise PodError(f"{path}spec.priority", f"must be an integer, not {priority!r}")
+    return Pod(
+        uid=_text(metadata.get("uid"), f"{path}metadata.uid") or f"{namespace}/{name}",
+        name=name,
+        namespace=namespace,
+        init_containers=tuple(_containers(spec, "initContainers", path)),
+        containers=tuple(_containers(spec, "containers", path)),
+        overhead=_quantities(spec.get("overhead"), f"{path}spec.overhead"),
+        resources=_pod_resources(spec.get("resources"), f"{path}spec.resources"),
+        annotations=annotations,
+        priority=priority,
+        priority_class_name=_text(spec.get("priorityClassName"), f"{path}spec.priorityClassName"),
+        creation_timestamp=_text(
+            metadata.get("creationTimestamp"), f"{path}metadata.creationTimestamp"
+        ),
+        static=source != "api",
+    )
+
+
+def _containers(spec: Mapping[str, Any], key: str, path: str) -> Iterable[Container]:
+    items = spec.get(key)
+    if items is None:
+        return
+    where = f"{path}spec.{key}"
+    if not isinstance(items, list):
+        raise PodError(where, f"must be a list, not {_kind(items)}")
+    for index, item in enumerate(items):
+        here = f"{where}[{index}]"
+        fields = _mapping(item, here)
+        name = _text(fields.get("name"), f"{here}.name")
+        if not name:
+            raise PodError(f"{here}.name", "Required value")
+        resources = _mapping(fields.get("resources"), f"{here}.resources")
+        yield Container(
+            name,
+            _quantities(resources.get("requests"), f"{here}.resources.requests"),
+            _quantities(resources.get("limits"), f"{here}.resources.limits"),
+            _text(fields.get("restartPolicy"), f"{here}.restartPolicy"),
+        )
+
+
+def _pod_resources(value: object, path: str) -> PodResources | None:
+    if value is None:
+        return None
+    fields = _mapping(value, path)
+    return PodResources(
+        _quantities(fields.get("requests"), f"{path}.requests"),
+        _quantities(fields.get("limits"), f"{path}.limits"),
+    )
+
+
+def _quantities(value: object, path: str) -> Resources:
+    if value is None:
+        return NO_RESOURCES
+    return {
+        str(name): quantity_from_api(amount, f"{path}.{name}")
+        for name, amount in _mapping(value, path).items()
+    }
+
+
+def quantity_from_api(value: object, path: str) -> Quantity:
+    """Read a quantity that is a text or a number, as JSON and YAML have it.
+
+    Raises:
+        PodError: anything else, or a malformed text.
+    """
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise PodError(path, f"must be a quantity such as 500m or 1Gi, not {_kind(value)}")
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        raise PodError(path, "Invalid value: a number beyond any resource")
+    try:
+        return Quantity.parse(str(value).strip())
+    except QuantityError as error:
+        raise PodError(path, f"Invalid value: {str(value)[:80]!r}: {error}") from None
+
+
+def _mapping(value: object, path: str) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise PodError(path, f"must be a mapping, not {_kind(value)}")
+    return value
+
+
+def _text(value: object, path: str) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    raise PodError(path, f"must be a string, not {_kind(value)} (quote it)")
+
+
+def _kind(value: object) -> str:
+    kinds = {bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "a list"}
+    return "nothing" if value is None else kinds.get(type(value), "a mapping")

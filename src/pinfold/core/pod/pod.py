@@ -1,0 +1,284 @@
+"""Pods and containers, as far as resources go: QoS class, exclusivity, what is requested.
+
+Source: the Kubernetes API (``core/v1``) and the kubelet's reading of it: ``qos.ComputePodQOS``,
+``staticPolicy.guaranteedCPUs``, ``resource.PodRequests`` (1.34).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from types import MappingProxyType
+from typing import Final
+
+from pinfold.core.values.quantity import Quantity
+
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+HUGEPAGES_PREFIX: Final = "hugepages-"
+SYSTEM_CRITICAL_PRIORITY: Final = 2_000_000_000
+SYSTEM_NODE_CRITICAL: Final = "system-node-critical"
+
+Resources = Mapping[str, Quantity]
+"""Resource name -> quantity (the API's ``ResourceList``)."""
+
+NO_RESOURCES: Final[Resources] = MappingProxyType({})
+
+
+def _no_resources() -> Resources:
+    return NO_RESOURCES
+
+
+class QOSClass(Enum):
+    """The API's ``PodQOSClass``."""
+
+    GUARANTEED = "Guaranteed"
+    BURSTABLE = "Burstable"
+    BEST_EFFORT = "BestEffort"
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A container's name and resources; ``restart_policy`` matters for init containers only."""
+
+    name: str
+    requests: Resources = field(default_factory=_no_resources)
+    limits: Resources = field(default_factory=_no_resources)
+    restart_policy: str | None = None
+
+    @property
+    def is_sidecar(self) -> bool:
+        """Whether, as an init container, it keeps running beside the others."""
+        return self.restart_policy == "Always"
+
+
+@dataclass(frozen=True, slots=True)
+class PodResources:
+    """Resources of the pod as a whole (``spec.resources``)."""
+
+    requests: Resources = field(default_factory=_no_resources)
+    limits: Resources = field(default_factory=_no_resources)
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod as a node sees it; ``qos`` is computed."""
+
+    uid: str
+    name: str
+    namespace: str = "default"
+    init_containers: tuple[Container, ...] = ()
+    containers: tuple[Container, ...] = ()
+    overhead: Resources = field(default_factory=_no_resources)
+    resources: PodResources | None = None
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    priority: int | None = None
+    priority_class_name: str | None = None
+    creation_timestamp: str | None = None
+    static: bool = False
+    qos: QOSClass = field(init=False)
+    has_pod_level_resources: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "has_pod_level_resources", _has_pod_level(self.resources))
+        object.__setattr__(self, "qos", compute_qos(self))
+
+    @property
+    def all_containers(self) -> tuple[Container, ...]:
+        """Init containers, then containers, in the manifest's order."""
+        return (*self.init_containers, *self.containers)
+
+    @property
+    def is_critical(self) -> bool:
+        """Whether it may push others out: a static pod, or one of a system priority."""
+        return self.static or (self.priority or 0) >= SYSTEM_CRITICAL_PRIORITY
+
+    @property
+    def is_node_critical(self) -> bool:
+        """Whether the node cannot do without it (priority class ``system-node-critical``)."""
+        return self.is_critical and self.priority_class_name == SYSTEM_NODE_CRITICAL
+
+
+def _has_pod_level(resources: PodResources | None) -> bool:
+    return resources is not None and any(
+        is_pod_level_resource(name) for name in (*resources.requests, *resources.limits)
+    )
+
+
+def is_pod_level_resource(name: str) -> bool:
+    """Whether a pod as a whole may ask for it (cpu, memory, hugepages)."""
+    return name in (CPU, MEMORY) or is_hugepages(name)
+
+
+def is_hugepages(name: str) -> bool:
+    """Whether a resource is one of huge pages; the name need not say a size that there is."""
+    return name.startswith(HUGEPAGES_PREFIX)
+
+
+def compute_qos(pod: Pod) -> QOSClass:
+    """The QoS class: by the pod's own ``resources`` if it has any (even empty ones)."""
+    sources: Iterable[Container | PodResources] = pod.all_containers
+    if pod.resources is not None:
+        sources = (pod.resources,)
+    requests: dict[str, Quantity] = {}
+    limits: dict[str, Quantity] = {}
+    guaranteed = True
+    for source in sources:
+        _add(requests, _compute_resources(source.requests))
+        found = _compute_resources(source.limits)
+        _add(limits, found)
+        guaranteed = guaranteed and len(found) == 2
+    if not requests and not limits:
+        return QOSClass.BEST_EFFORT
+    if guaranteed and requests == limits:
+        return QOSClass.GUARANTEED
+    return QOSClass.BURSTABLE
+
+
+def _compute_resources(resources: Resources) -> dict[str, Quantity]:
+    return {
+        name: resources[name]
+        for name in (CPU, MEMORY)
+        if name in resources and resources[name].sign > 0
+    }
+
+
+def _add(total: dict[str, Quantity], more: Resources) -> None:
+    for name, quantity in more.items():
+        total[name] = total[name] + quantity if name in total else quantity
+
+
+def _raise_to(most: dict[str, Quantity], other: Resources) -> None:
+    for name, quantity in other.items():
+        if name not in most or most[name] < quantity:
+            most[name] = quantity
+
+
+def guaranteed_cpus(pod: Pod, container: Container) -> int:
+    """The exclusive CPUs that a container asks for: 0 unless Guaranteed with a whole number."""
+    if pod.qos is not QOSClass.GUARANTEED:
+        return 0
+    request = container.requests.get(CPU)
+    if request is None:
+        return 0
+    milli = request.milli_value()
+    return milli // 1000 if milli % 1000 == 0 else 0
+
+
+def pod_guaranteed_cpus(pod: Pod) -> int:
+    """The exclusive CPUs that a pod needs at any one time."""
+    sidecars = most_for_init = 0
+    for container in pod.init_containers:
+        cpus = guaranteed_cpus(pod, container)
+        if container.is_sidecar:
+            sidecars += cpus
+        else:
+            most_for_init = max(most_for_init, sidecars + cpus)
+    running = sum(guaranteed_cpus(pod, container) for container in pod.containers)
+    return max(most_for_init, running + sidecars)
+
+
+def container_requests(pod: Pod) -> dict[str, Quantity]:
+    """What the containers request together: the most that runs at any one time."""
+    return _aggregate(
+        [container.requests for container in pod.containers],
+        [(init.is_sidecar, init.requests) for init in pod.init_containers],
+    )
+
+
+def container_limits(pod: Pod) -> dict[str, Quantity]:
+    """What the containers may use together at most, where they have limits."""
+    return _aggregate(
+        [container.limits for container in pod.containers],
+        [(init.is_sidecar, init.limits) for init in pod.init_containers],
+    )
+
+
+def _aggregate(
+    running: Iterable[Resources], initial: Iterable[tuple[bool, Resources]]
+) -> dict[str, Quantity]:
+    """The most at any one time; ``initial`` are init containers, each with "is a sidecar"."""
+    total: dict[str, Quantity] = {}
+    for resources in running:
+        _add(total, resources)
+    sidecars: dict[str, Quantity] = {}
+    most_for_init: dict[str, Quantity] = {}
+    for is_sidecar, resources in initial:
+        if is_sidecar:
+            _add(total, resources)
+            _add(sidecars, resources)
+            _raise_to(most_for_init, sidecars)
+        else:
+            here = dict(resources)
+            _add(here, sidecars)
+            _raise_to(most_for_init, here)
+    _raise_to(total, most_for_init)
+    return total
+
+
+def pod_requests(pod: Pod) -> dict[str, Quantity]:
+    """What the node must have free for the pod: containers, pod level, overhead."""
+    total = container_requests(pod)
+    if pod.resources is not None:
+        total |= {n: q for n, q in pod.resources.requests.items() if is_pod_level_resource(n)}
+    _add(total, pod.overhead)
+    return total
+
+
+def pod_limits(pod: Pod) -> dict[str, Quantity]:
+    """What the pod may use at most; overhead counts where there is a limit at all."""
+    total = container_limits(pod)
+    if pod.resources is not None:
+        total |= {n: q for n, q in pod.resources.limits.items() if is_pod_level_resource(n)}
+    for name, quantity in pod.overhead.items():
+        if name in total and not total[name].is_zero:
+            total[name] += quantity
+    return total
+
+
+def apply_defaults(pod: Pod) -> Pod:
+    """What the API server fills in: requests that are not given are the limits.
+
+    It also rounds every quantity up to a thousandth.
+    """
+    defaulted = replace(
+        pod,
+        init_containers=tuple(_default_requests(c) for c in pod.init_containers),
+        containers=tuple(_default_requests(c) for c in pod.containers),
+        overhead=_rounded(pod.overhead),
+    )
+    if pod.resources is None:
+        return defaulted
+    requests, limits = _rounded(pod.resources.requests), _rounded(pod.resources.limits)
+    pages = {
+        name: quantity
+        for name, quantity in container_limits(defaulted).items()
+        if is_hugepages(name) and name not in requests
+    }
+    limits = {**pages, **limits}
+    if limits:
+        requests = dict(requests)
+        for name, quantity in container_requests(defaulted).items():
+            if name in (CPU, MEMORY):
+                requests.setdefault(name, quantity)
+        for name, quantity in limits.items():
+            if is_pod_level_resource(name):
+                requests.setdefault(name, quantity)
+    return replace(defaulted, resources=PodResources(requests, limits))
+
+
+def _default_requests(container: Container) -> Container:
+    requests, limits = _rounded(container.requests), _rounded(container.limits)
+    missing = {n: q for n, q in limits.items() if n not in requests}
+    if missing:
+        requests = {**requests, **missing}
+    elif requests is container.requests and limits is container.limits:
+        return container
+    return replace(container, requests=requests, limits=limits)
+
+
+def _rounded(resources: Resources) -> Resources:
+    if all(quantity.dec[1] >= -3 for quantity in resources.values()):
+        return resources
+    return {name: quantity.round_up(-3)[0] for name, quantity in resources.items()}

@@ -1,0 +1,278 @@
+"""The topology manager: asks every hint provider, merges, admits or rejects, allocates in order.
+
+Pure: the manager is a value without memory.  Whoever owns the state hands in providers that work
+on a draft of it, and keeps or drops the draft by the :class:`Admission` that comes back, so one
+admission can be all or nothing; the kubelet instead leaves what the containers before the failing
+one were given until its next reconcile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol, Self, TypeVar
+
+from pinfold.core.cpu.allocation import AllocationError
+from pinfold.core.topology_manager.hints import HintError, NUMAInfo, ResourceHints, TopologyHint
+from pinfold.core.topology_manager.merge import (
+    NamedHints,
+    blocking_resources,
+    gather_hints,
+    merge_hints,
+)
+from pinfold.core.topology_manager.policy import Policy, Scope, TopologyManagerOptions
+
+TOPOLOGY_AFFINITY_ERROR: Final = "TopologyAffinityError"
+UNEXPECTED_ADMISSION_ERROR: Final = "UnexpectedAdmissionError"
+_TOPOLOGY_AFFINITY_MESSAGE: Final = "Resources cannot be allocated with Topology locality"
+
+NO_AFFINITY: Final = TopologyHint(None, preferred=False)
+"""What a container without a decision has (upstream's zero ``TopologyHint``)."""
+
+
+class TopologyManagerError(ValueError):
+    """A configuration with which no kubelet would start; the message is the kubelet's."""
+
+
+class Named(Protocol):
+    """Anything with a container's name."""
+
+    @property
+    def name(self) -> str:
+        """The container's name, unique in the pod."""
+
+
+PodT_contra = TypeVar("PodT_contra", contravariant=True)
+ContainerT_contra = TypeVar("ContainerT_contra", contravariant=True)
+PodT = TypeVar("PodT")
+ContainerT = TypeVar("ContainerT", bound=Named)
+
+
+class HintProvider(Protocol[PodT_contra, ContainerT_contra]):
+    """A resource manager in the eyes of the topology manager (upstream ``HintProvider``)."""
+
+    def get_topology_hints(
+        self, pod: PodT_contra, container: ContainerT_contra
+    ) -> ResourceHints | None:
+        """The ways to serve one container; ``None`` or nothing for no preference."""
+
+    def get_pod_topology_hints(self, pod: PodT_contra) -> ResourceHints | None:
+        """The ways to serve the pod as a whole."""
+
+    def allocate(
+        self, pod: PodT_contra, container: ContainerT_contra, affinity: TopologyHint
+    ) -> None:
+        """Give the container its share, within ``affinity`` where that has a mask.
+
+        Raises:
+            AllocationError: it cannot be done; one with a text attribute ``reason`` keeps that
+                as the pod's reason, any other is an ``UnexpectedAdmissionError``.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class AffinityDecision:
+    """One merge, with what it was made from.
+
+    Attributes:
+        container: the container it is for; ``None`` for the whole pod.
+        policy: the policy that judged.
+        answers: what each provider said, in provider order.
+        best: the merged hint.
+        admit: whether the policy accepts it.
+        machine: the mask of all NUMA nodes.
+    """
+
+    container: str | None
+    policy: Policy
+    answers: tuple[ResourceHints | None, ...]
+    best: TopologyHint
+    admit: bool
+    machine: int
+
+    def blocking(self) -> tuple[tuple[int, str], ...]:
+        """Why ``best`` is not preferred: (provider index, resource) that cannot be aligned.
+
+        Inclusion-minimal: without any one of them the others could be.  Empty when nothing
+        blocks.  Computed when asked for, since most decisions are never explained.
+        """
+        keys: list[tuple[int, str]] = []
+        resources: list[NamedHints] = []
+        for index, answer in enumerate(self.answers):
+            for resource in gather_hints([answer]):
+                keys.append((index, resource.resource))
+                resources.append(resource)
+        judged = self.policy.eligible(resources)
+        return tuple(keys[i] for i in blocking_resources(dict(enumerate(judged)), self.machine))
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The answer to one pod.
+
+    Attributes:
+        admitted: whether the pod may run.
+        reason, message: the kubelet's texts; ``None`` when admitted.
+        affinity: container name -> the hint stored for it, in the order of admission; a
+            container that was not reached has none.
+        decisions: the merges that were made, in order.
+        failed_container: whose merge or allocation ended the admission; ``None`` when admitted
+            or when the merge of the whole pod failed.
+        failed_provider: which of the providers failed to allocate; ``None`` when none did.
+    """
+
+    admitted: bool
+    reason: str | None
+    message: str | None
+    affinity: Mapping[str, TopologyHint]
+    decisions: tuple[AffinityDecision, ...]
+    failed_container: str | None = None
+    failed_provider: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyManager:
+    """Policy, scope and options on one machine; make one with :meth:`create`."""
+
+    policy: Policy
+    scope: Scope
+    numa: NUMAInfo
+    options: TopologyManagerOptions = field(default_factory=TopologyManagerOptions)
+
+    @classmethod
+    def create(
+        cls,
+        numa: NUMAInfo,
+        policy: str,
+        scope: str,
+        options: Mapping[str, str],
+        feature_gates: Mapping[str, bool] | None = None,
+    ) -> Self:
+        """Check a configuration in the kubelet's order (upstream ``NewManager``).
+
+        With policy ``none`` scope and options are not looked at.
+
+        Raises:
+            PolicyOptionError: an option that is not acceptable.
+            TopologyManagerError: anything else that would stop the kubelet.
+        """
+        if policy == Policy.NONE.value:
+            return cls(Policy.NONE, Scope.CONTAINER, numa)
+        parsed = TopologyManagerOptions.parse(options, feature_gates)
+        if parsed.prefer_closest_numa_nodes:
+            try:
+                numa.check_distances()
+            except HintError as error:
+                raise TopologyManagerError(f"cannot discover NUMA topology: {error}") from None
+        if len(numa.nodes) > parsed.max_allowable_numa_nodes:
+            raise TopologyManagerError(
+                "unsupported on machines with more than "
+                f"{parsed.max_allowable_numa_nodes} NUMA Nodes"
+            )
+        try:
+            known_policy = Policy(policy)
+        except ValueError:
+            raise TopologyManagerError(f'unknown policy: "{policy}"') from None
+        try:
+            known_scope = Scope(scope)
+        except ValueError:
+            raise TopologyManagerError(f'unknown scope: "{scope}"') from None
+        return cls(known_policy, known_scope, numa, parsed)
+
+    def merge(
+        self, answers: Sequence[ResourceHints | None], container: str | None = None
+    ) -> AffinityDecision:
+        """Merge what the providers answered and let the policy judge (``Policy.Merge``)."""
+        if self.policy is Policy.NONE:
+            best = NO_AFFINITY
+        else:
+            resources = self.policy.eligible(gather_hints(answers))
+            single = self.policy is Policy.SINGLE_NUMA_NODE
+            best = merge_hints(
+                [resource.hints for resource in resources],
+                self.numa,
+                prefer_closest=self.options.prefer_closest_numa_nodes and not single,
+            )
+            if single and best.mask == self.numa.mask:
+                best = TopologyHint(None, best.preferred)
+        admit = self.policy.accepts(preferred=best.preferred)
+        return AffinityDecision(container, self.policy, tuple(answers), best, admit, self.numa.mask)
+
+    def admit(
+        self,
+        pod: PodT,
+        containers: Sequence[ContainerT],
+        providers: Sequence[HintProvider[PodT, ContainerT]],
+    ) -> Admission:
+        """Admit a pod: merge by scope, then let every provider allocate for every container.
+
+        Args:
+            pod: handed to the providers as it is.
+            containers: init containers, then containers, in the manifest's order.
+            providers: in the order in which they allocate; the kubelet's is device manager,
+                CPU manager, memory manager.
+
+        Any other exception than ``AllocationError`` of a provider is passed on.
+        """
+        decisions: list[AffinityDecision] = []
+        affinity: dict[str, TopologyHint] = {}
+        per_pod = self.policy is not Policy.NONE and self.scope is Scope.POD
+        per_container = self.policy is not Policy.NONE and not per_pod
+        best = NO_AFFINITY
+        if per_pod:
+            decisions.append(self.merge([p.get_pod_topology_hints(pod) for p in providers]))
+            if not decisions[-1].admit:
+                return _no_locality(affinity, decisions)
+            best = decisions[-1].best
+        for container in containers:
+            if per_container:
+                answers = [p.get_topology_hints(pod, container) for p in providers]
+                decisions.append(self.merge(answers, container.name))
+                if not decisions[-1].admit:
+                    return _no_locality(affinity, decisions)
+                best = decisions[-1].best
+            if self.policy is not Policy.NONE:
+                affinity[container.name] = best
+            asked = 0
+            try:
+                for asked, provider in enumerate(providers):  # noqa: B007 - who failed
+                    provider.allocate(pod, container, best)
+            except AllocationError as error:
+                reason, message = admission_failure(error)
+                return Admission(
+                    admitted=False,
+                    reason=reason,
+                    message=message,
+                    affinity=affinity,
+                    decisions=tuple(decisions),
+                    failed_container=container.name,
+                    failed_provider=asked,
+                )
+        return Admission(
+            admitted=True,
+            reason=None,
+            message=None,
+            affinity=affinity,
+            decisions=tuple(decisions),
+        )
+
+
+def admission_failure(error: AllocationError) -> tuple[str, str]:
+    """Reason and message of a pod whose allocation failed (upstream ``GetPodAdmitResult``)."""
+    reason = getattr(error, "reason", None)
+    if isinstance(reason, str):
+        return reason, str(error)
+    return UNEXPECTED_ADMISSION_ERROR, f"Allocate failed due to {error}, which is unexpected"
+
+
+def _no_locality(
+    affinity: Mapping[str, TopologyHint], decisions: Sequence[AffinityDecision]
+) -> Admission:
+    return Admission(
+        admitted=False,
+        reason=TOPOLOGY_AFFINITY_ERROR,
+        message=_TOPOLOGY_AFFINITY_MESSAGE,
+        affinity=affinity,
+        decisions=tuple(decisions),
+        failed_container=decisions[-1].container,
+    )

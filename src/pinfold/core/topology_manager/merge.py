@@ -1,0 +1,142 @@
+"""Merging the hints of all providers into the one that the pod or container gets.
+
+The kubelet takes one hint of every resource, in every combination, intersects the masks and
+keeps the best result (``topologymanager/policy.go``).  Here the same answer is found without the
+combinations, because three facts about its comparison hold:
+
+* A result with the preferred mark beats every result without, and it arises only where all
+  resources offer one and the same mask as preferred (or need none).  Those masks are an
+  intersection of sets.
+* Among results without the mark, the kubelet's case distinction around the *best non-preferred
+  affinity count* ``b`` is a strict total order: sizes up to ``b``, the largest first, then sizes
+  above ``b``, the smallest first; within a size the fitter mask.  So the order of the
+  combinations cannot matter.
+* Whether a mask arises at all is therefore the only question left;
+  :mod:`pinfold.core.topology_manager.reach` answers it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from pinfold.core.topology_manager.hints import NUMAInfo, ResourceHints, TopologyHint, narrowness
+from pinfold.core.topology_manager.reach import best_intersection
+
+NO_PREFERENCE: Final = (TopologyHint(None, preferred=True),)
+IMPOSSIBLE: Final = (TopologyHint(None, preferred=False),)
+
+Fitness: TypeAlias = Callable[[int], tuple[float, ...]]
+"""Sort key of non-empty masks, the fittest first; distinct masks have distinct keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedHints:
+    """The hints for one resource as the merge sees them; ``resource`` is "" for "nothing asked"."""
+
+    resource: str
+    hints: Sequence[TopologyHint]
+
+
+def gather_hints(providers: Sequence[ResourceHints | None]) -> tuple[NamedHints, ...]:
+    """Flatten what the providers answered (upstream ``filterProvidersHints``).
+
+    No preference becomes one preferred hint without mask; an impossible resource one that is not
+    preferred.
+    """
+    gathered: list[NamedHints] = []
+    for answer in providers:
+        if not answer:
+            gathered.append(NamedHints("", NO_PREFERENCE))
+            continue
+        for resource, hints in answer.items():
+            if hints is None:
+                gathered.append(NamedHints(resource, NO_PREFERENCE))
+            else:
+                gathered.append(NamedHints(resource, hints or IMPOSSIBLE))
+    return tuple(gathered)
+
+
+def only_single_numa(resources: Sequence[NamedHints]) -> tuple[NamedHints, ...]:
+    """Keep the preferred hints of one NUMA node or of none (``filterSingleNumaHints``)."""
+    return tuple(
+        NamedHints(
+            resource.resource,
+            [
+                hint
+                for hint in resource.hints
+                if hint.preferred and (hint.mask is None or hint.mask.bit_count() == 1)
+            ],
+        )
+        for resource in resources
+    )
+
+
+def fitness(numa: NUMAInfo, *, prefer_closest: bool) -> Fitness:
+    """How the kubelet orders two masks: ``Narrowest``, or ``Closest`` with the option on."""
+    if not prefer_closest:
+        return narrowness
+    return lambda mask: (mask.bit_count(), numa.average_distance(mask), mask)
+
+
+def merge_hints(
+    resources: Sequence[Sequence[TopologyHint]], numa: NUMAInfo, *, prefer_closest: bool = False
+) -> TopologyHint:
+    """The best hint over all combinations of one hint of each resource (``HintMerger.Merge``).
+
+    All nodes, not preferred, when no combination leaves a node.  Cost: see
+    :func:`pinfold.core.topology_manager.reach.best_intersection`.
+    """
+    fit = fitness(numa, prefer_closest=prefer_closest)
+    common = common_preferred(resources, numa.mask)
+    if common:
+        return TopologyHint(min(common, key=fit), preferred=True)
+    best = best_intersection(
+        [{numa.mask if mask is None else mask for mask, _ in hints} for hints in resources],
+        numa.mask,
+        best_non_preferred_count(resources),
+        fit,
+    )
+    return TopologyHint(numa.mask if best is None else best, preferred=False)
+
+
+def common_preferred(resources: Sequence[Sequence[TopologyHint]], machine: int) -> set[int]:
+    """The non-empty masks that every resource offers as preferred or has no preference about."""
+    common: set[int] | None = None
+    free: set[int] = {machine}
+    for hints in resources:
+        masks = {mask for mask, preferred in hints if preferred}
+        offered = {mask for mask in masks if mask is not None}
+        if None in masks:
+            free |= offered
+        else:
+            common = offered if common is None else common & offered
+    # The kubelet asks for equality before it cuts the masks to the machine.
+    return {mask & machine for mask in (free if common is None else common)} - {0}
+
+
+def best_non_preferred_count(resources: Sequence[Sequence[TopologyHint]]) -> int:
+    """The size of the narrowest hint of the resource whose narrowest hint is the widest."""
+    best = 0
+    for hints in resources:
+        sizes = [mask.bit_count() for mask, _ in hints if mask is not None]
+        if sizes:
+            best = max(best, min(sizes))
+    return best
+
+
+def blocking_resources(resources: Mapping[int, NamedHints], machine: int) -> tuple[int, ...]:
+    """A smallest-by-inclusion set of resources that cannot share a preferred mask.
+
+    Dropping any one of them would leave a preferred hint; empty when nothing blocks.  For
+    explanations: the keys of ``resources`` identify them to the caller.
+    """
+    blocking = dict(resources)
+    if common_preferred([r.hints for r in blocking.values()], machine):
+        return ()
+    for key in resources:
+        rest = [r.hints for other, r in blocking.items() if other != key]
+        if not common_preferred(rest, machine):
+            del blocking[key]
+    return tuple(blocking)

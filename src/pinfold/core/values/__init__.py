@@ -1,0 +1,1 @@
+"""Values without a world: sets of CPUs, quantities, names."""

@@ -1,0 +1,1 @@
+"""What every adapter needs of the kernel, once."""

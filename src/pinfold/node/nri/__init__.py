@@ -1,0 +1,1 @@
+"""Containers of a kubelet, whose runtime asks before each step."""

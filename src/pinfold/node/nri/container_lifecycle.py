@@ -1,0 +1,300 @@
+"""CPUs and memory of containers that a runtime starts for somebody else (a kubelet).
+
+The order is that of :mod:`pinfold.node.pods.manager`: decide, write down, take the CPUs away from
+everybody else and see it confirmed in the kernel; only then the runtime gets its answer and goes on
+to create the owner.  Before the owner's first instruction it is looked once more.  What the runtime
+has on record for the others follows (:mod:`pinfold.node.runtime_ledger`).
+
+A runtime shows no more of a pod than its containers one by one, so each is decided about when it is
+created (the topology manager's scope ``pod`` sees those that are there so far).  A container that
+has ended keeps its CPUs for its next attempt, unless another container of its pod, which it then
+must have been an init container of, takes some of them over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from pinfold.core.topology_manager.manager import UNEXPECTED_ADMISSION_ERROR
+from pinfold.node.nri.seen_containers import SeenContainers
+from pinfold.node.nri.seen_pod import SeenPod
+from pinfold.ports.errors import CgroupError, ContainerKey, StoreError
+from pinfold.ports.nri import (
+    Adjustment,
+    RefusedError,
+    Resources,
+    Sandbox,
+    SeenContainer,
+    SeenState,
+    Update,
+)
+from pinfold.ports.runtime import ContainerState
+
+CREATION: Final = 10.0
+"""Seconds from an answer to the word that the container was created, unless that has failed."""
+
+
+class ContainerLifecycle:
+    """The :class:`pinfold.ports.nri.RuntimeEvents` of a node whose pods a kubelet runs.
+
+    Args:
+        containers: what is known of the containers, and all that it is kept in.
+    """
+
+    def __init__(self, containers: SeenContainers) -> None:
+        self._containers = containers
+        self._books = containers.books
+        self._pods = containers.pods
+        self._cgroups = containers.cgroups
+        self._runtime = containers.runtime
+        self._ledger = containers.ledger
+        self._creating: dict[ContainerKey, str] = {}
+
+    @property
+    def creating(self) -> frozenset[str]:
+        """The ids of containers that the runtime has been answered about, and is making."""
+        return frozenset(self._creating.values())
+
+    # ------------------------------------------------------------------------------ everything
+
+    async def synchronize(
+        self, pods: Sequence[Sandbox], containers: Sequence[SeenContainer]
+    ) -> Sequence[Update]:
+        """See :class:`pinfold.ports.nri.RuntimeEvents`."""
+        devices = await self._containers.devices_of_new(pods, containers)
+        async with self._books.lock:
+            self._creating.clear()
+            await self._containers.synchronize(pods, containers, devices)
+        self._books.announce_soon()
+        return ()
+
+    # ------------------------------------------------------------------------------------ pods
+
+    async def run_pod_sandbox(self, pod: Sandbox) -> None:
+        """See :class:`pinfold.ports.nri.RuntimeEvents`."""
+        self._pods.put(pod)
+
+    async def stop_pod_sandbox(self, pod: Sandbox) -> None:
+        """See :class:`pinfold.ports.nri.RuntimeEvents`."""
+        books = self._books
+        async with books.lock:
+            seen = self._pods.by_uid.get(pod.uid)
+            if seen is None or seen.sandbox.id != pod.id:
+                return  # a sandbox that another has replaced
+            active = books.pods.active.get(pod.uid)
+            if active is not None:
+                await self._containers.forget(active)
+                seen.containers.clear()
+                await books.grow_pool()
+        self._books.announce_soon()
+
+    async def remove_pod_sandbox(self, pod: Sandbox) -> None:
+        """See :class:`pinfold.ports.nri.RuntimeEvents`."""
+        await self.stop_pod_sandbox(pod)
+        seen = self._pods.by_uid.get(pod.uid)
+        if seen is not None and seen.sandbox.id == pod.id:
+            del self._pods.by_uid[pod.uid]
+
+    # ------------------------------------------------------------------------------ containers
+
+    async def create_container(
+        self, pod: Sandbox, container: SeenContainer
+    ) -> tuple[Adjustment, Sequence[Update]]:
+        """See :class:`pinfold.ports.nri.RuntimeEvents`."""
+        books, pods = self._books, self._pods
+        devices = await self._containers.devices_of(pod, container)
+        async with books.lock:
+            await books.look_at_cpus()
+            seen = pods.put(pod)
+            decision = pods.decide(seen, container, devices)
+            books.counters.count_admission(books.node, decision, container.name)
+            if not decision.admitted:
+                await pods.refuse(seen, decision)
+            state, before = books.state, pods.now(seen)
+            seen.ran_shared.pop(container.name, None)
+            step = pods.step(seen, container, decision)
+            try:
+                await pods.take(seen, step, "admitted", decision)
+                if state.ledger.default != books.state.ledger.default:
+                    await books.apply_pool()
+                    await books.look_at_cpus()
+            except StoreError as error:
+                raise RefusedError(f"{UNEXPECTED_ADMISSION_ERROR}: {error}") from error
+            except CgroupError as error:
+                books.counters.cgroup_failures += 1
+                await pods.take_for_sure(seen, before, state)
+                await books.grow_pool()
+                raise RefusedError(
+                    f"{UNEXPECTED_ADMISSION_ERROR}: the CPUs could not be taken from the shared "
+                    f"pool: {error}"
+                ) from error
+            active = books.pods.active[pod.uid]
+            cpus = books.state.ledger.cpus_of(pod.uid, container.name)
+            given = self._containers.give(seen, container)
+            self._containers.warn_of_kubelet(seen, container, given)
+            await self._containers.place(active, container.name)
+        key = ContainerKey(pod.uid, container.name)
+        self._creating[key] = container.id
+        books.spawn(self._expect(key, pod, container), name=f"creation of {container.id}")
+        books.announce_soon()
+        env = self._containers.environment(active, container, cpus)
+        return Adjustment(given, env), self._ledger.answer()
+
+    async def post_create_container(self, pod: Sandbox, container: SeenContainer) -> None:
+        """See :class:`pinfold.ports.nri.RuntimeEvents`."""
+        key = ContainerKey(pod.uid, container.name)
+        if self._creating.get(key) == container.id:
+            del self._creating[key]
+        # It may have taken longer than it was waited for.
+        await self._take_over(key, pod, container)
+
+    async def _take_over(self, key: ContainerKey, pod: Sandbox, container: SeenContainer) -> None:
+        """Take over what was created unasked, before its first instruction."""
+        if self._runtime.id_of(key) == container.id:
+            return
+        devices = await self._containers.devices_of(pod, container)
+        async with self._books.lock:
+            if self._runtime.id_of(key) != container.id:
+                seen = self._pods.put(pod)
+                await self._containers.adopt(seen, container, devices)
+                await self._books.grow_pool()
+                await self._containers.locate(seen, container)
+
+    async def _expect(self, key: ContainerKey, pod: Sandbox, container: SeenContainer) -> None:
+        """Let go of what a container was given whose creation has failed after the answer."""
+        await asyncio.sleep(CREATION)
+        if self._creating.get(key) == container.id:
+            del self._creating[key]
+            self._books.observers.report(
+                f"{pod.namespace}/{pod.name}",
+                f"container {container.name} ({container.id[:12]}) was not created: the runtime "
+                "has failed after the answer",
+            )
+            await self.remove_container(pod, container)
+
+    async def start_container(self, pod: Sandbox, container: SeenContainer) -> None:
+        """See :class:`pinfold.ports.nri.RuntimeEvents`.
+
+        Its cgroup is there now.  Whatever came in between since the answer to its creation, nobody
+        else is on its CPUs when it executes its first instruction.
+        """
+        await self._take_over(ContainerKey(pod.uid, container.name), pod, container)
+        try:
+            await self._confirm(pod, container)
+        except CgroupError as error:
+            self._books.counters.cgroup_failures += 1
+            raise RefusedError(f"{UNEXPECTED_ADMISSION_ERROR}: {error}") from error
+
+    async def post_start_container(self, pod: Sandbox, container: SeenContainer) -> None:
+        """See :class:`pinfold.ports.nri.RuntimeEvents`."""
+        key = ContainerKey(pod.uid, container.name)
+        status = self._runtime.change(key, container.id, ContainerState.RUNNING, container.pid)
+        active = self._books.pods.active.get(pod.uid)
+        if status is None or active is None:
+            return
+        active.statuses[container.name] = status
+        self._books.counters.container_starts += 1
+        self._containers.set_state(key, SeenState.RUNNING)
+        try:
+            await self._confirm(pod, container)
+        except CgroupError as error:
+            # It may have ended already; the reconciliation looks again.
+            self._books.observers.report(active.name, str(error))
+
+    async def _confirm(self, pod: Sandbox, container: SeenContainer) -> None:
+        books = self._books
+        key = ContainerKey(pod.uid, container.name)
+        async with books.lock:
+            if pod.uid not in books.pods.active or self._runtime.id_of(key) != container.id:
+                return
+            await self._containers.find(key, container)
+            if books.state.ledger.cpus_of(pod.uid, container.name) is not None:
+                await books.apply_pool()
+
+    async def update_container(
+        self, pod: Sandbox, container: SeenContainer, wanted: Resources
+    ) -> Sequence[Update]:
+        """See :class:`pinfold.ports.nri.RuntimeEvents`."""
+        books, pods = self._books, self._pods
+        changed = replace(container, resources=container.resources.changed_by(wanted))
+        key = ContainerKey(pod.uid, container.name)
+        devices = await self._containers.devices_of(pod, changed)
+        async with books.lock:
+            seen = pods.by_uid.get(pod.uid)
+            active = books.pods.active.get(pod.uid)
+            if seen is None or active is None or self._runtime.id_of(key) != container.id:
+                return ()
+            if not wanted.changes_requests:
+                # Only where it runs is to change (the record that follows), and that is decided.
+                return (self._where_it_is(seen, changed),)
+            decision = pods.decide(seen, changed, devices)
+            if not decision.admitted:
+                await pods.refuse(seen, decision)
+            pool = books.pool
+            try:
+                await pods.take(seen, pods.step(seen, changed, decision), "resized", decision)
+            except StoreError as error:
+                raise RefusedError(f"{UNEXPECTED_ADMISSION_ERROR}: {error}") from error
+            given = self._containers.give(seen, changed)
+            try:
+                # The others leave its new CPUs before it comes, and get its old ones after that.
+                await self._cgroups.set_shared(pool & books.pool or books.pool)
+                await self._containers.place(active, container.name)
+                await books.apply_pool()
+            except CgroupError as error:
+                # The record says what is to be; the reconciliation makes it so.
+                books.observers.report(active.name, str(error))
+        self._books.announce_soon()
+        return (Update(container.id, given), *self._ledger.answer())
+
+    def _where_it_is(self, seen: SeenPod, container: SeenContainer) -> Update:
+        key = ContainerKey(seen.sandbox.uid, container.name)
+        given = replace(self._containers.resources(key.pod_uid, key.name), cpu_quota=None)
+        on_record = replace(given, cpu_quota=container.resources.cpu_quota)
+        self._containers.record(key, container.id, on_record)
+        return Update(container.id, given)
+
+    async def stop_container(self, pod: Sandbox, container: SeenContainer) -> Sequence[Update]:
+        """See :class:`pinfold.ports.nri.RuntimeEvents`.
+
+        Its CPUs wait for its next attempt.
+        """
+        self.note_stop(pod, container)
+        return self._ledger.answer()
+
+    def note_stop(self, pod: Sandbox, container: SeenContainer) -> None:
+        """Take note of a container's end; the runtime does not wait for an answer."""
+        key = ContainerKey(pod.uid, container.name)
+        status = self._runtime.change(key, container.id, ContainerState.EXITED)
+        active = self._books.pods.active.get(pod.uid)
+        if status is not None and active is not None:
+            active.statuses[container.name] = status
+            self._books.counters.container_exits += 1
+            self._ledger.forget(key)
+            self._containers.set_state(key, SeenState.STOPPED)
+
+    async def remove_container(self, pod: Sandbox, container: SeenContainer) -> None:
+        """See :class:`pinfold.ports.nri.RuntimeEvents`.
+
+        One that goes without a next attempt gives its CPUs back.
+        """
+        books, pods = self._books, self._pods
+        key = ContainerKey(pod.uid, container.name)
+        async with books.lock:
+            active = books.pods.active.get(pod.uid)
+            seen = pods.by_uid.get(pod.uid)
+            if active is None or seen is None or self._runtime.id_of(key) != container.id:
+                return
+            if seen.containers.keys() <= {container.name}:
+                await self._containers.forget(active)
+                seen.containers.clear()
+            else:
+                await self._containers.drop(key)
+                active.statuses.pop(container.name, None)
+                step = pods.step_without(seen, container.name)
+                await pods.take_for_sure(seen, step, step.state)
+            await books.grow_pool()
+        self._books.announce_soon()

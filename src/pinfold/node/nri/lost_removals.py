@@ -1,0 +1,235 @@
+"""What is gone without anybody having been told keeps no CPUs.
+
+A runtime tells each event to the plugins that are registered at that moment, and a new plugin what
+there is at another: containerd 1.7 tells nobody of what ends in between.  It also tells nobody that
+a pod was stopped or removed which is older than containerd's own process.  So what is known is
+compared with what exists, time and again, and what is missing twice in a row is over.
+
+With a listing (over the CRI) the runtime itself says what exists.  Without one the kernel does: a
+pod whose sandbox's process is gone is over, a container without its process has ended.  In both
+cases a container whose cgroup has processes keeps its CPUs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from pinfold.node.nri.container_lifecycle import ContainerLifecycle
+from pinfold.node.nri.seen_containers import SeenContainers
+from pinfold.node.nri.seen_pod import SeenPod
+from pinfold.ports.errors import ContainerKey, PortError
+from pinfold.ports.nri import (
+    Existing,
+    RuntimeEvents,
+    RuntimeListing,
+    SeenContainer,
+    SeenState,
+)
+
+PERIOD: Final = 5.0
+"""Seconds between two looks; what is missing is let go of at the second."""
+
+
+class _Fate(Enum):
+    """What has become of a sandbox or a container."""
+
+    REMOVED = "is gone"
+    STOPPED = "has ended"
+    UNTOLD = "is there"
+
+
+@dataclass(frozen=True, slots=True)
+class _Lost:
+    """A sandbox or a container (by id), and what nobody was told of it.
+
+    ``cgroups`` are the containers that have no processes any more when this is so.
+    """
+
+    id: str
+    fate: _Fate
+    cgroups: frozenset[ContainerKey] = frozenset()
+    seen: SeenPod | None = None
+    container: SeenContainer | None = None
+
+    @property
+    def key(self) -> tuple[str, _Fate]:
+        """What has to be found twice."""
+        return self.id, self.fate
+
+
+class LostRemovals:
+    """Looks for what is gone, and tells those who were not told.
+
+    Args:
+        lifecycle: who keeps what is known.
+        containers: what is known.
+        listing: what the runtime has; None: the kernel is asked.
+        events: told in the runtime's place; ``lifecycle``, or who stands before it.
+        register_again: has the runtime tell of everything, as it has containers that it has not
+            told of; returns whether that could be done.
+        period: seconds between two looks.
+    """
+
+    def __init__(  # noqa: PLR0913 - who knows, who says, who is told
+        self,
+        lifecycle: ContainerLifecycle,
+        containers: SeenContainers,
+        *,
+        listing: RuntimeListing | None,
+        events: RuntimeEvents,
+        register_again: Callable[[str], bool],
+        period: float = PERIOD,
+    ) -> None:
+        self._lifecycle = lifecycle
+        self._containers = containers
+        self._listing = listing
+        self._events = events
+        self._register_again = register_again
+        self._period = period
+        self._suspected: set[tuple[str, _Fate]] = set()
+        self._began: dict[str, int] = {}
+        self._untold: set[str] = set()
+        self._problem = ""
+
+    async def run(self) -> None:
+        """Look, for ever."""
+        while True:
+            await asyncio.sleep(self._period)
+            try:
+                await self.look()
+            except PortError as error:
+                # While nobody says what exists, nothing is missing.
+                self._suspected.clear()
+                if self._problem != str(error):
+                    self._problem = str(error)
+                    self._report(None, f"what is gone cannot be looked for: {error}")
+            else:
+                self._problem = ""
+
+    async def look(self) -> None:
+        """Look once, and let go of what was missing the last time as well.
+
+        Raises:
+            PortError: nobody says what there is.
+        """
+        pods = list(self._containers.pods.by_uid.values())
+        # Whoever comes while it is listed is not missing.
+        known = {seen.sandbox.id: dict(seen.containers) for seen in pods}
+        there = await self._existing(pods)
+        lost = {
+            one.key: one
+            for seen in pods
+            if seen.sandbox.id in known
+            for one in self._lost(seen, known[seen.sandbox.id], there)
+        }
+        if self._listing is not None:
+            lost |= {one.key: one for one in self._strangers(there)}
+        sure = [one for key, one in lost.items() if key in self._suspected]
+        if sure:
+            held = await self._held()
+            sure = [one for one in sure if held.isdisjoint(one.cgroups)]
+        self._suspected = lost.keys() - {one.key for one in sure}
+        for one in sure:
+            await self._tell(one)
+        self._tell_of_strangers([one.id for one in sure if one.fate is _Fate.UNTOLD])
+
+    async def _held(self) -> set[ContainerKey]:
+        """The containers in whose cgroups are processes."""
+        observed = await self._containers.cgroups.observe()
+        return {key for key, one in observed.containers.items() if one.populated}
+
+    def _lost(
+        self,
+        seen: SeenPod,
+        containers: Mapping[str, SeenContainer],
+        there: Existing,
+    ) -> Iterator[_Lost]:
+        uid, creating = seen.sandbox.uid, self._lifecycle.creating
+        up = there.sandboxes.get(seen.sandbox.id)
+        if not up and not any(
+            one.id in creating or there.containers.get(one.id) for one in containers.values()
+        ):
+            cgroups = frozenset(ContainerKey(uid, name) for name in containers)
+            if up is None:
+                yield _Lost(seen.sandbox.id, _Fate.REMOVED, cgroups, seen)
+            elif uid in self._containers.books.pods.active:
+                yield _Lost(seen.sandbox.id, _Fate.STOPPED, cgroups, seen)
+            return
+        for name, one in containers.items():
+            runs = there.containers.get(one.id)
+            if one.id in creating or runs:
+                continue
+            cgroups = frozenset({ContainerKey(uid, name)})
+            if runs is None:
+                yield _Lost(one.id, _Fate.REMOVED, cgroups, seen, one)
+            elif one.state is not SeenState.STOPPED:
+                yield _Lost(one.id, _Fate.STOPPED, cgroups, seen, one)
+
+    def _strangers(self, there: Existing) -> Iterator[_Lost]:
+        known = {
+            one.id
+            for seen in self._containers.pods.by_uid.values()
+            for one in seen.containers.values()
+        }
+        for container, runs in there.containers.items():
+            if runs and container not in known:
+                yield _Lost(container, _Fate.UNTOLD)
+
+    async def _tell(self, lost: _Lost) -> None:
+        seen, one = lost.seen, lost.container
+        if seen is None:
+            return
+        what = "the pod" if one is None else f"container {one.name} ({one.id[:12]})"
+        if seen.containers or one is not None:
+            self._report(seen.name, f"{what} {lost.fate.value}, and nobody was told")
+        if one is not None and lost.fate is _Fate.STOPPED:
+            self._lifecycle.note_stop(seen.sandbox, one)
+        elif one is not None:
+            await self._events.remove_container(seen.sandbox, one)
+        elif lost.fate is _Fate.STOPPED:
+            await self._events.stop_pod_sandbox(seen.sandbox)
+        else:
+            await self._events.remove_pod_sandbox(seen.sandbox)
+
+    def _tell_of_strangers(self, ids: list[str]) -> None:
+        """Have the runtime tell of containers, once for each."""
+        news = set(ids) - self._untold
+        some = ", ".join(one[:12] for one in sorted(news)[:3])
+        why = f"the runtime has {len(news)} containers that it has not told of, such as {some}"
+        if news and self._register_again(why):
+            self._untold |= news
+
+    # ------------------------------------------------------------------------------- what exists
+
+    async def _existing(self, pods: list[SeenPod]) -> Existing:
+        if self._listing is not None:
+            return await self._listing.existing()
+        sandboxes, containers = {}, {}
+        began: dict[str, int] = {}
+        for seen in pods:
+            sandbox = seen.sandbox
+            if not self._has_process(sandbox.id, sandbox.pid, began):
+                continue  # nor has it containers, unless there are processes in their cgroups
+            sandboxes[sandbox.id] = True
+            for name, one in seen.containers.items():
+                pid = self._containers.runtime.pid_of(ContainerKey(sandbox.uid, name))
+                containers[one.id] = self._has_process(one.id, pid, began)
+        self._began = began  # not where nobody says what there is
+        return Existing(sandboxes, containers)
+
+    def _has_process(self, owner: str, pid: int | None, began: dict[str, int]) -> bool:
+        """Whether a process is still the one that it was at first; unknown ones are there."""
+        if not pid:
+            return True
+        now = self._containers.cgroups.began(pid)
+        at_first = self._began.get(owner, now)
+        if at_first is not None:
+            began[owner] = at_first
+        return now is not None and now == at_first
+
+    def _report(self, pod: str | None, problem: str) -> None:
+        self._containers.books.observers.report(pod, problem)

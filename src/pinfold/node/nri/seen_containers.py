@@ -1,0 +1,291 @@
+"""The containers that a runtime shows: runtime, kernel and ledger kept together for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from pinfold.admission.admission import Decision
+from pinfold.admission.device_locality import NO_DEVICES, PodDevices, PodName
+from pinfold.core.cpu.static_policy import CPUAllocation
+from pinfold.core.pod.workload import FACTS, application_environment, environment_beside
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.node.active_pod import ActivePod
+from pinfold.node.bookkeeper import Bookkeeper
+from pinfold.node.nri.kubelet_devices import KubeletDevices
+from pinfold.node.nri.seen_pod import SeenPod, ran_shared
+from pinfold.node.nri.seen_pods import SeenPods
+from pinfold.node.nri.seen_runtime import SeenRuntime
+from pinfold.node.runtime_ledger import NO_CAP, RuntimeLedger
+from pinfold.ports.cgroups import FoundCgroups, Placement
+from pinfold.ports.errors import CgroupError, ContainerKey
+from pinfold.ports.nri import Resources, Sandbox, SeenContainer, SeenState
+
+
+class SeenContainers:
+    """What is done about one container or one pod at a time.
+
+    Args:
+        books: the node's state; its runtime is ``runtime``.
+        pods: the pods' part of it.
+        cgroups: the cgroups that the runtime makes.
+        runtime: what the runtime has told.
+        ledger: what the runtime has on record.
+        devices: the kubelet, which knows the pods' devices.
+    """
+
+    def __init__(  # noqa: PLR0913 - the ports, one each
+        self,
+        books: Bookkeeper,
+        pods: SeenPods,
+        *,
+        cgroups: FoundCgroups,
+        runtime: SeenRuntime,
+        ledger: RuntimeLedger,
+        devices: KubeletDevices | None = None,
+    ) -> None:
+        self.books = books
+        self.pods = pods
+        self.cgroups = cgroups
+        self.runtime = runtime
+        self.ledger = ledger
+        self._warned = False
+        self.devices = devices or KubeletDevices(None, books.observers.report)
+
+    async def devices_of(self, pod: Sandbox, container: SeenContainer) -> PodDevices:
+        """The devices of a pod, as far as they matter to a container that is to be decided about.
+
+        A kubelet may take its time, so the lock is not to be held.
+        """
+        if not self.pods.is_to_be_aligned(pod, container):
+            return NO_DEVICES
+        return await self.devices.of_pod(pod.namespace, pod.name)
+
+    def placement(self, uid: str, name: str) -> Placement:
+        """Where a container belongs; its limits are the runtime's affair."""
+        state = self.books.state
+        nodes = () if state.memory is None else state.memory.nodes_of(uid, name)
+        own = state.ledger.cpus_of(uid, name)
+        # Who has lost all of its CPUs shares until one is back; the runtime is told that, too.
+        cpus = None if own is not None and own <= state.offline else own
+        return Placement(cpus=cpus, mems=CPUSet(nodes) or None)
+
+    def resources(self, uid: str, name: str) -> Resources:
+        """What the runtime is to have on record for a container."""
+        placement = self.placement(uid, name)
+        own = placement.cpus
+        return Resources(
+            cpus=str(self.books.pool if own is None else own),
+            mems=str(placement.mems or ""),
+            cpu_quota=None if own is None else NO_CAP,
+        )
+
+    def note(self, seen: SeenPod, container: SeenContainer, recorded: Resources) -> None:
+        """Take note of a container, and of what the runtime has on record for it."""
+        uid, name = seen.sandbox.uid, container.name
+        key = ContainerKey(uid, name)
+        self.books.pods.active[uid].statuses[name] = self.runtime.put(key, container)
+        self.cgroups.identify(key, container.id)
+        self.record(key, container.id, recorded)
+
+    def give(self, seen: SeenPod, container: SeenContainer) -> Resources:
+        """What the books say that a container gets; the runtime will have it on record."""
+        given = self.resources(seen.sandbox.uid, container.name)
+        self.note(seen, container, given)
+        return given
+
+    def warn_of_kubelet(self, seen: SeenPod, container: SeenContainer, given: Resources) -> None:
+        """Say once that the kubelet asks for memory of other NUMA nodes than a container gets."""
+        asked = container.resources.mems
+        if given.mems and asked not in {"", given.mems} and not self._warned:
+            self._warned = True
+            self.books.observers.report(
+                seen.name,
+                f"the kubelet asks for memory of NUMA nodes {asked} for container "
+                f"{container.name}, which gets {given.mems}: two memory managers are on; set the "
+                "kubelet's memoryManagerPolicy to None, or pinfold's",
+            )
+
+    def environment(
+        self, pod: ActivePod, container: SeenContainer, cpus: CPUSet | None
+    ) -> Mapping[str, str | None]:
+        """What of a container's environment is Pinfold's; None for what it must not have."""
+        told = application_environment(pod.name, pod.uid, container.name, cpus)
+        # What a kubelet's device plugins answer is among what the manifest sets, by now.
+        env, passed_over = environment_beside(told, container.variables, {})
+        if passed_over:
+            self.books.observers.report(pod.name, f"container {container.name}: {passed_over}")
+        return {**dict.fromkeys(sorted(FACTS & container.variables)), **env}
+
+    def record(self, key: ContainerKey, container_id: str, recorded: Resources) -> None:
+        """Take note of what the runtime has on record for a container."""
+        placement = self.placement(key.pod_uid, key.name)
+        self.ledger.put(
+            key,
+            container_id,
+            placement.cpus,
+            recorded.cpus,
+            mems=placement.mems,
+            recorded_mems=recorded.mems,
+            capped=recorded.is_capped,
+        )
+
+    def set_state(self, key: ContainerKey, state: SeenState) -> None:
+        """Take note of the newest container's state."""
+        containers = self.pods.by_uid[key.pod_uid].containers
+        if key.name in containers:
+            containers[key.name] = replace(containers[key.name], state=state)
+
+    async def place(self, active: ActivePod, name: str) -> None:
+        """Say where it belongs; its cgroup is written as soon as it is known.
+
+        Raises:
+            CgroupError: its CPUs are not in force.
+        """
+        placement = self.placement(active.uid, name)
+        await self.cgroups.place(ContainerKey(active.uid, name), placement)
+
+    async def find(self, key: ContainerKey, container: SeenContainer) -> None:
+        """Look for its cgroup, by the path or by the process in it.
+
+        Raises:
+            CgroupError: its CPUs are not in force.
+        """
+        if not await self.cgroups.find(key, container.cgroups_path) and container.pid:
+            await self.cgroups.enter(key, container.pid)
+
+    async def forget(self, active: ActivePod) -> None:
+        """A pod is over."""
+        for container in active.workload.pod.all_containers:
+            await self.drop(active.key(container))
+        await self.pods.forget(active)
+
+    async def drop(self, key: ContainerKey) -> None:
+        """A container is over."""
+        self.runtime.drop(key)
+        self.ledger.forget(key)
+        await self.cgroups.remove(key)
+
+    async def devices_of_new(
+        self, pods: Sequence[Sandbox], containers: Sequence[SeenContainer]
+    ) -> Mapping[PodName, PodDevices]:
+        """The devices of pods, where one of these containers has yet to be decided about."""
+        by_sandbox = {pod.id: pod for pod in pods}
+        if any(
+            (pod := by_sandbox.get(one.sandbox_id)) is not None
+            and one.state is not SeenState.STOPPED
+            and self.pods.is_to_be_aligned(pod, one)
+            for one in containers
+        ):
+            return await self.devices.of_all()
+        return {}
+
+    async def synchronize(
+        self,
+        pods: Sequence[Sandbox],
+        containers: Sequence[SeenContainer],
+        devices: Mapping[PodName, PodDevices],
+    ) -> None:
+        """Take over everything that exists, in place of what was known; the lock is held.
+
+        Args:
+            pods: all pods.
+            containers: all containers.
+            devices: what a kubelet has given to pods.
+
+        Raises:
+            StoreError: it could not be written down.
+        """
+        books = self.books
+        by_sandbox = {pod.id: pod for pod in pods}
+        self.runtime.clear()
+        self.ledger.clear()
+        self.pods.by_uid = {pod.uid: SeenPod(pod) for pod in pods}
+        shown = [
+            (self.pods.by_uid[sandbox.uid], one)
+            for one in containers
+            if (sandbox := by_sandbox.get(one.sandbox_id)) is not None
+            and one.state is not SeenState.STOPPED
+        ]
+        for seen, one in shown:
+            # Of several sandboxes that a pod has had, the one with containers is the newest.
+            seen.sandbox = by_sandbox[one.sandbox_id]
+            if (active := books.pods.active.get(seen.sandbox.uid)) is not None:
+                seen.ran_shared = ran_shared(active.workload.pod.annotations)
+        there = {seen.sandbox.uid for seen, _ in shown}
+        for uid in books.pods.active.keys() - there:
+            await self.forget(books.pods.active[uid])
+        # Those who have their CPUs already come first.
+        owners = books.state.ledger.assignments
+        for seen, one in sorted(shown, key=lambda item: item[0].sandbox.uid not in owners):
+            pod = (seen.sandbox.namespace, seen.sandbox.name)
+            await self.adopt(seen, one, devices.get(pod, NO_DEVICES))
+        await books.grow_pool()
+        # The others leave the owners' CPUs before these come.
+        owners = books.state.ledger.assignments
+        for seen, one in sorted(
+            shown, key=lambda item: item[1].name in owners.get(item[0].sandbox.uid, ())
+        ):
+            await self.locate(seen, one)
+
+    async def adopt(self, seen: SeenPod, one: SeenContainer, devices: PodDevices) -> None:
+        """Take over a container that is there; one that cannot have its CPUs is among the others.
+
+        What it has it keeps, wherever its devices are.
+
+        Raises:
+            StoreError: it could not be written down.
+        """
+        known = self.books.state
+        if devices and not self.pods.is_to_be_aligned(seen.sandbox, one):
+            devices = NO_DEVICES
+        decision = self.pods.decide(seen, one, devices)
+        if not decision.admitted:
+            decision = self._without(seen, one, decision)
+        uid, name = seen.sandbox.uid, one.name
+        own = decision.allocations.get(name)
+        if own is not None and (one.resources.is_capped or not one.resources.cpus):
+            self._tell_of_adoption(seen, one, own.cpus)
+        step = self.pods.step(seen, one, decision)
+        same_cpus = step.state.ledger.cpus_of(uid, name) == known.ledger.cpus_of(uid, name)
+        same_memory = step.state.memory_of(uid).get(name) == known.memory_of(uid).get(name)
+        news = None if same_cpus and same_memory else decision
+        await self.pods.take(seen, step, "adopted", news)
+        self.note(seen, one, one.resources)
+
+    def _tell_of_adoption(self, seen: SeenPod, one: SeenContainer, cpus: CPUSet) -> None:
+        """Say of an owner that ran without its CPUs since when it has them."""
+        try:
+            age = self.cgroups.age(one.pid) if one.pid and one.state is SeenState.RUNNING else None
+        except CgroupError:
+            return  # nobody knows
+        if age is None:
+            return  # it has not run yet, or no more
+        seen.ran_shared[one.name] = age
+        cap = ", without its CFS quota" if one.resources.is_capped else ""
+        self.books.observers.report(
+            seen.name,
+            f"adopted container {one.name}: it was created while no agent answered, ran shared for "
+            f"{age:.1f} s, and owns CPUs {cpus} from now on{cap}",
+        )
+
+    def _without(self, seen: SeenPod, one: SeenContainer, refused: Decision) -> Decision:
+        """What is done with a container that is there, and cannot have all that it asks for."""
+        kept = self.pods.keeps_cpus(seen.sandbox, one)
+        outcome = "was created while nobody answered, and shares its CPUs"
+        if kept:
+            outcome = "keeps its CPUs, and gets no memory of its own"
+        problem = f"container {one.name} {outcome}: {refused.reason}: {refused.message}"
+        self.books.observers.report(seen.name, problem)
+        allocations = {one.name: CPUAllocation(kept, CPUSet(), ())} if kept else {}
+        return replace(refused.refused("", ""), admitted=True, allocations=allocations)
+
+    async def locate(self, seen: SeenPod, one: SeenContainer) -> None:
+        """Bring one that was taken over to its CPUs, as far as its cgroup is there."""
+        key = ContainerKey(seen.sandbox.uid, one.name)
+        try:
+            await self.place(self.books.pods.active[key.pod_uid], key.name)
+            await self.find(key, one)
+        except CgroupError as error:
+            # It may have ended a moment ago; the reconciliation looks again.
+            self.books.observers.report(seen.name, str(error))

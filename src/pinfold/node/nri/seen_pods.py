@@ -1,0 +1,288 @@
+"""The pods that a runtime shows: deciding about their containers one by one, and keeping the books.
+
+A decision leads to a :class:`Step`, complete before anything is changed; taking it writes it down
+first.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pinfold.admission.admission import (
+    POOL_EMPTY,
+    Decision,
+    NodeState,
+    recount,
+    release,
+)
+from pinfold.admission.container import decide_container, keeps_memory
+from pinfold.admission.device_locality import NO_DEVICES, PodDevices
+from pinfold.core.cpu.static_policy import CPUAllocation
+from pinfold.core.memory.memory import remove_container
+from pinfold.core.pod.pod import QOSClass, guaranteed_cpus
+from pinfold.core.pod.workload import Workload
+from pinfold.core.topology_manager.manager import UNEXPECTED_ADMISSION_ERROR
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.node.active_pod import ActivePod
+from pinfold.node.bookkeeper import Bookkeeper
+from pinfold.node.nri.seen_pod import NOTHING, SeenPod, pod_manifest, qos_of
+from pinfold.ports.errors import PortError
+from pinfold.ports.nri import RefusedError, Sandbox, SeenContainer
+from pinfold.ports.records import Batch, HistoryEntry, PodPhase, PodRecord
+from pinfold.state.ledger import Ledger
+
+SOURCE: Final = "nri"
+"""The source of pods that a runtime runs for a kubelet."""
+
+EXCLUSIVE: Final = "exclusive-cpus.pinfold.dev"
+"""The annotation, with ``/pod`` or ``/container.NAME``, that says ``"false"``: no own CPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What the books say of a pod, and of the node with it."""
+
+    state: NodeState
+    workload: Workload
+    record: PodRecord
+    containers: Mapping[str, SeenContainer]
+
+
+class SeenPods:
+    """The pods of a runtime, by uid, and their part of the books.
+
+    Args:
+        books: the node's state.
+        parse: reads a manifest; raises ValueError.
+    """
+
+    def __init__(self, books: Bookkeeper, parse: Callable[[str], Workload]) -> None:
+        self._books = books
+        self._parse = parse
+        self.by_uid: dict[str, SeenPod] = {}
+
+    def put(self, sandbox: Sandbox) -> SeenPod:
+        """Take note of a pod's newest sandbox."""
+        seen = self.by_uid.setdefault(sandbox.uid, SeenPod(sandbox))
+        seen.sandbox = sandbox
+        return seen
+
+    def decide(
+        self, seen: SeenPod, container: SeenContainer, devices: PodDevices = NO_DEVICES
+    ) -> Decision:
+        """Decide about a container of a pod that has these devices; nothing is changed."""
+        books, name = self._books, container.name
+        pod = self._workload(seen.sandbox, {**seen.containers, name: container}).pod
+        node = books.node
+        if _declines(seen.sandbox, name):
+            node = replace(node, cpu_policy=None, localities=None)
+        assigned = books.state.ledger.assignments.get(pod.uid, {})
+        idle = {
+            other: assigned.get(other, CPUSet())
+            for other in {**assigned, **books.state.memory_of(pod.uid)}
+            if other != name and seen.has_ended(other)
+        }
+        decision = decide_container(node, books.state, pod, name, idle, devices)
+        if not decision.admitted:
+            return decision
+        left = self._ledger(seen, decision, name).default - books.state.offline
+        if left or (decision.allocations and not books.anybody_shares()):
+            return decision
+        return decision.refused(UNEXPECTED_ADMISSION_ERROR, POOL_EMPTY)
+
+    def keeps_cpus(self, sandbox: Sandbox, container: SeenContainer) -> CPUSet | None:
+        """The CPUs that a container has, if they are as many as it is to own; None otherwise."""
+        books = self._books
+        asked = 0
+        if books.node.cpu_policy is not None and not _declines(sandbox, container.name):
+            pod = self._workload(sandbox, {container.name: container}).pod
+            asked = guaranteed_cpus(pod, pod.containers[0])
+        has = books.state.ledger.cpus_of(sandbox.uid, container.name) or CPUSet()
+        return has if len(has) == asked else None
+
+    def is_to_be_aligned(self, sandbox: Sandbox, container: SeenContainer) -> bool:
+        """Whether a container is to get CPUs or memory of NUMA nodes that it does not have yet."""
+        if qos_of(sandbox) not in (QOSClass.GUARANTEED, None):
+            return False
+        if self.keeps_cpus(sandbox, container) is None:
+            return True
+        memory = self._books.state.memory
+        if memory is None:
+            return False
+        pod = self._workload(sandbox, {container.name: container}).pod
+        return pod.qos is QOSClass.GUARANTEED and not keeps_memory(memory, pod, pod.containers[0])
+
+    def _ledger(self, seen: SeenPod, decision: Decision, name: str) -> Ledger:
+        """The ledger after a decision; who has ended and lost some CPUs to ``name`` loses all."""
+        ledger, uid = self._books.state.ledger, seen.sandbox.uid
+        assigned = dict(ledger.assignments.get(uid, {}))
+        assigned.pop(name, None)
+        given = decision.allocations.get(name)
+        if given is not None:
+            assigned = {
+                other: cpus
+                for other, cpus in assigned.items()
+                if cpus.isdisjoint(given.cpus) or not seen.has_ended(other)
+            }
+            assigned[name] = given.cpus
+        return ledger.with_pod(uid, assigned)
+
+    def now(self, seen: SeenPod) -> Step | None:
+        """What the books say now; None when the pod is not in them."""
+        active = self._books.pods.active.get(seen.sandbox.uid)
+        if active is None:
+            return None
+        return Step(self._books.state, active.workload, active.record, dict(seen.containers))
+
+    def step(self, seen: SeenPod, container: SeenContainer, decision: Decision) -> Step:
+        """What the books will say once a decision is taken."""
+        state, name = self._books.state, container.name
+        ledger, memory = self._ledger(seen, decision, name), decision.memory_state
+        if memory is None and state.memory is not None:
+            memory = remove_container(state.memory, seen.sandbox.uid, name)
+        state = replace(state, ledger=ledger, memory=memory)
+        return self._step(seen, {**seen.containers, name: container}, state)
+
+    def step_without(self, seen: SeenPod, name: str) -> Step:
+        """What the books will say once a container is forgotten."""
+        containers = {other: one for other, one in seen.containers.items() if other != name}
+        state, uid = self._books.state, seen.sandbox.uid
+        memory = None if state.memory is None else remove_container(state.memory, uid, name)
+        state = replace(state, ledger=state.ledger.without(uid, name), memory=memory)
+        return self._step(seen, containers, state)
+
+    def _step(
+        self, seen: SeenPod, containers: Mapping[str, SeenContainer], after: NodeState
+    ) -> Step:
+        books, uid = self._books, seen.sandbox.uid
+        active = books.pods.active.get(uid)
+        manifest = _manifest(seen.sandbox, containers, seen.ran_shared)
+        workload = self._parse(manifest)
+        before = None if active is None else active.workload.pod
+        state = recount(after, before, workload.pod)
+        record = self._new_record(seen, containers) if active is None else active.record
+        record = replace(
+            record,
+            manifest=manifest,
+            assignments=dict(state.ledger.assignments.get(uid, {})),
+            memory=state.memory_of(uid),
+        )
+        return Step(state, workload, record, containers)
+
+    async def take(self, seen: SeenPod, step: Step, kind: str, decision: Decision | None) -> None:
+        """Write a step down, then make it what holds.
+
+        Raises:
+            StoreError: it could not be written down; nothing was changed.
+        """
+        books = self._books
+        namesakes = books.pods.ended_namesakes(step.workload.pod)
+        entries = () if decision is None else (await self._entry(seen, kind, decision),)
+        node, active = books.node_record(step.state), books.pods.active.get(step.record.uid)
+        written = active is not None and active.record == step.record
+        if entries or namesakes or not written or node != books.node_record(books.state):
+            await books.commit(Batch(node, (step.record,), namesakes, entries))
+        for uid in namesakes:
+            del books.pods.ended[uid]
+        self._set(seen, step)
+
+    async def take_for_sure(self, seen: SeenPod, step: Step | None, state: NodeState) -> None:
+        """Make hold what is so already, or was so before; None: the pod is not in the books."""
+        books, uid = self._books, seen.sandbox.uid
+        if step is not None:
+            await books.commit_or_owe(Batch(books.node_record(state), (step.record,)))
+            self._set(seen, step)
+        else:
+            await books.commit_or_owe(Batch(books.node_record(state), drop=(uid,)))
+            books.state = state
+            books.pods.active.pop(uid, None)
+            seen.containers.clear()
+
+    def _set(self, seen: SeenPod, step: Step) -> None:
+        books = self._books
+        books.state = step.state
+        seen.containers = dict(step.containers)
+        active = books.pods.active.get(step.record.uid)
+        if active is None:
+            books.pods.active[step.record.uid] = ActivePod(step.workload, step.record)
+        else:
+            active.workload, active.record = step.workload, step.record
+
+    async def refuse(self, seen: SeenPod, decision: Decision) -> None:
+        """Write a refusal down, and tell whoever asked.
+
+        Raises:
+            RefusedError: always.
+        """
+        books, uid = self._books, seen.sandbox.uid
+        text = f"{decision.reason}: {decision.message}"
+        failed = replace(
+            self._new_record(seen, {}),
+            manifest=_manifest(seen.sandbox, seen.containers),
+            phase=PodPhase.FAILED,
+            reason=decision.reason,
+            message=decision.message,
+        )
+        put = () if uid in books.pods.active else (failed,)
+        entry = await self._entry(seen, "rejected", decision)
+        try:
+            await books.commit(Batch(put=put, history=(entry,)))
+        except PortError as error:
+            books.observers.report(seen.name, str(error))
+        else:
+            for record in put:
+                await books.remember(record)
+        books.observers.report(seen.name, text)
+        raise RefusedError(text)
+
+    async def forget(self, active: ActivePod) -> None:
+        """A pod is over: its CPUs go back to the ledger's shared pool, its memory to all."""
+        books = self._books
+        after = release(books.state, active.workload.pod)
+        entry = HistoryEntry(books.observers.clock(), "released", active.uid, active.name, "{}")
+        await books.commit_or_owe(Batch(books.node_record(after), (), (active.uid,), (entry,)))
+        books.state = after
+        del books.pods.active[active.uid]
+        await books.announcements.retract(active)
+        active.gone.set()
+
+    async def _entry(self, seen: SeenPod, kind: str, decision: Decision) -> HistoryEntry:
+        """A decision for the history, with what the pod's other containers have."""
+        books, uid = self._books, seen.sandbox.uid
+        given = {
+            name: CPUAllocation(cpus, CPUSet(), ())
+            for name, cpus in books.state.ledger.assignments.get(uid, {}).items()
+        }
+        whole = replace(decision, allocations={**given, **decision.allocations})
+        document = await books.observers.describe(whole, books.state)
+        return HistoryEntry(books.observers.clock(), kind, uid, seen.name, document)
+
+    def _new_record(self, seen: SeenPod, containers: Mapping[str, SeenContainer]) -> PodRecord:
+        return PodRecord(
+            uid=seen.sandbox.uid,
+            namespace=seen.sandbox.namespace,
+            name=seen.sandbox.name,
+            manifest=_manifest(seen.sandbox, containers),
+            phase=PodPhase.RUNNING,
+            source=SOURCE,
+            admitted_at=self._books.observers.clock(),
+        )
+
+    def _workload(self, sandbox: Sandbox, containers: Mapping[str, SeenContainer]) -> Workload:
+        return self._parse(_manifest(sandbox, containers))
+
+
+def _manifest(
+    sandbox: Sandbox,
+    containers: Mapping[str, SeenContainer],
+    ran_shared: Mapping[str, float] = NOTHING,
+) -> str:
+    return json.dumps(pod_manifest(sandbox, containers.values(), ran_shared))
+
+
+def _declines(pod: Sandbox, container: str) -> bool:
+    said = pod.annotations
+    return said.get(f"{EXCLUSIVE}/container.{container}", said.get(f"{EXCLUSIVE}/pod")) == "false"

@@ -1,0 +1,1 @@
+"""Pods that the agent runs itself, as processes or through a runtime that it tells to."""

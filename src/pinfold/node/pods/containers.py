@@ -1,0 +1,257 @@
+"""Starting and ending one container: the order of effects in which CPUs are never shared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from pinfold.core.devices.devices import DeviceRunOptions
+from pinfold.core.pod.cgroup_values import container_cgroup, pod_cgroup
+from pinfold.core.pod.pod import Container, Pod
+from pinfold.core.pod.workload import FACTS, application_environment, environment_beside
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.node.active_pod import ActivePod
+from pinfold.node.pods.device_grants import unseen_by_a_process
+from pinfold.node.recovery.keepsake import Keepsake
+from pinfold.node.settings import ManagerSettings
+from pinfold.ports.cgroups import Cgroups, Limits, Partition, Placement
+from pinfold.ports.errors import ContainerKey, RuntimeFailedError
+from pinfold.ports.logs import PodLogs
+from pinfold.ports.records import PodRecord
+from pinfold.ports.runtime import (
+    ContainerSpec,
+    ContainerState,
+    ContainerStatus,
+    PodRuntime,
+    ProcessAdopter,
+    Runtime,
+    Watching,
+)
+from pinfold.ports.volumes import Volumes, with_volumes
+
+MEMORY_LIMIT: Final = "pinfold.dev/memory-limit"
+"""The annotation that, with the value ``none``, leaves a pod's memory without a limit.
+
+It also leaves huge pages of sizes that the pod does not ask for without one.
+"""
+
+
+NO_DEVICES: Final = DeviceRunOptions()
+
+
+def memory_nodes(record: PodRecord, container: str) -> CPUSet | None:
+    """The NUMA nodes that a container's memory comes from; None where it may be any."""
+    blocks = record.memory.get(container, ())
+    return CPUSet(node for block in blocks for node in block.numa_affinity or ()) or None
+
+
+class Containers:
+    """Drives runtime and cgroups for single containers.
+
+    The CPUs of an owner have left the shared pool, confirmed, before :meth:`start` is called; they
+    go back to it only after :meth:`end` has returned.  With an ``adopter``, containers are plain
+    processes, which see the files of the host.
+    """
+
+    def __init__(  # noqa: PLR0913 - the ports, one each
+        self,
+        cgroups: Cgroups,
+        runtime: Runtime,
+        settings: ManagerSettings,
+        adopter: ProcessAdopter | None = None,
+        *,
+        volumes: Volumes | None = None,
+        logs: PodLogs | None = None,
+    ) -> None:
+        self.cgroups = cgroups
+        self.runtime = runtime
+        self.settings = settings
+        self.adopter = adopter
+        self.volumes = volumes
+        self.logs = logs
+
+    async def start(  # noqa: PLR0913 - who, where, and what it is told
+        self,
+        pod: ActivePod,
+        container: Container,
+        cpus: CPUSet | None,
+        attempt: int,
+        devices: DeviceRunOptions = NO_DEVICES,
+        *,
+        placement: Placement | None = None,
+        generation: int = 0,
+    ) -> tuple[ContainerStatus, str]:
+        """Create, place, then let go; the first instruction runs on the container's CPUs.
+
+        Args:
+            pod: the pod, and ``container`` one of its containers.
+            container: who is started.
+            cpus: its exclusive CPUs, None where it has none.
+            attempt: how often it was started before.
+            devices: what device plugins ask for it.
+            placement: where it runs; None: on ``cpus``.
+            generation: the record's, for the container's keepsake.
+
+        Returns:
+            The running container, and what was not granted to it ("" when nothing).
+
+        Raises:
+            PortError: it does not run, and nothing of this attempt is left.
+        """
+        placement = placement or self.placement(pod, container, cpus)
+        process = pod.workload.processes[container.name]
+        told = application_environment(pod.name, pod.uid, container.name, cpus)
+        env, passed_over = environment_beside(told, process.env, devices.envs)
+        given = {name: value for name, value in process.env.items() if name not in FACTS}
+        spec = ContainerSpec(
+            key=pod.key(container),
+            namespace=pod.record.namespace,
+            pod_name=pod.record.name,
+            process=replace(process, env=given),
+            attempt=attempt,
+            env=env,
+            oom_score_adj=self._oom_score(pod, container),
+            placement=placement,
+            sandbox=pod.workload.sandbox,
+            grace_period=pod.workload.grace_period,
+            keepsake=Keepsake(generation, pod.record).encode(),
+            devices=devices,
+        )
+        if pod.attached is not None:
+            if self.adopter is None:
+                raise RuntimeFailedError("this runtime cannot take over a process")
+            status = await self.adopter.attach(spec, *pod.attached)
+        else:
+            if self.volumes is not None:
+                spec = await with_volumes(spec, self.volumes, mounted=self.adopter is None)
+            status = await self.create(spec)
+        status, note = await self.resume(status, placement)
+        if attempt == 0:
+            unseen = "" if self.adopter is None else unseen_by_a_process(devices)
+            note = "; ".join(part for part in (note, unseen, passed_over) if part)
+        return status, note
+
+    def check_room(self, pod: Pod, others: Iterable[ActivePod]) -> None:
+        """See that the runtime can watch one more pod beside the others, begun or not.
+
+        Raises:
+            RuntimeFailedError: it cannot.
+        """
+        if not isinstance(self.runtime, Watching):
+            return
+        promised = sum(
+            max(len(one.workload.pod.all_containers) - len(one.statuses), 0) for one in others
+        )
+        if lack := self.runtime.lack(len(pod.all_containers) + promised):
+            raise RuntimeFailedError(
+                f"pod {pod.namespace}/{pod.name} cannot be watched: {lack}",
+                "raise LimitNOFILE (ulimit -n), or delete pods",
+            )
+
+    async def create(self, spec: ContainerSpec) -> ContainerStatus:
+        """Have a container made whose main process has not executed its first instruction.
+
+        Raises:
+            RuntimeFailedError: it cannot be.
+        """
+        return await self.runtime.create(spec)
+
+    async def resume(
+        self, status: ContainerStatus, placement: Placement
+    ) -> tuple[ContainerStatus, str]:
+        """Place a created container and let it go.
+
+        Raises:
+            PortError: it does not run, and nothing of this attempt is left.
+        """
+        try:
+            granted = await self.cgroups.place(status.key, placement)
+            if status.pid is not None:
+                await self.cgroups.enter(status.key, status.pid)
+            if status.state is ContainerState.CREATED:
+                status = await self.runtime.start(status.id)
+        except BaseException:
+            await self.runtime.remove(status.id)
+            raise
+        return status, granted
+
+    async def adopt(self, status: ContainerStatus, placement: Placement) -> None:
+        """Take over a container that runs: see it placed.
+
+        Raises:
+            CgroupError: it is not.
+        """
+        await self.cgroups.place(status.key, placement)
+        if status.pid is not None:
+            await self.cgroups.enter(status.key, status.pid)
+
+    async def end_pod(self, pod_uid: str) -> None:
+        """Let the runtime forget what it keeps for a pod as a whole, and remove its volumes.
+
+        Raises:
+            PortError: something is left; it can be tried again.
+        """
+        if isinstance(self.runtime, PodRuntime):
+            await self.runtime.remove_pod(pod_uid)
+        if self.volumes is not None:
+            await self.volumes.remove(pod_uid)
+
+    async def end(self, key: ContainerKey) -> None:
+        """End what is left of a container's processes, strays too, and remove its cgroup.
+
+        Raises:
+            CgroupError: something is still there.
+        """
+        await self.cgroups.kill(key)
+        await self.cgroups.remove(key)
+
+    def placement(self, pod: ActivePod, container: Container, cpus: CPUSet | None) -> Placement:
+        """What the kernel is told about a container."""
+        settings, workload = self.settings, pod.workload
+        exclusive = cpus is not None
+        limited = workload.pod.annotations.get(MEMORY_LIMIT) != "none"
+        own = container_cgroup(
+            workload.pod,
+            container,
+            memory_capacity=max(settings.machine_memory, 1),
+            page_sizes=settings.page_sizes,
+            enforce_cpu_limits=settings.cpu_cfs_quota,
+            period=settings.cpu_cfs_period,
+            exclusive=exclusive,
+        )
+        whole = pod_cgroup(
+            workload.pod,
+            enforce_cpu_limits=settings.cpu_cfs_quota,
+            period=settings.cpu_cfs_period,
+            exclusive=bool(pod.record.assignments),
+        )
+        return Placement(
+            cpus=cpus,
+            mems=memory_nodes(pod.record, container.name),
+            limits=Limits(
+                cpu_shares=own.cpu_shares,
+                cpu_quota=own.cpu_quota if own.cpu_quota > 0 else -1,
+                cpu_period=own.cpu_period or None,
+                memory=(own.memory_limit or None) if limited else None,
+                hugepages=self._hugepages(own.hugepage_limits, limited=limited),
+            ),
+            pod_limits=Limits(
+                cpu_shares=whole.cpu_shares,
+                cpu_quota=whole.cpu_quota,
+                cpu_period=whole.cpu_period,
+                memory=whole.memory if limited else None,
+                hugepages=self._hugepages(whole.hugepage_limits, limited=limited),
+            ),
+            partition=settings.partition if exclusive else Partition.MEMBER,
+        )
+
+    def _hugepages(self, asked: Mapping[int, int], *, limited: bool) -> dict[int, int]:
+        """The limit of every page size of the machine: nothing of those that are not asked for."""
+        pages = {size: asked.get(size, 0) for size in self.settings.page_sizes}
+        return pages if limited else {size: amount for size, amount in pages.items() if amount}
+
+    def _oom_score(self, pod: ActivePod, container: Container) -> int:
+        return container_cgroup(
+            pod.workload.pod, container, memory_capacity=max(self.settings.machine_memory, 1)
+        ).oom_score_adj

@@ -1,0 +1,280 @@
+"""The life of one pod: init containers in order, sidecars, the others; restarts; the end.
+
+Source: the kubelet's pod lifecycle (init containers one after the other, a restartable one beside
+those after it; restart policy with an exponential back-off; at the end SIGTERM, the grace period,
+SIGKILL; sidecars last, in reverse order).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import signal
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol
+
+from pinfold.core.pod.pod import Container
+from pinfold.node.active_pod import ActivePod
+from pinfold.ports.errors import PortError
+from pinfold.ports.records import PodPhase
+from pinfold.ports.runtime import ContainerState, ContainerStatus
+
+CANNOT_START: Final = 128
+"""The exit code of a container that could not be started (as container runtimes report it)."""
+
+
+class WorkerHost(Protocol):
+    """What a worker asks of the manager."""
+
+    async def until_it_may_run(self, pod: ActivePod, container: Container) -> None:
+        """Return when it would not be frozen from its first instruction on."""
+
+    async def start_container(
+        self, pod: ActivePod, container: Container, attempt: int
+    ) -> ContainerStatus:
+        """Create, place and start; raises PortError."""
+
+    async def continue_container(
+        self, pod: ActivePod, container: Container, status: ContainerStatus
+    ) -> ContainerStatus:
+        """Start one that was created by an agent that is gone; raises PortError."""
+
+    async def wait_container(self, status: ContainerStatus) -> ContainerStatus:
+        """Return when it has exited."""
+
+    async def end_container(self, pod: ActivePod, container: Container) -> None:
+        """End what is left of its processes and remove its cgroup; raises PortError."""
+
+    async def forget_container(self, pod: ActivePod, status: ContainerStatus) -> None:
+        """Let the runtime forget an exited container; raises PortError."""
+
+    async def container_exited(
+        self, pod: ActivePod, container: Container, exit_code: int, *, final: bool
+    ) -> None:
+        """Write down how a container ended; ``final``: it is not started again."""
+
+    async def pod_running(self, pod: ActivePod) -> None:
+        """Every container of the pod was started once."""
+
+    async def pod_ended(self, pod: ActivePod, phase: PodPhase) -> None:
+        """The pod ended by itself; what is left of it is to be cleaned up."""
+
+    async def signal_container(self, status: ContainerStatus, number: int) -> None:
+        """Send a signal to the main process."""
+
+    def pause_before(self, attempt: int, ran_for: float) -> float:
+        """Seconds to wait before an attempt, after one that ran so long."""
+
+    def report(self, pod: ActivePod, problem: str) -> None:
+        """Tell the operator of something that went wrong and is tried again."""
+
+
+class PodWorker:
+    """One pod's life, as a task of its own."""
+
+    def __init__(self, host: WorkerHost, pod: ActivePod) -> None:
+        self._host = host
+        self._pod = pod
+        self._task: asyncio.Task[None] | None = None
+        self._sidecars: list[asyncio.Task[int]] = []
+
+    def start(self, spawn: Callable[..., asyncio.Task[None]]) -> None:
+        """Begin, or go on where an agent that is gone left off."""
+        self._task = spawn(self._live(), name=f"pod {self._pod.uid}")
+
+    async def stop(self) -> None:
+        """Start nothing more; what runs goes on.  Returns when nothing is being started."""
+        async with self._pod.lock:
+            tasks = [*self._sidecars, *([] if self._task is None else [self._task])]
+            current = asyncio.current_task()
+            for task in tasks:
+                if task is not current:
+                    task.cancel()
+        await asyncio.gather(*(t for t in tasks if t is not current), return_exceptions=True)
+
+    async def _live(self) -> None:
+        pod = self._pod
+        spec = pod.workload.pod
+        for container in spec.init_containers:
+            if container.is_sidecar:
+                await self._begin_sidecar(container)
+            elif await self._run(container) != 0:
+                await self._host.pod_ended(pod, PodPhase.FAILED)
+                return
+        running: list[asyncio.Task[int]] = []
+        try:
+            for container in spec.containers:
+                running.append(  # noqa: PERF401 - what was begun must be known when cancelled
+                    await self._begin(container)
+                )
+            pod.started.set()
+            await self._host.pod_running(pod)
+            codes = await asyncio.gather(*running)
+        except asyncio.CancelledError:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+            raise
+        failed = any(codes)
+        await self._host.pod_ended(pod, PodPhase.FAILED if failed else PodPhase.SUCCEEDED)
+
+    async def _begin(self, container: Container) -> asyncio.Task[int]:
+        """Run a container in a task; returns once it was started, or failed to the first time."""
+        begun = asyncio.Event()
+        task = asyncio.create_task(self._run(container, begun))
+        waiter = asyncio.create_task(begun.wait())
+        try:
+            await asyncio.wait({task, waiter}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            raise
+        finally:
+            waiter.cancel()
+        return task
+
+    async def _begin_sidecar(self, container: Container) -> None:
+        self._sidecars.append(await self._begin(container))
+
+    async def _run(self, container: Container, begun: asyncio.Event | None = None) -> int:
+        """Keep a container running as its restart policy says; returns the last exit code."""
+        host, pod = self._host, self._pod
+        status = pod.statuses.get(container.name)
+        attempt = pod.record.restarts.get(container.name, 0)
+        ended = pod.record.exit_codes.get(container.name)
+        if status is None and ended is not None:
+            if not pod.workload.restarts(container, ended):
+                return ended
+            attempt += 1
+        loop = asyncio.get_running_loop()
+        while True:
+            is_new = status is None
+            status = await self._running(container, status, attempt)
+            if begun is not None:
+                begun.set()
+            began = loop.time()
+            if status.state is not ContainerState.EXITED:
+                status = await host.wait_container(status)
+            # The times of the status are those of a clock that somebody may have set meanwhile.
+            ran_for = loop.time() - began if is_new else _ran_for(status)
+            code = CANNOT_START if status.exit_code is None else status.exit_code
+            again = pod.workload.restarts(container, code)
+            # In this order: no stray runs on when the CPUs of an init container are given back, and
+            # an exit is never forgotten before it is written down.
+            await self._for_sure(container, lambda: host.end_container(pod, container))
+            await host.container_exited(pod, container, code, final=not again)
+            await self._forget(container, status)
+            if not again:
+                return code
+            attempt = max(attempt, status.attempt) + 1
+            await asyncio.sleep(host.pause_before(attempt, ran_for))
+            status = None
+
+    async def _running(
+        self, container: Container, status: ContainerStatus | None, attempt: int
+    ) -> ContainerStatus:
+        """The container once it was started; one that could not be counts as exited."""
+        host, pod = self._host, self._pod
+        if status is not None and status.state is not ContainerState.CREATED:
+            return status
+        # Without the lock: who ends the pod does not wait for CPUs.
+        await host.until_it_may_run(pod, container)
+        async with pod.at_work(container):
+            try:
+                if status is None:
+                    return await host.start_container(pod, container, attempt)
+                return await host.continue_container(pod, container, status)
+            except PortError as error:
+                pod.failure = f"container {container.name} was not started: {error}"
+                host.report(pod, pod.failure)
+                return ContainerStatus(
+                    id="",
+                    key=pod.key(container),
+                    attempt=attempt,
+                    state=ContainerState.EXITED,
+                    exit_code=CANNOT_START,
+                    message=str(error),
+                )
+
+    async def _forget(self, container: Container, status: ContainerStatus) -> None:
+        if status.id:
+            host, pod = self._host, self._pod
+            await self._for_sure(container, lambda: host.forget_container(pod, status))
+
+    async def _for_sure(self, container: Container, work: Callable[[], Awaitable[None]]) -> None:
+        """Try until it works: as long as something of a container is left, its CPUs are taken."""
+        pause = 0.05
+        while True:
+            try:
+                async with self._pod.at_work(container):
+                    await work()
+            except PortError as error:
+                self._host.report(self._pod, f"container {container.name} is not gone: {error}")
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 10.0)
+            else:
+                return
+
+    async def terminate(self, live: Sequence[ContainerStatus], grace: float) -> None:
+        """End everything: SIGTERM, the grace period, SIGKILL; sidecars after the others.
+
+        Args:
+            live: the pod's containers as the runtime has them.
+            grace: seconds for all of them together.
+        """
+        await self.stop()
+        pod, loop = self._pod, asyncio.get_running_loop()
+        deadline = loop.time() + grace
+        by_name = {status.key.name: status for status in live}
+        sidecars = [c for c in pod.workload.pod.init_containers if c.is_sidecar]
+        others = [c for c in pod.workload.pod.all_containers if not c.is_sidecar]
+        await self._end_all(others, by_name, deadline)
+        for container in reversed(sidecars):
+            await self._end_all([container], by_name, deadline)
+
+    async def _end_all(
+        self,
+        containers: Sequence[Container],
+        statuses: dict[str, ContainerStatus],
+        deadline: float,
+    ) -> None:
+        host, pod, loop = self._host, self._pod, asyncio.get_running_loop()
+        running = [
+            status
+            for container in containers
+            if (status := statuses.get(container.name)) is not None
+            and status.state is ContainerState.RUNNING
+        ]
+        left = deadline - loop.time()
+        if running and left > 0:
+            waits = [asyncio.create_task(host.wait_container(status)) for status in running]
+            asks = [asyncio.create_task(self._ask_to_end(status)) for status in running]
+            try:
+                await asyncio.wait(waits, timeout=left)
+            finally:
+                for task in (*waits, *asks):
+                    task.cancel()
+        for container in containers:
+            await self._for_sure(container, functools.partial(host.end_container, pod, container))
+            if (status := statuses.get(container.name)) is not None:
+                await self._forget(container, status)
+
+    async def _ask_to_end(self, status: ContainerStatus) -> None:
+        """Send SIGTERM; one that cannot be asked is killed after the grace period all the same."""
+        pause = 0.05
+        while True:
+            try:
+                await self._host.signal_container(status, signal.SIGTERM)
+            except PortError as error:
+                problem = f"container {status.key.name} is not told to end: {error}"
+                self._host.report(self._pod, problem)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 10.0)
+            else:
+                return
+
+
+def _ran_for(status: ContainerStatus) -> float:
+    if status.started_at is None or status.finished_at is None:
+        return 0.0
+    return max(status.finished_at - status.started_at, 0.0)

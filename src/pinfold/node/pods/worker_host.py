@@ -1,0 +1,203 @@
+"""What the workers of pods ask of the manager."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from pinfold.core.pod.pod import Container
+from pinfold.node.active_pod import ActivePod
+from pinfold.node.pods.device_grants import prepare_devices
+from pinfold.ports.cgroups import Placement
+from pinfold.ports.errors import PortError
+from pinfold.ports.records import PodPhase, PodRecord
+from pinfold.ports.runtime import ContainerStatus
+
+if TYPE_CHECKING:
+    from pinfold.node.pods.endings import PodEndings
+
+
+_Start = Callable[[Placement], Awaitable[tuple[ContainerStatus, str]]]
+"""Starts a container where it is to be; raises PortError."""
+
+REPORT_PATIENCE: Final = 2.0
+"""Seconds in which the exit code of a process that was taken over should be told."""
+
+
+class ManagerHost:
+    """See :class:`pinfold.node.pods.worker.WorkerHost`, which says what each method is for."""
+
+    def __init__(self, manager: PodEndings) -> None:
+        self._manager = manager
+
+    async def start_container(
+        self, pod: ActivePod, container: Container, attempt: int
+    ) -> ContainerStatus:
+        """Create, place and start."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        start = await self._prepared(pod, container, attempt)
+        status, note = await self._placed(pod, container, start)
+        self._manager.counters.count_start(loop.time() - began)
+        await self._started(pod, container, status, note)
+        return status
+
+    async def _prepared(self, pod: ActivePod, container: Container, attempt: int) -> _Start:
+        """What creates, places and starts a container that is made ready for it."""
+        manager = self._manager
+        cpus = pod.exclusive_cpus(manager.state.ledger, container)
+        await manager.announcements.publish([pod], manager.offline_owners.of, manager.pool)
+        grants = pod.record.devices.get(container.name, {})
+        devices = await prepare_devices(manager.plugins, grants)
+        generation = manager.store.generation
+
+        async def start(placement: Placement) -> tuple[ContainerStatus, str]:
+            return await manager.containers.start(
+                *(pod, container, cpus, attempt, devices),
+                placement=placement,
+                generation=generation,
+            )
+
+        return start
+
+    async def continue_container(
+        self, pod: ActivePod, container: Container, status: ContainerStatus
+    ) -> ContainerStatus:
+        """Place and start one that was created before."""
+        created = [status]
+
+        async def start(placement: Placement) -> tuple[ContainerStatus, str]:
+            if created:
+                return await self._manager.containers.resume(created.pop(), placement)
+            # It could not be placed, and nothing of it is left.
+            anew = await self._prepared(pod, container, status.attempt)
+            return await anew(placement)
+
+        started, note = await self._placed(pod, container, start)
+        await self._started(pod, container, started, note)
+        return started
+
+    async def _placed(
+        self,
+        pod: ActivePod,
+        container: Container,
+        start: _Start,
+    ) -> tuple[ContainerStatus, str]:
+        """Start a container where it belongs; its CPUs may go offline at any moment of it.
+
+        Raises:
+            PortError: it was not started.
+        """
+        manager = self._manager
+        where = manager.offline_owners
+        while True:
+            placement = where.placement(pod, container)
+            try:
+                # Its first step is taken unfrozen, for that is waited for.
+                status, note = await start(replace(placement, frozen=False))
+            except PortError:
+                if where.placement(pod, container) == placement:
+                    raise
+                continue
+            if placement.frozen or where.placement(pod, container) != placement:
+                async with manager.lock:
+                    try:
+                        await manager.containers.adopt(status, where.placement(pod, container))
+                    except PortError as error:
+                        # It runs, and is tried again as all who could not be brought.
+                        where.misplaced[pod.key(container)] = str(error)
+                        self.report(pod, f"container {container.name}: {error}")
+            return status, note
+
+    async def until_it_may_run(self, pod: ActivePod, container: Container) -> None:
+        """Return when it would not be frozen, and writes where nothing is removed any more."""
+        await self._manager.forgotten_logs.removed(pod.uid)
+        await self._manager.offline_owners.until_it_may_run(pod, container)
+
+    async def _started(
+        self, pod: ActivePod, container: Container, status: ContainerStatus, note: str
+    ) -> None:
+        pod.statuses[container.name] = status
+        if note:
+            self.report(pod, f"container {container.name}: {note}")
+        if pod.record.restarts.get(container.name, 0) != status.attempt:
+            restarts = {**pod.record.restarts, container.name: status.attempt}
+            await self._manager.note(pod, lambda record: replace(record, restarts=restarts))
+
+    async def wait_container(self, status: ContainerStatus) -> ContainerStatus:
+        """Return when it has exited."""
+        status = await self._manager.exits.wait(status)
+        pod = self._manager.pods.active.get(status.key.pod_uid)
+        if status.exit_code is None and pod is not None:
+            # Only the parent of a process that was taken over gets its exit status.
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(pod.reported.wait(), REPORT_PATIENCE)
+            status = replace(status, exit_code=pod.reported_exit)
+        return status
+
+    def report_exit(self, pod_uid: str, exit_code: int) -> None:
+        """Take the exit code of a pod's process from the one who waited for it.
+
+        Raises:
+            UnknownPodError: no such pod.
+        """
+        pod = self._manager.pods.active.get(self._manager.pods.find(pod_uid))
+        if pod is not None:
+            pod.reported_exit = exit_code
+            pod.reported.set()
+
+    async def end_container(self, pod: ActivePod, container: Container) -> None:
+        """End what is left of its processes, and remove its cgroup."""
+        await self._manager.containers.end(pod.key(container))
+
+    async def forget_container(self, pod: ActivePod, status: ContainerStatus) -> None:
+        """Let the runtime forget it."""
+        await self._manager.containers.runtime.remove(status.id)
+        if pod.statuses.get(status.key.name, status).id == status.id:
+            pod.statuses.pop(status.key.name, None)
+
+    async def container_exited(
+        self, pod: ActivePod, container: Container, exit_code: int, *, final: bool
+    ) -> None:
+        """Write down how it ended; what only an init container needed goes back."""
+        self._manager.counters.container_exits += 1
+
+        def ended(record: PodRecord) -> PodRecord:
+            return replace(record, exit_codes={**record.exit_codes, container.name: exit_code})
+
+        is_init = any(container is init for init in pod.workload.pod.init_containers)
+        if final and is_init and container.name in pod.record.assignments:
+            await self._manager.give_back(pod, container, ended)
+        else:
+            await self._manager.update(pod, ended)
+
+    async def pod_running(self, pod: ActivePod) -> None:
+        """Every container was started once."""
+        await self._manager.note(
+            pod,
+            lambda record: (
+                replace(record, phase=PodPhase.RUNNING)
+                if record.phase is PodPhase.ADMITTED
+                else record
+            ),
+        )
+
+    async def pod_ended(self, pod: ActivePod, phase: PodPhase) -> None:
+        """Clean up after a pod that ended by itself."""
+        self._manager.ended_by_itself(pod, phase)
+
+    async def signal_container(self, status: ContainerStatus, number: int) -> None:
+        """Send a signal to the main process."""
+        await self._manager.containers.runtime.signal(status.id, number)
+
+    def pause_before(self, attempt: int, ran_for: float) -> float:
+        """Seconds to wait before an attempt."""
+        settings = self._manager.settings
+        return 0.0 if ran_for >= settings.calm else settings.pause_before(attempt)
+
+    def report(self, pod: ActivePod, problem: str) -> None:
+        """Tell the operator."""
+        self._manager.observers.report(pod.name, problem)

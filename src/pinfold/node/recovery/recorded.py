@@ -1,0 +1,127 @@
+"""What the pods of a record have, as parts of a state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from pinfold.admission.admission import Node, NodeState
+from pinfold.core.devices.state import DeviceState
+from pinfold.core.memory.memory import MemoryState
+from pinfold.core.memory.reservation import NONE, STATIC
+from pinfold.core.pod.workload import Workload
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.ports.records import PodRecord, Record
+from pinfold.state.ledger import InvariantError, Ledger
+from pinfold.state.startup import StartError
+
+
+def with_unplaced(empty: NodeState, record: Record, unplaced: CPUSet) -> NodeState:
+    """An empty node that has those CPUs of the record, too, of which only that they exist is known.
+
+    Args:
+        empty: the node as far as it is known.
+        record: what the store holds.
+        unplaced: CPUs that are offline, and in no core or NUMA node that is known.
+    """
+    bounds = empty.ledger.bounds
+    if record.node is None or bounds is None:
+        return empty
+    kept = record.node.machine & unplaced
+    bounds = replace(bounds, machine=bounds.machine | kept)
+    ledger = Ledger.fresh(empty.ledger.policy_name, bounds)
+    return replace(empty, ledger=ledger, offline=empty.offline | kept)
+
+
+def recorded_ledger(
+    record: Record, fresh: Ledger, pods: Iterable[tuple[PodRecord, Workload]], arrived: CPUSet
+) -> tuple[Ledger, CPUSet]:
+    """The record's ledger, within the bounds of today, and the CPUs that are new in its pool.
+
+    Args:
+        record: what the store holds.
+        fresh: the ledger of the node with nothing on it.
+        pods: those that are not over.
+        arrived: CPUs that were never online before.
+    """
+    if record.node is None:
+        return fresh, CPUSet()
+    assignments = {pod.uid: dict(pod.assignments) for pod, _ in pods if pod.assignments}
+    bounds = fresh.bounds
+    pool = CPUSet() if bounds is None else bounds.pool
+    new = (arrived & pool) - record.node.machine
+    ledger = Ledger(record.node.policy_name, record.node.default | new, assignments, bounds)
+    return ledger, new
+
+
+def recorded_memory(
+    record: Record, node: Node, pods: Iterable[tuple[PodRecord, Workload]]
+) -> MemoryState | None:
+    """The memory that the pods have, on the NUMA nodes of today.
+
+    Raises:
+        StartError: another policy was in force; the message is the kubelet's.
+        MemoryStateError: an assignment that does not fit the machine.
+    """
+    configured = NONE if node.memory_policy is None else STATIC
+    if record.node is not None and record.node.memory_policy != configured:
+        raise StartError(
+            f'[memorymanager] configured policy "{configured}" differs from state checkpoint '
+            f'policy "{record.node.memory_policy}"'
+        )
+    if node.memory_policy is None:
+        return None
+    return MemoryState.of(
+        node.memory_policy.nodes, {pod.uid: pod.memory for pod, _ in pods if pod.memory}
+    )
+
+
+def recorded_devices(state: DeviceState, pods: Iterable[PodRecord]) -> DeviceState:
+    """The devices that the pods have; whether they still exist is told by their plugins.
+
+    Raises:
+        DeviceOwnershipError: a device that two pods have.
+    """
+    for pod in pods:
+        if pod.devices:
+            state = state.with_pod(pod.uid, _ids(pod))
+    return state
+
+
+def _ids(pod: PodRecord) -> dict[str, dict[str, tuple[str, ...]]]:
+    return {
+        container: {resource: grant.ids for resource, grant in grants.items()}
+        for container, grants in pod.devices.items()
+    }
+
+
+def keep(
+    state: NodeState, pod: PodRecord, node: Node, kept: Iterable[tuple[PodRecord, Workload]]
+) -> NodeState:
+    """The state with what a pod has, beside what others have kept.
+
+    Raises:
+        InvariantError: CPUs that it cannot have, or a manager that is not in force.
+        MemoryStateError: memory that does not fit.
+        DeviceOwnershipError: a device that another pod has.
+    """
+    ledger, memory = state.ledger, state.memory
+    if pod.assignments:
+        if node.cpu_policy is None:
+            raise InvariantError("policy none gives no exclusive CPUs")
+        ledger = ledger.with_pod(pod.uid, dict(pod.assignments))
+    if pod.memory:
+        if node.memory_policy is None:
+            raise InvariantError("memory manager policy None gives no memory of a NUMA node")
+        others = {one.uid: one.memory for one, _ in kept if one.memory}
+        memory = MemoryState.of(node.memory_policy.nodes, {**others, pod.uid: pod.memory})
+    return replace(with_devices_of(state, pod), ledger=ledger, memory=memory)
+
+
+def with_devices_of(state: NodeState, pod: PodRecord) -> NodeState:
+    """The state with a pod's devices.
+
+    Raises:
+        DeviceOwnershipError: another pod has one of them.
+    """
+    return replace(state, devices=recorded_devices(state.devices, [pod]))

@@ -1,0 +1,273 @@
+"""Starting: from the record to a manager that goes on where the last one left off.
+
+The checks are those of a kubelet that starts (upstream ``staticPolicy.validateState`` and the
+checkpoint's policy name).  Where a kubelet exits and is restarted for ever, ``repair`` keeps every
+allocation that still fits, decides again about the others, and says what it did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Final
+
+from pinfold.admission.admission import Node, NodeState, decide, resume, settle
+from pinfold.core.devices.state import DeviceOwnershipError, DeviceState
+from pinfold.core.memory.memory import MemoryStateError
+from pinfold.core.pod.workload import Workload
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.node.recovery.recorded import (
+    keep,
+    recorded_devices,
+    recorded_ledger,
+    recorded_memory,
+    with_devices_of,
+    with_unplaced,
+)
+from pinfold.node.recovery.survivors import Loss, Survivor, loss, recall
+from pinfold.ports.errors import ContainerKey
+from pinfold.ports.records import PodPhase, PodRecord, Record
+from pinfold.state.ledger import Bounds, InvariantError, Ledger
+from pinfold.state.startup import StartError, validate_static_state
+
+_MISFITS: Final = (StartError, InvariantError, MemoryStateError, DeviceOwnershipError)
+_REMEDY: Final = (
+    "start with --on-mismatch=repair to keep what still fits and decide again about the rest, "
+    "or go back to the old configuration"
+)
+_NO_CPUS: Final = CPUSet()
+_NAMED: Final = 5
+"""How many pods a message names."""
+
+
+class OnMismatch(Enum):
+    """What to do when the record does not fit the machine or the configuration."""
+
+    REFUSE = "refuse"
+    REPAIR = "repair"
+
+
+class MismatchError(Exception):
+    """The record does not fit; ``problem`` is the kubelet's text."""
+
+    def __init__(self, problem: str, remedy: str = _REMEDY) -> None:
+        super().__init__(f"{problem} ({remedy})")
+        self.problem = problem
+
+
+class LostRecordError(MismatchError):
+    """The record knows less than it did, or than what runs shows."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(
+            f"{problem}; nothing was changed",
+            "start with --on-mismatch=repair to adopt what runs and go on with what is recorded, "
+            "or put the record back",
+        )
+
+
+class OtherRuntimeError(MismatchError):
+    """Pods are on record whose containers this runtime does not see: no repair could know them."""
+
+    def __init__(self, recorded: str, configured: str, pods: Sequence[PodRecord]) -> None:
+        names = _some([f"{pod.namespace}/{pod.name}" for pod in pods])
+        end = "let the kubelet end them" if recorded == "nri" else "delete them"
+        super().__init__(
+            f"pods of runtime {recorded} are recorded ({names}), and runtime "
+            f"{configured} does not see their containers",
+            f"start with `runtime: {recorded}` and {end}, or go back",
+        )
+
+
+class OtherTreeError(MismatchError):
+    """Containers live in another cgroup tree: what they have forked away would be left in there."""
+
+    def __init__(self, recorded: str, configured: str, living: Sequence[str]) -> None:
+        super().__init__(
+            f"containers run in the cgroup tree {recorded} ({_some(living)}), and this agent's is "
+            f"{configured}",
+            "go back to the `cgroupName` and `cgroupParent` of before, and delete the pods first",
+        )
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first names, and how many more."""
+    more = len(names) - _NAMED
+    return ", ".join([*names[:_NAMED], *([f"{more} more"] if more > 0 else [])])
+
+
+@dataclass(slots=True)
+class Restored:
+    """The state to start from, and what had to be changed to get there.
+
+    ``failed`` are pods that lost their CPUs and got no others, ``held`` containers that the runtime
+    does not know, ``above`` a generation that the record's has to be above.
+    """
+
+    state: NodeState
+    active: dict[str, tuple[PodRecord, Workload]] = field(default_factory=dict)
+    ended: dict[str, PodRecord] = field(default_factory=dict)
+    failed: dict[str, PodRecord] = field(default_factory=dict)
+    report: list[str] = field(default_factory=list)
+    held: frozenset[ContainerKey] = frozenset()
+    above: int = 0
+
+
+def restore(  # noqa: PLR0913 - the record, the node, and how to read them
+    record: Record,
+    node: Node,
+    empty: NodeState,
+    *,
+    parse: Callable[[str], Workload],
+    on_mismatch: OnMismatch,
+    runtime: str = "",
+    cgroups: str = "",
+    unplaced: CPUSet = _NO_CPUS,
+    arrived: CPUSet = _NO_CPUS,
+    living: Sequence[Survivor] = (),
+) -> Restored:
+    """Make a state of a record; pure.
+
+    Args:
+        record: what the store holds.
+        node: the policies as configured now.
+        empty: the state of this node with nothing on it.
+        parse: reads a pod's manifest; raises ValueError.
+        on_mismatch: whether to refuse or to repair.
+        runtime: what runs the containers from now on; "" is not compared.
+        cgroups: the cgroup tree that they are in from now on; "" is not compared.
+        unplaced: CPUs that are offline and of which nothing is known.  Those that the record has
+            keep their owners, as all CPUs that are offline.
+        arrived: CPUs that were such before, and are not now.
+        living: the containers that live.
+
+    Raises:
+        MismatchError: it does not fit, and ``on_mismatch`` is REFUSE.
+        LostRecordError: it knows less than it did, or than what lives shows; the same.
+        OtherRuntimeError: another runtime has the containers of pods that are not over.
+        OtherTreeError: containers live in another cgroup tree.
+    """
+    _check_runtime(record, runtime)
+    _check_tree(record, cgroups, living)
+    lost = loss(record, living)
+    if lost and on_mismatch is OnMismatch.REFUSE:
+        raise LostRecordError(lost.describe())
+    restored = Restored(with_unplaced(empty, record, unplaced), above=lost.promised)
+    restored.held = frozenset(one.key for one in living if one.is_held)
+    for uid, pod in record.pods.items():
+        if not pod.phase.is_active:
+            restored.ended[uid] = pod
+            continue
+        try:
+            restored.active[uid] = (pod, parse(pod.manifest))
+        except ValueError as error:
+            restored.report.append(f"pod {pod.namespace}/{pod.name}: {error}; it is ended")
+            restored.failed[uid] = _failed(pod, str(error))
+    if lost:
+        _recall(restored, lost, living, parse)
+        _repair(restored, node)
+        return restored
+    try:
+        fresh = restored.state.ledger
+        ledger, new = recorded_ledger(record, fresh, restored.active.values(), arrived)
+        if new:
+            restored.report.append(
+                f"CPUs {new} were offline so far, and are in the shared pool now"
+            )
+        _check(record, ledger, fresh)
+        memory = recorded_memory(record, node, restored.active.values())
+        devices = recorded_devices(
+            restored.state.devices, (pod for pod, _ in restored.active.values())
+        )
+    except _MISFITS as error:
+        if on_mismatch is OnMismatch.REFUSE:
+            raise MismatchError(str(error)) from None
+        restored.report.append(f"the record does not fit: {error}")
+        _repair(restored, node)
+        return restored
+    state = replace(restored.state, ledger=ledger, memory=memory, devices=devices)
+    for _, workload in restored.active.values():
+        state = resume(state, workload.pod)
+    restored.state = state
+    return restored
+
+
+def _check_runtime(record: Record, runtime: str) -> None:
+    recorded = "" if record.node is None else record.node.runtime
+    active = [pod for pod in record.pods.values() if pod.phase.is_active]
+    if runtime and recorded and runtime != recorded and active:
+        raise OtherRuntimeError(recorded, runtime, active)
+
+
+def _check_tree(record: Record, cgroups: str, living: Sequence[Survivor]) -> None:
+    recorded = "" if record.node is None else record.node.cgroups
+    if cgroups and recorded and cgroups != recorded and living:
+        raise OtherTreeError(recorded, cgroups, [str(one.key) for one in living])
+
+
+def _check(record: Record, ledger: Ledger, fresh: Ledger) -> None:
+    if record.node is None:
+        return
+    if ledger.policy_name != fresh.policy_name:
+        raise StartError(
+            f'configured policy "{fresh.policy_name}" differs from state checkpoint policy '
+            f'"{ledger.policy_name}"'
+        )
+    bounds = fresh.bounds or Bounds(record.node.machine)
+    if ledger.policy_name == "static":
+        validate_static_state(ledger, bounds)
+    ledger.bound(bounds)
+
+
+def _recall(
+    restored: Restored, lost: Loss, living: Sequence[Survivor], parse: Callable[[str], Workload]
+) -> None:
+    recalled = recall(restored.active, lost, living, parse, restored.state.offline)
+    restored.report += recalled.report
+    for uid in recalled.over:
+        pod, _ = restored.active[uid]
+        restored.failed[uid] = _failed(pod, "another pod of its name runs")
+    restored.active = dict(recalled.active)
+    for uid in restored.active:
+        restored.ended.pop(uid, None)
+        restored.failed.pop(uid, None)
+
+
+def _repair(restored: Restored, node: Node) -> None:
+    """Keep what fits, oldest pods first; decide again about the rest."""
+    state = restored.state
+    kept: list[tuple[PodRecord, Workload]] = []
+    again: list[str] = []
+    for uid, (pod, workload) in restored.active.items():
+        try:
+            state = resume(keep(state, pod, node, kept), workload.pod)
+        except _MISFITS as error:
+            restored.report.append(f"pod {pod.namespace}/{pod.name} is decided again: {error}")
+            again.append(uid)
+        else:
+            kept.append((pod, workload))
+    for uid in again:
+        pod, workload = restored.active[uid]
+        # The devices stay, whatever becomes of CPUs and memory; their plugins are not there yet.
+        decision = decide(node, replace(state, devices=DeviceState()), workload.pod)
+        state = settle(state, decision)
+        name = f"{pod.namespace}/{pod.name}"
+        if decision.admitted:
+            state = with_devices_of(state, pod)
+            given = {n: a.cpus for n, a in decision.allocations.items()}
+            again_as = replace(pod, assignments=given, memory=decision.memory)
+            restored.active[uid] = (again_as, workload)
+            where = ", ".join(f"{n} {cpus}" for n, cpus in given.items()) or "the shared pool"
+            restored.report.append(f"pod {name} goes on: {where}")
+        else:
+            del restored.active[uid]
+            restored.failed[uid] = _failed(pod, f"{decision.reason}: {decision.message}")
+            restored.report.append(f"pod {name} is ended: {decision.message}")
+    restored.state = state
+
+
+def _failed(pod: PodRecord, message: str) -> PodRecord:
+    return replace(
+        pod, phase=PodPhase.FAILED, reason="NodeMismatch", message=message
+    ).without_resources()

@@ -1,0 +1,231 @@
+"""What the manager needs of cgroups.
+
+Adapters fulfil these protocols; ``pinfold.planning.fakes`` does so in memory.  Both pass the same
+contract tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol, runtime_checkable
+
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.ports.errors import ContainerKey
+
+
+class Partition(Enum):
+    """The kernel's ``cpuset.cpus.partition`` (cgroup v2)."""
+
+    MEMBER = "member"
+    ROOT = "root"
+    ISOLATED = "isolated"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a container's cgroup is set to beside its CPUs; None leaves the kernel's default.
+
+    ``cpu_shares`` is in cgroup v1's unit (a v2 adapter converts with
+    :func:`pinfold.core.pod.cgroup_values.shares_to_weight`); ``cpu_quota`` and ``cpu_period`` are
+    microseconds, a quota of -1 is no cap; ``memory`` is bytes; ``hugepages`` bytes by page size.
+    """
+
+    cpu_shares: int | None = None
+    cpu_quota: int | None = None
+    cpu_period: int | None = None
+    memory: int | None = None
+    hugepages: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a container runs: on its own ``cpus``, or (None) in the shared pool.
+
+    ``partition`` is what is wished for an exclusive set; the kernel may not grant it.  One that is
+    ``frozen`` has a place and does not run; where nothing can be frozen, that is told as not
+    granted.
+    """
+
+    cpus: CPUSet | None = None
+    mems: CPUSet | None = None
+    limits: Limits = field(default_factory=Limits)
+    pod_limits: Limits = field(default_factory=Limits)
+    partition: Partition = Partition.MEMBER
+    frozen: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stray:
+    """A process of a container that is in the cgroup ``where``, and not in its container's.
+
+    ``start`` is when it began, in clock ticks since the boot: its pid may be another's soon.
+    """
+
+    pid: int
+    start: int
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedContainer:
+    """What the kernel says of a container's cgroup.
+
+    ``configured`` is what was written into the cpuset (None: it has none of its own), ``effective``
+    what the kernel lets it use; ``exclusive`` tells whether it sits in the exclusive part of the
+    tree; ``partition`` is the kernel's text, such as ``isolated invalid (...)``, None on cgroup v1.
+    """
+
+    key: ContainerKey
+    exclusive: bool
+    configured: CPUSet | None
+    effective: CPUSet
+    partition: str | None = None
+    populated: bool = False
+    frozen: bool = False
+    """Whether none of its processes runs."""
+    strays: tuple[Stray, ...] = ()
+    """Its processes elsewhere; they count as none of its cgroup."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedCgroups:
+    """What the kernel says of the whole subtree."""
+
+    shared: CPUSet
+    """The effective CPUs of the shared pool."""
+    shared_configured: CPUSet
+    containers: Mapping[ContainerKey, ObservedContainer]
+
+
+class Cgroups(Protocol):
+    """The subtree that holds the containers: one shared pool, and an own cpuset for each owner."""
+
+    async def open(self, shared: CPUSet) -> None:
+        """Find the hierarchies, make or adopt the subtree, set the shared pool.
+
+        An empty ``shared`` leaves the pool as it is: no CPU of it is online.
+
+        Raises:
+            CgroupError: there is no cgroup tree that can be written.
+        """
+
+    async def set_shared(self, cpus: CPUSet) -> None:
+        """Shrink or grow the shared pool, and return when no task of it can run elsewhere.
+
+        Raises:
+            CgroupError: the kernel still lets some task run outside of ``cpus``.
+        """
+
+    async def place(self, key: ContainerKey, placement: Placement) -> str:
+        """Make or change a container's cgroup, and read back what the kernel made of it.
+
+        Returns:
+            What was granted in place of a wish that was not, for the record; "" when all was.
+
+        Raises:
+            CgroupError: the CPUs or limits are not in force.
+        """
+
+    async def enter(self, key: ContainerKey, pid: int, *, start: int | None = None) -> None:
+        """Move a process, all its threads and all its descendants into the container's cgroup.
+
+        Args:
+            key: the container.
+            pid: the process.
+            start: when it began, in clock ticks since the boot; None for whoever has the pid now.
+
+        Raises:
+            ProcessGoneError: the process has ended, however it still looks, or whoever has its pid.
+            CgroupError: some of them could not be moved.
+        """
+
+    def lives(self, pid: int) -> bool:
+        """Whether this process can still execute anything; a zombie cannot.
+
+        Raises:
+            CgroupError: nobody knows, as no more files can be open.
+        """
+
+    async def kill(self, key: ContainerKey, *, wait: float = 5.0) -> None:
+        """End every process of the container with SIGKILL; return when its cgroup is empty.
+
+        Those that have left the cgroup are ended, too, as far as they are known.
+
+        Raises:
+            CgroupError: processes are left after ``wait`` seconds, or longer where the machine is
+                slow.
+        """
+
+    async def remove(self, key: ContainerKey) -> None:
+        """Remove the container's cgroup, which is empty; one that is not there is no error.
+
+        Raises:
+            CgroupError: it is not empty, or the kernel holds on to it.
+        """
+
+    async def observe(self) -> ObservedCgroups:
+        """What the kernel has now; foreign writes show here."""
+
+    async def close(self, *, remove: bool) -> None:
+        """Let go; with ``remove``, leave nothing behind (there is no container left)."""
+
+
+class MadeCgroups(Cgroups, Protocol):
+    """Cgroups that a runtime makes, and that are found by the processes in them."""
+
+    def identify(self, key: ContainerKey, container_id: str) -> None:
+        """Take note of the runtime's id of a container, which its cgroup's name has in it."""
+
+
+class FoundCgroups(MadeCgroups, Protocol):
+    """Cgroups that a runtime makes, and names by a path."""
+
+    async def find(self, key: ContainerKey, cgroups_path: str) -> bool:
+        """Look for the cgroup of a container that was placed, and place it there.
+
+        Args:
+            key: the container.
+            cgroups_path: OCI's ``cgroupsPath``: a path from the hierarchy's root, or systemd's
+                ``SLICE:PREFIX:NAME``.
+
+        Returns:
+            Whether it is there.
+
+        Raises:
+            CgroupError: it is there, and its CPUs are not in force.
+        """
+
+    def began(self, pid: int) -> int | None:
+        """When the process of this id began, in clock ticks since the boot; None: there is none."""
+
+    def age(self, pid: int) -> float | None:
+        """Seconds since the process of this id began; None: there is none."""
+
+
+class GatedCgroups(MadeCgroups, Protocol):
+    """Cgroups whose shared pool waits for containers that are just being started."""
+
+    def starting(self) -> AbstractAsyncContextManager[None]:
+        """Around what a runtime does with a container's CPUs by itself: the pool stays as it is.
+
+        A container's cgroup exists and is known only some time after the runtime has begun to
+        start it; were the pool to shrink in between, nobody would move it.
+        """
+
+    def remove_parent(self, cgroups_path: str) -> None:
+        """Remove the cgroup that a runtime made to hold those of a pod, where it is empty."""
+
+
+@runtime_checkable
+class Watchful(Protocol):
+    """Cgroups that notice when somebody else changes them."""
+
+    def changes(self) -> AsyncIterator[ContainerKey | None]:
+        """Whose cpuset others changed (None: the shared pool's), as it happens, for ever.
+
+        Raises:
+            CgroupError: it cannot be watched.
+        """

@@ -1,0 +1,150 @@
+"""What the agent writes down: pods with their CPUs, and the history of decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from pinfold.core.memory.memory import Block
+from pinfold.core.values.cpuset import CPUSet
+
+
+class PodPhase(Enum):
+    """How far a pod is.  The first three own their CPUs, the others hold nothing.
+
+    ADMITTED: decided and written down; nothing in the kernel yet has to be true.  RUNNING: its
+    containers were started.  TERMINATING: it is to go, its containers may still run.  SUCCEEDED,
+    FAILED: the API's phases; FAILED is also a pod that was rejected.
+    """
+
+    ADMITTED = "Admitted"
+    RUNNING = "Running"
+    TERMINATING = "Terminating"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the pod owns its CPUs."""
+        return self in (PodPhase.ADMITTED, PodPhase.RUNNING, PodPhase.TERMINATING)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceGrant:
+    """Devices of one resource that a container has, by id.
+
+    ``response`` is the plugin's serialized ``ContainerAllocateResponse``, from which the container
+    is started again without asking the plugin.
+    """
+
+    ids: tuple[str, ...]
+    response: bytes = b""
+
+
+DeviceGrants = Mapping[str, DeviceGrant]
+"""Resource name -> the devices that a container has of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodRecord:
+    """One pod as the agent remembers it.
+
+    ``manifest`` is the pod as JSON, enough to decide and start anew; ``source`` says who asked
+    (``api``, ``run``, or the path of a manifest file); ``assignments`` holds the exclusive CPUs by
+    container, ``memory`` the memory manager's blocks, ``devices`` what plugins gave; ``restarts``
+    counts attempts by container; times are seconds since the epoch.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    manifest: str
+    phase: PodPhase
+    source: str = "api"
+    reason: str | None = None
+    message: str | None = None
+    admitted_at: float = 0.0
+    assignments: Mapping[str, CPUSet] = field(default_factory=dict)
+    restarts: Mapping[str, int] = field(default_factory=dict)
+    exit_codes: Mapping[str, int] = field(default_factory=dict)
+    memory: Mapping[str, tuple[Block, ...]] = field(default_factory=dict)
+    devices: Mapping[str, DeviceGrants] = field(default_factory=dict)
+
+    def without_resources(self) -> PodRecord:
+        """The record of a pod that has given everything back."""
+        return replace(self, assignments={}, memory={}, devices={})
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """The node at the last commit, for the checks at the next start.
+
+    ``runtime`` is what runs the containers of its pods, ``cgroups`` the tree that they are in; ""
+    where an older program wrote it, or where there is none.
+    """
+
+    policy_name: str
+    default: CPUSet
+    reserved: CPUSet
+    machine: CPUSet
+    memory_policy: str = "None"
+    runtime: str = ""
+    cgroups: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """One thing that happened: ``kind`` is a word such as ``admitted`` or ``repaired``.
+
+    ``document`` is JSON (for a decision what ``pinfold explain`` prints); ``number`` grows, and is
+    given by the store.
+    """
+
+    at: float
+    kind: str
+    pod_uid: str | None
+    pod: str | None
+    """The pod as ``namespace/name``; None for what concerns the node."""
+    document: str
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Everything that a restarted agent knows; ``node`` is None at the first start.
+
+    ``generation`` counts the batches that were ever committed.  ``promised`` is what the count was
+    known to be: where that is more, the record has lost batches, such as to a damaged disk.
+    """
+
+    node: NodeRecord | None = None
+    pods: Mapping[str, PodRecord] = field(default_factory=dict)
+    """By uid, oldest first."""
+    generation: int = field(default=0, compare=False)
+    promised: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One transaction: pods to write and to forget, the node, entries of the history.
+
+    ``above`` is a generation that the record's is to be above afterwards.
+    """
+
+    node: NodeRecord | None = None
+    put: tuple[PodRecord, ...] = ()
+    drop: tuple[str, ...] = ()
+    history: tuple[HistoryEntry, ...] = ()
+    above: int = 0
+
+    def then(self, later: Batch) -> Batch:
+        """Both in one transaction; what is to be forgotten is forgotten before anything is put."""
+        gone = {*later.drop, *(pod.uid for pod in later.put)}
+        return Batch(
+            self.node if later.node is None else later.node,
+            (*(pod for pod in self.put if pod.uid not in gone), *later.put),
+            tuple(dict.fromkeys((*self.drop, *later.drop))),
+            (*self.history, *later.history),
+            max(self.above, later.above),
+        )

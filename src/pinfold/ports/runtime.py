@@ -1,0 +1,233 @@
+"""What the manager needs of the outside world: a runtime, a store; cgroups have a module beside.
+
+Adapters fulfil these protocols; ``pinfold.planning.fakes`` does so in memory.  Both pass the same
+contract tests.  All methods are coroutines, because a container runtime answers over a socket; an
+adapter that only writes files may do so without awaiting.  Only the manager calls them, never two
+at a time for the same container.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol, runtime_checkable
+
+from pinfold.core.devices.devices import DeviceRunOptions
+from pinfold.core.pod.workload import DEFAULT_GRACE_PERIOD, Process, SandboxOptions
+from pinfold.ports.cgroups import Placement
+from pinfold.ports.errors import ContainerKey
+from pinfold.ports.records import Batch, HistoryEntry, Record
+
+# ---------------------------------------------------------------------------------------- runtime
+
+
+class ContainerState(Enum):
+    """The CRI's container states."""
+
+    CREATED = "CREATED"
+    RUNNING = "RUNNING"
+    EXITED = "EXITED"
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerSpec:
+    """What the runtime is asked to create; ``attempt`` counts the restarts from 0.
+
+    ``env`` is added to the process's own environment and tells the application its CPUs.
+
+    What follows ``oom_score_adj`` matters to a runtime that makes the cgroups itself: ``placement``
+    is what the container is created with, ``cgroup_parent`` the pod's cgroup as the CRI names it
+    ("": the runtime's setting), ``grace_period`` the seconds from SIGTERM to SIGKILL.  ``devices``
+    is what device plugins ask for the container.  ``keepsake`` is kept with the container
+    (:mod:`pinfold.node.recovery.keepsake`).
+    """
+
+    key: ContainerKey
+    namespace: str
+    pod_name: str
+    process: Process
+    attempt: int = 0
+    env: Mapping[str, str] = field(default_factory=dict)
+    oom_score_adj: int | None = None
+    placement: Placement | None = None
+    sandbox: SandboxOptions = field(default_factory=SandboxOptions)
+    cgroup_parent: str = ""
+    grace_period: int = DEFAULT_GRACE_PERIOD
+    devices: DeviceRunOptions = field(default_factory=DeviceRunOptions)
+    keepsake: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerStatus:
+    """A container as the runtime knows it.
+
+    ``id`` names one attempt and is never used again.  ``pid`` is the main process in the host's
+    numbers, None before it is created and after it is gone.  ``exit_code`` is 128 + the signal
+    where one ended it, None until then; ``started_at`` and ``finished_at`` are seconds since the
+    epoch.
+    """
+
+    id: str
+    key: ContainerKey
+    attempt: int
+    state: ContainerState
+    pid: int | None = None
+    exit_code: int | None = None
+    started_at: float | None = None
+    finished_at: float | None = None
+    message: str = ""
+
+
+class Runtime(Protocol):
+    """Creates, starts, stops and removes containers, which outlive the caller."""
+
+    async def create(self, spec: ContainerSpec) -> ContainerStatus:
+        """Make a container whose main process exists and has not executed its first instruction.
+
+        Raises:
+            RuntimeFailedError: it cannot be created (no such command, no such directory).
+        """
+
+    async def start(self, container_id: str) -> ContainerStatus:
+        """Let the main process of a created container go.
+
+        Raises:
+            RuntimeFailedError: the command could not be executed.
+        """
+
+    async def signal(self, container_id: str, signal: int) -> None:
+        """Send a signal to the main process; one that is gone is no error."""
+
+    async def remove(self, container_id: str) -> None:
+        """Forget an exited container; a running one is ended first."""
+
+    async def containers(self) -> Sequence[ContainerStatus]:
+        """Every container that is not removed, with exit statuses from the caller's absence."""
+
+    def exits(self) -> AsyncIterator[ContainerStatus]:
+        """Containers as they exit, for ever; after a restart, those that run on as well."""
+
+    async def close(self) -> None:
+        """Let go of the containers; they run on."""
+
+
+@runtime_checkable
+class PodRuntime(Protocol):
+    """A runtime that keeps something for a whole pod."""
+
+    async def remove_pod(self, pod_uid: str) -> None:
+        """Remove what is kept for a pod whose containers are gone; nothing there is no error.
+
+        Raises:
+            RuntimeFailedError: something is left; it can be tried again.
+        """
+
+
+@runtime_checkable
+class MendingRuntime(Protocol):
+    """A runtime that keeps its own record of the containers, which somebody may have damaged."""
+
+    async def mended(self) -> Sequence[str]:
+        """What was damaged when it was first used, and what was made of it, in sentences."""
+
+
+@runtime_checkable
+class KeepsakeRuntime(Protocol):
+    """A runtime that keeps what :class:`ContainerSpec` gives it to keep."""
+
+    async def keepsake(self, container_id: str) -> str:
+        """What was given with a container; "" where it has nothing, or that is damaged."""
+
+
+class ProcessAdopter(Protocol):
+    """A runtime that can also look after a process that somebody else started and holds back."""
+
+    async def attach(
+        self, spec: ContainerSpec, pid: int, start: int | None = None
+    ) -> ContainerStatus:
+        """Account for a process as a created container.
+
+        Args:
+            spec: the container.
+            pid: the process.
+            start: when it started (clock ticks since the boot), None where nobody knows.
+
+        Raises:
+            RuntimeFailedError: there is no such process.
+        """
+
+    async def report_exit(self, container_id: str, exit_code: int) -> None:
+        """Take the exit status from the one who waited for the process."""
+
+
+@runtime_checkable
+class Watching(Protocol):
+    """A runtime that needs something of this process for each container that lives."""
+
+    def lack(self, containers: int) -> str:
+        """Why it cannot watch so many more; "" when it can."""
+
+
+# ------------------------------------------------------------------------------------------ store
+
+
+class Store(Protocol):
+    """The durable record: what was decided, and the history of decisions."""
+
+    @property
+    def problem(self) -> str:
+        """Why nothing new should be begun: nothing can be written, or there is hardly room left.
+
+        "" while all is well.  Room is kept for what has been begun, so that pods can be ended and
+        deleted on a full disk; see :meth:`check`.
+        """
+
+    @property
+    def generation(self) -> int:
+        """How many batches were ever committed; see :class:`pinfold.ports.records.Record`."""
+
+    async def load(self) -> Record:
+        """Read the whole record; an empty one at the first start.
+
+        Raises:
+            StoreError: it is corrupt, of an unknown version, or cannot be read.
+        """
+
+    async def commit(self, batch: Batch) -> None:
+        """Make all of a batch durable, or none of it.
+
+        Raises:
+            StoreError: nothing was changed (disk full, read-only, another writer).
+        """
+
+    async def check(self) -> None:
+        """See whether :attr:`problem` is still so; never raises."""
+
+    async def history(self, *, pod: str | None = None, limit: int = 100) -> Sequence[HistoryEntry]:
+        """The newest entries first, of one pod (``namespace/name`` or uid) or of all.
+
+        Raises:
+            StoreError: it cannot be read.
+        """
+
+    async def close(self) -> None:
+        """Close the record; nothing is pending."""
+
+
+class PodFiles(Protocol):
+    """The small files from which applications learn their CPUs."""
+
+    async def publish(self, pod_uid: str, document: str) -> None:
+        """Replace a pod's file atomically, if its content changes.
+
+        Raises:
+            PortError: it cannot be written.
+        """
+
+    async def retract(self, pod_uid: str) -> None:
+        """Remove a pod's file; one that is not there is no error.
+
+        Raises:
+            PortError: it cannot be removed.
+        """

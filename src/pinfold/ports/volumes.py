@@ -1,0 +1,95 @@
+"""What the manager needs of the volumes that live and die with a pod (``emptyDir``).
+
+An adapter makes them real: a folder, a tmpfs, or a hugetlbfs mount.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Protocol
+
+from pinfold.core.pod.workload import EmptyDir, HostPath
+from pinfold.ports.errors import PortError
+from pinfold.ports.runtime import ContainerSpec
+
+
+class VolumeError(PortError):
+    """A volume could not be made or removed; removing it can be tried again."""
+
+
+class Volumes(Protocol):
+    """Makes and removes the ``emptyDir`` volumes of pods."""
+
+    async def prepare(self, pod_uid: str, name: str, source: EmptyDir) -> str:
+        """Make a volume, empty, unless the pod has it already; the path of it on the host.
+
+        Raises:
+            VolumeError: it cannot be made here; nothing of it is left.
+        """
+
+    async def remove(self, pod_uid: str) -> None:
+        """Remove all volumes of a pod, with what is in them; none is no error.
+
+        Raises:
+            VolumeError: something is left; it can be tried again.
+        """
+
+    async def pods(self) -> Collection[str]:
+        """The uids of the pods of which there is anything, also what a crash has left.
+
+        Raises:
+            VolumeError: it cannot be found out.
+        """
+
+
+async def with_volumes(
+    spec: ContainerSpec, volumes: Volumes, *, mounted: bool = True
+) -> ContainerSpec:
+    """A container's specification with its ``emptyDir`` volumes made.
+
+    Each is a path of the host from then on, for a runtime that mounts it, and the process is told
+    where it sees it, as ``PINFOLD_VOLUME_<NAME>`` (in upper case, ``-`` as ``_``).
+
+    Args:
+        spec: the container's.
+        volumes: what makes them.
+        mounted: whether the process sees them at their mount paths (the first of several), or at
+            their paths on the host, since nothing is mounted for it.
+
+    Raises:
+        VolumeError: one cannot be made.
+    """
+    mounts = []
+    env = dict(spec.env)
+    for mount in spec.process.volume_mounts:
+        if mount.host_path is not None:
+            mounts.append(mount)
+            continue
+        try:
+            source = replace(mount.empty_dir, for_users=False) if mounted else mount.empty_dir
+            path = await volumes.prepare(spec.key.pod_uid, mount.volume, source)
+        except VolumeError as error:
+            raise VolumeError(f"volume {mount.volume}: {error.problem}", error.remedy) from None
+        mounts.append(replace(mount, host_path=HostPath(path)))
+        variable = f"PINFOLD_VOLUME_{mount.volume.upper().replace('-', '_')}"
+        if variable not in spec.process.env:
+            env.setdefault(variable, mount.mount_path if mounted else path)
+    process = replace(spec.process, volume_mounts=tuple(mounts))
+    return replace(spec, process=process, env=env)
+
+
+async def remove_leftovers(volumes: Volumes, living: Collection[str]) -> list[str]:
+    """Remove the volumes of pods that are no more; what could not be removed, as texts."""
+    problems = []
+    try:
+        found = await volumes.pods()
+    except VolumeError as error:
+        return [str(error)]
+    for uid in found:
+        if uid not in living:
+            try:
+                await volumes.remove(uid)
+            except VolumeError as error:
+                problems.append(str(error))
+    return problems

@@ -1,1 +1,0 @@
-"""Sockets that are files, for all who serve at one."""

@@ -1,0 +1,131 @@
+"""What the kernel writes, and what no kernel would: the parsers of single files."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pinfold.adapters.procfs.cgroups import Hierarchy, _mounted, parse_cpu_max
+from pinfold.adapters.procfs.files import KernelFiles, parse_list
+from pinfold.adapters.procfs.tasks import Stat, parse_allowed, parse_cgroup, parse_stat
+from pinfold.core.values.cpuset import CPUSet
+
+AFTER_NAME = (
+    " S 41 7 7 0 -1 4194560 99 0 0 0 1 2 0 0 20 0 1 0 {start} 2674688 180 18446744073709551615 "
+    "1 1 0 0 0 0 0 0 0 0 0 0 17 {cpu} 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
+)
+
+
+def stat_line(comm: str, *, start: int = 5, cpu: int = 3) -> str:
+    return f"42 ({comm})" + AFTER_NAME.format(start=start, cpu=cpu)
+
+
+@given(st.text(max_size=64), st.integers(0, 2**63), st.integers(0, 65535))
+def test_any_name_is_read_whole(comm: str, start: int, cpu: int) -> None:
+    found = parse_stat(stat_line(comm, start=start, cpu=cpu))
+    assert found == Stat(comm, "S", 41, 4194560, start, cpu)
+
+
+@pytest.mark.parametrize("comm", ["a) (b", ")", "(", "a\nb", ") R 1 1 1", "", " "])
+def test_names_that_look_like_the_rest_of_the_file(comm: str) -> None:
+    assert parse_stat(stat_line(comm)).comm == comm
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "no name in parentheses"),
+        ("42 (a", "no name in parentheses"),
+        (") (", "no name in parentheses"),
+        ("42 (a) S 1", "4 fields, at least 39 are needed"),
+        (stat_line("a").replace("41", "x"), "'x' is no number"),
+        (stat_line("a").replace("41", "9" * 30), "too long for a number"),
+    ],
+)
+def test_what_is_no_stat_file(text: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        parse_stat(text)
+
+
+@given(st.text() | st.binary().map(lambda data: data.decode("utf-8", "replace")))
+def test_nothing_but_a_value_error_comes_out_of_a_parser(text: str) -> None:
+    for parse in (parse_stat, parse_allowed, parse_cpu_max, parse_list):
+        try:
+            parse(text)
+        except ValueError:
+            continue
+    assert parse_cgroup(text, "cpuset") is None or ":" in text
+    list(_mounted(KernelFiles("/nonexistent"), text))
+
+
+@given(st.text(), st.data())
+def test_a_damaged_stat_file(piece: str, data: st.DataObject) -> None:
+    whole = stat_line("name")
+    low, high = sorted(data.draw(st.integers(0, len(whole))) for _ in range(2))
+    try:
+        parse_stat(whole[:low] + piece + whole[high:])
+    except ValueError as error:
+        assert str(error)  # noqa: PT017 - what is raised is not known beforehand
+
+
+def test_allowed_cpus() -> None:
+    status = "Name:\tx\\nCpus_allowed_list:\t0\nCpus_allowed:\tf\nCpus_allowed_list:\t0-3,8\n"
+    assert parse_allowed(status) == CPUSet.parse("0-3,8")
+    with pytest.raises(ValueError, match="no Cpus_allowed_list"):
+        parse_allowed("Name:\tx\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "controller", "path"),
+    [
+        ("3:cpuset:/a\n0::/\n", "cpuset", "/a"),
+        ("2:cpu,cpuacct:/b:c\n", "cpu", "/b:c"),
+        ("4:cpuacct:/x\n3:cpu:/y\n", "cpu", "/y"),
+        ("3:cpuset:/a\n0::/user.slice\n", "", "/user.slice"),
+        ("0::/gone (deleted)\n", "", "/gone"),
+        ("1:name=systemd:/\n", "cpuset", None),
+        ("", "", None),
+        ("nonsense", "", None),
+    ],
+)
+def test_the_cgroup_of_a_process(text: str, controller: str, path: str | None) -> None:
+    assert parse_cgroup(text, controller) == path
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("max 100000\n", (None, 100000)), ("50000 100000\n", (50000, 100000))],
+)
+def test_cpu_max(text: str, value: tuple[int | None, int]) -> None:
+    assert parse_cpu_max(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "max", "1 2 3", "a 1", "1 max", "9" * 40 + " 1"])
+def test_what_is_no_cpu_max(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is not QUOTA PERIOD|is no number"):
+        parse_cpu_max(text)
+
+
+def test_the_empty_set_of_sysfs() -> None:
+    assert parse_list("(null)\n") == parse_list("\n") == CPUSet()
+
+
+def test_mounts_of_a_hybrid_machine() -> None:
+    mounts = (
+        "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n"
+        "33 31 0:32 /docker/x /part rw - cgroup cgroup rw,cpuset\n"
+        "34 31 0:31 / /sys/fs/cgroup/cpu\\040set rw,relatime - cgroup cgroup rw,cpuset\n"
+        "32 31 0:29 /docker/x /sys/fs/cgroup/cpu rw shared:3 - cgroup cgroup rw,cpu,cpuacct\n"
+        "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
+        "broken line\n"
+    )
+    found = dict(_mounted(KernelFiles("/nonexistent"), mounts))
+    assert found == {
+        "cpuset": Hierarchy(1, "/sys/fs/cgroup/cpu set", "cpuset"),
+        "cpu": Hierarchy(1, "/sys/fs/cgroup/cpu", "cpu", "/docker/x"),
+    }
+    assert found["cpu"].place("/docker/x/a") == "/a"
+    assert found["cpu"].place("/docker/x") == "/"
+    assert found["cpu"].place("/docker/xy") == "/docker/xy"
+    assert found["cpuset"].place("/a") == "/a"

@@ -1,0 +1,304 @@
+"""What an agent makes of devices: mirrored files, pods of the folder, processes that get some."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pinfold.adapters.process.command import resolve
+from pinfold.admission.admission import NodeState
+from pinfold.agent.state_files import StateFiles
+from pinfold.agent.static_pods import StaticPods
+from pinfold.core.devices.devices import (
+    Device,
+    DeviceMount,
+    DeviceNode,
+    DeviceResource,
+    DeviceRunOptions,
+)
+from pinfold.core.devices.state import DeviceAllocations, DeviceState
+from pinfold.core.pod.workload import Process
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.node.announcements import Announcements
+from pinfold.node.pods.device_grants import unseen_by_a_process
+from pinfold.planning.fake_plugins import FakeDevicePlugins
+from pinfold.planning.fakes import MemoryPodFiles
+from pinfold.ports.errors import ContainerKey, PortError, RuntimeFailedError
+from pinfold.ports.records import DeviceGrant, PodPhase, PodRecord
+from pinfold.ports.runtime import ContainerSpec
+from pinfold.state.device_checkpoint import DeviceManagerCheckpoint, restore_devices
+from pinfold.state.ledger import Ledger
+from tests.scenes.manager_harness import ALL_MANAGERS, Harness, parse, run_virtually
+from tests.scenes.manager_harness import manifest as a_pod
+
+GPU, NIC = "example.com/gpu", "example.com/nic"
+FILES = ("cpu_manager_state", "kubelet_internal_checkpoint", "memory_manager_state")
+
+
+def owned(response: bytes | None) -> tuple[NodeState, tuple[PodRecord, ...]]:
+    """A node with one device that a pod has; None: of which no answer is known."""
+    resource = DeviceResource(GPU, {"g0": Device("g0", numa_nodes=(1,))})
+    allocations = DeviceAllocations({"uid": {"main": {GPU: ("g0",)}}})
+    state = NodeState(
+        ledger=Ledger("none", CPUSet(range(4))),
+        devices=DeviceState({GPU: resource}, allocations),
+    )
+    grants = {} if response is None else {"main": {GPU: DeviceGrant(("g0",), response)}}
+    return state, (PodRecord("uid", "default", "p", "{}", PodPhase.RUNNING, devices=grants),)
+
+
+# -------------------------------------------------------------------------------- state files
+
+
+def test_an_empty_answer_is_an_answer(tmp_path: Path) -> None:
+    StateFiles(tmp_path).write(*owned(b""))
+    data = (tmp_path / "kubelet_internal_checkpoint").read_bytes()
+    checkpoint = DeviceManagerCheckpoint.parse(data)
+    checkpoint.verify()
+    assert list(restore_devices(checkpoint).responses.values()) == [b""]
+
+
+def test_an_answer_that_is_not_known_is_reported_and_the_other_files_are_written(
+    tmp_path: Path,
+) -> None:
+    reports: list[str] = []
+    announcements = Announcements(
+        MemoryPodFiles(), StateFiles(tmp_path).write, lambda _, text: reports.append(text)
+    )
+    announcements.mirror(*owned(None))
+    assert [path.name for path in tmp_path.iterdir()] == ["cpu_manager_state"]
+    (report,) = reports
+    assert "the answer of the plugin of example.com/gpu to Allocate is not known" in report
+    announcements.mirror(*owned(b"x"))
+    assert len(reports) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == [*FILES[:2]]
+
+
+def test_a_file_that_cannot_be_written_holds_up_no_other(tmp_path: Path) -> None:
+    files = StateFiles(tmp_path)
+    (tmp_path / "cpu_manager_state").mkdir()
+    with pytest.raises(PortError, match=r"cannot replace .*cpu_manager_state: Is a directory"):
+        files.write(*owned(b""))
+    written = (tmp_path / "kubelet_internal_checkpoint").stat()
+    (tmp_path / "cpu_manager_state").rmdir()
+    files.write(*owned(b""))
+    assert (tmp_path / "cpu_manager_state").is_file()
+    assert (tmp_path / "kubelet_internal_checkpoint").stat() == written
+
+
+def test_copies_that_say_nothing_any_more_are_removed(tmp_path: Path) -> None:
+    for name in FILES:
+        (tmp_path / name).write_text("of an agent before")
+    state, pods = owned(b"")
+    files = StateFiles(tmp_path)
+    files.write(state, pods)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [*FILES[:2]]
+    files.write(replace(state, devices=DeviceState()), ())
+    assert [path.name for path in tmp_path.iterdir()] == ["cpu_manager_state"]
+
+
+def test_a_storm_of_lists_is_mirrored_once_in_a_second() -> None:
+    async def work() -> None:
+        node = Harness(config=ALL_MANAGERS)
+        await node.start()
+        before = len(node.mirrored)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        for number in range(100):
+            node.plugins.put_devices(NIC, Device(f"n{number}"))
+            await node.health.take(node.plugins.inventory())
+            await asyncio.sleep(0.05)
+        assert 4.9 < loop.time() - began < 6
+        await asyncio.sleep(2)
+        assert 4 <= len(node.mirrored) - before <= 7
+        assert node.manager.state.devices.allocatable() == {NIC: 1}
+        await node.kill()
+
+    run_virtually(work())
+
+
+# -------------------------------------------------------------------------- pods of the folder
+
+
+class SlowPlugins(FakeDevicePlugins):
+    """Plugins that think as long as ``thinking`` is clear."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.thinking = asyncio.Event()
+
+    async def allocate(self, resource: str, device_ids: Sequence[str]) -> bytes:
+        await self.thinking.wait()
+        return await super().allocate(resource, device_ids)
+
+
+class FolderScene:
+    """A manager, and the folder that it follows."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.node = Harness()
+        self.node.plugins = SlowPlugins()
+        self.node.plugins.thinking.set()
+        self.asked: list[str] = []
+
+    async def start(self) -> None:
+        manager = await self.node.start()
+        manager.node = replace(manager.node, devices_managed=True)
+        self.pods = StaticPods(self.folder, manager, self.apply)
+
+    async def apply(self, manifest: Mapping[str, Any], *, source: str) -> PodRecord:
+        text = json.dumps(manifest)
+        self.asked.append(manifest["metadata"]["name"])
+        workload = parse(text)
+        return await self.node.manager.admit(workload, manifest=text, source=source)
+
+    def write(self, name: str, **more: str) -> None:
+        pod = a_pod(name, "", more=more)
+        del pod["metadata"]["uid"]
+        (self.folder / f"{name}.yaml").write_text(yaml.safe_dump(pod))
+
+    async def look(self) -> None:
+        await self.node.health.take(self.node.plugins.inventory())
+        await self.pods.look()
+        await self.node.settle()
+
+    def phases(self) -> dict[str, str]:
+        return {r.name: r.phase.value for r in self.node.manager.pods.records()}
+
+
+def follow(folder: Path, work: Callable[[FolderScene], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        scene = FolderScene(folder)
+        await scene.start()
+        await work(scene)
+        await scene.node.settle()
+        scene.node.check()
+        await scene.node.kill()
+
+    run_virtually(whole())
+
+
+def test_a_refused_pod_is_tried_again_when_its_device_comes(tmp_path: Path) -> None:
+    async def work(scene: FolderScene) -> None:
+        scene.write("app", **{GPU: "1"})
+        await scene.look()
+        assert scene.phases() == {"app": "Failed"}
+        scene.node.plugins.put_devices(NIC, Device("n0"))
+        await scene.look()
+        assert scene.asked == ["app"], "another device is no reason"
+        await scene.node.kill()
+        await scene.start()
+        await scene.look()
+        scene.node.plugins.put_devices(GPU, Device("g0"))
+        await scene.look()
+        assert scene.phases() == {"app": "Running"}
+        scene.node.plugins.set_health(GPU, "g0", healthy=False)
+        await scene.look()
+        scene.node.plugins.set_health(GPU, "g0", healthy=True)
+        await scene.look()
+        assert scene.phases() == {"app": "Failed"}, "it has run, and its device failed"
+
+    follow(tmp_path, work)
+
+
+def test_a_plugin_that_thinks_holds_up_only_its_pod(tmp_path: Path) -> None:
+    async def work(scene: FolderScene) -> None:
+        plugins = scene.node.plugins
+        assert isinstance(plugins, SlowPlugins)
+        plugins.thinking.clear()
+        plugins.put_devices(GPU, Device("g0"), Device("g1"))
+        for name in ("a-slow", "b-gone"):
+            scene.write(name, **{GPU: "1"})
+        scene.write("c-quick")
+        await scene.look()
+        assert scene.phases() == {"c-quick": "Running"}
+        (scene.folder / "b-gone.yaml").unlink()
+        await scene.look()
+        assert sorted(scene.asked) == ["a-slow", "b-gone", "c-quick"], "once each"
+        plugins.thinking.set()
+        await scene.node.settle()
+        await scene.look()
+        assert scene.phases() == {"a-slow": "Running", "c-quick": "Running"}
+        assert scene.node.manager.state.devices.in_use(GPU) == {"g0"}
+
+    follow(tmp_path, work)
+
+
+# ----------------------------------------------------------------------------------- restarts
+
+
+@pytest.mark.parametrize(("away", "tried"), [(5, False), (60, True)])
+def test_a_container_is_not_started_again_before_its_plugin_is_back(
+    away: float, *, tried: bool
+) -> None:
+    async def work() -> None:
+        node = Harness()
+        node.plugins.put_devices(GPU, Device("g0"))
+        await node.start()
+        await node.admit(a_pod("app", "", more={GPU: "1"}))
+        (status,) = node.runtime.known()
+        await node.kill()
+        node.runtime.exit(status.id, 1)
+        listed, node.plugins = node.plugins.inventory(), FakeDevicePlugins()
+        await node.start()
+        await asyncio.sleep(away)
+        assert node.cpus("app") == {}
+        words = f"{GPU}: its device plugin is not there (start the plugin)"
+        assert any(words in problem for problem in node.problems) == tried
+        node.plugins.put(listed[GPU])
+        await asyncio.sleep(400)
+        assert node.cpus("app")
+        assert node.runtime.specs[next(iter(node.runtime.known())).id].env["GPU"] == "g0"
+        node.check()
+        await node.kill()
+
+    run_virtually(work())
+
+
+# ---------------------------------------------------------------------------------- processes
+
+
+@pytest.mark.parametrize(
+    ("devices", "what"),
+    [
+        (DeviceRunOptions(mounts=(DeviceMount("/etc/x", "/no/such"),)), "mount '/no/such'"),
+        (DeviceRunOptions(devices=(DeviceNode("/dev/x", "/dev/nox", "rw"),)), "node '/dev/nox'"),
+        (DeviceRunOptions(devices=(DeviceNode("/dev/x", "dev/null", "rw"),)), "node 'dev/null'"),
+        (DeviceRunOptions(mounts=(DeviceMount("/etc/x", "/a\0b"),)), r"mount '/a\\x00b'"),
+    ],
+)
+def test_files_of_a_plugin_must_be_there(devices: DeviceRunOptions, what: str) -> None:
+    key = ContainerKey("uid", "main")
+    spec = ContainerSpec(key, "default", "p", Process(("true",)), devices=devices)
+    with pytest.raises(RuntimeFailedError, match=f"uid/main: its device plugin .* {what}, which"):
+        resolve(spec)
+    there = DeviceRunOptions(devices=(DeviceNode("/dev/x", "/dev/null", "rw"),))
+    assert resolve(replace(spec, devices=there)).argv == ("true",)
+
+
+def test_what_a_process_does_not_see_is_named() -> None:
+    seen = DeviceRunOptions(
+        {"A": "1"},
+        (DeviceMount("/etc", "/etc"),),
+        (DeviceNode("/dev/null", "/dev/null", "rw"),),
+    )
+    assert unseen_by_a_process(seen) == ""
+    unseen = DeviceRunOptions(
+        {},
+        (DeviceMount("/etc/x", "/etc"),),
+        (DeviceNode("/dev/x", "/dev/null", "rw"),),
+        {"a": "b"},
+        ("example.com/gpu=1",),
+    )
+    assert unseen_by_a_process(unseen) == (
+        "a plain process sees the files of the host: /etc/x is at /etc, /dev/x is at /dev/null; "
+        "only a container runtime applies annotations, CDI device example.com/gpu=1"
+    )

@@ -1,0 +1,197 @@
+"""What an agent looks after all the time: no pod holds it up, and it keeps off another's tree."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+
+from pinfold.adapters.systemd.notify import Notifier
+from pinfold.agent.background import Background
+from pinfold.agent.claim_keeper import ClaimKeeper
+from pinfold.agent.cpu_follower import CPUFollower
+from pinfold.agent.hugepages import HugepageFollower
+from pinfold.agent.parts import Ports
+from pinfold.agent.static_pods import StaticPods
+from pinfold.core.kubelet.faults import SOUND
+from pinfold.core.machine.short_form import parse_short_form
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.node.hugepage_changes import pages_of
+from pinfold.node.loops import Loops
+from pinfold.planning.planner import Planner
+from pinfold.ports.cgroups import Placement
+from pinfold.ports.errors import CgroupError, ContainerKey
+from pinfold.ports.records import PodRecord
+from tests.scenes.manager_harness import Harness, manifest, parse, run_virtually
+
+
+@dataclass
+class Tree:
+    """A claim that another agent may have."""
+
+    is_lost: bool = False
+    patience: float | None = None
+
+    def take(self, *, patience: float = 1.0) -> None:
+        self.patience = patience
+        raise CgroupError("another agent has this cgroup tree")
+
+    def missing(self) -> str:
+        return "the tree" if self.is_lost else ""
+
+    def release(self) -> None:
+        raise NotImplementedError
+
+
+class Scene:
+    """A node whose background goes on; ``looks`` counts those at the CPUs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.node = Harness()
+        self.tree = Tree()
+        self.loops = Loops()
+        self.looks = 0
+
+    async def start(self) -> None:
+        manager = await self.node.start()
+        planner = Planner(parse_short_form(self.node.machine), self.node.config, rules=SOUND)
+        background = Background(
+            self.loops,
+            planner,
+            manager,
+            (),
+            claim=ClaimKeeper(manager, self.tree),
+            cpus=CPUFollower(manager, CPUSet(), self.online, no_events, lambda *_: None),
+            pages=HugepageFollower(planner, manager, lambda: pages_of(planner.machine)),
+            static_pods=StaticPods(self.folder, manager, self.apply),
+        )
+        ports = Ports(self.node.cgroups, self.node.runtime, cast("Any", None), cast("Any", None))
+        self.tasks = [*background.begin(ports, Notifier(), asyncio.Event())]
+
+    def online(self) -> CPUSet:
+        self.looks += 1
+        return self.node.cgroups.online
+
+    async def apply(self, manifest: Mapping[str, Any], *, source: str) -> PodRecord:
+        text = json.dumps(manifest)
+        return await self.node.manager.admit(parse(text), manifest=text, source=source)
+
+    def write(self, name: str, *cpus: str, **spec: Any) -> Path:
+        path = self.folder / f"{name}.yaml"
+        path.write_text(yaml.safe_dump(manifest(name, *cpus, **spec)))
+        return path
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(60):
+            while not condition():  # noqa: ASYNC110 - no event
+                await asyncio.sleep(0.1)
+
+    def runs(self, name: str) -> bool:
+        pods = self.node.manager.pods.active.values()
+        return any(pod.name == f"default/{name}" and pod.started.is_set() for pod in pods)
+
+
+async def no_events() -> AsyncIterator[None]:
+    await asyncio.Event().wait()
+    yield
+
+
+def going_on(folder: Path, work: Callable[[Scene], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        scene = Scene(folder)
+        await scene.start()
+        await work(scene)
+        for task in scene.tasks:
+            task.cancel()
+        await asyncio.gather(*scene.tasks, return_exceptions=True)
+        await scene.node.kill()
+
+    run_virtually(whole())
+
+
+def test_a_pod_that_takes_long_to_end_holds_up_no_look(tmp_path: Path) -> None:
+    async def work(scene: Scene) -> None:
+        file = scene.write("stubborn", "2", terminationGracePeriodSeconds=10_000)
+        await scene.until(lambda: scene.runs("stubborn"))
+        (status,) = scene.node.runtime.known()
+        scene.node.runtime.ignores_sigterm.add(status.id)
+        file.unlink()
+        (pod,) = scene.node.manager.pods.active.values()
+        await scene.until(lambda: pod.ending)
+        before = scene.looks
+        scene.node.cgroups.online = scene.node.cgroups.machine - CPUSet([7])
+        await scene.until(lambda: str(scene.node.manager.state.offline) == "7")
+        await scene.until(lambda: scene.looks > before + 10)
+        assert not pod.gone.is_set()
+        assert scene.loops.problems() == []
+
+    going_on(tmp_path, work)
+
+
+def test_a_file_that_cannot_be_read_at_the_start_ends_nobody(tmp_path: Path) -> None:
+    async def work(scene: Scene) -> None:
+        file = scene.write("own", "2", terminationGracePeriodSeconds=0)
+        scene.write("other", "", terminationGracePeriodSeconds=0)
+        await scene.until(lambda: scene.runs("own") and scene.runs("other"))
+        text = file.read_text()
+        for task in scene.tasks:
+            task.cancel()
+        await asyncio.gather(*scene.tasks, return_exceptions=True)
+        await scene.node.kill()
+        file.write_text("{")
+        await scene.start()
+        looks = scene.looks
+        await scene.until(lambda: scene.looks > looks + 10)
+        assert scene.runs("own")
+        # What the others are is known all the same.
+        (tmp_path / "other.yaml").unlink()
+        looks = scene.looks
+        await scene.until(lambda: not scene.runs("other"))
+        assert scene.runs("own")
+        file.write_text(text)
+        await scene.until(lambda: scene.looks > looks + 10)
+        assert scene.runs("own")
+        file.unlink()
+        await scene.until(lambda: not scene.runs("own"))
+
+    going_on(tmp_path, work)
+
+
+def test_who_has_lost_the_tree_leaves_what_is_in_there_alone(tmp_path: Path) -> None:
+    async def work(scene: Scene) -> None:
+        file = scene.write("own", "2")
+        await scene.until(lambda: scene.runs("own"))
+        scene.tree.is_lost = True
+        await scene.until(lambda: bool(scene.loops.problems()))
+        cgroups = scene.node.cgroups
+        theirs = ContainerKey("uid-of-another-agent", "main")
+        cgroups.processes[77] = None
+        await cgroups.place(theirs, Placement(CPUSet([6, 7])))
+        await cgroups.enter(theirs, 77)
+        shared = (await cgroups.observe()).shared
+        cgroups.online = cgroups.machine - CPUSet([5])
+        file.unlink()
+        scene.write("more", "2")
+        looks = scene.looks
+        await asyncio.sleep(60)  # some periods of the reconciliation
+        assert cgroups.processes[77] == theirs
+        assert (await cgroups.observe()).shared == shared - CPUSet([5])
+        assert scene.runs("own")
+        assert not scene.runs("more")
+        assert scene.looks == looks
+        assert scene.tree.patience == 0.0, "the loop does not sleep"
+        (problem,) = scene.loops.problems()
+        assert problem == (
+            "claim: the tree was taken away, and cannot be had again: "
+            "another agent has this cgroup tree"
+        )
+        scene.tree.is_lost = False
+        await scene.until(lambda: scene.runs("more") and not scene.runs("own"))
+
+    going_on(tmp_path, work)

@@ -1,0 +1,60 @@
+"""An agent keeps off the CPUs of others, also when its own go offline."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from pinfold.adapters.machines.hotplug import is_of_a_cpu
+from pinfold.core.values.cpuset import CPUSet
+
+CPUS = sorted(os.sched_getaffinity(0))
+
+PROGRAM = """
+import os, sys, threading
+from pinfold.agent.cpu_follower import stay_off_exclusive_cpus
+from pinfold.core.values.cpuset import CPUSet
+other = threading.Thread(target=threading.Event().wait, daemon=True)
+other.start()
+stay_off_exclusive_cpus(CPUSet.parse(sys.argv[1]), CPUSet.parse(sys.argv[2]))
+print(*(CPUSet(os.sched_getaffinity(tid)) for tid in (0, other.native_id)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("reserved", "pool", "expected"),
+    [
+        (f"{CPUS[0]}", f"{CPUS[-1]}", f"{CPUS[0]}"),
+        ("8000", f"{CPUS[-1]}", f"{CPUS[-1]}"),
+        ("8000", "", f"{CPUSet(CPUS)}"),
+    ],
+    # Names that are the same whatever the machine has online just now.
+    ids=["reserved", "pool", "neither"],
+)
+def test_every_thread_is_on_reserved_cpus_or_else_in_the_pool(
+    reserved: str, pool: str, expected: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, reserved, pool],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == [expected, expected]
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        (b"offline@/devices/system/cpu/cpu1\0ACTION=offline\0", True),
+        (b"online@/devices/system/cpu/cpu127\0ACTION=online\0", True),
+        (b"offline@/devices/system/memory/memory32\0", False),
+        (b"change@/devices/system/cpu/cpu1/cache\0", False),
+        (b"", False),
+    ],
+)
+def test_the_kernels_word_of_a_cpu(message: bytes, expected: bool) -> None:
+    assert is_of_a_cpu(message) is expected

@@ -1,0 +1,258 @@
+"""``pinfold run`` without an agent: any user, affinities, one list."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pinfold.adapters.roster import Entry, Roster, RosterError
+from pinfold.adapters.roster.file import start_of
+from pinfold.core.values.cpuset import CPUSet
+from tests.roots import ROOT
+from tests.scenes.cgroups_contract import headless_process
+
+CPUS = CPUSet(os.sched_getaffinity(0))
+two_cpus = pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")
+SHOW = "grep Cpus_allowed_list /proc/self/status"
+
+
+def command(folder: Path, *args: str) -> list[str]:
+    place = f"--socket={folder / 's.sock'}"
+    return [sys.executable, "-m", "pinfold", "run", place, *args]
+
+
+def own_list(folder: Path) -> dict[str, str]:
+    """An environment in which commands of other tests are not known."""
+    return {**os.environ, "PINFOLD_RUN_DIR": str(folder / "list")}
+
+
+def run(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(folder, *args),
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env=own_list(folder),
+    )
+
+
+@two_cpus
+def test_it_is_pinned_and_says_what_is_weaker(tmp_path: Path) -> None:
+    done = run(tmp_path, "--cpus", "1", "--", "sh", "-c", f"{SHOW}; echo $PINFOLD_CPUS; exit 5")
+    assert done.returncode == 5
+    listed, told = done.stdout.split()[1:]
+    assert listed == told
+    assert len(CPUSet.parse(told)) == 1
+    assert "kept by affinity only" in done.stderr
+
+
+@two_cpus
+def test_others_make_room_and_come_back(tmp_path: Path) -> None:
+    shared = subprocess.Popen(
+        command(tmp_path, "--", "sh", "-c", f"{SHOW}; read a; {SHOW}; read a; {SHOW}"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=own_list(tmp_path),
+    )
+    assert shared.stdout is not None
+    assert shared.stdin is not None
+    assert CPUSet.parse(shared.stdout.readline().split()[1]) == CPUS
+    owner = subprocess.Popen(
+        command(tmp_path, "--cpus", "1", "--", "sh", "-c", "echo $PINFOLD_CPUS; read a"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=ROOT,
+        env=own_list(tmp_path),
+    )
+    assert owner.stdout is not None
+    own = CPUSet.parse(owner.stdout.readline().strip())
+    shared.stdin.write("\n")
+    shared.stdin.flush()
+    assert CPUSet.parse(shared.stdout.readline().split()[1]) == CPUS - own
+    if len(CPUS) == 2:
+        refused = run(tmp_path, "--cpus", "1", "--", "true")
+        assert refused.returncode == 1
+        assert "not enough cpus available" in refused.stderr
+    owner.communicate("\n")
+    time.sleep(0.1)
+    assert CPUSet.parse(shared.communicate("\n")[0].split()[1]) == CPUS
+
+
+def test_status_of_what_cannot_be_executed(tmp_path: Path) -> None:
+    assert run(tmp_path, "--", "no-such-command").returncode == 127
+    assert run(tmp_path, "--", "/etc/hostname").returncode == 126
+    assert run(tmp_path, "--workdir", "/no/such", "--", "true").returncode == 127
+    killed = run(tmp_path, "--", "sh", "-c", "kill -9 $$")
+    assert killed.returncode == 137
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("--cpus", "-1", "--", "true"), "more than nothing"),
+        (("--cpus", "x", "--", "true"), "--cpus"),
+        (("--memory", "1Zi", "--", "true"), "--memory"),
+        (("--env", "X", "--", "true"), "expected NAME=VALUE"),
+        (("--detach", "--", "true"), "--detach needs an agent"),
+        ((), "Missing argument"),
+    ],
+)
+def test_bad_arguments_are_one_clear_error(
+    tmp_path: Path, args: tuple[str, ...], words: str
+) -> None:
+    done = run(tmp_path, *args)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
+@two_cpus
+def test_a_user_without_rights() -> None:
+    folder = Path(f"/tmp/pinfold-test-{os.getpid()}")  # noqa: S108 - where that user may write
+    folder.mkdir(mode=0o700)
+    os.chown(folder, 65534, 65534)
+    try:
+        done = subprocess.run(
+            [
+                *("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"),
+                *("sh", "-c", f'test -x {sys.executable} || exit 99; exec "$@"', "sh"),
+                *command(folder, "--cpus", "1", "--", "sh", "-c", SHOW),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd="/",
+            env={
+                "PATH": os.environ["PATH"],
+                "PYTHONPATH": str(ROOT / "src"),
+                "XDG_RUNTIME_DIR": str(folder),
+            },
+        )
+        if done.returncode in (99, 126) or "No module named" in done.stderr:
+            pytest.skip("that user cannot read this Python")
+        assert done.returncode == 0, done.stderr
+        assert len(CPUSet.parse(done.stdout.split()[1])) == 1
+        assert (folder / "pinfold" / "alone.json").exists()
+        assert not (folder / "alone.json").exists()
+    finally:
+        subprocess.run(["rm", "-rf", str(folder)], check=True)
+
+
+@two_cpus
+def test_the_socket_of_a_dead_agent_keeps_its_cpus(tmp_path: Path) -> None:
+    """Its pods outlive it; on which CPUs they are, only an agent knows."""
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(tmp_path / "s.sock"))
+    done = run(tmp_path, "--cpus", "1", "--", "true")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"no agent listens on {tmp_path / 's.sock'}; start one" in done.stderr
+    assert "the pods of an agent outlive it" in done.stderr
+    assert "PINFOLD_SOCKET" in done.stderr
+    assert not (tmp_path / "list").exists()
+    (tmp_path / "s.sock").unlink()
+    assert run(tmp_path, "--cpus", "1", "--", "true").returncode == 0
+    assert (tmp_path / "list" / "alone.json").exists()
+    assert [file.name for file in tmp_path.iterdir()] == ["list"]
+
+
+def test_an_agent_that_does_not_answer_is_not_passed_by(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as deaf:
+        deaf.bind(str(tmp_path / "s.sock"))
+        deaf.listen()
+        asked = subprocess.Popen(
+            command(tmp_path, "--cpus", "1", "--", "true"),
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env=own_list(tmp_path),
+        )
+        deaf.accept()[0].close()
+        problem = asked.communicate()[1]
+    assert asked.returncode == 1
+    assert "the agent did not answer" in problem
+
+
+def test_the_roster_forgets_the_dead_and_survives_damage(tmp_path: Path) -> None:
+    path = tmp_path / "run" / "alone.json"
+    me = os.getpid()
+    alive = Entry(me, start_of(me) or 0, "1-2", "{}")
+    # Only its first thread has ended.
+    with headless_process() as pid:
+        assert start_of(pid)
+    with Roster(path).locked() as entries:
+        entries |= {"alive": alive, "dead": Entry(me, 1, "3", "{}")}
+    with Roster(path).locked() as entries:
+        assert entries == {"alive": alive}
+        assert entries["alive"].exclusive == CPUSet.parse("1-2")
+    path.write_text("{broken")
+    with Roster(path).locked() as entries:
+        assert entries == {}
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(RosterError, match=r"ot a directory \(elsewhere\)"),
+        Roster(tmp_path / "file" / "x.json", remedy="elsewhere").locked(),
+    ):
+        pass
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")
+@pytest.mark.parametrize("planted", ["alone.json", "alone.json.lock", "alone.new", "other"])
+def test_what_another_user_planted_is_neither_followed_nor_used(
+    tmp_path: Path, planted: str
+) -> None:
+    """In a folder such as ``/tmp``, where everybody makes names."""
+    shared = tmp_path / "tmp"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    link = shared / planted
+    link.symlink_to(precious)
+    os.chown(link, 65533, 65533, follow_symlinks=False)
+    with (
+        pytest.raises(RosterError, match="belongs to user 65533"),
+        Roster(shared / "alone.json", remedy="elsewhere").locked(),
+    ):
+        pass
+    # A folder of one's own behind a link of another's is his to turn.
+    mine = tmp_path / "mine"
+    mine.mkdir(mode=0o700)
+    (shared / "way").symlink_to(mine)
+    os.chown(shared / "way", 65533, 65533, follow_symlinks=False)
+    with (
+        pytest.raises(RosterError, match="a link that belongs to user 65533"),
+        Roster(shared / "way" / "alone.json", remedy="elsewhere").locked(),
+    ):
+        pass
+    assert list(mine.iterdir()) == []
+    assert precious.read_text() == "kept"
+
+
+@pytest.mark.parametrize("name", ["alone.json", "alone.new"])
+def test_a_link_in_ones_own_folder_is_replaced_not_followed(tmp_path: Path, name: str) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text('{"boot": "x"}')
+    path = tmp_path / "run" / "alone.json"
+    path.parent.mkdir(mode=0o700)
+    (path.parent / name).symlink_to(precious)
+    me = Entry(os.getpid(), start_of(os.getpid()) or 0, None, "{}")
+    with Roster(path).locked() as entries:
+        assert entries == {}
+        entries["me"] = me
+    assert precious.read_text() == '{"boot": "x"}'
+    assert not path.is_symlink()
+    assert path.stat().st_mode & 0o777 == 0o600
+    with Roster(path).locked() as entries:
+        assert entries == {"me": me}

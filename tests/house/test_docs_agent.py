@@ -1,0 +1,302 @@
+"""The documents about the agent are true: their commands run against a real one.
+
+Blocks marked ``not run: needs an agent`` are left out by ``test_docs`` and run here, ``needs no
+agent`` too, with a socket of their own.  Outputs are those of a machine with CPUs 0 and 1;
+elsewhere only the statuses are compared.
+"""
+
+from __future__ import annotations
+
+import configparser
+import dataclasses
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sysconfig
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+import pytest
+import yaml
+
+from pinfold.adapters.cgroup import CgroupError, open_cgroups
+from pinfold.adapters.store.schema import MIGRATIONS
+from pinfold.agent.cri_driver import CRI_PATIENCE
+from pinfold.cli import main
+from pinfold.cli.client import Client
+from pinfold.config.agent import AgentSection, load_agent_config
+from pinfold.core.pod.workload import application_environment
+from pinfold.core.values.cpuset import CPUSet
+from tests.roots import ROOT
+from tests.scenes.agent_process import AgentProcess, until
+from tests.scenes.console import Command, commands, matches, run
+
+REFERENCE = ROOT / "docs" / "reference"
+HOW_TO = ROOT / "docs" / "how-to"
+DEPLOY = ROOT / "deploy"
+TRY = HOW_TO / "run-an-agent.md"
+PROGRAMS = Path(sysconfig.get_path("scripts"))
+WITH_AGENT, WITHOUT = "needs an agent", "needs no agent"
+CPUS = CPUSet(os.sched_getaffinity(0))
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def marked(document: Path, reason: str) -> list[Command]:
+    """The commands that need this to be run, and no others."""
+    text = document.read_text()
+    others = list(commands(text))
+    # An empty line in its place: line numbers stay.
+    unmarked = text.replace(f"<!-- not run: {reason} -->\n", "\n")
+    return [command for command in commands(unmarked) if command not in others]
+
+
+def documents(reason: str) -> list[Any]:
+    """The documents with such commands."""
+    return [
+        pytest.param(path, id=str(path.relative_to(ROOT)))
+        for path in DOCUMENTS
+        if f"<!-- not run: {reason} -->" in path.read_text()
+    ]
+
+
+def check(command: Command, document: Path, scene: Path, socket: Path) -> None:
+    """Run a command with this socket, as the only user of the machine, and compare."""
+    places = {"PINFOLD_SOCKET": socket, "PINFOLD_RUN_DIR": scene / "run"}
+    given = "".join(f"export {name}={shlex.quote(str(at))}\n" for name, at in places.items())
+    text = f"{given}{command.text}"
+    done = run(dataclasses.replace(command, text=text), scene, PROGRAMS)
+    where = f"{document.name}:{command.line}: {command.text}"
+    assert done.returncode == command.status, f"{where}\n{done.stdout}"
+    if CPUSet([0, 1]) == CPUS:
+        assert matches(command.output, done.stdout), f"{where}\n{done.stdout}"
+
+
+@pytest.fixture
+def scene() -> Iterator[Path]:
+    """The folder in which a reader works; its name is short, for there are sockets in it.
+
+    The path of a socket has 107 characters at the most, and a test's folder may have 80 of them.
+    """
+    with tempfile.TemporaryDirectory(prefix="pinfold-") as folder:
+        yield Path(shutil.copytree(ROOT / "examples", Path(folder, "e")))
+
+
+@pytest.fixture
+def node(scene: Path) -> Iterator[AgentProcess]:
+    """An agent as the page describes it, in the reader's folder ``try``."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    if len(CPUS) < 2 or min(CPUS) != 0:
+        pytest.skip("needs CPU 0 and another one")
+    try:
+        open_cgroups()
+    except CgroupError as error:
+        pytest.skip(f"no cgroup tree that can be written: {error}")
+    (scene / "try").mkdir()
+    agent = AgentProcess(scene / "try")
+    try:
+        yield agent
+    finally:
+        agent.clean_up()
+
+
+def configure(agent: AgentProcess, config: dict[str, Any]) -> None:
+    """Take a document's configuration, with a cgroup of the test's own."""
+    section = {**config["pinfold"], "cgroupName": agent.name}
+    agent.config = {**config, "pinfold": section}
+    agent.socket = Path(section["socket"])
+    agent.client = Client(str(agent.socket), timeout=60.0)
+
+
+def configuration_of_the_page(scene: Path) -> dict[str, Any]:
+    """What the reader's shell writes."""
+    block = re.search(r"^```sh\n(mkdir .*?)^```$", TRY.read_text(), re.MULTILINE | re.DOTALL)
+    assert block is not None
+    subprocess.run(["/bin/sh", "-ec", block[1]], cwd=scene, check=True, env={"PATH": os.defpath})
+    config: dict[str, Any] = yaml.safe_load((scene / "try" / "config.yaml").read_text())
+    return config
+
+
+@pytest.mark.parametrize("document", documents(WITH_AGENT))
+def test_commands_that_need_an_agent(document: Path, scene: Path, node: AgentProcess) -> None:
+    configure(node, configuration_of_the_page(scene))
+    node.start()
+    for command in marked(document, WITH_AGENT):
+        check(command, document, scene, node.socket)
+
+
+@pytest.mark.parametrize("document", documents(WITHOUT))
+def test_commands_that_need_no_agent(document: Path, scene: Path) -> None:
+    if len(CPUS) < 2:
+        pytest.skip("needs two CPUs")
+    for command in marked(document, WITHOUT):
+        check(command, document, scene, scene / "run" / "pinfold.sock")
+
+
+def test_commands_are_told_apart(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "```console\n$ always\n```\n"
+        "<!-- exit: 3 -->\n<!-- not run: needs an agent -->\n```console\n$ agent\nout\n```\n"
+        "<!-- not run: installs -->\n```console\n$ never\n```\n"
+    )
+    assert marked(page, WITH_AGENT) == [Command(7, "agent", ["out"], 3)]
+    assert marked(page, WITHOUT) == []
+
+
+def test_the_example_configuration_runs(node: AgentProcess) -> None:
+    config = yaml.safe_load((DEPLOY / "config.yaml").read_text())
+    folder = node.folder
+    config["pinfold"] |= {"stateDir": str(node.state), "socket": str(folder / "s.sock")}
+    configure(node, {**config, "staticPodPath": str(folder / "manifests")})
+    node.start()
+    assert node.client.get("/v1/status")["reserved"] == "0"
+    assert "note:" not in node.log()
+
+
+def test_a_file_in_the_folder_is_a_pod(scene: Path, node: AgentProcess) -> None:
+    """As the page says: until the file is gone."""
+    configure(node, configuration_of_the_page(scene))
+    node.start()
+    manifest = scene / "try" / "manifests" / "noisy.yaml"
+    shutil.copy(scene / "agent" / "noisy.yaml", manifest)
+    until(lambda: bool(node.client.get("/v1/pods")["pods"]))
+    manifest.unlink()
+    until(lambda: not node.client.get("/v1/pods")["pods"])
+
+
+# ----------------------------------------------------------------------------------- deployment
+
+
+def test_the_example_configuration_is_accepted_and_complete() -> None:
+    loaded = load_agent_config(DEPLOY / "config.yaml")
+    assert loaded.notes == ()
+    assert loaded.node.cpu_manager_policy == "static"
+    text = (DEPLOY / "config.yaml").read_text()
+    assert [
+        name for name in fields() if not re.search(rf"^  (?:# )?{name}: ", text, re.MULTILINE)
+    ] == []
+    # What it shows is the default, so that to leave a line out changes nothing.
+    assert loaded.own == AgentSection()
+
+
+def unit() -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(interpolation=None, comment_prefixes=("#",))
+    parser.optionxform = str  # type: ignore[assignment,method-assign]  # case counts in units
+    parser.read(DEPLOY / "pinfold.service")
+    return parser
+
+
+def test_the_unit_starts_the_agent_with_flags_that_it_has() -> None:
+    program, command, *flags = shlex.split(unit()["Service"]["ExecStart"])
+    assert (Path(program).name, command) == ("pinfold", "agent")
+    with click.Context(main) as context:
+        agent = main.get_command(context, "agent")
+    assert agent is not None
+    parsed = agent.make_context("agent", flags).params
+    assert parsed["config"] == Path("/etc/pinfold/config.yaml")
+
+
+def test_the_unit_keeps_the_containers() -> None:
+    service = unit()["Service"]
+    assert service["KillMode"] == "process"
+    assert service["Type"] == "notify"
+    assert service["Delegate"] == "yes"
+    assert float(service["WatchdogSec"]) >= 10
+    own = AgentSection()
+    assert own.state_dir == f"/var/lib/{service['StateDirectory']}"
+    assert Path(own.socket).parent == Path("/run") / service["RuntimeDirectory"]
+    # Children inherit these, and the agent needs what they take away.
+    harmful = {"ProtectSystem", "ProtectHome", "PrivateTmp", "NoNewPrivileges", "PrivateDevices"}
+    assert harmful.isdisjoint(service)
+    assert service["ProtectControlGroups"] == "no"
+    assert "ProtectKernelTunables" not in service
+
+
+def test_the_unit_lets_the_agent_wait_for_a_container_runtime() -> None:
+    assert {"containerd.service", "crio.service"} <= set(unit()["Unit"]["After"].split())
+    assert float(unit()["Service"]["TimeoutStartSec"]) > 1.5 * CRI_PATIENCE
+
+
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+    analyze = shutil.which("systemd-analyze")
+    if analyze is None:
+        pytest.skip("needs systemd-analyze")
+    copy = tmp_path / "pinfold.service"
+    copy.write_text(
+        (DEPLOY / "pinfold.service").read_text().replace("/usr/local/bin/pinfold", "/bin/sh")
+    )
+    done = subprocess.run(
+        [analyze, "verify", "--man=no", str(copy)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+# ------------------------------------------------------------------------------------ reference
+
+
+def fields() -> list[str]:
+    return [field.encode_name for field in msgspec.structs.fields(AgentSection)]
+
+
+def rows(page: str, heading: str) -> dict[str, str]:
+    """The first two columns of the first table below a heading."""
+    text = (REFERENCE / page).read_text().split(f"## {heading}\n")[1].split("\n## ")[0]
+    return dict(re.findall(r"^\| `(\S+)` \| (.*?) \|", text, re.MULTILINE))
+
+
+def test_every_field_of_the_section_is_described_with_its_default() -> None:
+    described = rows("agent-configuration.md", "The section `pinfold`")
+    assert list(described) == fields()
+    builtins = msgspec.to_builtins(AgentSection())
+    for name, default in described.items():
+        if builtins[name] is None:
+            assert "`" not in default, f"{name} has no value unless it is given"
+            continue
+        assert yaml.safe_load(default.strip("`")) == builtins[name], name
+
+
+def test_every_flag_of_the_agent_is_described() -> None:
+    with click.Context(main) as context:
+        agent = main.get_command(context, "agent")
+    assert agent is not None
+    flags = {flag for parameter in agent.params for flag in parameter.opts} - {"--config"}
+    text = (REFERENCE / "agent-configuration.md").read_text().split("## Flags\n")[1]
+    assert set(re.findall(r"^\| `(--\S+)`", text, re.MULTILINE)) == flags
+
+
+def test_every_table_of_the_record_is_described() -> None:
+    text = (REFERENCE / "agent-state.md").read_text()
+    created = re.findall(r"CREATE TABLE (\w+) \((.*?)\n\)", "".join(MIGRATIONS), re.DOTALL)
+    assert len(created) >= 5
+    for table, body in created:
+        (row,) = re.findall(rf"^\| `{table}` \| (.*) \|$", text, re.MULTILINE)
+        columns = set(re.findall(r"^    ([a-z_]+) ", body, re.MULTILINE)) - {"id"}
+        assert [column for column in sorted(columns) if f"`{column}`" not in row] == [], table
+
+
+def test_every_variable_is_described() -> None:
+    text = (REFERENCE / "agent-state.md").read_text()
+    for name in application_environment("default/p", "uid", "c", CPUSet([1])):
+        assert f"`{name}`" in text
+
+
+def test_every_file_of_the_state_directory_is_described(scene: Path, node: AgentProcess) -> None:
+    configure(node, configuration_of_the_page(scene))
+    node.start()
+    assert node.run("apply", str(scene / "agent" / "owner.yaml")).returncode == 0
+    node.pids("owner")
+    text = (REFERENCE / "agent-state.md").read_text()
+    found = {path.name + "/" * path.is_dir() for path in node.state.iterdir()} - {"pods/"}
+    assert "pinfold.db" in found
+    assert sorted(name for name in found if f"`{name}`" not in text) == []
+    (container,) = (node.state / "containers").iterdir()
+    assert sorted(p.name for p in container.iterdir() if f"`{p.name}`" not in text) == []
+    (file,) = (node.state / "pods").iterdir()
+    assert file.stem == node.pod("owner")["uid"]

@@ -1,0 +1,201 @@
+"""House rules that no linter knows."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.roots import ROOT
+
+CODE = ("src", "tests", "benchmarks", "fuzz", "trial", "docs")
+LIMIT = 400
+"""Lines; a split needs two reasons to change, and is not made for the number."""
+MOST_MODULES = 27
+LIMIT_OF_TESTS = 500
+"""A test module is a list of cases; it is split when it has two subjects, not when it is long."""
+
+
+def tracked() -> list[Path]:
+    """The files of the project: what git knows of, else what lies in the folders of an archive."""
+    if (ROOT / ".git").exists():
+        done = subprocess.run(
+            ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        paths = [ROOT / path for path in done.stdout.split("\0") if path]
+    else:
+        paths = [path for folder in CODE for path in (ROOT / folder).rglob("*")]
+    return [path for path in paths if path.is_file() and "__pycache__" not in path.parts]
+
+
+def modules() -> list[Path]:
+    return [path for path in tracked() if path.suffix == ".py"]
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Name and text of every tracked file that is text."""
+    for path in tracked():
+        try:
+            yield name(path), path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+
+
+def test_no_module_is_too_long() -> None:
+    lengths = {name(path): len(path.read_text().splitlines()) for path in modules()}
+    long = [
+        path
+        for path, lines in lengths.items()
+        if lines > (LIMIT_OF_TESTS if path.startswith("tests/") else LIMIT)
+    ]
+    assert long == [], "look for the seam"
+
+
+def test_no_folder_is_a_heap() -> None:
+    counts = Counter(path.parent for path in modules() if name(path).startswith("src/"))
+    assert [name(folder) for folder, count in counts.items() if count > MOST_MODULES] == []
+
+
+def test_no_module_is_a_drawer_for_everything() -> None:
+    drawers = {"utils", "util", "helpers", "common", "constants", "misc"}
+    assert [name(path) for path in modules() if path.stem in drawers] == []
+
+
+def test_every_module_says_what_it_is() -> None:
+    silent = [
+        name(path)
+        for path in modules()
+        if path.stat().st_size and not ast.get_docstring(ast.parse(path.read_text()))
+    ]
+    assert silent == []
+
+
+# Written in pieces, so that this file does not hold what it looks for.
+FORBIDDEN = {
+    "a path of a machine": r"(?<![\w.*{/-])/(?:work|root|opt)/(?!cni|kata)\w",
+    "the host of a registry": r"py" + r"pi\.org|python" + r"hosted\.org|npm" + r"js\.org",
+    "a home directory": r"/ho" + r"me/\w",
+    "a leftover": r"\b(?:FIX" + r"ME|XX" + r"X)\b|<<<<" + r"<<<|>>>>" + r">>>",
+    "an issue number": r"(?i)\bissue\s+#?\d",
+}
+
+
+@pytest.mark.parametrize("what", FORBIDDEN)
+def test_no_file_holds(what: str) -> None:
+    found = [
+        f"{path}:{number}: {line.strip()[:120]}"
+        for path, text in texts()
+        if path != "LICENSE"
+        for number, line in enumerate(text.splitlines(), start=1)
+        if re.search(FORBIDDEN[what], line)
+    ]
+    assert found == []
+
+
+def test_every_suppression_has_a_reason() -> None:
+    """Imports in functions (PLC0415) need none: start-up counts, as the architecture page says."""
+    suppression = re.compile(r"#\s*(noqa|type:\s*ignore)(:? ?\[?[\w\-, ]+?\]?)?(\s+[-#] +\S.*)?$")
+    found = [
+        f"{name(path)}:{number}: {line.strip()}"
+        for path in modules()
+        for number, line in enumerate(path.read_text().splitlines(), start=1)
+        if (match := suppression.search(line))
+        and not match[3]
+        and (match[2] or "").strip(": ") != "PLC0415"
+    ]
+    assert found == []
+
+
+def test_every_ignored_rule_has_a_reason() -> None:
+    lint = (ROOT / "pyproject.toml").read_text().split("[tool.ruff.lint]")[1].split("[tool.mypy")[0]
+    rules = re.findall(r'^\s+"[A-Z]+\d+".*$', lint, re.MULTILINE)
+    assert len(rules) > 10
+    assert [rule for rule in rules if not re.search(r"# \S", rule)] == []
+
+
+def test_changelog_keeps_its_form() -> None:
+    """Keep a Changelog: newest first, known kinds of change, ISO dates, no empty sections."""
+    text = (ROOT / "CHANGELOG.md").read_text()
+    assert text.startswith("# Changelog\n")
+    releases = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    assert releases[0] == "[Unreleased]"
+    for release in releases[1:]:
+        assert re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d{2}-\d{2}", release)
+    kinds = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    assert set(re.findall(r"^### (.*)$", text, re.MULTILINE)) <= kinds
+    assert not re.search(r"^### .*\n+(?:#|\Z)", text, re.MULTILINE)
+
+
+def test_requirements_are_locked_with_hashes_and_no_address() -> None:
+    for path in sorted(ROOT.glob("requirements*.txt")):
+        text = path.read_text()
+        assert "//" not in text, path.name
+        assert not re.search(r"^\s*(?:-|@|file:)(?!-hash=)", text, re.MULTILINE), path.name
+        for entry in re.split(r"\n(?=\S)", text.strip()):
+            assert re.match(r"[\w.\-]+==\S+", entry), entry
+            assert "--hash=sha256:" in entry, entry
+
+
+def test_requirements_hold_what_the_project_declares() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    groups = project["dependency-groups"]
+    for file, declared in {
+        "requirements.txt": project["project"]["dependencies"],
+        "requirements-build.txt": groups["build"],
+        "requirements-dev.txt": [entry for entry in groups["dev"] if isinstance(entry, str)],
+    }.items():
+        locked = set(re.findall(r"^([\w.\-]+)==", (ROOT / file).read_text(), re.MULTILINE))
+        names = {re.split(r"[<>=~!;\[ ]", entry)[0].lower() for entry in declared}
+        assert names <= locked, f"run make lock: {names - locked} missing in {file}"
+
+
+def test_a_version_is_locked_once() -> None:
+    """A package that several requirements files hold has the same version in each."""
+    versions: dict[str, set[str]] = {}
+    for path in ROOT.glob("requirements*.txt"):
+        for package, version in re.findall(r"^([\w.\-]+)==(\S+)", path.read_text(), re.MULTILINE):
+            versions.setdefault(package, set()).add(version)
+    assert {package for package, found in versions.items() if len(found) > 1} == set()
+
+
+def test_the_layers_are_drawn_as_they_are_enforced() -> None:
+    """docs/architecture.md shows the layers of the import contract, in its order."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    contract = next(
+        c for c in project["tool"]["importlinter"]["contracts"] if c["type"] == "layers"
+    )
+    enforced = [
+        [part.strip().removeprefix("pinfold.") for part in layer.split("|")]
+        for layer in contract["layers"]
+    ]
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    drawing = re.search(r"^```text\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert drawing is not None
+    drawn = [
+        re.findall(r"[a-z_]+", row.split("  ")[0].replace("|", " "))
+        for row in drawing[1].splitlines()
+        if row.strip() and not row.startswith(" ")
+    ]
+    assert drawn == enforced
+
+
+def test_every_folder_of_the_package_is_in_a_layer() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    contract = next(
+        c for c in project["tool"]["importlinter"]["contracts"] if c["type"] == "layers"
+    )
+    layers = {part.strip() for layer in contract["layers"] for part in layer.split("|")}
+    folders = {
+        f"pinfold.{path.parent.name}" for path in (ROOT / "src" / "pinfold").glob("*/__init__.py")
+    }
+    assert folders <= layers

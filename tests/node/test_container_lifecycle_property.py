@@ -1,0 +1,108 @@
+"""Random lives of pods, with faults and restarts: the kernel never lets two own a CPU."""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pinfold.ports.errors import PortError
+from pinfold.ports.nri import RefusedError, SeenState
+from tests.scenes.lifecycle_harness import BEST_EFFORT, LifecycleHarness, guaranteed
+from tests.scenes.manager_harness import run_virtually
+
+NAMES = ("main", "side", "init")
+AMOUNTS = (1, 2, 2, 3, 4, 0.5, 6)
+STEPS = (
+    *("run", "run", "run", "pod", "pod", "stop", "restart", "remove", "end", "unheard", "resize"),
+    "agent",
+)
+
+
+async def _step(h: LifecycleHarness, choice: random.Random, number: int) -> None:
+    what = choice.choice(STEPS)
+    pods = list(h.node.pods.values())
+    containers = list(h.node.containers.values())
+    running = [one for one in containers if one.runs]
+    ended = [one for one in containers if one.seen.state is SeenState.STOPPED]
+    amount = choice.choice(AMOUNTS)
+    if what == "pod" and len(pods) < 6:
+        await h.pod(f"p{number}", choice.choice(("guaranteed", "burstable")))
+    elif what == "run" and pods:
+        pod = choice.choice(pods)
+        name = choice.choice(NAMES)
+        if not any(one.pod is pod and one.seen.name == name and one.runs for one in containers):
+            burstable = "burstable" in pod.cgroup_parent
+            await h.run(pod, name, BEST_EFFORT if burstable else guaranteed(amount))
+    elif what == "stop" and running:
+        await h.node.stop(choice.choice(running))
+    elif what == "restart" and running:
+        one = choice.choice(running)
+        await h.node.stop(one)
+        await h.run(one.pod, one.seen.name, one.seen.resources)
+    elif what == "remove" and ended:
+        await h.node.remove(choice.choice(ended))
+    elif what == "end" and pods:
+        await h.node.stop_pod(choice.choice(pods))
+    elif what == "unheard" and pods:
+        with h.unheard():
+            await h.node.stop_pod(choice.choice(pods))
+        await h.look_twice()
+    elif what == "resize" and running:
+        one = choice.choice(running)
+        if "burstable" not in one.pod.cgroup_parent:
+            await h.node.resize(one, guaranteed(amount))
+    elif what == "agent":
+        await h.kill()
+        await h.start()
+
+
+async def _life(seed: int, length: int, *, faults: bool) -> None:
+    choice = random.Random(seed)  # noqa: S311 - reproducible
+    machine = choice.choice(("1s4c2t", "2s2c2t", "1s8c1t"))
+    over_cri = choice.random() < 0.5
+    h = LifecycleHarness(machine=machine, over_cri=over_cri, listed=choice.random() < 0.5)
+    await h.start()
+    for number in range(length):
+        if faults and choice.random() < 0.2:
+            ports = (h.store.faults, h.cgroups.faults, h.node.record_faults)
+            port = choice.choice((*ports, h.node.creation_faults))
+            port.fail_at = {port.calls + choice.randrange(1, 4)}
+        with suppress(RefusedError, *([PortError] if faults else [])):
+            await _step(h, choice, number)
+        for port in (h.store.faults, h.cgroups.faults):
+            port.fail_at = set()
+        if h.node.plugin is None:
+            await h.start()
+        if faults:
+            # What the kernel refused is made right by the next reconciliation; here by a restart.
+            await h.kill()
+            await h.start()
+        h.check()
+        if not faults:
+            h.check_first_instructions()
+    await h.settle()
+    h.check()
+    assert h.ledger.behind == 0
+    assert h.recorded() == h.kernel()
+    await h.kill()
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 2**32), st.integers(1, 60))
+def test_lives_of_pods(seed: int, length: int) -> None:
+    run_virtually(_life(seed, length, faults=False))
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 2**32), st.integers(1, 40))
+def test_lives_of_pods_with_faults(seed: int, length: int) -> None:
+    run_virtually(_life(seed, length, faults=True))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_long_lives(seed: int) -> None:
+    run_virtually(_life(seed, 1000, faults=False))

@@ -1,0 +1,309 @@
+"""The agent dies at every call that it makes, and random lives with faults: nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pinfold.core.devices.devices import Device, DeviceResource
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.node.pod_table import NameTakenError, UnknownPodError
+from pinfold.node.reconciler import reconcile
+from pinfold.ports.errors import PortError
+from pinfold.ports.records import PodPhase
+from pinfold.ports.runtime import ContainerState
+from tests.scenes.manager_harness import ALL_MANAGERS, Harness, manifest, run_virtually
+
+GPU = "example.com/gpu"
+
+
+@dataclass
+class Death:
+    """Ends the agent at one call, before or after its effect; the dead call nobody."""
+
+    at: int = 0
+    after: bool = False
+    calls: int = 0
+    dead: asyncio.Event = field(default_factory=asyncio.Event)
+    buried: bool = False
+
+    async def call(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if self.dead.is_set():
+            await self._never()
+        self.calls += 1
+        if self.calls == self.at and not self.after:
+            await self._die()
+        result = await work(*args, **kwargs)
+        if self.calls == self.at:
+            await self._die()
+        return result
+
+    async def _die(self) -> None:
+        self.dead.set()
+        await self._never()
+
+    async def _never(self) -> None:
+        if self.buried:
+            raise asyncio.CancelledError
+        await asyncio.Event().wait()
+
+
+_AT_ONCE = {"exits", "lives", "known", "reconnect", "allowed", "inventory", "subscribe", "options"}
+
+
+class Mortal:
+    """A port of an agent that may die."""
+
+    def __init__(self, port: Any, death: Death) -> None:
+        self._port = port
+        self._death = death
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._port, name)
+        if name in _AT_ONCE or not callable(method):
+            return method
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return await self._death.call(method, *args, **kwargs)
+
+        return call
+
+
+class MortalHarness(Harness):
+    """A node whose agent dies where it is told to."""
+
+    death: Death
+
+    def arm(self, at: int, *, after: bool) -> None:
+        """The agent that starts next dies at this call."""
+        self.death = Death(at, after)
+
+    async def start(self, *args: Any) -> Any:
+        names = ("cgroups", "runtime", "store", "files", "plugins")
+        ports = {name: getattr(self, name) for name in names}
+        try:
+            vars(self).update({name: Mortal(port, self.death) for name, port in ports.items()})
+            return await super().start(*args)
+        finally:
+            vars(self).update(ports)
+
+    async def kill(self) -> None:
+        self.death.buried = True
+        await super().kill()
+
+
+async def until_dead(node: MortalHarness, life: Any) -> bool:
+    """Run a life of the agent; True when it died on the way."""
+    living = asyncio.create_task(life)
+    dying = asyncio.create_task(node.death.dead.wait())
+    await asyncio.wait({living, dying}, return_when=asyncio.FIRST_COMPLETED)
+    died = node.death.dead.is_set()
+    node.death.buried = died
+    for task in (living, dying):
+        task.cancel()
+    results = await asyncio.gather(living, dying, return_exceptions=True)
+    error = results[0]
+    if isinstance(error, Exception) and not died:
+        raise error
+    return died
+
+
+DEVICES = tuple(Device(f"gpu-{n}", numa_nodes=(n % 2,)) for n in range(4))
+
+
+def everything() -> MortalHarness:
+    """A node on which every manager has something to give."""
+    node = MortalHarness(machine="2s2c2t", config=ALL_MANAGERS)
+    gpus = {device.id: device for device in DEVICES}
+    node.plugins.put(DeviceResource(GPU, gpus, pre_start_required=True, preferred_allocation=True))
+    return node
+
+
+async def life(node: MortalHarness) -> None:
+    """What an agent goes through: pods come, run, end and go."""
+    await node.start()
+    more = {GPU: "1"} if node.config is ALL_MANAGERS else {}
+    for pod in (
+        manifest("web", ""),
+        manifest("db", "2", "500m", more=more),
+        manifest("job", "1", init=("2" if more else "3",), restartPolicy="Never", more=more),
+    ):
+        if f"uid-{pod['metadata']['name']}" not in {
+            *node.manager.pods.active,
+            *node.manager.pods.ended,
+        }:
+            await node.admit(pod, wait=False)
+        await node.settle()
+    for status in node.runtime.known():
+        if status.key.pod_uid == "uid-job" and status.state is ContainerState.RUNNING:
+            node.runtime.exit(status.id, 0)
+            await node.settle()
+    await reconcile(node.manager)
+    if "uid-db" in node.manager.pods.active:
+        await node.manager.release("db")
+    await node.settle()
+
+
+async def dies_and_goes_on(at: int, node: MortalHarness, *, after: bool) -> bool:
+    node.arm(at, after=after)
+    died = await until_dead(node, life(node))
+    await node.kill()
+    acknowledged = {
+        uid for uid, pod in node.store.pods.items() if pod.phase is not PodPhase.TERMINATING
+    }
+    node.arm(0, after=False)
+    await node.start()
+    await node.settle()
+    node.check()
+    assert await reconcile(node.manager) == []
+    for uid in acknowledged:
+        assert uid in node.manager.pods.active or uid in node.manager.pods.ended, f"{uid} was lost"
+    assert {s.key.pod_uid for s in node.runtime.known()} <= set(node.manager.pods.active)
+    for uid, pod in node.manager.pods.active.items():
+        assert pod.ending or any(s.key.pod_uid == uid for s in node.runtime.known())
+    for name in ("web", "db", "job"):
+        if f"uid-{name}" in node.manager.pods.active:
+            await node.manager.release(name)
+    await node.settle()
+    node.check()
+    assert str(node.manager.state.ledger.default) == "0-7"
+    assert node.runtime.known() == ()
+    assert node.cgroups.groups == {}
+    await node.kill()
+    return died
+
+
+@pytest.mark.parametrize("made", [MortalHarness, everything])
+def test_the_agent_may_die_at_every_call(made: Callable[[], MortalHarness]) -> None:
+    async def all_deaths() -> int:
+        deaths = 0
+        for after in (False, True):
+            at = 1
+            while await asyncio.wait_for(dies_and_goes_on(at, made(), after=after), 20):
+                at += 1
+                deaths += 1
+        return deaths
+
+    assert run_virtually(all_deaths()) > 100
+
+
+def test_an_agent_that_dies_while_it_recovers_can_be_started_again() -> None:
+    async def twice(at: int) -> bool:
+        node = MortalHarness()
+        node.arm(0, after=False)
+        await node.start()
+        await node.admit(manifest("web", ""))
+        await node.admit(manifest("db", "2"))
+        await node.kill()
+        node.arm(at, after=True)
+
+        async def second() -> None:
+            await node.start()
+            await node.settle()
+
+        died = await until_dead(node, second())
+        await node.kill()
+        node.arm(0, after=False)
+        await node.start()
+        await node.settle()
+        node.check()
+        assert node.cpus("db") == {"c0": "2-3"}
+        assert node.cpus("web") == {"c0": "1,4-7"}
+        await node.kill()
+        return died
+
+    async def all_deaths() -> int:
+        at = 1
+        while await asyncio.wait_for(twice(at), 20):
+            at += 1
+        return at
+
+    assert run_virtually(all_deaths()) > 5
+
+
+SHAPES = [("",), ("1",), ("2",), ("3", "500m"), ("8",), ("500m", ""), ("4",)]
+OPERATIONS = st.one_of(
+    st.tuples(st.just("admit"), st.integers(0, 5), st.sampled_from(SHAPES)),
+    st.tuples(st.just("init"), st.integers(0, 5), st.sampled_from(["", "2", "4"])),
+    st.tuples(st.just("release"), st.integers(0, 5), st.none()),
+    st.tuples(st.just("exit"), st.integers(0, 20), st.integers(0, 2)),
+    st.tuples(st.just("restart"), st.none(), st.none()),
+    st.tuples(
+        st.just("fault"), st.sampled_from(["store", "cgroups", "runtime"]), st.integers(1, 4)
+    ),
+    st.tuples(st.just("drift"), st.integers(0, 20), st.none()),
+    st.tuples(st.just("reconcile"), st.none(), st.none()),
+    st.tuples(st.just("offline"), st.sampled_from(["", "7", "4-5"]), st.none()),
+)
+
+
+async def operate(node: Harness, kind: str, what: Any, how: Any) -> None:
+    known = node.runtime.known()
+    if kind == "admit":
+        await node.admit(manifest(f"p{what}", *how), wait=False)
+    elif kind == "init":
+        await node.admit(manifest(f"p{what}", "1", init=(how,), restartPolicy="Never"), wait=False)
+    elif kind == "release":
+        await node.manager.release(f"p{what}")
+    elif kind == "exit" and known:
+        node.runtime.exit(known[what % len(known)].id, how)
+    elif kind == "restart":
+        # Whoever looks after the agent starts it again until the injected faults are over.
+        while True:
+            await node.kill()
+            with contextlib.suppress(PortError):
+                await node.start()
+                break
+    elif kind == "fault":
+        port = getattr(node, what)
+        port.faults.fail_at.add(port.faults.calls + how)
+    elif kind == "drift" and node.cgroups.groups:
+        groups = [node.cgroups.groups[key] for key in sorted(node.cgroups.groups)]
+        if what % 2:
+            node.cgroups.shared = node.cgroups.machine
+        else:
+            group = groups[what % len(groups)]
+            group.placement = replace(group.placement, cpus=node.cgroups.machine)
+    elif kind == "reconcile":
+        await reconcile(node.manager)
+    elif kind == "offline":
+        node.cgroups.online = node.cgroups.machine - CPUSet.parse(what)
+        await node.manager.set_offline(CPUSet.parse(what))
+
+
+@settings(max_examples=1000, deadline=None)
+@given(st.lists(OPERATIONS, min_size=5, max_size=60))
+def test_random_lives_keep_every_invariant(operations: list[tuple[str, Any, Any]]) -> None:
+    async def whole() -> None:
+        node = Harness()
+        await node.start()
+        for kind, what, how in operations:
+            with contextlib.suppress(PortError, NameTakenError, UnknownPodError):
+                await asyncio.wait_for(operate(node, kind, what, how), 600)
+            for _ in range(4):
+                await asyncio.sleep(0)
+        for port in (node.store, node.cgroups, node.runtime):
+            port.faults.fail_at.clear()
+        await node.manager.set_offline(CPUSet())
+        node.cgroups.online = node.cgroups.machine
+        await asyncio.sleep(60)
+        await node.settle()
+        await reconcile(node.manager)
+        await node.settle()
+        node.check()
+        for pod in list(node.manager.pods.active.values()):
+            await asyncio.wait_for(node.manager.release(pod.uid), 600)
+        await node.settle()
+        node.check()
+        assert str(node.manager.state.ledger.default) == "0-7"
+        assert node.cgroups.groups == {}
+        await node.kill()
+
+    run_virtually(asyncio.wait_for(whole(), 6000))

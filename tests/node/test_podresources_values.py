@@ -1,0 +1,177 @@
+"""What a manager's pods come to in podresources: the kubelet's choice of pods, containers, CPUs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from typing import Any
+
+from pinfold.admission.admission import NodeState
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.pod.pod import Container, Pod
+from pinfold.core.pod.workload import Workload
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.node.active_pod import ActivePod
+from pinfold.node.pod_resources import (
+    ContainerResources,
+    ManagedPodResources,
+    PodResources,
+    pod_resources,
+)
+from pinfold.node.pod_table import PodTable
+from pinfold.ports.records import PodPhase, PodRecord
+from pinfold.state.ledger import Ledger
+from tests.scenes.manager_harness import STATIC, Harness, manifest, parse, run_virtually
+
+
+async def admit(harness: Harness, document: dict[str, Any]) -> PodRecord:
+    text = json.dumps(document)
+    return await harness.manager.admit(parse(text), manifest=text)
+
+
+def cpus(pod: PodResources | None) -> dict[str, str]:
+    assert pod is not None
+    return {container.name: str(container.cpus) for container in pod.containers}
+
+
+def test_only_exclusive_cpus_are_told() -> None:
+    async def scenario() -> None:
+        harness = Harness()
+        source = ManagedPodResources(await harness.start())
+        assert source.pods() == ()
+        await admit(harness, manifest("own", "2", "500m"))
+        await admit(harness, manifest("shared", ""))
+        own, shared = source.pods()
+        assert (own.namespace, own.name) == ("default", "own")
+        assert cpus(own) == {"c0": "2-3", "c1": ""}
+        assert cpus(shared) == {"c0": ""}
+        assert source.pod("default", "own") == own
+        assert source.pod("default", "nobody") is None
+        assert source.pod("prod", "own") is None
+
+    run_virtually(scenario())
+
+
+def test_sidecars_come_first_and_other_init_containers_not_at_all() -> None:
+    async def scenario() -> None:
+        harness = Harness()
+        source = ManagedPodResources(await harness.start())
+        document = manifest("pod", "1", init=("2", "1"))
+        document["spec"]["initContainers"][1]["restartPolicy"] = "Always"
+        await admit(harness, document)
+        (pod,) = source.pods()
+        side, main = pod.containers
+        assert (side.name, side.restartable_init) == ("i1", True)
+        assert (main.name, main.restartable_init) == ("c0", False)
+        ledger = harness.manager.state.ledger
+        assert (side.cpus, main.cpus) == (
+            ledger.cpus_of("uid-pod", "i1"),
+            ledger.cpus_of("uid-pod", "c0"),
+        )
+        assert side.cpus
+        assert main.cpus
+
+    run_virtually(scenario())
+
+
+def test_the_policy_of_an_ordinary_container_makes_no_sidecar_of_it() -> None:
+    container = Container("c", restart_policy="Always")
+    workload = Workload(Pod("u", "p", containers=(container,)), {})
+    record = PodRecord("u", "default", "p", "{}", PodPhase.RUNNING)
+    table = PodTable(active={"u": ActivePod(workload, record)})
+    (pod,) = pod_resources(NodeState(Ledger("none", CPUSet([0]))), table)
+    assert pod.containers == (ContainerResources("c"),)
+
+
+def test_a_pod_that_is_rejected_or_has_ended_is_found_by_name_only() -> None:
+    async def scenario() -> None:
+        harness = Harness()
+        source = ManagedPodResources(await harness.start())
+        record = await admit(harness, manifest("large", "100", restartPolicy="Never"))
+        assert record.phase is PodPhase.FAILED
+        assert source.pods() == ()
+        assert source.pod("default", "large") == PodResources(
+            "default", "large", (ContainerResources("c0"),)
+        )
+        await harness.manager.release("default/large")
+        assert source.pod("default", "large") is None
+
+    run_virtually(scenario())
+
+
+def test_the_active_pod_of_a_name_wins_and_then_the_newest() -> None:
+    async def scenario() -> None:
+        harness = Harness()
+        manager = await harness.start()
+        source = ManagedPodResources(manager)
+        for uid, count in (("old", 1), ("new", 2)):
+            document = manifest("web", *["1"] * count)
+            document["metadata"]["uid"] = uid
+            manager.pods.ended[uid] = PodRecord(
+                uid, "default", "web", json.dumps(document), PodPhase.FAILED
+            )
+        assert len(cpus(source.pod("default", "web"))) == 2
+        manager.pods.ended["new"] = replace(manager.pods.ended["new"], manifest="[]")
+        assert source.pod("default", "web") == PodResources("default", "web")
+        manager.pods.ended["new"] = replace(manager.pods.ended["new"], manifest="{")
+        assert source.pod("default", "web") == PodResources("default", "web")
+        await admit(harness, manifest("web", "1"))
+        assert cpus(source.pod("default", "web")) == {"c0": "1"}
+
+    run_virtually(scenario())
+
+
+def test_a_pod_that_is_being_ended_still_has_its_cpus() -> None:
+    async def scenario() -> None:
+        harness = Harness()
+        manager = await harness.start()
+        source = ManagedPodResources(manager)
+        await admit(harness, manifest("web", "2"))
+        for _ in range(50):
+            await asyncio.sleep(0.01)
+        held = manager.pods.active["uid-web"].lock
+        async with held:
+            ending = asyncio.create_task(manager.release("default/web"))
+            await asyncio.sleep(0.01)
+            assert manager.pods.active["uid-web"].ending
+            assert [cpus(pod) for pod in source.pods()] == [{"c0": "2-3"}]
+        await ending
+        assert source.pods() == ()
+
+    run_virtually(scenario())
+
+
+def test_what_may_be_owned() -> None:
+    async def scenario() -> None:
+        harness = Harness()
+        manager = await harness.start()
+        source = ManagedPodResources(manager)
+        assert source.allocatable().cpus == CPUSet(range(1, 8))
+        # What is owned already counts, what is offline does not.
+        await admit(harness, manifest("web", "2"))
+        assert source.allocatable().cpus == CPUSet(range(1, 8))
+        await manager.set_offline(CPUSet([7]))
+        assert source.allocatable().cpus == CPUSet(range(1, 7))
+
+    run_virtually(scenario())
+
+
+def test_under_policy_none_nothing_may_be_owned() -> None:
+    async def scenario() -> None:
+        harness = Harness(config=NodeConfig(reserved_system_cpus=CPUSet([0])))
+        source = ManagedPodResources(await harness.start())
+        await admit(harness, manifest("web", "2"))
+        assert [cpus(pod) for pod in source.pods()] == [{"c0": ""}]
+        assert source.allocatable().cpus == CPUSet()
+
+    run_virtually(scenario())
+
+
+def test_strict_reservation_changes_the_pool_and_not_what_may_be_owned() -> None:
+    async def scenario() -> None:
+        strict = replace(STATIC, cpu_manager_policy_options={"strict-cpu-reservation": "true"})
+        source = ManagedPodResources(await Harness(config=strict).start())
+        assert source.allocatable().cpus == CPUSet(range(1, 8))
+
+    run_virtually(scenario())

@@ -1,0 +1,76 @@
+"""The runtime's record follows the kernel, and never while the runtime is at work on an answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.node.runtime_ledger import ANSWERED, SETTLED, RuntimeLedger
+from pinfold.planning.fake_nri import FakeNode
+from pinfold.planning.fake_runtime_cgroups import FakeRuntimeCgroups
+from pinfold.ports.errors import ContainerKey
+from pinfold.ports.nri import Update
+from tests.scenes.manager_harness import run_virtually
+
+
+class Told:
+    """A runtime's record that notes when it was told what."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[float, list[str]]] = []
+
+    async def update(self, updates: Sequence[Update]) -> Sequence[str]:
+        now = asyncio.get_running_loop().time()
+        self.calls.append((now, [one.container_id for one in updates]))
+        return ()
+
+
+def a_ledger(containers: int) -> RuntimeLedger:
+    """One whose containers are on record with more CPUs than they have."""
+    machine = CPUSet([0, 1])
+    cgroups = FakeRuntimeCgroups(FakeNode(machine))
+    ledger = RuntimeLedger(cgroups, lambda *_: None, batch=100)
+    for number in range(containers):
+        ledger.put(ContainerKey(f"uid-{number}", "main"), f"id-{number}", None, str(machine))
+    ledger.follow(CPUSet([0]))
+    return ledger
+
+
+def play(ledger: RuntimeLedger, answers: int, pause: float, seconds: float) -> list[Sequence[str]]:
+    """Answer some times, then wait; what was told unasked, and none of it too early."""
+
+    async def run() -> list[Sequence[str]]:
+        told, last = Told(), None
+        task = asyncio.create_task(ledger.run(told))
+        for _ in range(answers):
+            ledger.answer()
+            last = asyncio.get_running_loop().time()
+            await asyncio.sleep(pause)
+        await asyncio.sleep(seconds)
+        task.cancel()
+        assert all(last is None or at - last >= SETTLED for at, _ in told.calls)
+        return [ids for _, ids in told.calls]
+
+    return run_virtually(run())
+
+
+def test_without_an_answer_it_is_told_at_once() -> None:
+    ledger = a_ledger(3)
+    assert play(ledger, 0, 0, 0.1) == [["id-0", "id-1", "id-2"]]
+    assert ledger.behind == 0
+
+
+def test_it_is_not_told_while_it_may_be_at_work_on_an_answer() -> None:
+    ledger = a_ledger(ANSWERED + 2)
+    assert play(ledger, 1, 0, SETTLED - 0.1) == []
+    assert ledger.behind == 2
+    ledger = a_ledger(ANSWERED + 2)
+    assert play(ledger, 1, 0, SETTLED + 0.1) == [[f"id-{ANSWERED}", f"id-{ANSWERED + 1}"]]
+    assert ledger.behind == 0
+
+
+def test_each_answer_puts_it_off_again() -> None:
+    ledger = a_ledger(5 * ANSWERED)
+    assert play(ledger, 4, SETTLED * 0.7, 0) == []
+    assert ledger.behind == ANSWERED, "the answers told the others"

@@ -1,0 +1,44 @@
+"""The fakes of the ports keep the same contracts as the adapters for the real world."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.planning.fake_cgroups import FakeCgroups
+from tests.scenes.cgroups_contract import check_contract, check_offline
+
+
+class FakeNode:
+    """Cgroups and processes that are rows."""
+
+    def __init__(self, version: int = 2) -> None:
+        self.cpus = CPUSet.parse("0-7")
+        self.cgroups = FakeCgroups(self.cpus, version)
+
+    def start(self) -> int:
+        pid = 100 + len(self.cgroups.processes)
+        self.cgroups.processes[pid] = None
+        return pid
+
+    def allowed(self, pid: int) -> CPUSet:
+        return self.cgroups.allowed(pid)
+
+    def alive(self, pid: int) -> bool:
+        return pid in self.cgroups.processes
+
+
+def test_fake_cgroups_meet_the_contract() -> None:
+    asyncio.run(check_contract(FakeNode()))
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_fake_cgroups_do_what_kernels_do_when_cpus_go_offline(version: int) -> None:
+    node = FakeNode(version)
+
+    def switch(online: CPUSet) -> None:
+        node.cgroups.online = online
+
+    asyncio.run(check_offline(node, switch))

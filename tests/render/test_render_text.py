@@ -1,0 +1,446 @@
+"""Terminal output: golden pictures of small machines, and what holds on every machine."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from pinfold.core.machine.topology import CPUTopology
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.render.boxes import CellState, Level, Place
+from pinfold.render.layout import cores_per_row
+from pinfold.render.node_map import (
+    NodeMap,
+    NodeMapError,
+    Owner,
+    build_node_map,
+    mute,
+    number_owners,
+)
+from pinfold.render.palette import OWNERS, STATES, Paint, owner_symbol, state_symbol
+from pinfold.render.plan_view import ContainerRow, PlanView, PodRow
+from pinfold.render.terminal import (
+    Depth,
+    Style,
+    cell_width,
+    clean,
+    clip,
+    clip_line,
+    line_width,
+    print_lines,
+    wrap,
+)
+from pinfold.render.text import render_plan, table_lines
+from pinfold.render.text_map import map_lines, short_range
+from tests.roots import DATA
+
+GOLDEN = DATA / "render"
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def machine(sockets: int, cores: int, threads: int) -> list[Place]:
+    """Sibling threads numbered in the second half; each socket one NUMA node with one L3."""
+    total = sockets * cores
+    return [
+        Place(core + thread * total, core, core // cores * cores, core // cores, core // cores)
+        for core in range(total)
+        for thread in range(threads)
+    ]
+
+
+def example() -> PlanView:
+    """Two sockets of 8 SMT cores, three owners, two refusals, a split core."""
+    owners = number_owners(
+        [
+            Owner("web", "default/web app", CPUSet.parse("1-2,17-18")),
+            Owner("feed", "trading/feed-handler md", CPUSet.parse("8-11,24-27")),
+            Owner("odd", "batch/odd main", CPUSet.parse("3")),
+        ]
+    )
+    cpus = CPUSet(range(32))
+    reserved = CPUSet.parse("0,16")
+    shared = cpus
+    for owner in owners:
+        shared = shared - owner.cpus
+    node_map = build_node_map(
+        machine(2, 8, 2),
+        owners,
+        shared=shared,
+        reserved=reserved,
+        details={(Level.NUMA, 0): "64 GiB", (Level.NUMA, 1): "64 GiB"},
+        memory_only=["NUMA node 2 · memory only · 128 GiB"],
+    )
+    pods = (
+        PodRow(
+            "default",
+            "web",
+            "Guaranteed",
+            admitted=True,
+            containers=(
+                ContainerRow("app", owners[0].cpus, exclusive=True, owner="web"),
+                ContainerRow("proxy", shared, kind="sidecar"),
+            ),
+        ),
+        PodRow(
+            "trading",
+            "feed-handler",
+            "Guaranteed",
+            admitted=True,
+            containers=(ContainerRow("md", owners[1].cpus, exclusive=True, owner="feed"),),
+        ),
+        PodRow(
+            "default",
+            "three",
+            "Guaranteed",
+            admitted=False,
+            reason="SMTAlignmentError",
+            message="SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2",
+        ),
+        PodRow(
+            "batch",
+            "odd",
+            "Guaranteed",
+            admitted=True,
+            containers=(ContainerRow("main", owners[2].cpus, exclusive=True, owner="odd"),),
+        ),
+        PodRow("batch", "report", "Burstable", admitted=True),
+        PodRow(
+            "ml",
+            "train",
+            "Guaranteed",
+            admitted=False,
+            reason="TopologyAffinityError",
+            message="Resources cannot be allocated with Topology locality",
+        ),
+    )
+    return PlanView(
+        "Node example",
+        node_map,
+        pods,
+        "static policy · topology manager single-numa-node",
+        shared,
+        reserved,
+        cpus - reserved,
+        ("kubelet.yaml: unknown field cpuManagerPolicyy",),
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "style"),
+    [
+        ("plan-80.txt", Style(80)),
+        ("plan-44.txt", Style(44)),
+        ("plan-20.txt", Style(20)),
+        ("plan-80-ascii.txt", Style(80, ascii_only=True)),
+        ("plan-80-256.ansi", Style(80, "256")),
+    ],
+)
+def test_plan_looks_as_it_was_approved(name: str, style: Style) -> None:
+    assert render_plan(example(), style) == (GOLDEN / name).read_text(encoding="utf-8")
+
+
+def test_512_cpus_are_drawn_densely_with_their_ranges() -> None:
+    node_map = build_node_map(machine(2, 128, 2), shared=CPUSet(range(512)))
+    lines = print_lines(map_lines(node_map, Style(80)), Style(80)).splitlines()
+    assert len(lines) <= 26
+    assert any(" 256-271 " in line and " 384-399 " in line for line in lines)
+    assert sum(line.count("·") for line in lines) == 512 + 2 * 2  # titles have two each
+
+
+def test_colour_is_never_the_only_mark() -> None:
+    colours = [owner_symbol(index) for index in range(60)]
+    assert len(set(colours)) == 60
+    states = {state_symbol(state) for state in CellState if state is not CellState.EXCLUSIVE}
+    assert len(states) == len(CellState) - 1
+    assert not states & set(colours)
+
+
+def _luminance(color: str) -> float:
+    parts = [int(color[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("paint", [*OWNERS, *STATES.values()])
+def test_cells_have_the_contrast_that_wcag_asks_for(paint: Paint) -> None:
+    dark, light = sorted((_luminance(paint.background), _luminance(paint.text)))
+    assert (light + 0.05) / (dark + 0.05) >= 4.5
+
+
+# What is printed on which stream
+
+
+@pytest.mark.parametrize(
+    ("environ", "is_tty", "depth"),
+    [
+        ({}, False, "none"),
+        ({"TERM": "xterm-256color"}, True, "256"),
+        ({"TERM": "xterm-256color", "COLORTERM": "truecolor"}, True, "truecolor"),
+        ({"TERM": "linux"}, True, "16"),
+        ({"TERM": "dumb"}, True, "none"),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, True, "none"),
+        ({"TERM": "xterm", "NO_COLOR": ""}, True, "16"),
+        ({"NO_COLOR": "1", "FORCE_COLOR": "1"}, True, "none"),
+        ({"FORCE_COLOR": "1"}, False, "16"),
+        ({"FORCE_COLOR": "2"}, False, "256"),
+        ({"FORCE_COLOR": "3"}, False, "truecolor"),
+        ({"FORCE_COLOR": "0"}, False, "none"),
+        ({"CLICOLOR_FORCE": "1"}, False, "256"),
+        ({"CLICOLOR": "0", "TERM": "xterm"}, True, "none"),
+        ({"TERM": "dumb", "CLICOLOR_FORCE": "1"}, True, "256"),
+    ],
+)
+def test_depth_of_colour(environ: dict[str, str], is_tty: bool, depth: Depth) -> None:
+    assert Style.detect(environ, is_tty=is_tty, encoding="utf-8").depth == depth
+
+
+def test_an_option_outranks_the_environment() -> None:
+    always = Style.detect({"NO_COLOR": "1"}, is_tty=False, encoding="utf-8", color=True)
+    never = Style.detect({"FORCE_COLOR": "1"}, is_tty=True, encoding="utf-8", color=False)
+    assert (always.depth, never.depth) == ("256", "none")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "ascii_only"),
+    [("utf-8", False), ("UTF8", False), ("ascii", True), ("iso-8859-1", True), (None, True)],
+)
+def test_ascii_where_the_encoding_is_not_utf8(encoding: str | None, ascii_only: bool) -> None:
+    assert Style.detect({}, is_tty=False, encoding=encoding).ascii_only is ascii_only
+
+
+def test_escape_sequences_of_names_do_not_reach_the_terminal() -> None:
+    hostile = PodRow(
+        "default", "\x1b[2J\x07\u202ex\r\n", "Guaranteed", admitted=False, reason="\x9b1m"
+    )
+    view = PlanView("\x1b]0;t\x07", build_node_map(machine(1, 2, 1)), (hostile,))
+    text = render_plan(view, Style(80))
+    assert not set("\x1b\x07\x9b\u202e\r") & set(text)
+
+
+# Building
+
+
+def test_what_holds_the_same_cpus_is_one_box() -> None:
+    root = build_node_map(machine(2, 4, 2)).root
+    assert [[label.level for label in box.labels] for box in root.children] == [
+        [Level.SOCKET, Level.NUMA, Level.L3]
+    ] * 2
+
+
+def test_numa_nodes_may_hold_sockets() -> None:
+    places = [Place(cpu, cpu, None, 0, cpu // 2) for cpu in range(4)]
+    (node,) = build_node_map(places).root.children
+    assert [label.text() for label in node.labels] == ["NUMA node 0"]
+    assert [child.labels[0].text() for child in node.children] == ["Socket 0", "Socket 1"]
+
+
+def test_overlapping_boxes_are_named_not_drawn() -> None:
+    places = [Place(cpu, cpu, None, cpu // 3, cpu // 2) for cpu in range(4)]
+    node_map = build_node_map(places)
+    assert sorted(cell.cpu for cell in node_map.cells()) == [0, 1, 2, 3]
+    assert "NUMA 0" in node_map.notes[0]
+
+
+def test_kinds_of_cores_are_boxes_of_their_own() -> None:
+    places = [Place(cpu, cpu, 0, 0, 0, kind="P" if cpu < 2 else "E") for cpu in range(6)]
+    (socket,) = build_node_map(places).root.children
+    assert [box.labels[0].text() for box in socket.children] == ["P", "E"]
+
+
+def test_the_kubelets_view_can_be_drawn_directly() -> None:
+    topology = CPUTopology.from_rows(
+        (cpu, cpu % 4, cpu % 4 // 2, 0, cpu % 4 // 2) for cpu in range(8)
+    )
+    node_map = build_node_map(topology, shared=CPUSet(range(8)))
+    assert [len(core.cells) for core in node_map.root.all_cores()] == [2, 2, 2, 2]
+    assert node_map.count(CellState.SHARED) == 8
+
+
+def test_split_and_free_cores() -> None:
+    node_map = example().node_map
+    assert node_map.split_cores() == (3,)
+    assert node_map.free_cores() == (4, 5, 6, 7, 12, 13, 14, 15)
+
+
+def test_two_owners_of_a_cpu_are_refused() -> None:
+    owners = [Owner("a", "a", CPUSet([1])), Owner("b", "b", CPUSet([1]))]
+    with pytest.raises(NodeMapError, match="CPU 1 belongs to 'a' and to 'b'"):
+        build_node_map(machine(1, 2, 1), owners)
+    with pytest.raises(NodeMapError, match="CPU 0 appears twice"):
+        build_node_map([Place(0), Place(0)])
+
+
+def test_muted_cells_keep_their_ids_and_lose_their_letters() -> None:
+    node_map = mute(example().node_map, CPUSet([3]))
+    text = print_lines(map_lines(node_map, Style(80)), Style(80))
+    assert "3c" in text
+    assert "17 " in text
+    assert "17a" not in text
+
+
+# Measuring
+
+
+@pytest.mark.parametrize("text", ["abc", "日本", "e\N{COMBINING ACUTE ACCENT}", "─…·★", "한글x"])
+def test_widths_are_those_of_terminals(text: str) -> None:
+    assert cell_width(text) == cell_len(text)
+
+
+@given(st.text(max_size=60), st.integers(2, 30))
+def test_wrapping_keeps_the_text_and_the_width(text: str, width: int) -> None:
+    text = clean(text)
+    lines = wrap(text, width, after=",/")
+    assert all(cell_width(line) <= width for line in lines)
+    assert "".join(lines).replace(" ", "") == text.replace(" ", "")
+
+
+@given(st.text(max_size=30), st.integers(1, 20))
+def test_clipping_fits(text: str, width: int) -> None:
+    text = clean(text)
+    assert cell_width(clip(text, width)) <= width
+    assert line_width(clip_line([(text, ""), (text, "bold")], width)) <= width
+    assert clip(text, cell_width(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("mask", "text"), [(0b1111, "0-3"), (0b1000, "3"), (0b10101, "0…4"), (0, "")]
+)
+def test_ranges_of_rows(mask: int, text: str) -> None:
+    assert short_range(mask) == text
+
+
+@given(st.integers(1, 300), st.integers(1, 300))
+def test_cores_per_row_fits_and_is_even(count: int, most: int) -> None:
+    most = min(count, most)
+    row = cores_per_row(count, most)
+    assert 1 <= row <= most
+    assert row == count or most < count
+
+
+def test_tables_wrap_their_last_column() -> None:
+    rows = [("0", ",".join(map(str, range(0, 60, 2))))]
+    lines = list(table_lines(("node", "CPUs"), rows, Style(30)))
+    assert len(lines) > 3
+    assert all(line_width(line) <= 30 for line in lines)
+
+
+# Any machine, any owners, any terminal
+
+names = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+
+
+@st.composite
+def node_maps(draw: st.DrawFn) -> NodeMap:
+    """Machines whose sockets, NUMA nodes and caches need not nest, with owners of any CPUs."""
+    count = draw(st.integers(1, 48))
+    ids = draw(
+        st.lists(st.integers(0, 1200), min_size=count, max_size=count, unique=True)
+        | st.just(list(range(count)))
+    )
+    ids.sort()
+    threads = draw(st.sampled_from([1, 2, 4, 8]))
+    group = st.none() | st.integers(1, 12)
+    per = [draw(group) for _ in range(3)]
+    shuffled = draw(st.booleans())
+    places = []
+    for at, cpu in enumerate(ids):
+        core = at // threads
+        nest = [None if size is None else core // size for size in per]
+        if shuffled:
+            nest[1] = draw(st.integers(0, 3))
+        online = draw(st.integers(0, 9)) > 0
+        place = Place(
+            cpu,
+            ids[core * threads] if online else None,
+            nest[2],
+            nest[1],
+            nest[0],
+            draw(st.sampled_from([None, "P", "E"])) if shuffled else None,
+            online=online,
+            seen=draw(st.integers(0, 9)) > 0,
+        )
+        places.append(place)
+    usable = [place.cpu for place in places if place.online and place.seen]
+    taken = draw(st.lists(st.integers(0, 5), min_size=len(usable), max_size=len(usable)))
+    labels = draw(st.lists(names, min_size=5, max_size=5))
+    owners = [
+        Owner(
+            str(number),
+            labels[number - 1],
+            CPUSet(c for c, t in zip(usable, taken, strict=True) if t == number),
+        )
+        for number in range(1, 6)
+    ]
+    free = CPUSet(cpu for cpu, owner in zip(usable, taken, strict=True) if owner == 0)
+    return build_node_map(
+        places,
+        number_owners(owners),
+        shared=free,
+        reserved=CPUSet(list(free)[:2]),
+        memory_only=draw(st.lists(names, max_size=2)),
+        details={(Level.SOCKET, 0): draw(names), (Level.NUMA, 1): draw(names)},
+    )
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> PlanView:
+    """Plans with hostile names everywhere."""
+    node_map = draw(node_maps())
+    owners = [owner for owner in node_map.owners.values() if owner.cpus]
+    pods = [
+        PodRow(
+            draw(names),
+            owner.label,
+            draw(st.sampled_from(["Guaranteed", "Burstable", "BestEffort"])),
+            admitted=True,
+            containers=(ContainerRow(draw(names), owner.cpus, exclusive=True, owner=owner.key),),
+        )
+        for owner in owners
+    ]
+    pods.append(
+        PodRow("a", draw(names), "", admitted=False, reason=draw(names), message=draw(names))
+    )
+    shared = CPUSet(cell.cpu for cell in node_map.cells() if cell.state is CellState.SHARED)
+    return PlanView(draw(names), node_map, tuple(pods), draw(names), shared, notes=(draw(names),))
+
+
+@settings(max_examples=60, deadline=None)
+@given(node_maps(), st.integers(20, 220))
+def test_every_cpu_is_in_the_map_exactly_once(node_map: NodeMap, width: int) -> None:
+    cells = list(node_map.cells())
+    assert len({cell.cpu for cell in cells}) == len(cells)
+    lines = map_lines(node_map, Style(width))
+    painted = [text.strip() for line in lines for text, style in line if isinstance(style, Paint)]
+    online = [str(cell.cpu) for cell in cells if cell.state is not CellState.OFFLINE]
+    if any(text[:1].isdigit() for text in painted):
+        found = [re.match(r"\d+", text) for text in painted]
+        assert sorted(match[0] for match in found if match) == sorted(online)
+    else:
+        assert len(painted) == len(online)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    plans(),
+    st.integers(20, 220),
+    st.sampled_from(["none", "16", "256", "truecolor"]),
+    st.booleans(),
+)
+def test_no_line_is_wider_than_the_terminal(
+    view: PlanView,
+    width: int,
+    depth: Depth,
+    ascii_only: bool,
+) -> None:
+    text = render_plan(view, Style(width, depth, ascii_only))
+    plain = ANSI.sub("", text)
+    assert "\x1b" not in plain
+    assert depth != "none" or text == plain
+    assert not ascii_only or plain.isascii()
+    for line in plain.split("\n"):
+        assert cell_width(line) <= width
+        assert not line.endswith(" ") or depth != "none"

@@ -1,0 +1,264 @@
+"""A node whose containers a runtime starts, on fakes: agent, runtime, kernel."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from pinfold.admission.model import build_node, empty_state
+from pinfold.core.kubelet.faults import SOUND
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.machine.kubelet_view import kubelet_view
+from pinfold.core.machine.short_form import parse_short_form
+from pinfold.core.memory.memory import MemoryState
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.node.announcements import Announcements
+from pinfold.node.bookkeeper import Observers
+from pinfold.node.nri.container_lifecycle import ContainerLifecycle
+from pinfold.node.nri.kubelet_devices import KubeletDevices
+from pinfold.node.nri.lost_removals import LostRemovals
+from pinfold.node.nri.seen_containers import SeenContainers
+from pinfold.node.nri.seen_pods import SeenPods
+from pinfold.node.nri.seen_runtime import SeenRuntime
+from pinfold.node.pods.containers import Containers
+from pinfold.node.pods.manager import Manager
+from pinfold.node.recovery.recovery import OnMismatch, restore
+from pinfold.node.recovery.resumption import load
+from pinfold.node.runtime_ledger import RuntimeLedger
+from pinfold.node.settings import ManagerSettings
+from pinfold.planning.fake_devices import FakeKubeletDevices
+from pinfold.planning.fake_nri import FakeContainer, FakeNode
+from pinfold.planning.fake_runtime_cgroups import FakeRuntimeCgroups
+from pinfold.planning.fakes import MemoryPodFiles, MemoryStore
+from pinfold.ports.nri import Resources, Sandbox, Update
+from pinfold.web.documents import Documents
+from tests.scenes.manager_harness import STATIC, no_document, parse
+
+GIB = 1 << 30
+
+
+def guaranteed(cpus: float) -> Resources:
+    """What a kubelet asks for a container of a Guaranteed pod."""
+    return Resources(
+        cpu_shares=int(cpus * 1024), cpu_quota=int(cpus * 100_000), cpu_period=100_000, memory=GIB
+    )
+
+
+BEST_EFFORT = Resources(cpu_shares=2)
+PARENTS = {
+    "guaranteed": "/kubepods",
+    "burstable": "/kubepods/burstable",
+    "besteffort": "/kubepods/besteffort",
+}
+
+
+class OverCri:
+    """The record of a runtime that is told over the CRI."""
+
+    def __init__(self, node: FakeNode) -> None:
+        self._node = node
+
+    async def update(self, updates: Sequence[Update]) -> Sequence[str]:
+        return await self._node.update_over_cri(updates)
+
+
+@dataclass
+class LifecycleHarness:
+    """``node`` is runtime and kernel, which outlive every agent."""
+
+    machine: str = "1s4c2t"
+    config: NodeConfig = STATIC
+    over_cri: bool = False
+    listed: bool = True
+    busy: bool = False
+    problems: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.view = kubelet_view(parse_short_form(self.machine))
+        self.node = FakeNode(self.view.topology.cpus)
+        self.store = MemoryStore()
+        self.files = MemoryPodFiles()
+        self.kubelet = FakeKubeletDevices()
+        self.now = 0.0
+        self._follower: asyncio.Task[None] | None = None
+
+    async def start(self, on_mismatch: OnMismatch = OnMismatch.REFUSE) -> Manager:
+        """Start an agent, which registers with the runtime."""
+        machine = parse_short_form(self.machine)
+        node = build_node(machine, self.config, view=self.view, rules=SOUND)
+        empty = empty_state(node, self.view.topology.cpus)
+        restored = restore(
+            await self.store.load(), node, empty, parse=parse, on_mismatch=on_mismatch
+        )
+        settings = replace(ManagerSettings(), reserved_system_cpus=self.config.reserved_system_cpus)
+        runtime = SeenRuntime()
+        self.cgroups = FakeRuntimeCgroups(self.node)
+        self.ledger = RuntimeLedger(self.cgroups, self.report, batch=4)
+        self.manager = Manager(
+            node,
+            restored.state,
+            containers=Containers(self.cgroups, runtime, settings),
+            store=self.store,
+            announcements=Announcements(self.files, lambda _state, _pods: None, self.report),
+            settings=settings,
+            observers=Observers(
+                self.clock,
+                no_document,
+                self.report,
+                self.ledger.follow,
+            ),
+        )
+        await load(self.manager, restored)
+        await self.cgroups.open(self.manager.pool)
+        pods = SeenPods(self.manager, parse)
+        record = OverCri(self.node) if self.over_cri else self.node
+        self._follower = asyncio.create_task(self.ledger.run(record))
+        self.pods = pods
+        self.devices = KubeletDevices(self.kubelet, self.report)
+        containers = SeenContainers(
+            self.manager,
+            pods,
+            cgroups=self.cgroups,
+            runtime=runtime,
+            ledger=self.ledger,
+            devices=self.devices,
+        )
+        lifecycle = ContainerLifecycle(containers)
+        self.asked_again: list[str] = []
+        self.lost = LostRemovals(
+            lifecycle,
+            containers,
+            listing=self.node if self.listed else None,
+            events=lifecycle,
+            register_again=self.register_again,
+        )
+        await self.node.connect(lifecycle)
+        return self.manager
+
+    @contextmanager
+    def unheard(self) -> Iterator[None]:
+        """The agent is told nothing, and does not know."""
+        plugin, self.node.plugin = self.node.plugin, None
+        try:
+            yield
+        finally:
+            self.node.plugin = plugin
+
+    async def look_twice(self) -> None:
+        """Look for what is gone."""
+        await self.lost.look()
+        await self.lost.look()
+
+    async def kill(self) -> None:
+        """End the agent; the runtime goes on without it."""
+        self.node.plugin = None
+        if self._follower is not None:
+            self._follower.cancel()
+            await asyncio.gather(self._follower, return_exceptions=True)
+            await self.manager.close()
+
+    def register_again(self, why: str) -> bool:
+        self.asked_again.append(why)
+        return not self.busy
+
+    def report(self, pod: str | None, text: str) -> None:
+        self.problems.append(f"{pod}: {text}")
+
+    def clock(self) -> float:
+        self.now += 1.0
+        return self.now
+
+    async def pod(self, name: str, kind: str = "guaranteed") -> Sandbox:
+        """A sandbox, where a kubelet puts pods of this QoS class."""
+        return await self.node.run_pod(f"uid-{name}", name, f"{PARENTS[kind]}/poduid-{name}")
+
+    async def run(self, pod: Sandbox, name: str, resources: Resources) -> FakeContainer:
+        """Create and start a container."""
+        container = await self.node.create(pod, name, resources)
+        await self.node.start(container)
+        return container
+
+    async def settle(self) -> None:
+        """Let the runtime's record follow."""
+        for _ in range(100):
+            await asyncio.sleep(0.1)
+
+    def ran_shared(self) -> dict[str, float]:
+        """How long owners ran before they had their CPUs, as the status tells it."""
+        return {
+            f"{pod['namespace']}/{pod['name']} {container['name']}": seconds
+            for pod in Documents(self.manager).pods()
+            for container in pod["containers"]
+            if (seconds := container["ran_shared_seconds"]) is not None
+        }
+
+    def kernel(self) -> dict[str, str]:
+        """The cpusets of all containers that run, by ``pod/container``."""
+        return {
+            f"{one.pod.name}/{one.seen.name}": str(one.kernel)
+            for one in self.node.containers.values()
+            if one.runs
+        }
+
+    def recorded(self) -> dict[str, str]:
+        """The same as the runtime has it on record."""
+        return {
+            f"{one.pod.name}/{one.seen.name}": one.seen.resources.cpus
+            for one in self.node.containers.values()
+            if one.runs
+        }
+
+    def mems(self) -> dict[str, str]:
+        """The NUMA nodes in the cpusets of all containers that run; "" is all of them."""
+        return {
+            f"{one.pod.name}/{one.seen.name}": str(one.mems)
+            for one in self.node.containers.values()
+            if one.runs
+        }
+
+    def check(self) -> None:
+        """What must hold whenever no call is under way."""
+        ledger = self.manager.state.ledger
+        assert ledger.violations() == []
+        self.check_memory()
+        for one in self.node.containers.values():
+            if one.kernel is None or not one.runs:
+                continue
+            own = ledger.cpus_of(one.pod.uid, one.seen.name)
+            if own is None:
+                strangers = one.kernel & ledger.exclusive
+                assert not strangers, f"{one.key} shares {strangers}"
+            else:
+                assert one.kernel == own, f"{one.key} runs on {one.kernel}, owns {own}"
+        shown = {one.pod.uid for one in self.node.containers.values()}
+        assert ledger.assignments.keys() <= shown, "CPUs are leaked"
+        recorded = {
+            uid: dict(pod.assignments) for uid, pod in self.store.pods.items() if pod.assignments
+        }
+        assert recorded == {uid: dict(c) for uid, c in ledger.assignments.items()}
+        assert self.store.node is None or self.store.node.default == ledger.default
+
+    def check_memory(self) -> None:
+        """Books, record and kernel agree about memory, and no more is given than there is."""
+        memory, policy = self.manager.state.memory, self.manager.node.memory_policy
+        if memory is None or policy is None:
+            return
+        for one in self.node.containers.values():
+            if one.runs:
+                wanted = CPUSet(memory.nodes_of(one.pod.uid, one.seen.name))
+                assert not wanted or one.mems == wanted, f"{one.key} has memory of {one.mems}"
+        recorded = {uid: dict(pod.memory) for uid, pod in self.store.pods.items() if pod.memory}
+        assert recorded == {uid: dict(pod) for uid, pod in memory.assignments.items()}
+        assert MemoryState.of(policy.nodes, memory.assignments).assignments == memory.assignments
+        given = sum(b.size for pod in recorded.values() for bs in pod.values() for b in bs)
+        tables = [t for n in memory.machine.values() for t in (n.memory_map or {}).values()]
+        assert sum(table.reserved for table in tables if table is not None) == given
+
+    def check_first_instructions(self) -> None:
+        """Nobody ever began on CPUs of somebody else."""
+        for key, cpus in self.node.starts:
+            own = self.manager.state.ledger.cpus_of(key.pod_uid, key.name)
+            assert own is None or cpus == own, f"{key} began on {cpus}, owns {own}"
+        self.node.starts.clear()

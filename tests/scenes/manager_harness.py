@@ -1,0 +1,273 @@
+"""A manager on fakes, and what has to hold at every moment."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import selectors
+from collections.abc import Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from pinfold.admission.admission import NodeState
+from pinfold.admission.model import build_node, empty_state
+from pinfold.core.kubelet.faults import SOUND
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.machine.kubelet_view import kubelet_view
+from pinfold.core.machine.short_form import parse_short_form
+from pinfold.core.pod.workload import Workload
+from pinfold.core.pod.workload_api import workload_from_api
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.core.values.quantity import Quantity
+from pinfold.node.announcements import Announcements
+from pinfold.node.bookkeeper import Observers
+from pinfold.node.device_health import DeviceHealth
+from pinfold.node.pods.containers import Containers
+from pinfold.node.pods.manager import Manager
+from pinfold.node.recovery.recovery import OnMismatch, restore
+from pinfold.node.recovery.resumption import take_over
+from pinfold.node.recovery.survivors import survivors
+from pinfold.node.settings import ManagerSettings
+from pinfold.planning.fake_cgroups import FakeCgroups
+from pinfold.planning.fake_plugins import FakeDevicePlugins
+from pinfold.planning.fakes import FakeRuntime, MemoryPodFiles, MemoryStore
+from pinfold.ports.runtime import ContainerState
+from pinfold.state.ledger import Ledger
+
+
+class _Impatient(selectors.DefaultSelector):
+    """Waits for nothing: the time that it should have waited has passed at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.passed = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(0)
+        if not ready:
+            self.passed += timeout or 0.0
+        return ready
+
+
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    """An event loop in which pauses take no time; nothing in it may use threads or sockets."""
+
+    def __init__(self) -> None:
+        self._impatient = _Impatient()
+        super().__init__(self._impatient)
+
+    def time(self) -> float:
+        return self._impatient.passed
+
+
+_T = TypeVar("_T")
+
+
+def run_virtually(work: Coroutine[Any, Any, _T]) -> _T:
+    """Run to the end, without waiting."""
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        return runner.run(work)
+
+
+STATIC = NodeConfig(cpu_manager_policy="static", reserved_system_cpus=CPUSet([0]))
+
+
+ALL_MANAGERS = NodeConfig(
+    cpu_manager_policy="static",
+    reserved_system_cpus=CPUSet([0]),
+    memory_manager_policy="Static",
+    kube_reserved={"memory": Quantity.parse("924Mi")},
+    reserved_memory=({"numaNode": 0, "limits": {"memory": Quantity.parse("1Gi")}},),
+    topology_manager_policy="restricted",
+)
+"""CPUs, memory and devices are aligned; the eviction threshold makes the reserved Gi whole."""
+
+
+def manifest(
+    name: str,
+    *cpus: str,
+    init: Iterable[str] = (),
+    more: Mapping[str, str] | None = None,
+    **spec: Any,
+) -> dict[str, Any]:
+    """A pod whose containers have these CPU limits ("" for none: BestEffort), and ``more``."""
+
+    def container(container_name: str, amount: str) -> dict[str, Any]:
+        limits = {"cpu": amount, "memory": "64Mi"} if amount else {}
+        limits |= more or {}
+        return {
+            "name": container_name,
+            "command": ["run"],
+            "resources": {"limits": limits, "requests": limits},
+        }
+
+    return {
+        "kind": "Pod",
+        "apiVersion": "v1",
+        "metadata": {"name": name, "uid": f"uid-{name}"},
+        "spec": {
+            "terminationGracePeriodSeconds": 0,
+            "initContainers": [container(f"i{n}", c) for n, c in enumerate(init)],
+            "containers": [container(f"c{n}", c) for n, c in enumerate(cpus)],
+            **spec,
+        },
+    }
+
+
+def parse(text: str) -> Workload:
+    return workload_from_api(json.loads(text))
+
+
+async def no_document(_decision: object, _state: object) -> str:
+    """What would be written of a decision."""
+    return "{}"
+
+
+@dataclass
+class Harness:
+    """A node on fakes whose agent can be killed and started again."""
+
+    machine: str = "1s4c2t"
+    config: NodeConfig = STATIC
+    settings: ManagerSettings = field(default_factory=lambda: ManagerSettings(backoff=0.01))
+    problems: list[str] = field(default_factory=list)
+    mirrored: list[Ledger] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.view = kubelet_view(parse_short_form(self.machine))
+        self.cgroups = FakeCgroups(self.view.topology.cpus)
+        self.runtime = FakeRuntime(self.cgroups)
+        self.store = MemoryStore()
+        self.files = MemoryPodFiles()
+        self.plugins = FakeDevicePlugins()
+        self.now = 0.0
+        self.running: tuple[Manager, asyncio.Task[None]] | None = None
+
+    async def start(self, on_mismatch: OnMismatch = OnMismatch.REFUSE) -> Manager:
+        """Start an agent on what is there."""
+        machine = parse_short_form(self.machine)
+        node = build_node(machine, self.config, view=self.view, rules=SOUND)
+        offline = self.cgroups.machine - self.cgroups.online
+        empty = replace(empty_state(node, self.view.topology.cpus), offline=offline)
+        restored = restore(
+            await self.store.load(),
+            node,
+            empty,
+            parse=parse,
+            on_mismatch=on_mismatch,
+            runtime=self.settings.runtime,
+            living=await survivors(self.runtime, self.cgroups),
+        )
+        report = lambda pod, text: self.problems.append(f"{pod}: {text}")  # noqa: E731 - one use
+        settings = replace(self.settings, reserved_system_cpus=self.config.reserved_system_cpus)
+        manager = Manager(
+            node,
+            restored.state,
+            containers=Containers(self.cgroups, self.runtime, settings),
+            store=self.store,
+            announcements=Announcements(self.files, self.mirror, report),
+            settings=settings,
+            observers=Observers(self.clock, no_document, report),
+            plugins=self.plugins,
+        )
+        follower = asyncio.create_task(manager.exits.follow(self.runtime.exits()))
+        self.running = manager, follower
+        self.health = DeviceHealth(manager)
+        await take_over(manager, restored)
+        await self.health.take(self.plugins.inventory())
+        return manager
+
+    def mirror(self, state: NodeState, _pods: object) -> None:
+        self.mirrored.append(state.ledger)
+
+    @property
+    def manager(self) -> Manager:
+        """The manager of the agent that runs."""
+        assert self.running is not None
+        return self.running[0]
+
+    def clock(self) -> float:
+        self.now += 1.0
+        return self.now
+
+    async def kill(self) -> None:
+        """End the agent as SIGKILL would: nothing is tidied up."""
+        if self.running is not None:
+            manager, follower = self.running
+            follower.cancel()
+            await manager.close()
+            await asyncio.gather(follower, return_exceptions=True)
+            self.running = None
+        self.runtime = self.runtime.reconnect()
+
+    async def admit(self, pod: dict[str, Any], *, wait: bool = True) -> Any:
+        text = json.dumps(pod)
+        record = await self.manager.admit(parse(text), manifest=text)
+        active = self.manager.pods.active.get(record.uid)
+        if wait and active is not None:
+            await asyncio.wait_for(active.started.wait(), 5)
+        return record
+
+    async def settle(self) -> None:
+        """Let every task go on until none can."""
+        for _ in range(50):
+            await asyncio.sleep(0)
+
+    def cpus(self, pod: str) -> dict[str, str]:
+        """Where the kernel lets a pod's containers run."""
+        return {
+            status.key.name: str(self.cgroups.allowed(status.pid))
+            for status in self.runtime.known()
+            if status.key.pod_uid == f"uid-{pod}" and status.pid is not None
+        }
+
+    def check(self) -> None:
+        """What must hold whenever no call is under way."""
+        ledger = self.manager.state.ledger
+        assert ledger.violations() == []
+        owners: dict[int, str] = {}
+        for status in self.runtime.known():
+            if status.pid is None or status.state is not ContainerState.RUNNING:
+                continue
+            cpus = self.cgroups.allowed(status.pid)
+            own = ledger.cpus_of(status.key.pod_uid, status.key.name)
+            if own is not None:
+                assert cpus == own & self.cgroups.online, f"{status.key} runs on {cpus}, owns {own}"
+                continue
+            strangers = ledger.exclusive - ledger.cpus_of_pod(status.key.pod_uid)
+            assert cpus.isdisjoint(strangers), f"{status.key} shares {cpus & strangers}"
+        state, pods = self.manager.state, self.manager.pods.active
+        for pod in pods.values():
+            devices = {n: {r: g.ids for r, g in gs.items()} for n, gs in pod.record.devices.items()}
+            assert state.devices.allocations.of_pod(pod.uid) == devices
+            if state.memory is not None:
+                assert state.memory.assignments.get(pod.uid, {}) == pod.record.memory
+        assert state.devices.allocations.pods.keys() <= pods.keys()
+        if state.memory is not None:
+            assert state.memory.assignments.keys() <= pods.keys()
+        for uid, containers in ledger.assignments.items():
+            assert uid in self.manager.pods.active, f"leaked: {uid} {dict(containers)}"
+            for cpus in containers.values():
+                for cpu in cpus:
+                    assert owners.setdefault(cpu, uid) == uid
+        recorded = {
+            uid: dict(pod.assignments) for uid, pod in self.store.pods.items() if pod.assignments
+        }
+        assert recorded == {uid: dict(c) for uid, c in ledger.assignments.items()}
+        assert self.store.node is None or self.store.node.default == ledger.default
+
+
+class Copy:
+    """What a record held at a moment, to put it back."""
+
+    def __init__(self, node: Harness) -> None:
+        store = node.store
+        self.state = (store.node, dict(store.pods), list(store.entries), store.generation)
+
+    def put_back(self, node: Harness, *, promised: bool) -> None:
+        """Roll the record back; the promise beside it may be lost as well."""
+        store = node.store
+        store.node, pods, entries, store.generation = self.state
+        store.pods, store.entries = dict(pods), list(entries)
+        if not promised:
+            store.promised = 0

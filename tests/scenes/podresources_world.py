@@ -1,0 +1,135 @@
+"""A podresources server on a real socket, what it serves, and a reader with raw calls."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import quote
+
+import grpc
+
+from pinfold.adapters.podresources import podresources_pb2 as v1
+from pinfold.adapters.podresources import serve_pod_resources
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.node.pod_resources import AllocatableResources, ContainerResources, PodResources
+
+LISTER = "/v1.PodResourcesLister/"
+
+
+def some_pod(name: str = "web", *cpus: int) -> PodResources:
+    return PodResources("prod", name, (ContainerResources("main", CPUSet(cpus)),))
+
+
+@dataclass
+class Rows:
+    """A source whose rows a test changes."""
+
+    rows: list[PodResources] = field(default_factory=lambda: [some_pod("web", 2, 3)])
+    cpus: CPUSet = field(default_factory=lambda: CPUSet(range(1, 8)))
+
+    def pods(self) -> Sequence[PodResources]:
+        return self.rows
+
+    def pod(self, namespace: str, name: str) -> PodResources | None:
+        return next((r for r in self.rows if (r.namespace, r.name) == (namespace, name)), None)
+
+    def allocatable(self) -> AllocatableResources:
+        return AllocatableResources(self.cpus)
+
+
+class Reader:
+    """A reader as those for the kubelet are: a channel to a path, messages of up to 16 MiB."""
+
+    def __init__(self, path: Path) -> None:
+        self.channel = grpc.aio.insecure_channel(
+            f"unix:{quote(str(path))}",
+            options=[
+                ("grpc.max_receive_message_length", 16 << 20),
+                # Each reader is another client; by default they would share a connection.
+                ("grpc.use_local_subchannel_pool", 1),
+                ("grpc.initial_reconnect_backoff_ms", 100),
+            ],
+        )
+
+    async def raw(self, method: str, request: bytes = b"") -> bytes:
+        call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = self.channel.unary_unary(
+            method, request_serializer=bytes, response_deserializer=bytes
+        )
+        return await call(request, timeout=20, wait_for_ready=True)
+
+    async def list_pods(self) -> v1.ListPodResourcesResponse:
+        return v1.ListPodResourcesResponse.FromString(await self.raw(LISTER + "List"))
+
+    async def names(self) -> list[str]:
+        return [pod.name for pod in (await self.list_pods()).pod_resources]
+
+    async def get(self, namespace: str, name: str) -> v1.GetPodResourcesResponse:
+        request = v1.GetPodResourcesRequest(pod_name=name, pod_namespace=namespace)
+        raw = await self.raw(LISTER + "Get", request.SerializeToString())
+        return v1.GetPodResourcesResponse.FromString(raw)
+
+    async def allocatable(self) -> v1.AllocatableResourcesResponse:
+        raw = await self.raw(LISTER + "GetAllocatableResources")
+        return v1.AllocatableResourcesResponse.FromString(raw)
+
+
+class ServerTask:
+    """A server in this loop."""
+
+    def __init__(self, source: Rows, path: Path, group: str | int | None = None) -> None:
+        self.path = path
+        self.stop = asyncio.Event()
+        self.ready = asyncio.Event()
+        self.reports: list[str] = []
+        self.task = asyncio.create_task(
+            serve_pod_resources(
+                source,
+                path,
+                stop=self.stop,
+                group=group,
+                ready=self.ready,
+                report=self.reports.append,
+                look_period=0.02,
+            )
+        )
+
+    async def started(self) -> None:
+        ready = asyncio.create_task(self.ready.wait())
+        await asyncio.wait({ready, self.task}, return_when=asyncio.FIRST_COMPLETED)
+        ready.cancel()
+        if self.task.done():
+            await self.task
+
+    async def end(self) -> None:
+        self.stop.set()
+        await asyncio.wait_for(self.task, 20)
+
+
+@asynccontextmanager
+async def serving(
+    source: Rows, path: Path, group: str | int | None = None
+) -> AsyncIterator[ServerTask]:
+    """A server that answers; ended, and seen to leave nothing, afterwards."""
+    server = ServerTask(source, path, group)
+    await server.started()
+    try:
+        yield server
+    finally:
+        await server.end()
+
+
+@asynccontextmanager
+async def reading(path: Path) -> AsyncIterator[Reader]:
+    reader = Reader(path)
+    try:
+        yield reader
+    finally:
+        await reader.channel.close()
+
+
+def inode(path: Path) -> int:
+    return os.lstat(path).st_ino

@@ -1,0 +1,336 @@
+"""The local API of a manager on fakes, served on a real socket; answers checked by its OpenAPI."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import http.client
+import json
+import os
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pinfold.adapters.nri import PluginCounters
+from pinfold.core.machine.kubelet_view import kubelet_view
+from pinfold.core.machine.short_form import parse_short_form
+from pinfold.core.pod.workload_fields import PROCESS, check_fields
+from pinfold.node.counters import Figure
+from pinfold.node.loops import Loops
+from pinfold.node.node_status import node_status, node_status_document
+from pinfold.node.nri.kubelet_devices import KubeletDevices
+from pinfold.node.pods.caller import NOBODY, Caller
+from pinfold.node.pods.manager import Manager
+from pinfold.node.reconciler import Drift, reconcile
+from pinfold.planning.fake_cgroups import FakeCgroups
+from pinfold.planning.fakes import FakeRuntime
+from pinfold.ports.held_process import HeldProcess, Peer
+from pinfold.ports.records import PodRecord
+from pinfold.ports.runtime import ContainerSpec, ContainerState, ContainerStatus
+from pinfold.web.app import make_app
+from pinfold.web.changes import Patience
+from pinfold.web.connection import Connection, Limits
+from pinfold.web.handlers import Handlers
+from pinfold.web.openapi import openapi_document
+from pinfold.web.server import serve
+from pinfold.web.snapshots import Snapshots
+from tests.scenes.manager_harness import Harness, parse
+
+_T = TypeVar("_T")
+
+OPENAPI = openapi_document()
+
+_PATHS = {
+    re.compile(re.sub(r"{\w+}", "[^/]+", template)): operations
+    for template, operations in OPENAPI["paths"].items()
+}
+
+
+class TestDesk:
+    """An agent without an agent: its manager is on fakes."""
+
+    __test__ = False
+
+    def __init__(self, manager: Manager, node: Harness) -> None:
+        self.manager = manager
+        self.node_machine, self.config = node.machine, node.config
+        self.told_problems: list[str] = []
+        self.applied: list[tuple[str, int | None]] = []
+        self.fault: Exception | None = None
+        self.counted = PluginCounters()
+        self.kubelet = KubeletDevices(None, lambda _pod, _problem: None)
+        self.loops = Loops()
+
+    async def apply(
+        self,
+        manifest: Mapping[str, Any],
+        *,
+        source: str,
+        held: HeldProcess | None = None,
+        caller: Caller = NOBODY,
+    ) -> PodRecord:
+        if self.fault is not None:
+            raise self.fault
+        self.notes(manifest)
+        text = json.dumps(manifest)
+        self.applied.append((source, None if held is None else held.pid))
+        workload = parse(text)
+        return await self.manager.admit(
+            workload, manifest=text, source=source, held=held, caller=caller
+        )
+
+    def process_of(self, peer: Peer, pid: int) -> HeldProcess:
+        assert (peer.pid, peer.uid) == (os.getpid(), os.geteuid())
+        return HeldProcess(pid, 7)
+
+    def notes(self, manifest: Mapping[str, Any]) -> Sequence[str]:
+        return check_fields(manifest, PROCESS)
+
+    async def delete(self, name: str, *, grace: float | None, caller: Caller = NOBODY) -> None:
+        await self.manager.release(name, grace=grace, caller=caller)
+
+    async def reconcile(self) -> list[Drift]:
+        return await reconcile(self.manager)
+
+    def problems(self) -> Sequence[str]:
+        return self.told_problems
+
+    def machine(self) -> Mapping[str, Any]:
+        return {"version": 1, "name": "fake"}
+
+    def node(self) -> Mapping[str, Any]:
+        machine = parse_short_form(self.node_machine)
+        status = node_status(
+            machine, kubelet_view(machine), self.config, self.manager.node, self.manager.state
+        )
+        return node_status_document(status)
+
+    def figures(self) -> Iterable[Figure]:
+        return (*self.counted.figures(), *self.kubelet.figures(), *self.loops.figures())
+
+    def about(self) -> Mapping[str, Any]:
+        return {"agent": {"version": "0"}, "config": {}}
+
+
+class Adopter:
+    """Takes over processes that are rows of the fake cgroups."""
+
+    def __init__(self, runtime: FakeRuntime, cgroups: FakeCgroups) -> None:
+        self.runtime, self.cgroups = runtime, cgroups
+
+    async def attach(
+        self, spec: ContainerSpec, pid: int, start: int | None = None
+    ) -> ContainerStatus:
+        assert start == 7
+        self.cgroups.processes[pid] = None
+        status = ContainerStatus(f"p{pid}", spec.key, spec.attempt, ContainerState.CREATED, pid)
+        self.runtime._known[status.id] = status
+        return status
+
+    async def report_exit(self, container_id: str, exit_code: int) -> None:
+        raise NotImplementedError
+
+
+class UnixConnection(http.client.HTTPConnection):
+    """HTTP over a unix socket."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("pinfold", timeout=20)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = plain(self._path)
+
+
+def plain(path: Path) -> socket.socket:
+    """A connection on which anything can be sent."""
+    sock = socket.socket(socket.AF_UNIX)
+    sock.settimeout(20)
+    try:
+        sock.connect(str(path))
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: Mapping[str, str]
+    text: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+    @property
+    def error(self) -> dict[str, str]:
+        found: dict[str, str] = self.json["error"]
+        return found
+
+
+class Served:
+    """A server that runs in a thread."""
+
+    def __init__(self, path: Path, node: Harness, limits: Limits, patience: Patience) -> None:
+        self.path, self.node, self._limits, self._patience = path, node, limits, patience
+        self.stop = asyncio.Event()
+        self.thread = threading.Thread(target=lambda: asyncio.run(self._run()))
+
+    async def _run(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.desk = TestDesk(await self.node.start(), self.node)
+        app = make_app(self.desk, self._patience)
+        await serve(app, self.path, stop=self.stop, limits=self._limits)
+        await self.node.kill()
+
+    def connections(self) -> list[Connection]:
+        """Those that are open; to be asked in the server's loop."""
+        found = [one for one in gc.get_objects() if isinstance(one, Connection)]
+        return [one for one in found if one.loop is self.loop and one in one.connections]
+
+    def snapshots(self) -> Snapshots:
+        """What has made the answers that are shared."""
+        (found,) = (
+            one for one in gc.get_objects() if isinstance(one, Handlers) and one._desk is self.desk
+        )
+        return found._snapshots
+
+    def start(self) -> None:
+        """Return when it answers."""
+        self.thread.start()
+        deadline = time.monotonic() + 20
+        while True:
+            assert self.thread.is_alive()
+            assert time.monotonic() < deadline
+            try:
+                plain(self.path).close()
+            except OSError:
+                time.sleep(0.002)
+            else:
+                return
+
+    def call(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Run in the server's loop."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(20)
+
+    def do(self, work: Callable[[], _T]) -> _T:
+        """The same, for what does not wait."""
+
+        async def wrapped() -> _T:
+            return work()
+
+        return self.call(wrapped())
+
+    def ask(self, method: str, target: str, document: object = None, *, body: Any = None) -> Answer:
+        """One request on a connection of its own; the answer is what the OpenAPI document says."""
+        if document is not None:
+            body = json.dumps(document).encode()
+        connection = UnixConnection(self.path)
+        try:
+            connection.request(method, target, body)
+            response = connection.getresponse()
+            answer = Answer(response.status, dict(response.headers), response.read().decode())
+        finally:
+            connection.close()
+        if method != "HEAD":
+            check_answer(method, target, answer)
+        return answer
+
+    def end(self) -> None:
+        """Stop, as the agent would."""
+        if self.thread.is_alive():
+            self.loop.call_soon_threadsafe(self.stop.set)
+        self.thread.join(20)
+        assert not self.thread.is_alive()
+
+
+@contextmanager
+def served(
+    path: Path,
+    *,
+    limits: Limits | None = None,
+    patience: Patience | None = None,
+    adopts: bool = False,
+    **harness: Any,
+) -> Iterator[Served]:
+    """A server on a fresh node."""
+    server = Served(path, Harness(**harness), limits or Limits(), patience or Patience())
+    server.start()
+    if adopts:
+        node = server.node
+        node.manager.containers.adopter = Adopter(node.runtime, node.cgroups)
+    try:
+        yield server
+    finally:
+        server.end()
+
+
+def check_answer(method: str, target: str, answer: Answer) -> None:
+    """See that an answer is one that the OpenAPI document knows."""
+    path = target.partition("?")[0]
+    error = OPENAPI["components"]["schemas"]["Error"]
+    operations = next((o for t, o in _PATHS.items() if t.fullmatch(path)), None)
+    if operations is None or method.lower() not in operations:
+        assert answer.status == (404 if operations is None else 405)
+        check_schema(answer.json, error)
+        return
+    response = operations[method.lower()]["responses"].get(str(answer.status))
+    assert response is not None, f"{method} {target} must not answer {answer.status}: {answer.text}"
+    if "content" not in response:
+        assert answer.text == ""
+        return
+    ((media_type, content),) = response["content"].items()
+    assert answer.headers["content-type"].split(";")[0] == media_type
+    value = answer.json if media_type == "application/json" else answer.text
+    check_schema(value, content["schema"])
+
+
+_TYPES: dict[str, tuple[type[Any], ...]] = {
+    "object": (dict,),
+    "array": (list,),
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "null": (type(None),),
+}
+
+
+def check_schema(value: Any, schema: Mapping[str, Any], where: str = "$") -> None:
+    """Check a value by the part of JSON Schema that the document uses; unknown words fail."""
+    known = {"$ref", "type", "const", "enum", "required", "properties", "items", "pattern"}
+    known |= {"minimum", "maximum", "default", "description", "additionalProperties"}
+    assert schema.keys() <= known, f"{where}: the checker does not know {schema.keys() - known}"
+    if "$ref" in schema:
+        name = schema["$ref"].removeprefix("#/components/schemas/")
+        check_schema(value, OPENAPI["components"]["schemas"][name], where)
+        return
+    if "type" in schema:
+        wanted = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+        types = tuple(t for word in wanted for t in _TYPES[word])
+        assert isinstance(value, types), f"{where}: {value!r} is not {wanted}"
+        assert not isinstance(value, bool) or bool in types, f"{where}: {value!r} is not {wanted}"
+    assert "const" not in schema or value == schema["const"], where
+    assert "enum" not in schema or value in schema["enum"], f"{where}: {value!r}"
+    assert "pattern" not in schema or re.search(schema["pattern"], value), f"{where}: {value!r}"
+    assert "minimum" not in schema or value >= schema["minimum"], where
+    assert "maximum" not in schema or value <= schema["maximum"], where
+    for name in schema.get("required", ()):
+        assert name in value, f"{where}: {name} is missing"
+    for name, inner in schema.get("properties", {}).items():
+        if name in value:
+            check_schema(value[name], inner, f"{where}.{name}")
+    if "additionalProperties" in schema:
+        for name in value.keys() - schema.get("properties", {}).keys():
+            check_schema(value[name], schema["additionalProperties"], f"{where}.{name}")
+    if "items" in schema:
+        for index, item in enumerate(value):
+            check_schema(item, schema["items"], f"{where}[{index}]")

@@ -1,0 +1,124 @@
+"""Metrics: the kubelet's names, true values, and a page that tells all of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.values.cpuset import CPUSet
+from tests.roots import ROOT
+from tests.scenes.manager_harness import manifest
+from tests.scenes.web_world import Served, served
+from tests.web.test_web_pods import phase, until
+
+PAGE = ROOT / "docs" / "reference" / "metrics.md"
+
+ALIGNED = NodeConfig(
+    cpu_manager_policy="static",
+    reserved_system_cpus=CPUSet([0]),
+    topology_manager_policy="single-numa-node",
+)
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Served]:
+    with served(tmp_path / "s", machine="2s4c2t", config=ALIGNED) as server:
+        yield server
+
+
+def scrape(api: Served) -> dict[str, float]:
+    """Every sample by name and labels, as Prometheus reads it."""
+    answer = api.ask("GET", "/metrics")
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    return {
+        sample.name
+        + "".join(f"{{{k}={v}}}" for k, v in sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+    }
+
+
+def test_a_fresh_agent_has_every_metric_at_its_start(api: Served) -> None:
+    found = scrape(api)
+    assert found["pinfold_cpu_manager_pinning_requests_total"] == 0
+    assert found["pinfold_cpu_manager_shared_pool_size_millicores"] == 15_000
+    assert found["pinfold_cpu_manager_allocation_per_numa{numa_node=0}"] == 0
+    assert found["pinfold_cpu_manager_allocation_per_numa{numa_node=1}"] == 0
+    assert found["pinfold_running_containers{container_state=running}"] == 0
+    assert found["process_resident_memory_bytes"] > 1_000_000
+
+
+def test_the_metrics_follow_the_pods(api: Served) -> None:
+    api.ask("POST", "/v1/pods", manifest("db", "4"))
+    api.ask("POST", "/v1/pods", manifest("web", "", ""))
+    api.ask("POST", "/v1/pods", manifest("wide", "10"))
+    until(lambda: phase(api, "web") == phase(api, "db") == "Running")
+    found = scrape(api)
+    # The merge of hints refused the wide one: the CPU manager was never asked for its CPUs.
+    assert found["pinfold_cpu_manager_pinning_requests_total"] == 1
+    assert found["pinfold_cpu_manager_pinning_errors_total"] == 0
+    assert found["pinfold_cpu_manager_exclusive_cpu_allocation_count"] == 4
+    assert found["pinfold_cpu_manager_shared_pool_size_millicores"] == 11_000
+    per_node = [found[f"pinfold_cpu_manager_allocation_per_numa{{numa_node={n}}}"] for n in (0, 1)]
+    assert sorted(per_node) == [0, 4], "aligned to one node"
+    assert found["pinfold_topology_manager_admission_requests_total"] == 3
+    assert found["pinfold_topology_manager_admission_errors_total"] == 1
+    aligned = "pinfold_container_aligned_compute_resources_failure_count"
+    assert found[f"{aligned}{{boundary=numa_node}}{{scope=container}}"] == 1
+    assert found[f"{aligned}{{boundary=numa_node}}{{scope=pod}}"] == 0
+    aligned = "pinfold_container_aligned_compute_resources_count"
+    assert found[f"{aligned}{{boundary=numa_node}}{{scope=container}}"] == 3
+    assert found[f"{aligned}{{boundary=uncore_cache}}{{scope=container}}"] == 1
+    assert found["pinfold_admission_requests_total"] == 3
+    assert found["pinfold_admission_rejections_total{reason=TopologyAffinityError}"] == 1
+    assert found["pinfold_started_pods_total"] == 2
+    assert found["pinfold_started_containers_total"] == 3
+    assert found["pinfold_running_pods"] == 2
+    assert found["pinfold_running_containers{container_state=running}"] == 3
+    assert found["pinfold_container_start_duration_seconds_count"] == 3
+    assert found["pinfold_container_start_duration_seconds_bucket{le=+Inf}"] == 3
+    for name in ("db", "web"):
+        api.ask("DELETE", f"/v1/pods/default/{name}")
+    found = scrape(api)
+    assert found["pinfold_running_pods"] == 0
+    assert found["pinfold_cpu_manager_exclusive_cpu_allocation_count"] == 0
+    assert found["pinfold_started_containers_total"] == 3, "a total does not shrink"
+
+
+def test_the_buckets_of_the_histogram_grow(api: Served) -> None:
+    api.ask("POST", "/v1/pods", manifest("web", "", ""))
+    until(lambda: phase(api, "web") == "Running")
+    name = "pinfold_container_start_duration_seconds_bucket"
+    counts = [value for sample, value in scrape(api).items() if sample.startswith(name)]
+    assert len(counts) > 5
+    assert counts == sorted(counts)
+
+
+def test_reconciliation_is_counted(api: Served) -> None:
+    api.do(lambda: setattr(api.node.cgroups, "shared", CPUSet([3])))
+    api.ask("POST", "/v1/reconcile")
+    api.ask("POST", "/v1/reconcile")
+    found = scrape(api)
+    assert found["pinfold_reconcile_duration_seconds_count"] == 2
+    assert found["pinfold_reconcile_repairs_total"] == 1
+    assert found["pinfold_cgroup_failures_total"] == 0
+
+
+def test_two_agents_in_one_process_do_not_mix(api: Served, tmp_path: Path) -> None:
+    with served(tmp_path / "other") as other:
+        other.ask("POST", "/v1/pods", manifest("a", "1"))
+        assert scrape(other)["pinfold_admission_requests_total"] == 1
+        assert scrape(api)["pinfold_admission_requests_total"] == 0
+
+
+def test_every_metric_is_documented_and_no_other(api: Served) -> None:
+    api.ask("POST", "/v1/pods", manifest("wide", "20"))
+    text = api.ask("GET", "/metrics").text
+    exposed = set(re.findall(r"^# TYPE (pinfold_\w+) (\w+)$", text, re.MULTILINE))
+    documented = set(re.findall(r"^\| `(pinfold_\w+)` \| (\w+) ", PAGE.read_text(), re.MULTILINE))
+    assert exposed == documented
