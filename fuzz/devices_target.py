@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from fuzz import seeds
 from fuzz.engine import Target

@@ -7,7 +7,6 @@ import os
 import stat
 import subprocess
 from collections.abc import Collection
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pinfold.adapters.volumes import VolumeFolders
 from pinfold.core.pod.workload import EmptyDir, HostPath, Process, VolumeMount

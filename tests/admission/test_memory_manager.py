@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from pinfold.admission.memory_manager import MemoryManager
 from pinfold.core.kubelet.node_config import NodeConfig

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from pinfold.adapters.procfs.containers import find_containers
 from pinfold.adapters.procfs.files import KernelFiles

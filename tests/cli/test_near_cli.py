@@ -6,11 +6,11 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from msgspec.structs import replace
 
 from pinfold.adapters.machines.capture import capture_entries
 from pinfold.adapters.machines.capture_file import pack

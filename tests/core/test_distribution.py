@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from itertools import combinations
 from math import ceil
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pinfold.core.cpu.allocation import AllocationError
 from pinfold.core.cpu.distribution import take_distributed

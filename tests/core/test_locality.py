@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import tarfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pinfold.adapters.machines.capture import capture_entries
 from pinfold.adapters.machines.capture_file import pack

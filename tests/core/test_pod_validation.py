@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pinfold.core.pod.api import PodError, pod_from_api
 from pinfold.core.pod.pod import Container, Pod, PodResources, Resources, apply_defaults

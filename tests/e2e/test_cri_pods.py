@@ -7,10 +7,10 @@ import os
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from pinfold.adapters.cri import (
     CgroupDriver,

@@ -199,3 +199,16 @@ def test_every_folder_of_the_package_is_in_a_layer() -> None:
         f"pinfold.{path.parent.name}" for path in (ROOT / "src" / "pinfold").glob("*/__init__.py")
     }
     assert folders <= layers
+
+
+def test_every_record_is_a_struct() -> None:
+    """One kind of record for the whole house; why: docs/adr/0018-one-kind-of-record.md."""
+    found = [
+        f"{name(path)}:{node.lineno}"
+        for path in modules()
+        if name(path).startswith("src/")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if (isinstance(node, ast.ImportFrom) and node.module == "dataclasses")
+        or (isinstance(node, ast.Import) and any(a.name == "dataclasses" for a in node.names))
+    ]
+    assert found == [], "make it a msgspec.Struct"

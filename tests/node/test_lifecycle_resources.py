@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from functools import wraps
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.node.nri.kubelet_devices import LIMIT

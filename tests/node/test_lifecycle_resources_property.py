@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 from contextlib import suppress
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pinfold.admission.device_locality import GivenDevices
 from pinfold.core.devices.devices import Device, DeviceResource

@@ -7,12 +7,12 @@ import contextlib
 import copy
 import json
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pinfold.core.memory.memory import Block
 from pinfold.core.values.cpuset import CPUSet

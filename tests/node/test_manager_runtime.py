@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from pinfold.node.recovery.recovery import MismatchError, OnMismatch
 from tests.node.test_manager import run

@@ -239,7 +239,7 @@ def test_costs_where_node_numbers_have_gaps() -> None:
     )
     cpus = tuple(
         type(cpu)(**{
-            name: getattr(cpu, name) for name in cpu.__slots__
+            name: getattr(cpu, name) for name in cpu.__struct_fields__
         } | {"numa": 0 if cpu.cpu < 4 else 8})
         for cpu in plain.cpus
     )  # fmt: skip

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.reconciler import reconcile

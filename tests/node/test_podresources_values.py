@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from pinfold.admission.admission import NodeState
 from pinfold.core.kubelet.node_config import NodeConfig

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
+from msgspec.structs import replace
 
 from pinfold import Planner, Quantity, parse_short_form
 from pinfold.admission.admission import Decision, decide

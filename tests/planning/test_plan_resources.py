@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
+from msgspec.structs import replace
 
 from pinfold import NodeConfig, Planner, Quantity, parse_short_form
 from pinfold.admission.admission import decide

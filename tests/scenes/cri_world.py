@@ -7,9 +7,11 @@ import contextlib
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from pinfold.adapters.cri import CriClient, CriRuntime, CriSettings
 from pinfold.core.pod.workload import HostPath, Process, PullPolicy, VolumeMount

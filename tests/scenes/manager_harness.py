@@ -6,8 +6,10 @@ import asyncio
 import json
 import selectors
 from collections.abc import Coroutine, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+from msgspec.structs import replace
 
 from pinfold.admission.admission import NodeState
 from pinfold.admission.model import build_node, empty_state

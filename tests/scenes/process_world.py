@@ -63,7 +63,7 @@ class ProcessWorld:
 
 AGENT = """
 import asyncio, os, resource, signal, sys
-from dataclasses import replace
+from msgspec.structs import replace
 from pathlib import Path
 from pinfold.adapters.process import ProcessRuntime
 from pinfold.core.pod.workload import Process

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Final
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pinfold import CPUSet, NodeConfig, Planner, Quantity, parse_short_form
 from pinfold.core.devices.devices import Device, DeviceInventory, DeviceResource

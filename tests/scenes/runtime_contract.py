@@ -10,10 +10,10 @@ import contextlib
 import functools
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine
-from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 import pytest
+from msgspec.structs import replace
 
 from pinfold.core.pod.workload import Process
 from pinfold.ports.errors import ContainerKey, RuntimeFailedError

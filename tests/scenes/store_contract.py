@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 import pytest
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pinfold.core.memory.memory import Block
 from pinfold.core.values.cpuset import CPUSet
@@ -45,7 +45,7 @@ def pod(label: str, /, **fields: object) -> PodRecord:
         memory={"a": (Block((0, 1), "memory", 2**40), Block((1,), "hugepages-2Mi", 2**21))},
         devices={"a": {"example.com/gpu": DeviceGrant(("gpu-1", "gpu-0"), b"\x00\xff")}},
     )
-    return replace(record, **fields)  # type: ignore[arg-type] # the caller names fields
+    return replace(record, **fields)
 
 
 async def check_contract(store: Store) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from pinfold.core.cpu.allocation import AllocationError, take_packed
 from pinfold.core.cpu.distribution import take_distributed

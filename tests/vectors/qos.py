@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from pinfold.core.machine.topology import CPUTopology
 from pinfold.core.pod.api import pod_from_api

@@ -6,13 +6,13 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from pinfold.cli import main

@@ -9,8 +9,10 @@ next admission).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pinfold.admission.capacity import PODS, amounts, shortage
 from pinfold.admission.cpu_manager import draft_for_pod
@@ -37,8 +39,7 @@ POOL_EMPTY: Final = (
 NO_ANSWERS: Final[Answers] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Struct, frozen=True):
     """A configured node: the policies in force, and what pods may request in total.
 
     ``allocatable`` holds milli-CPUs for ``cpu`` and whole units for everything else; it names
@@ -57,8 +58,7 @@ class Node:
     """Where devices are; None where pods cannot wish to run near one (a kubelet knows no such)."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeState:
+class NodeState(Struct, frozen=True):
     """What runs on the node: who has which CPUs, memory and devices; the sum of requests.
 
     CPUs that are ``offline`` keep their owners, and are given to nobody else.  ``memory`` is None
@@ -68,17 +68,16 @@ class NodeState:
     ledger: Ledger
     requested: Mapping[str, int] = field(default_factory=dict)
     pods: int = 0
-    offline: CPUSet = CPUSet()  # noqa: RUF009 - immutable
+    offline: CPUSet = CPUSet()
     memory: MemoryState | None = None
-    devices: DeviceState = field(default_factory=DeviceState)
+    devices: DeviceState = DeviceState()
 
     def memory_of(self, pod_uid: str) -> dict[str, tuple[Block, ...]]:
         """What the containers of a pod have of the memory manager."""
         return {} if self.memory is None else dict(self.memory.assignments.get(pod_uid, {}))
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True):
     """The answer to one pod, with everything that it was made from.
 
     ``reason`` and ``message`` are the kubelet's, None when admitted.  ``affinities`` are the

@@ -7,7 +7,8 @@ devices are those that it gave.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from pinfold.admission.admission import Decision, Node, NodeState, first_admitted, memory_draft
 from pinfold.admission.cpu_manager import draft_for_container

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from pinfold.admission.admission import Node, NodeState
 from pinfold.core.cpu.hints import MAX_HINT_NODES

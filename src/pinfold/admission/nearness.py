@@ -8,8 +8,10 @@ pod: :func:`near_refusal`, then :func:`near_attempts`, and for each of these
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.core.cpu.allocation import AllocationError
 from pinfold.core.cpu.static_policy import CPUAllocation
@@ -124,8 +126,7 @@ def _can_be_aligned(localities: Localities) -> bool:
     return len(nodes) <= MAX_NODES and max(nodes, default=0) <= MAX_NUMA_ID
 
 
-@dataclass(frozen=True, slots=True)
-class NearAttempt:
+class NearAttempt(Struct, frozen=True):
     """One way to admit a pod: a topology manager, and the wishes that are looked at.
 
     ``notes`` say which of the wishes cannot be met on this machine, and why.

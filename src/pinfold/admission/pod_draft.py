@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, TypeAlias
+
+from msgspec import Struct
 
 from pinfold.admission.cpu_manager import CPUManager
 from pinfold.admission.device_locality import GivenDevices
@@ -28,8 +29,7 @@ MEMORY_MANAGER: Final = "memory manager"
 NEARNESS: Final = "nearness"
 
 
-@dataclass(frozen=True, slots=True)
-class PodDraft:
+class PodDraft(Struct, frozen=True):
     """The managers at work on one pod, each on a draft of its own; None where there is none."""
 
     pod: Pod

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import structlog
+from msgspec.structs import replace
 
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.memory.memory import Assignments

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, Protocol
+
+from msgspec import Struct, field
 
 from pinfold.adapters.podfiles import PodFileFolder
 from pinfold.adapters.store import SQLiteStore
@@ -34,8 +35,7 @@ Parse = Callable[[str], Workload]
 """Reads a manifest; raises ValueError."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ports:
+class Ports(Struct, frozen=True):
     """The outside world of an agent; a test may put something in front of any of them."""
 
     cgroups: Cgroups
@@ -74,8 +74,7 @@ class Claim(Protocol):
         """Let others have it; again is no error."""
 
 
-@dataclass(frozen=True, slots=True)
-class Companion:
+class Companion(Struct, frozen=True):
     """Something that goes on beside the agent's own loops, and ends with them.
 
     ``run`` and ``also`` (by name) are called once the agent serves, and again when they fail;

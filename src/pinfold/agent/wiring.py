@@ -6,11 +6,12 @@ import asyncio
 import json
 import socket
 import time
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import structlog
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.adapters.cgroup import remove_leftovers
 from pinfold.adapters.machines.online import online_cpus
@@ -88,8 +89,7 @@ async def start_agent(config: AgentConfig) -> None:
         await parts.let_go(config)
 
 
-@dataclass(slots=True)
-class _Parts:
+class _Parts(Struct):
     """What a start has come to have, and what becomes of it at the end."""
 
     driver: Driver

@@ -12,8 +12,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from pinfold.audit.findings import KINDS, AuditSeverity, Finding
 from pinfold.audit.machine import machine_findings
@@ -26,8 +27,7 @@ from pinfold.core.values.cpuset import CPUSet
 VERSION: Final = 1
 
 
-@dataclass(frozen=True, slots=True)
-class AuditReport:
+class AuditReport(Struct, frozen=True):
     """The answer: what was compared, and what does not agree, the worst first."""
 
     snapshot: KernelSnapshot

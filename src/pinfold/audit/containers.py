@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from pinfold.audit.findings import (
     QUOTA_CAPS,
@@ -24,8 +25,7 @@ SHORT_ID: Final = 12
 """Letters of a container's id that are shown, as crictl and ctr users know them."""
 
 
-@dataclass(frozen=True, slots=True)
-class KnownContainer:
+class KnownContainer(Struct, frozen=True):
     """A container, as far as somebody tells of it; "" and None where nobody does.
 
     Attributes:
@@ -173,8 +173,7 @@ def namespace_pids(snapshot: KernelSnapshot, record: AuditRecord) -> set[int]:
     return wanted
 
 
-@dataclass(frozen=True, slots=True)
-class Namespaces:
+class Namespaces(Struct, frozen=True):
     """Which container's mount namespace a process is in, where that is not the machine's."""
 
     of_pid: Mapping[int, str]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+from msgspec import Struct
 
 from pinfold.core.values.cpuset import CPUSet
 
@@ -22,8 +23,7 @@ class AuditSeverity(Enum):
     """Worth knowing; costs some microseconds, or cannot be changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(Struct, frozen=True):
     """A kind of finding: ``slug`` is stable, ``why`` says what it costs, ``remedy`` what helps."""
 
     slug: str
@@ -285,8 +285,7 @@ KINDS: Final = (
 """Every kind, the worst first; findings are given in this order."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """One thing that is wrong.
 
     Attributes:
@@ -304,7 +303,7 @@ class Finding:
     kind: Kind
     what: str
     where: str
-    cpus: CPUSet = CPUSet()  # noqa: RUF009 - immutable
+    cpus: CPUSet = CPUSet()
     fix: tuple[str, ...] = ()
     why: str = ""
     owners: tuple[str, ...] = ()

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from pinfold.audit.containers import KnownContainer, container_title
 from pinfold.audit.findings import Finding
 from pinfold.core.values.cpuset import CPUSet
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+class Owner(Struct, frozen=True):
     """A container that owns CPUs.
 
     ``cgroups`` are its paths in the hierarchy of the cpusets, ``cpu_cgroups`` in that of the
@@ -37,14 +37,13 @@ class Owner:
     container_id: str = ""
     pid: int | None = None
     has_ended: bool = False
-    mems: CPUSet = CPUSet()  # noqa: RUF009 - immutable
+    mems: CPUSet = CPUSet()
 
     def __str__(self) -> str:
         return container_title(self.pod_name or self.pod, self.container, self.container_id)
 
 
-@dataclass(frozen=True, slots=True)
-class AuditRecord:
+class AuditRecord(Struct, frozen=True):
     """Everything that the kernel is compared with.
 
     Attributes:

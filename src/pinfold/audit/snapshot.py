@@ -8,13 +8,13 @@ cpuset(7), the kernel's ``cgroup-v2.rst``, ``core-api/irq/irq-affinity.rst``, ``
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from pinfold.core.values.cpuset import CPUSet
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(Struct, frozen=True):
     """One thread.
 
     ``pid`` is the process (the kernel's tgid) and ``tid`` the thread; ``cgroup`` is its path in
@@ -35,8 +35,7 @@ class Task:
     is_bound: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Irq:
+class Irq(Struct, frozen=True):
     """An interrupt with a handler.
 
     ``affinity`` is ``smp_affinity_list``; ``effective`` the CPUs that get it now, None where the
@@ -50,8 +49,7 @@ class Irq:
     is_managed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Cpuset:
+class Cpuset(Struct, frozen=True):
     """A cgroup in the hierarchy of the cpusets.
 
     ``path`` begins at the hierarchy's root (``/``), ``folder`` is where it lies in the file
@@ -69,8 +67,7 @@ class Cpuset:
     partition: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Quota:
+class Quota(Struct, frozen=True):
     """The CPU quota of a cgroup in the hierarchy of the ``cpu`` controller.
 
     ``file`` is ``cpu.max`` (v2) or ``cpu.cfs_quota_us`` (v1); ``quota`` and ``period`` are
@@ -83,8 +80,7 @@ class Quota:
     period: int
 
 
-@dataclass(frozen=True, slots=True)
-class KernelSnapshot:
+class KernelSnapshot(Struct, frozen=True):
     """One reading of the kernel.
 
     ``siblings`` holds the hardware threads of a CPU's core by CPU (itself included), ``nodes`` the
@@ -100,8 +96,8 @@ class KernelSnapshot:
     irqs: tuple[Irq, ...] = ()
     siblings: Mapping[int, CPUSet] = field(default_factory=dict)
     nodes: Mapping[int, CPUSet] = field(default_factory=dict)
-    isolated: CPUSet = CPUSet()  # noqa: RUF009 - immutable
-    nohz_full: CPUSet = CPUSet()  # noqa: RUF009 - immutable
+    isolated: CPUSet = CPUSet()
+    nohz_full: CPUSet = CPUSet()
     default_irq_affinity: CPUSet | None = None
     workqueue: CPUSet | None = None
     cgroup_version: int | None = None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.cli.output import input_errors
 from pinfold.config.agent import AgentConfig, load_agent_config, override_section
@@ -11,8 +13,7 @@ from pinfold.config.kubelet import ConfigError
 from pinfold.config.settings import SettingError, override
 
 
-@dataclass(frozen=True, slots=True)
-class AgentFlags:
+class AgentFlags(Struct, frozen=True):
     """What was given on the command line; None is "not given"."""
 
     state_dir: str | None = None

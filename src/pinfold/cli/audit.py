@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
+from msgspec.structs import replace
 
 from pinfold.cli.audit_containers import Told, ask_agent, ask_runtime
 from pinfold.cli.audit_record import KUBELET_STATE, OWN_STATE, Place, read_record

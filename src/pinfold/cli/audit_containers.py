@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from msgspec import Struct
 
 from pinfold.cli.client import Client
 
@@ -24,8 +24,7 @@ _RUNTIME_SECONDS: Final = 3.0
 _RUNS: Final = ("CREATED", "RUNNING")
 
 
-@dataclass(frozen=True, slots=True)
-class AgentSays:
+class AgentSays(Struct, frozen=True):
     """What a running agent says of itself, and of its containers."""
 
     state_dir: Path
@@ -37,8 +36,7 @@ class AgentSays:
     """What was out of order before its containers were as they are now."""
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
+class Told(Struct, frozen=True):
     """What a runtime says; ``problem`` is a sentence where it should have, and did not."""
 
     containers: tuple[KnownContainer, ...] = ()

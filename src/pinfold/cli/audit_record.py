@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.cli.audit_memory import (
     apart,
@@ -35,8 +37,7 @@ _RUNTIMES: Final = ("cri", "nri")
 _ATTEMPTS: Final = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """What was asked for: whose record, and of which machine.
 
     ``state`` is the state file that was named; with ``only_given`` there are owners on the command
@@ -82,8 +83,7 @@ class Place:
         return self.root / (KUBELET_STATE if self.kubelet else OWN_STATE).relative_to("/")
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
+class _Seen(Struct, frozen=True):
     """The containers as they were told, and as they were found by their cgroups."""
 
     told: list[KnownContainer]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
+from msgspec import Struct
 
 from pinfold.adapters.kubernetes.manifests import ManifestError, read_manifests
 from pinfold.adapters.machines.source import open_machine
@@ -48,8 +48,7 @@ def node_options(command: F) -> F:
     return machine_option(command)
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """What was asked: a node to plan on, the pods, and notes on what was passed over."""
 
     planner: Planner

@@ -6,11 +6,11 @@ import asyncio
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import click
+from msgspec.structs import replace
 
 from pinfold.adapters.affinity import Affinity
 from pinfold.adapters.machines.source import open_machine

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import click
+from msgspec import Struct, field
 
 from pinfold.cli.output import InputError
 from pinfold.core.machine.locality import Localities, Locality, LocalityError
@@ -23,8 +23,7 @@ _COUNTED_MEMORY: Final = "1Mi"
 """A Guaranteed pod has to ask for memory; this is what counts where no limit is wished."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wishes:
+class Wishes(Struct, frozen=True):
     """What was given on the command line."""
 
     name: str

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from pinfold.config.kubelet import AGENT_SECTION, ConfigError, kubelet_config, read_fields
 from pinfold.config.startup_checks import log_limits
@@ -113,8 +113,7 @@ class AgentSection(
     max_pods_remembered: Annotated[int, Meta(ge=0, le=100_000)] = 500
 
 
-@dataclass(frozen=True, slots=True)
-class AgentConfig:
+class AgentConfig(Struct, frozen=True):
     """Everything that an agent is told.
 
     ``static_pod_path`` is the folder (or file) of manifests that is watched, looked at every
@@ -126,7 +125,7 @@ class AgentConfig:
     own: AgentSection
     static_pod_path: Path | None = None
     file_check_frequency: float = 20.0
-    logs: LogLimits = LogLimits()  # noqa: RUF009 - immutable
+    logs: LogLimits = LogLimits()
     notes: tuple[str, ...] = ()
     file: Path | None = None
 

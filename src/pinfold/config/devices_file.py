@@ -7,10 +7,11 @@ Either a file of ours, in YAML or JSON (docs/reference/devices-file.md), or a ku
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
+
+from msgspec import Struct
 
 from pinfold.config.values import ConfigError, show
 from pinfold.core.devices.devices import Device, DeviceInventory, DeviceResource
@@ -35,8 +36,7 @@ _UNHEALTHY: Final = "Unhealthy"
 NUMANodes = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedDevices:
+class LoadedDevices(Struct, frozen=True):
     """The devices, and notes on what is not known of them."""
 
     inventory: DeviceInventory

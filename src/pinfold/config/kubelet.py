@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.config.settings import SETTINGS, check
 from pinfold.config.startup_checks import check_startup
@@ -28,8 +30,7 @@ AGENT_SECTION: Final = "pinfold"
 """The agent's own section of the same file, which decides about no placement."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedConfig:
+class LoadedConfig(Struct, frozen=True):
     """A node's configuration, and notes on what in the file was passed over."""
 
     config: NodeConfig

@@ -6,8 +6,10 @@ Names and defaults are the kubelet's (``kubelet.config.k8s.io/v1beta1``, 1.34).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.config.values import (
     SettingError,
@@ -33,8 +35,7 @@ _DEFAULT_CFS_PERIOD: Final = NodeConfig().cpu_cfs_quota_period
 __all__ = ["SETTINGS", "Setting", "SettingError", "check", "override"]
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """One row: ``field`` of a KubeletConfiguration, the kubelet's flag, and the same on ours.
 
     ``parse`` takes the value as YAML or JSON has it and raises :class:`SettingError`.  ``pairs``

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
+
+from msgspec import Struct
 
 MAX_DEPTH: Final = 100
 MAX_EXPANDED: Final = 1_000_000
@@ -42,8 +43,7 @@ class YAMLError(ValueError):
         self.column = column
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(Struct, frozen=True):
     """One document and the line it starts on."""
 
     line: int

@@ -11,9 +11,10 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from pinfold.ports.errors import PortError
 
@@ -21,8 +22,7 @@ _MOST_LINKS: Final = 40
 """As many symbolic links the kernel follows in one path (``path_resolution(7)``)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Purpose:
+class Purpose(Struct, frozen=True):
     """What a folder is for: ``what`` others could replace, ``elsewhere`` how to name another."""
 
     what: str

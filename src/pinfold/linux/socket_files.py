@@ -12,9 +12,10 @@ import os
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from pinfold.linux.socket_places import Identity, check_length, identity, locked, remove_stale
 from pinfold.ports.errors import PortError
@@ -22,8 +23,7 @@ from pinfold.ports.errors import PortError
 _FOLDER_MODE: Final = 0o750
 
 
-@dataclass(frozen=True, slots=True)
-class SocketFile:
+class SocketFile(Struct, frozen=True):
     """Where the socket is to be (``path`` is absolute), and what is said when it cannot be.
 
     Attributes:

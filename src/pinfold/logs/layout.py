@@ -12,9 +12,10 @@ import hashlib
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from pinfold.ports.errors import RuntimeFailedError
 from pinfold.ports.runtime import ContainerSpec
@@ -27,8 +28,7 @@ _KEPT: Final = 50
 _REMEDY: Final = "make room on the disk, or give another state folder"
 
 
-@dataclass(frozen=True, slots=True)
-class LogLimits:
+class LogLimits(Struct, frozen=True):
     """How much is kept of one attempt: ``files`` of ``size`` bytes, the one written to included.
 
     The kubelet's ``containerLogMaxSize`` and ``containerLogMaxFiles``.

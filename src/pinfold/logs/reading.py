@@ -10,10 +10,11 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from pinfold.logs.layout import parts
 
@@ -25,8 +26,7 @@ _LONGEST: Final = 1 << 20
 """Bytes of one line; runtimes and supervisors mark longer ones as partial."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogOptions:
+class LogOptions(Struct, frozen=True):
     """What is wanted of a log.
 
     Attributes:

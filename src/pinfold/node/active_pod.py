@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct, field
 
 from pinfold.core.pod.pod import Container, guaranteed_cpus
 from pinfold.core.pod.workload import Workload
@@ -25,8 +26,7 @@ CANNOT_RUN: Final = "ContainerCannotRun"
 """The reason of a pod that failed because a container of it could not be started."""
 
 
-@dataclass(slots=True)
-class ActivePod:
+class ActivePod(Struct):
     """What the manager holds of a pod that was admitted and is not gone.
 
     ``statuses`` are the containers as last seen, by name; ``lock`` is held while a container is

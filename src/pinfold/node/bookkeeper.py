@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from pinfold.admission.admission import Decision, Node, NodeState
 from pinfold.core.values.cpuset import CPUSet
@@ -28,8 +29,7 @@ LONGEST_PAUSE: Final = 10.0
 """Seconds between two tries to write what has happened."""
 
 
-@dataclass(frozen=True, slots=True)
-class Observers:
+class Observers(Struct, frozen=True):
     """What the manager calls and does not depend on.
 
     ``clock`` gives seconds since the epoch; ``describe`` makes the JSON document of a decision for

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, Protocol
+
+from msgspec import Struct, field
 
 from pinfold.admission.admission import Decision, Node
 from pinfold.admission.pod_draft import CPU_MANAGER, MEMORY_MANAGER
@@ -37,8 +38,7 @@ class Repairable(Protocol):
         """Whether it was."""
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
+class Figure(Struct, frozen=True):
     """One number that a part of the agent counts by itself, as metrics name it.
 
     Attributes:
@@ -56,8 +56,7 @@ class Figure:
     kind: str = "counter"
 
 
-@dataclass(slots=True)
-class Durations:
+class Durations(Struct):
     """How often something was done, and how long it took: in all, and how often within a bound."""
 
     count: int = 0
@@ -73,8 +72,7 @@ class Durations:
                 self.buckets[bound] += 1
 
 
-@dataclass(slots=True)
-class Counters:
+class Counters(Struct):
     """Totals since the agent started; times are seconds.
 
     ``aligned`` and ``alignment_failures`` are by scope and boundary, as in ``container/numa_node``;

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from pinfold.core.devices.devices import DeviceInventory
 from pinfold.node.active_pod import ActivePod

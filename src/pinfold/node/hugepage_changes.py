@@ -9,8 +9,10 @@ container keeps what it was given.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.admission.admission import Node, NodeState
 from pinfold.admission.model import allocatable_amounts, capacity_of
@@ -37,8 +39,7 @@ PageCounts = Mapping[int | None, Mapping[int, int]]
 _NO_PAGES: Final[Mapping[int, int]] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Followed:
+class Followed(Struct, frozen=True):
     """The node and its state with the pages of now; ``problem`` is what does not fit, "" if all."""
 
     node: Node

@@ -10,8 +10,9 @@ import asyncio
 import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable, Container, Coroutine, Iterator
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from pinfold.node.counters import Figure
 from pinfold.ports.errors import PortError
@@ -32,8 +33,7 @@ Report = Callable[[str, str], None]
 def _nobody(_name: str, _problem: str) -> None: ...
 
 
-@dataclass(slots=True)
-class _Trouble:
+class _Trouble(Struct):
     """Why some work fails; ``due`` is when it may be tried again, by the loop's clock."""
 
     problem: str

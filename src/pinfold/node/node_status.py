@@ -10,8 +10,10 @@ Source of the object's and labels' forms: the published ``NodeResourceTopology``
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.admission.admission import Node, NodeState
 from pinfold.admission.capacity import PODS
@@ -40,8 +42,7 @@ _POLICY_NAMES: Final = {
 _SCOPE_NAMES: Final = {Scope.CONTAINER.value: "ContainerLevel", Scope.POD.value: "PodLevel"}
 
 
-@dataclass(frozen=True, slots=True)
-class ZoneResource:
+class ZoneResource(Struct, frozen=True):
     """One resource of a NUMA node: all of it, what containers may own, what nobody owns yet."""
 
     capacity: Quantity
@@ -49,8 +50,7 @@ class ZoneResource:
     available: Quantity
 
 
-@dataclass(frozen=True, slots=True)
-class Zone:
+class Zone(Struct, frozen=True):
     """A NUMA node.
 
     ``resources`` names only what a manager gives out by NUMA node, so memory and huge pages under
@@ -68,8 +68,7 @@ class Zone:
     group: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class NodeStatus:
+class NodeStatus(Struct, frozen=True):
     """A node's resources; ``requested`` is the sum of the active pods' requests."""
 
     config: NodeConfig

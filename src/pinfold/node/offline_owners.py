@@ -14,8 +14,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.core.pod.pod import Container
 from pinfold.core.values.cpuset import CPUSet
@@ -39,8 +41,7 @@ BUSY: Final = "it is being started or ended"
 """Why a container that is in other hands was not moved."""
 
 
-@dataclass(frozen=True, slots=True)
-class Whereabouts:
+class Whereabouts(Struct, frozen=True):
     """Where a container runs now.
 
     ``own`` are the CPUs that it owns, None where it owns none; ``offline`` are those of them that

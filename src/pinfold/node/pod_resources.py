@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+from msgspec import Struct
 
 from pinfold.admission.admission import Node, NodeState
 from pinfold.core.devices.state import DeviceState
@@ -30,8 +31,7 @@ _NO_NODE: Final = -1
 """What some plugins give for "no NUMA node", after the kernel's ``numa_node``."""
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerDevices:
+class ContainerDevices(Struct, frozen=True):
     """Devices of one resource; the kubelet makes an entry for each device and NUMA node.
 
     So a device that is near two nodes is told of twice.  ``numa_nodes`` is None where the device
@@ -43,8 +43,7 @@ class ContainerDevices:
     numa_nodes: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerMemory:
+class ContainerMemory(Struct, frozen=True):
     """A block of the memory manager: ``size`` bytes, ``memory`` or ``hugepages-*``."""
 
     memory_type: str
@@ -52,8 +51,7 @@ class ContainerMemory:
     numa_nodes: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimResource:
+class ClaimResource(Struct, frozen=True):
     """One device of a resource claim, and the CDI devices that stand for it."""
 
     driver_name: str
@@ -63,8 +61,7 @@ class ClaimResource:
     share_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DynamicResource:
+class DynamicResource(Struct, frozen=True):
     """A resource claim of a container."""
 
     claim_name: str
@@ -72,8 +69,7 @@ class DynamicResource:
     claim_resources: tuple[ClaimResource, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerResources:
+class ContainerResources(Struct, frozen=True):
     """What one container has; ``cpus`` are its exclusive CPUs, none for the shared pool.
 
     ``restartable_init`` marks a sidecar, of which v1alpha1 does not tell.
@@ -87,8 +83,7 @@ class ContainerResources:
     restartable_init: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PodResources:
+class PodResources(Struct, frozen=True):
     """A pod's sidecars, then its containers, in the manifest's order."""
 
     namespace: str
@@ -96,8 +91,7 @@ class PodResources:
     containers: tuple[ContainerResources, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class AllocatableResources:
+class AllocatableResources(Struct, frozen=True):
     """What containers may be given at all, whether or not some have it now."""
 
     cpus: CPUSet = NO_CPUS

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from pinfold.core.pod.pod import Container, Pod
 from pinfold.node.active_pod import ActivePod
@@ -20,8 +21,7 @@ class UnknownPodError(Exception):
     """There is no pod of that name or uid."""
 
 
-@dataclass(slots=True)
-class PodTable:
+class PodTable(Struct):
     """By uid: ``active`` pods own their CPUs; ``ended`` ones do not, and stand oldest first."""
 
     active: dict[str, ActivePod] = field(default_factory=dict)

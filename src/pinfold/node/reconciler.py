@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.core.pod.pod import Container
 from pinfold.core.values.cpuset import CPUSet
@@ -27,8 +29,7 @@ PATIENCE: Final = 10.0
 """Seconds in which a runtime should have noticed that a container has ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class Drift:
+class Drift(Struct, frozen=True):
     """One place where the kernel has something else than the record.
 
     ``key`` is None for the shared pool; ``found`` is the kernel's side, in words; ``is_empty``

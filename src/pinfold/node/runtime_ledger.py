@@ -11,8 +11,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
 from pinfold.ports.cgroups import Cgroups, Placement
@@ -36,8 +38,7 @@ PATIENCE: Final = 1.0
 """Seconds before a runtime that did not answer is asked again."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(Struct, frozen=True):
     """A container's id, its own CPUs (None: the shared pool), and what is on record for it.
 
     So with the NUMA nodes of its memory (None: whatever is on record).  ``capped`` is whether a CPU

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+from msgspec import Struct
 
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.cgroups import Partition
@@ -21,8 +22,7 @@ class OwnerOffline(Enum):
     """It does not run."""
 
 
-@dataclass(frozen=True, slots=True)
-class ManagerSettings:
+class ManagerSettings(Struct, frozen=True):
     """Times are seconds.
 
     Attributes:
@@ -42,7 +42,7 @@ class ManagerSettings:
         cgroups: the cgroup tree that they are in, for the record; "" where there is none.
     """
 
-    reserved_system_cpus: CPUSet = CPUSet()  # noqa: RUF009 - immutable
+    reserved_system_cpus: CPUSet = CPUSet()
     machine_memory: int = 0
     page_sizes: tuple[int, ...] = ()
     cpu_cfs_quota: bool = True

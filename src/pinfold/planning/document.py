@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any, Final
+
+from msgspec.structs import asdict
 
 from pinfold.core.memory.memory import Block
 from pinfold.planning.node_use import DeviceUse, NUMANodeUse, device_use, numa_use

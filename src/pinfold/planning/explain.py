@@ -6,8 +6,9 @@ Every change that is named has been tried: the same decision is made again with 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from pinfold.admission.admission import Decision, NodeState
 from pinfold.core.cpu.allocation import Step
@@ -28,8 +29,7 @@ class UnknownPodError(ValueError):
     """There is no pod of that name among those that are planned."""
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerReason:
+class ContainerReason(Struct, frozen=True):
     """One container: what it asked for, what was offered, and what bound the outcome."""
 
     name: str
@@ -43,8 +43,7 @@ class ContainerReason:
     devices: Mapping[str, tuple[str, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(Struct, frozen=True):
     """The decision about a pod, container by container; ``remedies`` are tried changes."""
 
     decision: Decision
@@ -118,8 +117,7 @@ def _request(container: Container) -> str:
     return "requests " + ", ".join(parts) if parts else "requests nothing"
 
 
-@dataclass(frozen=True, slots=True)
-class _Constraint:
+class _Constraint(Struct, frozen=True):
     """Says what bound the outcome of a decision, in a sentence for each container."""
 
     planner: Planner

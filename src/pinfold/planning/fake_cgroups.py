@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.cgroups import ObservedCgroups, ObservedContainer, Placement, Stray
@@ -23,8 +23,7 @@ class Faults:
         return self.fail_all or self.calls in self.fail_at
 
 
-@dataclass(slots=True)
-class _Group:
+class _Group(Struct):
     """A cgroup; ``cpus`` is what the kernel has in its cpuset, None on the shared side."""
 
     placement: Placement

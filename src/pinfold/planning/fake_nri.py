@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.planning.fake_cgroups import Faults
@@ -25,14 +27,13 @@ from pinfold.ports.nri import (
 )
 
 
-@dataclass(slots=True)
-class FakeContainer:
+class FakeContainer(Struct):
     """``kernel`` and ``mems`` are its cpuset in the kernel, once there is one."""
 
     pod: Sandbox
     seen: SeenContainer
     kernel: CPUSet | None = None
-    mems: CPUSet = CPUSet()  # noqa: RUF009 - immutable
+    mems: CPUSet = CPUSet()
     """Empty: wherever there is memory."""
     started: float = 0.0
     """When it began, on the loop's clock."""

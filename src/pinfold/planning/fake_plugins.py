@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import msgspec
+from msgspec.structs import replace
 
 from pinfold.core.devices.devices import (
     Device,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pinfold.admission.admission import NodeState
 from pinfold.core.devices.devices import Device, DeviceResource
@@ -14,8 +15,7 @@ from pinfold.core.memory.reservation import node_memory
 from pinfold.core.pod.pod import MEMORY
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryUse:
+class MemoryUse(Struct, frozen=True):
     """One kind of memory of one NUMA node, in bytes.
 
     ``total`` is what the node has, ``reserved`` what is kept from pods (``reservedMemory``),
@@ -32,8 +32,7 @@ class MemoryUse:
     free: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceUse:
+class DeviceUse(Struct, frozen=True):
     """Devices of one resource: how many there are, may be given away, are in use, are free."""
 
     resource: str
@@ -43,8 +42,7 @@ class DeviceUse:
     free: int
 
 
-@dataclass(frozen=True, slots=True)
-class NUMANodeUse:
+class NUMANodeUse(Struct, frozen=True):
     """One NUMA node.
 
     ``group`` are the nodes that containers use it together with, itself among them; a device that

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.admission.admission import Decision, Node, NodeState, decide, settle
 from pinfold.admission.model import build_node, check_device_hints, empty_state
@@ -23,8 +25,7 @@ from pinfold.state.ledger import Ledger
 _NO_DEVICES: Final[Mapping[str, tuple[str, ...]]] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerPlacement:
+class ContainerPlacement(Struct, frozen=True):
     """Where a container runs, on its own CPUs or the shared pool, and what else it was given.
 
     ``kind`` is "container", "init" or "sidecar"; ``memory`` are the blocks that the memory manager
@@ -36,7 +37,7 @@ class ContainerPlacement:
     exclusive: bool
     kind: str
     memory: tuple[Block, ...] = ()
-    devices: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NO_DEVICES)
+    devices: Mapping[str, tuple[str, ...]] = _NO_DEVICES
 
     @property
     def numa_nodes(self) -> tuple[int, ...]:
@@ -44,8 +45,7 @@ class ContainerPlacement:
         return tuple(sorted({node for block in self.memory for node in block.numa_affinity or ()}))
 
 
-@dataclass(frozen=True, slots=True)
-class PodPlacement:
+class PodPlacement(Struct, frozen=True):
     """The answer to one pod, and where its containers ended up when all pods were in."""
 
     decision: Decision
@@ -62,8 +62,7 @@ class PodPlacement:
         return self.decision.admitted
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """The placement of some pods on a node, in the order of admission.
 
     ``shared`` is the kubelet's default CPU set at the end, ``reserved`` what is never exclusive,

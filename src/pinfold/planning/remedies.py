@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from pinfold.admission.admission import Decision, Node, NodeState, decide, release
 from pinfold.admission.model import NodeError, build_node

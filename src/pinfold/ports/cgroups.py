@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol, runtime_checkable
+
+from msgspec import Struct, field
 
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.errors import ContainerKey
@@ -24,8 +25,7 @@ class Partition(Enum):
     ISOLATED = "isolated"
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """What a container's cgroup is set to beside its CPUs; None leaves the kernel's default.
 
     ``cpu_shares`` is in cgroup v1's unit (a v2 adapter converts with
@@ -40,8 +40,7 @@ class Limits:
     hugepages: Mapping[int, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(Struct, frozen=True):
     """Where a container runs: on its own ``cpus``, or (None) in the shared pool.
 
     ``partition`` is what is wished for an exclusive set; the kernel may not grant it.  One that is
@@ -51,14 +50,13 @@ class Placement:
 
     cpus: CPUSet | None = None
     mems: CPUSet | None = None
-    limits: Limits = field(default_factory=Limits)
-    pod_limits: Limits = field(default_factory=Limits)
+    limits: Limits = Limits()
+    pod_limits: Limits = Limits()
     partition: Partition = Partition.MEMBER
     frozen: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Stray:
+class Stray(Struct, frozen=True):
     """A process of a container that is in the cgroup ``where``, and not in its container's.
 
     ``start`` is when it began, in clock ticks since the boot: its pid may be another's soon.
@@ -69,8 +67,7 @@ class Stray:
     where: str
 
 
-@dataclass(frozen=True, slots=True)
-class ObservedContainer:
+class ObservedContainer(Struct, frozen=True):
     """What the kernel says of a container's cgroup.
 
     ``configured`` is what was written into the cpuset (None: it has none of its own), ``effective``
@@ -90,8 +87,7 @@ class ObservedContainer:
     """Its processes elsewhere; they count as none of its cgroup."""
 
 
-@dataclass(frozen=True, slots=True)
-class ObservedCgroups:
+class ObservedCgroups(Struct, frozen=True):
     """What the kernel says of the whole subtree."""
 
     shared: CPUSet

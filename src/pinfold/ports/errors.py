@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
 class PortError(Exception):
@@ -34,8 +34,7 @@ class StoreError(PortError):
     """The record could not be read or written durably; nothing was changed."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ContainerKey:
+class ContainerKey(Struct, frozen=True, order=True):
     """A container: the uid of its pod and its name in the pod."""
 
     pod_uid: str

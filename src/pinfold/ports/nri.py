@@ -8,9 +8,11 @@ Interface, ``v1alpha1``; the values are free of its wire types.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Protocol
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 
 class SeenState(Enum):
@@ -23,8 +25,7 @@ class SeenState(Enum):
     STOPPED = "STOPPED"
 
 
-@dataclass(frozen=True, slots=True)
-class Resources:
+class Resources(Struct, frozen=True):
     """What a runtime has recorded for a container; None and "" where nothing was said.
 
     ``cpu_shares`` is cgroup v1's unit, ``cpu_quota`` and ``cpu_period`` microseconds (a quota of
@@ -65,8 +66,7 @@ class Resources:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Sandbox:
+class Sandbox(Struct, frozen=True):
     """A pod as the runtime sees it; ``id`` is the sandbox's, ``uid`` the pod's."""
 
     id: str
@@ -82,8 +82,7 @@ class Sandbox:
     """The sum over the pod's containers, where the runtime knows it."""
 
 
-@dataclass(frozen=True, slots=True)
-class SeenContainer:
+class SeenContainer(Struct, frozen=True):
     """A container as the runtime sees it; ``pid`` is its main process in the host's numbers."""
 
     id: str
@@ -92,7 +91,7 @@ class SeenContainer:
     state: SeenState = SeenState.UNKNOWN
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
-    resources: Resources = field(default_factory=Resources)
+    resources: Resources = Resources()
     cgroups_path: str = ""
     oom_score_adj: int | None = None
     pid: int | None = None
@@ -100,18 +99,16 @@ class SeenContainer:
     """The names in its environment; what they are set to is nobody's business."""
 
 
-@dataclass(frozen=True, slots=True)
-class Adjustment:
+class Adjustment(Struct, frozen=True):
     """What a container that is being created gets beside what was asked for."""
 
-    resources: Resources = field(default_factory=Resources)
+    resources: Resources = Resources()
     env: Mapping[str, str | None] = field(default_factory=dict)
     """Variables that it has so, whatever was asked for; None: that it does not have."""
     annotations: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
+class Update(Struct, frozen=True):
     """What an existing container is changed to; what is None or "" stays as it is.
 
     With ``ignore_failure`` one that is gone already spoils nothing.
@@ -181,8 +178,7 @@ class RuntimeEvents(Protocol):
         """A container is forgotten."""
 
 
-@dataclass(frozen=True, slots=True)
-class Existing:
+class Existing(Struct, frozen=True):
     """What a runtime has at a moment, by id.
 
     ``sandboxes``: whether each is up; ``containers``: whether each runs or can still be started.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from enum import Enum
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pinfold.core.memory.memory import Block
 from pinfold.core.values.cpuset import CPUSet
@@ -30,8 +32,7 @@ class PodPhase(Enum):
         return self in (PodPhase.ADMITTED, PodPhase.RUNNING, PodPhase.TERMINATING)
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceGrant:
+class DeviceGrant(Struct, frozen=True):
     """Devices of one resource that a container has, by id.
 
     ``response`` is the plugin's serialized ``ContainerAllocateResponse``, from which the container
@@ -46,8 +47,7 @@ DeviceGrants = Mapping[str, DeviceGrant]
 """Resource name -> the devices that a container has of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class PodRecord:
+class PodRecord(Struct, frozen=True):
     """One pod as the agent remembers it.
 
     ``manifest`` is the pod as JSON, enough to decide and start anew; ``source`` says who asked
@@ -76,8 +76,7 @@ class PodRecord:
         return replace(self, assignments={}, memory={}, devices={})
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRecord:
+class NodeRecord(Struct, frozen=True):
     """The node at the last commit, for the checks at the next start.
 
     ``runtime`` is what runs the containers of its pods, ``cgroups`` the tree that they are in; ""
@@ -93,8 +92,7 @@ class NodeRecord:
     cgroups: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class HistoryEntry:
+class HistoryEntry(Struct, frozen=True):
     """One thing that happened: ``kind`` is a word such as ``admitted`` or ``repaired``.
 
     ``document`` is JSON (for a decision what ``pinfold explain`` prints); ``number`` grows, and is
@@ -110,23 +108,32 @@ class HistoryEntry:
     number: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Struct, frozen=True):
     """Everything that a restarted agent knows; ``node`` is None at the first start.
 
     ``generation`` counts the batches that were ever committed.  ``promised`` is what the count was
-    known to be: where that is more, the record has lost batches, such as to a damaged disk.
+    known to be: where that is more, the record has lost batches, such as to a damaged disk.  Two
+    records that say the same of node and pods are equal, whatever their counts.
     """
 
     node: NodeRecord | None = None
     pods: Mapping[str, PodRecord] = field(default_factory=dict)
     """By uid, oldest first."""
-    generation: int = field(default=0, compare=False)
-    promised: int = field(default=0, compare=False)
+    generation: int = 0
+    promised: int = 0
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Record):
+            return NotImplemented
+        return (self.node, self.pods) == (other.node, other.pods)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = None  # type: ignore[assignment] # mappings have none
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(Struct, frozen=True):
     """One transaction: pods to write and to forget, the node, entries of the history.
 
     ``above`` is a generation that the record's is to be above afterwards.

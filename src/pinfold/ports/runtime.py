@@ -9,9 +9,10 @@ at a time for the same container.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol, runtime_checkable
+
+from msgspec import Struct, field
 
 from pinfold.core.devices.devices import DeviceRunOptions
 from pinfold.core.pod.workload import DEFAULT_GRACE_PERIOD, Process, SandboxOptions
@@ -30,8 +31,7 @@ class ContainerState(Enum):
     EXITED = "EXITED"
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerSpec:
+class ContainerSpec(Struct, frozen=True):
     """What the runtime is asked to create; ``attempt`` counts the restarts from 0.
 
     ``env`` is added to the process's own environment and tells the application its CPUs.
@@ -51,15 +51,14 @@ class ContainerSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     oom_score_adj: int | None = None
     placement: Placement | None = None
-    sandbox: SandboxOptions = field(default_factory=SandboxOptions)
+    sandbox: SandboxOptions = SandboxOptions()
     cgroup_parent: str = ""
     grace_period: int = DEFAULT_GRACE_PERIOD
-    devices: DeviceRunOptions = field(default_factory=DeviceRunOptions)
+    devices: DeviceRunOptions = DeviceRunOptions()
     keepsake: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerStatus:
+class ContainerStatus(Struct, frozen=True):
     """A container as the runtime knows it.
 
     ``id`` names one attempt and is never used again.  ``pid`` is the main process in the host's

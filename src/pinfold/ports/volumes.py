@@ -6,8 +6,9 @@ An adapter makes them real: a folder, a tmpfs, or a hugetlbfs mount.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from pinfold.core.pod.workload import EmptyDir, HostPath
 from pinfold.ports.errors import PortError

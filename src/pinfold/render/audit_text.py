@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from pinfold.audit.audit import AuditReport
 from pinfold.audit.findings import AuditSeverity, Finding

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.render.boxes import CellState
@@ -28,8 +30,7 @@ from pinfold.render.text import note_lines, packed_items, state_item, title_line
 from pinfold.render.text_map import map_lines
 
 
-@dataclass(frozen=True, slots=True)
-class CompareView:
+class CompareView(Struct, frozen=True):
     """Two plans; the names are short, such as the two file names of the configurations."""
 
     title: str
@@ -39,8 +40,7 @@ class CompareView:
     after: PlanView
 
 
-@dataclass(frozen=True, slots=True)
-class PodChange:
+class PodChange(Struct, frozen=True):
     """One pod whose admission or CPUs differ; each side is one line for each container."""
 
     name: str

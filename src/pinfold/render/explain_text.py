@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.render.terminal import Line, Style, cell_width, clean, pad, print_lines, wrap
 
 
-@dataclass(frozen=True, slots=True)
-class HintRow:
+class HintRow(Struct, frozen=True):
     """A topology hint: NUMA nodes (``None``: any), and whether the provider prefers it."""
 
     numa_nodes: tuple[int, ...] | None
@@ -22,8 +22,7 @@ class HintRow:
         return f"{nodes} ★" if self.preferred else nodes
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderHints:
+class ProviderHints(Struct, frozen=True):
     """The hints for one resource; no hints means that it cannot be had at all.
 
     ``remark`` says more, such as ``no preference``.
@@ -35,8 +34,7 @@ class ProviderHints:
     remark: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerExplanation:
+class ContainerExplanation(Struct, frozen=True):
     """One container: what was asked, offered, merged and taken.
 
     ``constraint`` is the sentence that names what bound the decision; ``steps`` are those of the
@@ -54,8 +52,7 @@ class ContainerExplanation:
     extras: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ExplainView:
+class ExplainView(Struct, frozen=True):
     """A whole explanation; ``remedies`` are the nearest changes that would admit the pod.
 
     ``notes`` are wishes that were not binding and could not be met; ``ended`` says how an admitted

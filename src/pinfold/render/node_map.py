@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.core.machine.topology import CPUTopology
 from pinfold.core.values.cpuset import CPUSet
@@ -20,8 +22,7 @@ class NodeMapError(ValueError):
     """Places or owners that cannot be one map."""
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+class Owner(Struct, frozen=True):
     """Who has CPUs for itself: a container, as a rule.
 
     ``index`` chooses colour and symbol; equal owners of two maps that are compared have the same.
@@ -34,12 +35,11 @@ class Owner:
     kind: str = "container"
 
 
-@dataclass(frozen=True, slots=True)
-class NodeMap:
+class NodeMap(Struct, frozen=True):
     """A node ready to be drawn: ``root`` has no title of its own."""
 
     root: Box
-    owners: Mapping[str, Owner] = field(default_factory=lambda: MappingProxyType({}))
+    owners: Mapping[str, Owner] = MappingProxyType({})
     memory_only: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 

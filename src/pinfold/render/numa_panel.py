@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.render.svg_canvas import Canvas, text_width
@@ -28,8 +29,7 @@ _LONGEST: Final = 40
 _LINE: Final = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Gauge:
+class Gauge(Struct, frozen=True):
     """How much of one resource is used: bytes, or devices where ``in_bytes`` is false.
 
     ``used`` is None where nobody counts; ``unhealthy`` devices are not in ``allocatable``, and
@@ -62,8 +62,7 @@ class Gauge:
         return min(self.used / self.allocatable, 1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class NUMAGauges:
+class NUMAGauges(Struct, frozen=True):
     """One NUMA node; ``id`` is None for devices of which nobody says where they are.
 
     ``group`` are the nodes that containers use it together with, itself among them.
@@ -74,8 +73,7 @@ class NUMAGauges:
     group: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(Struct, frozen=True):
     """What is drawn in one line: the gauges of one node, or of several that are alike."""
 
     name: str

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct
 
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.render.boxes import CellState
@@ -19,8 +20,7 @@ _LISTED: Final = 40
 """Longer lists of split cores are left out: the map shows them."""
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerRow:
+class ContainerRow(Struct, frozen=True):
     """One container and the CPUs it may run on.
 
     ``owner`` is the key of its :class:`~pinfold.render.node_map.Owner` where it has CPUs for
@@ -36,8 +36,7 @@ class ContainerRow:
     extras: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PodRow:
+class PodRow(Struct, frozen=True):
     """One pod: where its containers went, or why it was refused (the kubelet's words).
 
     ``failed`` is one that was admitted and has failed since; where it says a ``reason``, that is
@@ -64,8 +63,7 @@ class PodRow:
         return not self.admitted or (self.failed and self.reason is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class PlanView:
+class PlanView(Struct, frozen=True):
     """A whole plan.  ``subtitle`` says the policies; ``notes`` are warnings below everything.
 
     ``numa`` is empty where there is nothing to tell of NUMA nodes but their CPUs; ``pins`` is
@@ -76,9 +74,9 @@ class PlanView:
     node_map: NodeMap
     pods: tuple[PodRow, ...] = ()
     subtitle: str = ""
-    shared: CPUSet = field(default_factory=CPUSet)
-    reserved: CPUSet = field(default_factory=CPUSet)
-    allocatable: CPUSet = field(default_factory=CPUSet)
+    shared: CPUSet = CPUSet()
+    reserved: CPUSet = CPUSet()
+    allocatable: CPUSet = CPUSet()
     notes: tuple[str, ...] = ()
     numa: tuple[NUMAGauges, ...] = ()
     pins: bool = True

@@ -7,8 +7,9 @@ stay large enough for their ids at 1024 CPUs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from pinfold.render.boxes import Box, Cell, CellState, Core, Level
 from pinfold.render.layout import cores_per_row, shapes
@@ -25,8 +26,7 @@ _CELLS: Final = (40.0, 36.0, 32.0, 28.0, 26.0, 24.0)
 _CELL_AREA: Final = 130_000
 
 
-@dataclass(frozen=True, slots=True)
-class _Size:
+class _Size(Struct, frozen=True):
     """What a box takes inside, and how many children or cores stand side by side."""
 
     width: float

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from pinfold.render.palette import Paint
 
@@ -58,8 +59,7 @@ _ASCII: Final = str.maketrans(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Style:
+class Style(Struct, frozen=True):
     """How to print: ``width`` in columns, the depth of colour, and whether only ASCII works."""
 
     width: int = 80

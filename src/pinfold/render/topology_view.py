@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
+
+from msgspec import Struct
 
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.render.node_map import NodeMap
@@ -14,14 +15,13 @@ SHOWN_DEVICES: Final = 8
 """Names of devices of one kind at one node; a machine can have hundreds of functions."""
 
 
-@dataclass(frozen=True, slots=True)
-class NumaRow:
+class NumaRow(Struct, frozen=True):
     """One NUMA node; ``hugepages`` maps the page size in bytes to ``(total, free)`` pages."""
 
     id: int
     cpus: CPUSet
     memory_bytes: int = 0
-    hugepages: Mapping[int, tuple[int, int]] = field(default_factory=lambda: MappingProxyType({}))
+    hugepages: Mapping[int, tuple[int, int]] = MappingProxyType({})
     kind: str = ""
 
     def remark(self) -> str:
@@ -34,16 +34,14 @@ class NumaRow:
         return ", ".join(parts)
 
 
-@dataclass(frozen=True, slots=True)
-class KindRow:
+class KindRow(Struct, frozen=True):
     """One kind of cores of a hybrid machine."""
 
     name: str
     cpus: CPUSet
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceRow:
+class DeviceRow(Struct, frozen=True):
     """PCI devices of one kind at one place.
 
     ``place`` is ``node 0`` or the like; ``names`` are those of the kernel, or addresses;
@@ -56,8 +54,7 @@ class DeviceRow:
     virtual: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class TopologyView:
+class TopologyView(Struct, frozen=True):
     """A machine to be shown.
 
     ``facts`` are counts such as ``("sockets", "2")`` for the header; ``distances`` maps
@@ -70,11 +67,11 @@ class TopologyView:
     facts: tuple[tuple[str, str], ...] = ()
     numa: tuple[NumaRow, ...] = ()
     distance_nodes: tuple[int, ...] = ()
-    distances: Mapping[int, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    distances: Mapping[int, tuple[int, ...]] = MappingProxyType({})
     kinds: tuple[KindRow, ...] = ()
-    offline: CPUSet = field(default_factory=CPUSet)
-    isolated: CPUSet = field(default_factory=CPUSet)
-    unseen: CPUSet = field(default_factory=CPUSet)
+    offline: CPUSet = CPUSet()
+    isolated: CPUSet = CPUSet()
+    unseen: CPUSet = CPUSet()
     kubelet_notes: tuple[str, ...] = ()
     devices: tuple[DeviceRow, ...] = ()
 

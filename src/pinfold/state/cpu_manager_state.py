@@ -13,9 +13,11 @@ over the texts.  :mod:`pinfold.state.restore` makes a ledger of it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.core.values.cpuset import MAX_CPU, CPUSet
 from pinfold.state.checksum import checksum_of_dump
@@ -114,8 +116,7 @@ _TYPES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class CPUManagerCheckpoint:
+class CPUManagerCheckpoint(Struct, frozen=True):
     """The content of a ``cpu_manager_state`` file.
 
     ``entries`` is pod uid -> container name -> CPU list, in v1 container id -> CPU list (as

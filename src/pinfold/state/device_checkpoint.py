@@ -6,8 +6,10 @@ Upstream: ``pkg/kubelet/cm/devicemanager/checkpoint/checkpoint.go``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.core.devices.devices import Device, DeviceResource
 from pinfold.core.devices.state import DeviceAllocations, DeviceOwnershipError, DeviceState
@@ -82,8 +84,7 @@ class RestoredDevices(NamedTuple):
     responses: Mapping[Holding, bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class PodDevicesEntry:
+class PodDevicesEntry(Struct, frozen=True):
     """The devices of one resource that one container has.
 
     ``device_ids`` is NUMA node -> device ids (``NO_NUMA_NODE`` where the plugin names none);
@@ -97,8 +98,7 @@ class PodDevicesEntry:
     alloc_resp: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceManagerCheckpoint:
+class DeviceManagerCheckpoint(Struct, frozen=True):
     """The content of the file; ``None`` stands for JSON ``null``, which has another checksum."""
 
     pod_device_entries: tuple[PodDevicesEntry, ...] | None

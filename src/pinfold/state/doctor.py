@@ -7,8 +7,9 @@ That is hardly ever needed: most of these files can be repaired in place, and th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from pinfold.core.machine.topology import CPUTopology
 from pinfold.core.values.cpuset import CPUSet
@@ -45,8 +46,7 @@ class Severity(Enum):
     """Worth knowing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """One thing that is wrong: ``what`` and ``where``, ``why`` it matters, and what mends it.
 
     ``fix`` is a command, or a sentence where no command can help.
@@ -59,8 +59,7 @@ class Finding:
     fix: str
 
 
-@dataclass(frozen=True, slots=True)
-class Circumstances:
+class Circumstances(Struct, frozen=True):
     """What is known about the node that the file belongs to; ``None`` where nothing is.
 
     ``machine`` is the spelling of the machine for the commands that findings name.

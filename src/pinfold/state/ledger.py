@@ -8,9 +8,11 @@ It is the kubelet's CPU manager state (``defaultCpuSet`` and ``entries`` of a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import force_setattr, replace
 
 from pinfold.core.values.cpuset import CPUSet, iter_bits
 
@@ -26,8 +28,7 @@ class InvariantError(ValueError):
     """A change that would leave CPUs with two owners, or outside what may be given."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(Struct, frozen=True):
     """What a ledger may give away.
 
     ``machine`` is every CPU that the kubelet sees; ``reserved`` is never assigned exclusively,
@@ -35,7 +36,7 @@ class Bounds:
     """
 
     machine: CPUSet
-    reserved: CPUSet = CPUSet()  # noqa: RUF009 - immutable
+    reserved: CPUSet = CPUSet()
     strict_cpu_reservation: bool = False
 
     @property
@@ -44,8 +45,7 @@ class Bounds:
         return self.machine - self.reserved if self.strict_cpu_reservation else self.machine
 
 
-@dataclass(frozen=True, slots=True)
-class Assign:
+class Assign(Struct, frozen=True):
     """Give ``cpus`` to one container, in place of what it has."""
 
     pod_uid: str
@@ -53,8 +53,7 @@ class Assign:
     cpus: CPUSet
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+class Release(Struct, frozen=True):
     """Take back the CPUs of one container, or of the whole pod."""
 
     pod_uid: str
@@ -64,8 +63,7 @@ class Release:
 Change = Assign | Release
 
 
-@dataclass(frozen=True, slots=True)
-class Ledger:
+class Ledger(Struct, frozen=True):
     """Exclusive CPUs by pod uid and container name, and the shared pool (``default``).
 
     A ledger that comes from a file may break the invariants; :meth:`violations` names what is
@@ -77,13 +75,13 @@ class Ledger:
 
     policy_name: str
     default: CPUSet
-    assignments: Mapping[str, Containers] = field(default_factory=lambda: NO_ASSIGNMENTS)
+    assignments: Mapping[str, Containers] = NO_ASSIGNMENTS
     bounds: Bounds | None = None
-    _exclusive: int = field(default=_UNKNOWN, repr=False, compare=False)
+    _exclusive: int = _UNKNOWN
 
     def __post_init__(self) -> None:
         if self._exclusive == _UNKNOWN:
-            object.__setattr__(self, "_exclusive", _union(self.assignments.values()))
+            force_setattr(self, "_exclusive", _union(self.assignments.values()))
 
     @classmethod
     def fresh(cls, policy_name: str, bounds: Bounds) -> Ledger:

@@ -8,8 +8,10 @@ what a starting kubelet makes of it, ``memorymanager/policy_static.go`` (``valid
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.core.memory.memory import Block, MemoryState, MemoryTable, NUMANodeState
 from pinfold.state.checksum import checksum_of_dump
@@ -89,8 +91,7 @@ Blocks = Mapping[str, tuple[Block, ...] | None]
 """Container name -> its blocks."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryManagerCheckpoint:
+class MemoryManagerCheckpoint(Struct, frozen=True):
     """The content of a ``memory_manager_state`` file; ``None`` stands for JSON ``null``.
 
     ``pod_entries`` is ``None`` in the layout of 1.34.

@@ -7,7 +7,8 @@ Sizes are bytes and, as in upstream, unsigned 64-bit numbers that wrap around.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from pinfold.core.memory.memory import (
     UINT64,

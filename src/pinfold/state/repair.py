@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.state.cpu_manager_state import CPUManagerCheckpoint, Layout
@@ -24,8 +26,7 @@ class RepairError(ValueError):
     """A repair that cannot be made from what is known; the message says what is missing."""
 
 
-@dataclass(frozen=True, slots=True)
-class RepairRequest:
+class RepairRequest(Struct, frozen=True):
     """What to change.
 
     ``drop_pods`` are the uids of vanished pods, or ``keep_pods`` those that are still there.
@@ -37,7 +38,7 @@ class RepairRequest:
     drop_pods: frozenset[str] = frozenset()
     keep_pods: frozenset[str] | None = None
     machine: CPUSet | None = None
-    reserved: CPUSet = CPUSet()  # noqa: RUF009 - immutable
+    reserved: CPUSet = CPUSet()
     strict_cpu_reservation: bool = False
     policy: str | None = None
 
@@ -47,8 +48,7 @@ class RepairRequest:
         return gone or pod_uid in self.drop_pods
 
 
-@dataclass(frozen=True, slots=True)
-class Repair:
+class Repair(Struct, frozen=True):
     """The new file, and what is different, a line each (empty: nothing)."""
 
     file: bytes

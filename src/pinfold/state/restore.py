@@ -7,9 +7,10 @@ tries one layout after the other; what it prints is the error of the last.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
+
+from msgspec import Struct
 
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.state.cpu_manager_state import (
@@ -25,8 +26,7 @@ ContainerIDs = Mapping[str, tuple[str, str]]
 """Container id -> (pod uid, container name), as the runtime has them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reader:
+class Reader(Struct, frozen=True):
     """How a line of kubelets reads the file: the layouts in turn, and its words for a migration."""
 
     layouts: tuple[Layout, ...]

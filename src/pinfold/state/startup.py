@@ -6,7 +6,7 @@ takes any state.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from pinfold.core.kubelet.policy_options import StaticPolicyOptions
 from pinfold.core.machine.topology import CPUTopology

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.state.cpu_manager_state import (
@@ -33,8 +34,7 @@ class UnusableFileError(ValueError):
     """A file that cannot be read as any state file; the message says what a kubelet would say."""
 
 
-@dataclass(frozen=True, slots=True)
-class StateFile:
+class StateFile(Struct, frozen=True):
     """A state file: its bytes, and the document that they are.
 
     ``layout`` is ``v1`` to ``v4`` for the CPU manager, ``v1`` or ``v2`` for the memory manager,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import structlog
+from msgspec import Struct
 from starlette.requests import Request
 
 from pinfold.node.pods.caller import Caller
@@ -22,8 +22,7 @@ _CANCEL_PATIENCE: Final = 1.0
 log = structlog.get_logger("pinfold.web")
 
 
-@dataclass(frozen=True)
-class Patience:
+class Patience(Struct, frozen=True):
     """Seconds after which a request is answered with 503.
 
     Attributes:
@@ -33,6 +32,9 @@ class Patience:
 
     change: float = 30.0
     reading: float = 10.0
+
+
+_PATIENCE: Final = Patience()
 
 
 class Changes:
@@ -48,7 +50,7 @@ class Changes:
     """
 
     def __init__(
-        self, problems: Callable[[], Sequence[str]] = tuple, patience: float = Patience.change
+        self, problems: Callable[[], Sequence[str]] = tuple, patience: float = _PATIENCE.change
     ) -> None:
         self._problems = problems
         self._patience = patience

@@ -9,11 +9,11 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 import h11
 import msgspec
+from msgspec import Struct
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
 from pinfold.linux.descriptors import is_of_the_last
@@ -28,8 +28,7 @@ MOST_PASSED_OVER: Final = 8 << 20
 """Bytes of a refused body that are read so that its sender may read the answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """What one client may take; times are seconds.
 
     Attributes:

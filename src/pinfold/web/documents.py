@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import asdict
 
 from pinfold.core.devices.state import DeviceState
 from pinfold.core.pod.pod import Container
@@ -227,13 +227,13 @@ def _pod(record: PodRecord, qos: str, containers: list[dict[str, Any]]) -> dict[
 def counters_document(counters: Counters) -> dict[str, Any]:
     """Every counter by its name; those by reason or bound as objects."""
     document: dict[str, Any] = {}
-    for field in fields(counters):
-        value = getattr(counters, field.name)
+    for name, value in asdict(counters).items():
         if isinstance(value, Counter):
-            value = {str(key): count for key, count in value.items()}
+            document[name] = {str(key): count for key, count in value.items()}
         elif isinstance(value, dict):
-            value = {key: {"count": d.count, "seconds": d.seconds} for key, d in value.items()}
-        document[field.name] = value
+            document[name] = {k: {"count": d.count, "seconds": d.seconds} for k, d in value.items()}
+        else:
+            document[name] = value
     return document
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain"
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """A successful answer; ``schema`` names one of the OpenAPI document, None has no body."""
 
     status: int
@@ -19,8 +19,7 @@ class Answer:
     media_type: str = JSON
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(Struct, frozen=True):
     """One method on one path.
 
     Attributes:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from pinfold.core.pod.api import PodError
 from pinfold.core.pod.pod import Container, Pod
 from pinfold.core.pod.workload_api import workload_from_api
 
 
-@dataclass(frozen=True, slots=True)
-class PodShape:
+class PodShape(Struct, frozen=True):
     """What a manifest says of a pod: QoS class, and containers as (name, kind)."""
 
     qos: str

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 LEFT_FOR_OTHERS: Final = 4.0
 """So many times as long as answers took to make, none is made."""
@@ -20,8 +21,7 @@ FOR_EACH: Final = 0.001
 """Seconds for each who got one: to take his request apart and to write takes some 0.4 ms."""
 
 
-@dataclass(slots=True)
-class _Awaited:
+class _Awaited(Struct):
     make: Callable[[], bytes]
     futures: list[asyncio.Future[bytes]] = field(default_factory=list)
 

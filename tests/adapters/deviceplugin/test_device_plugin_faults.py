@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 import os
 import socket
-from dataclasses import replace
 from pathlib import Path
 
 import grpc
 import pytest
+from msgspec.structs import replace
 
 from pinfold.core.devices.devices import Device, PreferenceQuestion
 from pinfold.linux.grpc_limits import CONNECTIONS

@@ -6,11 +6,11 @@ import asyncio
 import os
 import socket
 import stat
-from dataclasses import replace
 from pathlib import Path
 
 import grpc
 import pytest
+from msgspec.structs import replace
 
 from pinfold.adapters.deviceplugin import DevicePluginServer
 from pinfold.adapters.deviceplugin import pluginregistration_pb2 as registry_pb

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import grpc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pinfold.adapters.deviceplugin import deviceplugin_pb2 as pb
 from pinfold.adapters.deviceplugin import response_of, run_options

@@ -6,11 +6,11 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from pinfold.adapters.kubernetes.events import EventRecorder
 from pinfold.adapters.kubernetes.pod_checks import PodChecks

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from pinfold.adapters.kubernetes.access import KubernetesError, from_kubeconfig
 from pinfold.adapters.kubernetes.client import OPERATIONS, KubeClient

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from pinfold.adapters.nri import nri_pb2 as nri
 from pinfold.adapters.nri.frames import MessageType

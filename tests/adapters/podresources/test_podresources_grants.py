@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 
 import grpc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pinfold.adapters.podresources import podresources_v1alpha1_pb2 as v1alpha1
 from pinfold.adapters.podresources import serve_pod_resources

@@ -8,10 +8,10 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from pinfold.adapters.process.living import supervisors
 from pinfold.core.pod.workload import Process

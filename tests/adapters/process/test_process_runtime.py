@@ -10,10 +10,10 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from pinfold.adapters.process.command import DEFAULT_PATH
 from pinfold.core.pod.workload import Process

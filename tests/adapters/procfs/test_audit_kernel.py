@@ -14,10 +14,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from pinfold.adapters.procfs.cgroups import Hierarchy, find_hierarchies
 from pinfold.adapters.procfs.files import KernelFiles

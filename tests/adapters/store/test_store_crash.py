@@ -13,10 +13,11 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from pinfold.adapters.store import SQLiteStore
 from pinfold.core.values.cpuset import CPUSet

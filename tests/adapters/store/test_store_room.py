@@ -7,10 +7,10 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from pinfold.adapters.store import SQLiteStore
 from pinfold.ports.errors import StoreError

@@ -6,8 +6,9 @@ import asyncio
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from pinfold.adapters.affinity.family import Family, reunite
 from pinfold.adapters.affinity.killing import kill_all
@@ -33,8 +34,7 @@ _LEAST_ROUNDS: Final = 8
 """A machine with too much to do gives no reason for blame, however long its rounds take."""
 
 
-@dataclass(slots=True)
-class _Container:
+class _Container(Struct):
     """A container; ``cpus`` None is the shared pool.
 
     ``granted`` is what its threads were last seen to have got: nothing after a failure, None

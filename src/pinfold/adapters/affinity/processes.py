@@ -12,9 +12,10 @@ import signal
 import threading
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
 from pinfold.ports.errors import CgroupError
@@ -62,8 +63,7 @@ class Refusal(NamedTuple):
     remedy: str
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(Struct, frozen=True):
     """Every process that can be seen; ``born`` counts the tasks since the boot, threads too."""
 
     processes: Mapping[int, Process]

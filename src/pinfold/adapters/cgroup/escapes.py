@@ -18,9 +18,10 @@ import contextlib
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
+
+from msgspec.structs import replace
 
 from pinfold.adapters.cgroup.files import failure, gone_or_raise
 from pinfold.adapters.cgroup.hierarchy import parse_own

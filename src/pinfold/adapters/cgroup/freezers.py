@@ -6,9 +6,10 @@ Sources: the kernel's ``cgroup-v1/freezer-subsystem.rst`` and ``cgroup-v2.rst`` 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from pinfold.adapters.cgroup.files import read, write
 from pinfold.ports.errors import CgroupError
@@ -17,8 +18,7 @@ _LONGEST: Final = 2.0
 _PAUSE: Final = 0.001
 
 
-@dataclass(frozen=True, slots=True)
-class Words:
+class Words(Struct, frozen=True):
     """What a version of cgroups writes, and where it says that every process has stopped."""
 
     frozen: str

@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from pinfold.ports.errors import CgroupError
 
@@ -21,8 +22,7 @@ V1_CONTROLLERS: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
+class Mount(Struct, frozen=True):
     """One mounted hierarchy: where it is, and which part of it (``root``) is seen there."""
 
     point: Path
@@ -30,8 +30,7 @@ class Mount:
     writable: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Hierarchies:
+class Hierarchies(Struct, frozen=True):
     """What is mounted: ``unified`` is cgroup v2, ``v1`` are the others by controller.
 
     ``own`` is the cgroup of this process by controller, with "" for v2.
@@ -40,7 +39,7 @@ class Hierarchies:
     unified: Mount | None
     v1: Mapping[str, Mount]
     own: Mapping[str, str]
-    unified_controllers: frozenset[str] = field(default_factory=frozenset)
+    unified_controllers: frozenset[str] = frozenset()
 
     @property
     def version(self) -> int:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from pinfold.ports.errors import CgroupError
 
@@ -27,8 +28,7 @@ _BUFFER: Final = 65536
 _REMEDY: Final = "raise fs.inotify.max_user_watches and fs.inotify.max_user_instances with sysctl"
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Struct, frozen=True):
     """Something happened to ``name`` in ``folder``; no folder: events were lost."""
 
     folder: Path | None

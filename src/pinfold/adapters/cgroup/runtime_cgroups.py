@@ -12,9 +12,11 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.adapters.cgroup.folders import members, remove_if_empty
 from pinfold.adapters.cgroup.found_cpusets import FoundCpusets, cgroup_of, not_frozen
@@ -38,8 +40,7 @@ PATIENCE: Final = 10.0
 _PARTS: Final = 10
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
+class _Known(Struct, frozen=True):
     """A container that was placed; ``folder`` is None until one of its processes was seen.
 
     ``main`` is the process by which it was found, with the time at which that began.

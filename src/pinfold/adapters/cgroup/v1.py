@@ -12,10 +12,11 @@ cpuset, and one write moves everybody.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from pinfold.adapters.cgroup.claim import TreeClaim
 from pinfold.adapters.cgroup.escapes import Escapes, key_in, place_in, with_strays

@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct
 
 from pinfold.formats.yaml_documents import YAMLError, yaml_documents
 from pinfold.ports.errors import RuntimeFailedError
@@ -30,8 +31,7 @@ class NoRuntimeError(RuntimeFailedError):
     """No runtime listens (yet)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(Struct, frozen=True):
     """A runtime's address (``unix:///...``) and who named it.
 
     ``timeout`` is crictl's, in seconds, None where it says nothing.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from pinfold.adapters.cri import cri_pb2 as pb
 from pinfold.adapters.cri.client import CriClient, CriError, Retry
@@ -20,8 +21,7 @@ from pinfold.ports.runtime import ContainerSpec
 _LONGEST_HOSTNAME: Final = 63
 
 
-@dataclass(frozen=True, slots=True)
-class CriSettings:
+class CriSettings(Struct, frozen=True):
     """How pods are run.
 
     ``log_root`` holds a folder for each pod, as ``/var/log/pods`` does for the kubelet's (each log
@@ -34,14 +34,13 @@ class CriSettings:
 
     log_root: Path
     volume_root: Path
-    log_limits: LogLimits = LogLimits()  # noqa: RUF009 - immutable
+    log_limits: LogLimits = LogLimits()
     cgroup_parent: Callable[[ContainerSpec], str] | None = None
     require_network: bool = False
     oom_score_floor: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PodSandbox:
+class PodSandbox(Struct, frozen=True):
     """A sandbox that is ready, and what it was made from."""
 
     id: str

@@ -6,8 +6,9 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from pinfold.adapters.cri import cri_pb2 as pb
 from pinfold.adapters.cri.cgroups import CgroupDriver
@@ -19,8 +20,7 @@ _LATER: Final = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "UNKNOWN"})
 _PAUSE: Final = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class RuntimeInfo:
+class RuntimeInfo(Struct, frozen=True):
     """A runtime's name and version, and its conditions.
 
     ``not_ready`` is why containers cannot be run, ``network_problem`` why pods cannot have a

@@ -6,11 +6,11 @@ Source: upstream ``apis/deviceplugin/v1beta1/api.proto`` and ``constants.go``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
 from google.protobuf.message import DecodeError
+from msgspec import Struct
 
 from pinfold.adapters.deviceplugin import deviceplugin_pb2 as pb
 from pinfold.core.devices.devices import Device, DeviceMount, DeviceNode, DeviceRunOptions
@@ -23,8 +23,7 @@ HIGHEST_NUMA_NODE: Final = 63
 """What fits into the kubelet's masks of NUMA nodes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(Struct, frozen=True):
     """What one message of ListAndWatch lists, and what of it was not taken as it was."""
 
     devices: Mapping[str, Device]

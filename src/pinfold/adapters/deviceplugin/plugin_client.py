@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 from urllib.parse import quote
@@ -15,6 +14,7 @@ from urllib.parse import quote
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError, Message
+from msgspec import Struct
 
 from pinfold.adapters.deviceplugin import deviceplugin_pb2 as pb
 from pinfold.adapters.deviceplugin.registration_rules import printable
@@ -28,8 +28,7 @@ _SEE_PLUGIN: Final = "see the plugin's log"
 M = TypeVar("M", bound=Message)
 
 
-@dataclass(frozen=True, slots=True)
-class PluginLimits:
+class PluginLimits(Struct, frozen=True):
     """How long a plugin may take, in seconds, and how much it may send.
 
     ``dial`` is for its socket to be there and to answer, ``options``, ``preferred``, ``allocate``

@@ -9,13 +9,13 @@ import asyncio
 import os
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
+from msgspec import Struct
 
 from pinfold.adapters.deviceplugin import pluginregistration_pb2 as pb
 from pinfold.adapters.deviceplugin.plugin_client import PluginLimits, open_channel, rpc_error
@@ -54,8 +54,7 @@ class Registrar(Protocol):
         """Whether a plugin is connected for the resource."""
 
 
-@dataclass(slots=True)
-class _Found:
+class _Found(Struct):
     """A socket of the folder; ``resource`` is set while it is registered."""
 
     identity: Identity

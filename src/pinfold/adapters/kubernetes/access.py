@@ -12,9 +12,10 @@ import os
 import ssl
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct
 
 from pinfold.formats.documents import DocumentError, read_documents
 from pinfold.ports.errors import PortError
@@ -44,8 +45,7 @@ class KubernetesError(PortError):
         self.status = status
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(Struct, frozen=True):
     """An API server and what proves who we are.
 
     ``token_file`` is read anew for each request, as kubelets replace it; ``tls_name`` is the name
@@ -54,9 +54,12 @@ class Access:
 
     server: str
     tls: ssl.SSLContext | None
-    token: str = field(default="", repr=False)
+    token: str = ""
     token_file: Path | None = None
     tls_name: str = ""
+
+    def __repr__(self) -> str:
+        return f"<Access {self.server}>"  # the token is a secret
 
     def bearer(self) -> str:
         """The token for a request, "" for none.

@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from pinfold.adapters.kubernetes.access import Access, KubernetesError
 
@@ -33,8 +34,7 @@ _MERGE: Final = "application/merge-patch+json"
 _APPLY: Final = "application/apply-patch+yaml"
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(Struct, frozen=True):
     """A request: method and path, and the rights that it needs (RBAC's words)."""
 
     method: str

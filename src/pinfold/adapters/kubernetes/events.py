@@ -9,9 +9,10 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
+
+from msgspec import Struct
 
 from pinfold.adapters.kubernetes.access import KubernetesError
 from pinfold.adapters.kubernetes.client import KubeClient
@@ -28,8 +29,7 @@ _LONGEST_RETRY: Final = 60.0
 _NODE_NAMESPACE: Final = "default"
 
 
-@dataclass(frozen=True, slots=True)
-class Involved:
+class Involved(Struct, frozen=True):
     """Whom an event is about: a pod, or one of its containers, or (namespace "") a node."""
 
     name: str
@@ -38,8 +38,7 @@ class Involved:
     container: str = ""
 
 
-@dataclass(slots=True)
-class _Series:
+class _Series(Struct):
     """One event, and how often it has happened."""
 
     involved: Involved

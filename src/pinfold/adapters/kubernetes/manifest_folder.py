@@ -8,9 +8,10 @@ import json
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from pinfold.adapters.kubernetes.files import ManifestError, small_file_documents
 from pinfold.core.pod.manifest_fields import MANIFEST_BYTES
@@ -23,8 +24,7 @@ Signature = tuple[int, int, int]
 """inode, size, time of the last change in nanoseconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class StaticPod:
+class StaticPod(Struct, frozen=True):
     """One pod of the folder: its manifest with a uid, and the file that it is from."""
 
     manifest: Mapping[str, Any]
@@ -32,8 +32,7 @@ class StaticPod:
     file: Path
 
 
-@dataclass(slots=True)
-class ManifestFolder:
+class ManifestFolder(Struct):
     """A folder, or one file, of Pod manifests.
 
     A pod's uid is made of its file and its content, so that a changed manifest is another pod, as

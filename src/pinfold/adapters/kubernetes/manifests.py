@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.adapters.kubernetes.files import (
     ManifestError,
@@ -26,8 +28,7 @@ _HAS_ENDED: Final = frozenset({"Succeeded", "Failed"})
 _NO_NAME: Final = "Required value: name or generateName is required"
 
 
-@dataclass(frozen=True, slots=True)
-class _Workload:
+class _Workload(Struct, frozen=True):
     """A kind that creates pods: its API groups, and where the object with ``template`` is."""
 
     groups: tuple[str, ...]
@@ -47,8 +48,7 @@ _WORKLOADS: Final[Mapping[str, _Workload]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Manifests:
+class Manifests(Struct, frozen=True):
     """The pods of some files in their order, and notes on what was left out."""
 
     pods: tuple[Pod, ...]

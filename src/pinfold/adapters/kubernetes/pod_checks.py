@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from pinfold.adapters.kubernetes.access import KubernetesError
 from pinfold.adapters.kubernetes.client import KubeClient
@@ -23,8 +24,7 @@ _MOST: Final = 5000
 _LONGEST_RETRY: Final = 60.0
 
 
-@dataclass(slots=True)
-class _Check:
+class _Check(Struct):
     namespace: str
     pod: str
     decided: Decided

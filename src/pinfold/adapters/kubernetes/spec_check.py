@@ -7,8 +7,9 @@ pod's cgroup.  Here that is held against the pod that users wrote.  Nothing is d
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from pinfold.core.pod.api import PodError, pod_from_api
 from pinfold.core.pod.cgroup_values import container_cgroup
@@ -22,8 +23,7 @@ _STATIC_UID: Final = "kubernetes.io/config.hash"
 _RESIZES: Final = frozenset({"PodResizePending", "PodResizeInProgress"})
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
+class Decided(Struct, frozen=True):
     """A container as it was decided about.
 
     ``qos`` is the class of the pod's cgroup (None: unknown), ``seen`` what the runtime shows,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from pinfold.adapters.machines.reader import Reader
 from pinfold.adapters.machines.tree import CPU_DIRECTORY
@@ -17,8 +18,7 @@ _NEEDED_BY_CADVISOR: Final = frozenset({"id", "size", "level", "type", "shared_c
 """The files whose absence makes cAdvisor give up on the caches of a NUMA node."""
 
 
-@dataclass(frozen=True, slots=True)
-class CacheFolder:
+class CacheFolder(Struct, frozen=True):
     """The caches of one CPU.
 
     ``upper`` are those above level 2, in the order of the folders' names; None where there is no
@@ -29,16 +29,14 @@ class CacheFolder:
     incomplete: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Caches:
+class Caches(Struct, frozen=True):
     """The caches of a machine: ``l3`` ordered by the lowest CPU, and the folders by CPU."""
 
     l3: tuple[L3Cache, ...]
     folders: Mapping[int, CacheFolder]
 
 
-@dataclass(frozen=True, slots=True)
-class _Index:
+class _Index(Struct, frozen=True):
     """One ``indexM`` folder; ``cpus`` None without a usable map."""
 
     level: int

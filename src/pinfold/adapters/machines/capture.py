@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from pinfold.adapters.machines.discovery import read_tree
 from pinfold.adapters.machines.memory import DAX_DEVICES, DAX_KMEM
@@ -91,8 +92,7 @@ _MEMINFO_LINES: Final = re.compile(
 _ARCHITECTURE: Final = re.compile(r"[\w\-]{1,32}", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Entry:
+class Entry(Struct, frozen=True, order=True):
     """A member of a capture: ``text`` of a file, ``link`` of a symbolic link, else a directory."""
 
     path: str

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from pinfold.adapters.machines.reader import Reader
 from pinfold.adapters.machines.tree import CPU_DIRECTORY
@@ -22,8 +23,7 @@ _ISOLCPUS: Final = re.compile(r"(?:^|\s)isolcpus=(\S+)")
 _ISOLCPUS_FLAGS: Final = frozenset({"domain", "nohz", "managed_irq"})
 
 
-@dataclass(frozen=True, slots=True)
-class CpuFiles:
+class CpuFiles(Struct, frozen=True):
     """What the files of one CPU say; None where there is no such file.
 
     ``siblings`` are the threads of its core, ``package_cpus`` the CPUs of its socket, both as
@@ -40,8 +40,7 @@ class CpuFiles:
     drawer_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CpuFolder:
+class CpuFolder(Struct, frozen=True):
     """The CPUs of a tree.
 
     ``online_file`` is the content of ``cpu/online`` if it is there; ``files`` has a row for each

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from pinfold.adapters.machines.hwloc_xml import (
     HwlocCpuKind,
@@ -42,8 +43,7 @@ _NUMBER = re.compile(r"-?\d{1,19}", re.ASCII)
 _MAX_BYTES: Final = 1 << 63
 
 
-@dataclass(frozen=True, slots=True)
-class _Sets:
+class _Sets(Struct, frozen=True):
     online: int
     present: int
     allowed: CPUSet | None

@@ -8,13 +8,14 @@ instead of under the Machine object) are both read.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Final
 from xml.etree.ElementTree import (
     Element,
     ParseError,
 )
+
+from msgspec import Struct, field
 
 from pinfold.core.machine.machine import MachineError
 
@@ -25,8 +26,7 @@ _MAX_ELEMENTS: Final = 2_000_000
 _VERSIONS: Final = ("2", "3")
 
 
-@dataclass(slots=True, eq=False)
-class HwlocObject:
+class HwlocObject(Struct, eq=False):
     """One ``object`` element: ``kind`` is its type (``Package``, ``PU``, ...)."""
 
     kind: str
@@ -47,8 +47,7 @@ class HwlocObject:
         return self.kind if index is None else f"{self.kind} {index[:20]}"
 
 
-@dataclass(slots=True)
-class HwlocDistances:
+class HwlocDistances(Struct):
     """One ``distances2`` element; both lists in the file's order."""
 
     attributes: dict[str, str]
@@ -56,16 +55,14 @@ class HwlocDistances:
     values: list[str] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class HwlocCpuKind:
+class HwlocCpuKind(Struct):
     """One ``cpukind`` element."""
 
     attributes: dict[str, str]
     infos: dict[str, str] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class HwlocTopology:
+class HwlocTopology(Struct):
     """A whole file; ``objects`` in document order, the Machine first."""
 
     version: str

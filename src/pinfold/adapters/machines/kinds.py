@@ -9,9 +9,10 @@ left in the order of discovery (hwloc 2.15, ``topology-linux.c`` and ``cpukinds.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
+
+from msgspec import Struct, field
 
 from pinfold.adapters.machines.reader import Reader
 from pinfold.adapters.machines.tree import CPU_DIRECTORY
@@ -56,15 +57,13 @@ _MIDR_FIELDS: Final[tuple[tuple[str, Callable[[int], int], Callable[[int], str]]
 )
 
 
-@dataclass(slots=True)
-class _Kind:
+class _Kind(Struct):
     cpus: CPUSet
     info: dict[str, str] = field(default_factory=dict)
     capacity: int | None = None
 
 
-@dataclass(slots=True)
-class _Frequencies:
+class _Frequencies(Struct):
     """Of one CPU, in kHz; 0 where unknown."""
 
     cpu: int

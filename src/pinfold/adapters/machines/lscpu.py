@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.adapters.machines.json_document import MAX_ITEMS, convert, decode
 from pinfold.core.machine.machine import Machine, MachineError, NUMANode

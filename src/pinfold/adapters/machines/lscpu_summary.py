@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.adapters.machines.json_document import convert, cpu_set
 from pinfold.adapters.machines.lscpu import COMMAND, WHAT, build_machine, named

@@ -7,9 +7,10 @@ answers, so they are derived in the same way (hwloc 2.15, ``memattrs.c``, "memor
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
+
+from msgspec import Struct
 
 from pinfold.adapters.machines.reader import Reader
 from pinfold.core.values.cpuset import CPUSet
@@ -27,16 +28,14 @@ _MCDRAM_BANDWIDTH: Final = 360_000
 """Of a Knights Landing in MiB/s, as hwloc assumes; only the ratio matters."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeMemory:
+class NodeMemory(Struct, frozen=True):
     """``kind``: ``DRAM``, ``HBM``, ``NVM``, ``SPM`` (specific-purpose) or None, not known."""
 
     kind: str | None
     local_cpus: CPUSet | None
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryNode:
+class MemoryNode(Struct, frozen=True):
     """What the tiers are made of; bandwidth in MiB/s and latency in ns are 0 if unknown."""
 
     id: int

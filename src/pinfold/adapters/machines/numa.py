@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
+
+from msgspec import Struct
 
 from pinfold.adapters.machines.memory import NodeMemory, read_memory_kinds
 from pinfold.adapters.machines.reader import Reader
@@ -24,8 +25,7 @@ _DEFAULT_HUGEPAGES: Final = tuple(
 _HUGEPAGES_FOLDER: Final = re.compile(r"hugepages-(\d{1,15})kB", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeFolder:
+class NodeFolder(Struct, frozen=True):
     """The nodes of a tree.
 
     ``links`` are the CPUs that each node folder links, in name order, as cAdvisor walks them, or

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from pinfold.adapters.machines.reader import Reader
 from pinfold.adapters.machines.tree import Tree
@@ -38,8 +39,7 @@ _MAX_STACK: Final = 64
 """Virtual devices that one name may lead through: a bridge, its bonds, their VLANs."""
 
 
-@dataclass(frozen=True, slots=True)
-class NamedDevice:
+class NamedDevice(Struct, frozen=True):
     """A name in one of the folders of :data:`NAMED`, and the functions that it leads to.
 
     ``stacked`` marks what is made of other devices: a bond, a VLAN, an array.

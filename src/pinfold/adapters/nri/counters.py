@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from pinfold.node.counters import Figure
 
 
-@dataclass(slots=True)
-class MethodCount:
+class MethodCount(Struct):
     """How often a runtime called one method, and how long its answers took, in seconds."""
 
     requests: int = 0
@@ -33,8 +33,7 @@ class MethodCount:
         self.longest = max(self.longest, seconds)
 
 
-@dataclass(slots=True)
-class PluginCounters:
+class PluginCounters(Struct):
     """Counted since the plugin was made."""
 
     methods: defaultdict[str, MethodCount] = field(default_factory=lambda: defaultdict(MethodCount))

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
+
+from msgspec import Struct
 
 _FRAME: Final = struct.Struct(">II")
 _HEADER: Final = struct.Struct(">IIBB")
@@ -36,8 +37,7 @@ class MessageType(IntEnum):
     DATA = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     """One ttrpc message; ``kind`` may be a type that is not known.
 
     Where ``oversized`` is not 0 that many bytes were announced, and thrown away unread.

@@ -10,9 +10,10 @@ import asyncio
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
+
+from msgspec import Struct
 
 from pinfold.adapters.nri import nri_pb2 as wire
 from pinfold.adapters.nri.conversation import Conversation
@@ -33,8 +34,7 @@ _ENABLE_NRI: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PluginSettings:
+class PluginSettings(Struct, frozen=True):
     """Where the plugin registers, as what, and how long it waits, in seconds.
 
     ``name`` and ``index`` (two digits) are what the runtime calls the plugin; of several plugins

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from google.protobuf.message import DecodeError
+from msgspec import Struct
 
 from pinfold.adapters.nri import ttrpc_pb2 as envelope
 from pinfold.adapters.nri.frames import (
@@ -43,8 +43,7 @@ _WAITING_REQUESTS: Final = 8
 _GRACE: Final = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """A call of the runtime; ``arrived`` is on the monotonic clock.
 
     ``timeout`` is how long its caller waits for the answer, in seconds, None where it does not say.

@@ -13,10 +13,10 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from typing import Final
 
 from google.protobuf.message import DecodeError
+from msgspec import Struct, field
 
 from pinfold.adapters.nri import nri_pb2 as wire
 from pinfold.adapters.nri.counters import PluginCounters
@@ -28,8 +28,7 @@ from pinfold.ports.nri import Update
 _RUNTIME: Final = "nri.pkg.api.v1alpha1.Runtime"
 
 
-@dataclass(slots=True)
-class _Turn:
+class _Turn(Struct):
     """One event, from the time that the handler is called until it returns."""
 
     over: bool = False
@@ -38,8 +37,7 @@ class _Turn:
 _TURN: Final[ContextVar[_Turn | None]] = ContextVar("turn", default=None)
 
 
-@dataclass(slots=True)
-class _Change:
+class _Change(Struct):
     """One UpdateContainers; ``newer`` is what answers said meanwhile of the same containers."""
 
     ids: frozenset[str]

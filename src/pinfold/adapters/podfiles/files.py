@@ -12,9 +12,10 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from pinfold.ports.errors import PortError
 
@@ -48,8 +49,7 @@ def file_name(pod_uid: str) -> str:
     return name + _SUFFIX
 
 
-@dataclass(frozen=True, slots=True)
-class _Published:
+class _Published(Struct, frozen=True):
     """What was written last, and how to tell that the file is still that one."""
 
     content: bytes

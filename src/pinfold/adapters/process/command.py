@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct, field
 
 from pinfold.adapters.process.credentials import Credentials, credentials_of
 from pinfold.ports.errors import RuntimeFailedError
@@ -19,8 +20,7 @@ _OOM_SCORES: Final = range(-1000, 1001)
 """What the kernel takes as ``oom_score_adj``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(Struct, frozen=True):
     """What is executed; ``env`` is the whole environment, nothing of the agent's is inherited."""
 
     program: str

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pinfold.adapters.process.documents import Exit, Processes
 from pinfold.adapters.process.folder import ContainerFolder
@@ -21,8 +23,7 @@ UNKNOWN_EXIT_CODE: Final = 255
 """For a container that ended with the machine, or whose record is corrupt."""
 
 
-@dataclass(slots=True)
-class Container:
+class Container(Struct):
     """One container: its folder, its processes (None: the record is corrupt), what is known."""
 
     folder: ContainerFolder

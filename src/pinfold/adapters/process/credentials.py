@@ -8,8 +8,9 @@ from __future__ import annotations
 import contextlib
 import os
 import pwd
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from pinfold.core.pod.security import CAPABILITIES, Security
 from pinfold.ports.errors import RuntimeFailedError
@@ -17,8 +18,7 @@ from pinfold.ports.errors import RuntimeFailedError
 _NON_ROOT: Final = "give runAsUser"
 
 
-@dataclass(frozen=True, slots=True)
-class Credentials:
+class Credentials(Struct, frozen=True):
     """What the main process takes on before it executes the command.
 
     ``user`` and ``group`` None stay the agent's, and so do ``groups``.  ``dropped`` are the numbers

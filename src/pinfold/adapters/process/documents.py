@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import isfinite
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 
 from pinfold.adapters.process.processes import ProcessId
 from pinfold.ports.errors import ContainerKey
@@ -23,8 +23,7 @@ class NonsenseError(ValueError):
     """A document that says what cannot be; the message tells what, "" where that is no help."""
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Struct, frozen=True):
     """Whose container it is, and which attempt."""
 
     key: ContainerKey
@@ -44,8 +43,7 @@ class Identity:
         return Identity(ContainerKey(uid, name), attempt) if uid and name else None
 
 
-@dataclass(frozen=True, slots=True)
-class Processes:
+class Processes(Struct, frozen=True):
     """``state``: the processes of a container, which mean something during one boot only.
 
     ``supervisor`` is None for a process that somebody else started; ``note`` tells what the kernel
@@ -92,8 +90,7 @@ class Processes:
             raise NonsenseError from None
 
 
-@dataclass(frozen=True, slots=True)
-class Exit:
+class Exit(Struct, frozen=True):
     """``exit``: the end of a container; ``code`` None is not known, ``at`` seconds of the epoch."""
 
     code: int | None
@@ -122,8 +119,7 @@ class Exit:
         return Exit(code, at, message)
 
 
-@dataclass(frozen=True, slots=True)
-class Spec:
+class Spec(Struct, frozen=True):
     """What is read back of ``spec.json``; ``attached`` is a process that somebody else started."""
 
     identity: Identity

@@ -19,10 +19,11 @@ import contextlib
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from pinfold.adapters.process.documents import Exit, NonsenseError, Processes, Spec, spec_document
 from pinfold.adapters.process.records import (
@@ -43,8 +44,7 @@ RESERVED: Final = 4096
 """Bytes that ``exit`` is given beforehand, so that a full disk cannot lose it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerFolder:
+class ContainerFolder(Struct, frozen=True):
     """A container's folder; its name is the container's id."""
 
     path: Path

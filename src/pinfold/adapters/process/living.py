@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from pinfold.adapters.process.documents import Identity
 from pinfold.adapters.process.processes import ProcessId, identify, parent_of
@@ -20,8 +21,7 @@ _PROGRAM: Final = b"supervisor.main()"
 _OPTIONS: Final = [b"-I", b"-S", b"-c"]
 
 
-@dataclass(frozen=True, slots=True)
-class Supervisor:
+class Supervisor(Struct, frozen=True):
     """A supervisor that lives; ``identity`` is None where an older version started it.
 
     ``waits`` tells whether its main process has not executed its command yet.

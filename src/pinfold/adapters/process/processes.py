@@ -10,9 +10,10 @@ import contextlib
 import os
 import select
 import signal
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from pinfold.linux.descriptors import NO_ROOM
 from pinfold.ports.errors import RuntimeFailedError
@@ -22,8 +23,7 @@ _PARENT, _START_TIME = 4 - 3, 22 - 3
 """Fields 4 and 22 of ``/proc/PID/stat`` among those that follow the command (proc_pid_stat(5))."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessId:
+class ProcessId(Struct, frozen=True):
     """One process since the boot: ``start`` is in clock ticks since then."""
 
     pid: int

@@ -13,9 +13,10 @@ import stat
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
+
+from msgspec.structs import replace
 
 from pinfold.adapters.process.command import Command, resolve
 from pinfold.adapters.process.container import Container, record_exit

@@ -16,9 +16,10 @@ import signal
 import time
 from collections.abc import Collection, Hashable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct, field
 
 from pinfold.adapters.process.documents import Identity, Processes, Spec
 from pinfold.adapters.process.folder import ContainerFolder
@@ -34,8 +35,7 @@ _ID: Final = re.compile(r"[0-9a-f]{32}")
 _DOOMED: Final = ".removing"
 
 
-@dataclass(slots=True)
-class Found:
+class Found(Struct):
     """A container as its folder and the kernel tell of it.
 
     ``processes`` is None where nobody knows any; ``notes`` are for its status, ``problems`` what

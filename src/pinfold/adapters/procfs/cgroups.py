@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from pinfold.adapters.procfs.files import KernelFiles
 from pinfold.audit.snapshot import Cpuset, Quota
@@ -18,8 +19,7 @@ _CONTROLLERS: Final = ("cpuset", "cpu")
 _MAX_GROUPS: Final = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class Hierarchy:
+class Hierarchy(Struct, frozen=True):
     """A mounted hierarchy: ``version`` 1 or 2, where it is mounted, and which part of it.
 
     ``controller`` is how ``/proc/PID/cgroup`` names it: the controller on v1, "" on v2.

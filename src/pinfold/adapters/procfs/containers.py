@@ -14,8 +14,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from pinfold.adapters.procfs.files import KernelFiles
 from pinfold.audit.containers import KnownContainer

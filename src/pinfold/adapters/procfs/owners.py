@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from pinfold.adapters.procfs.containers import pods_of, same_uid
 from pinfold.audit.containers import KnownContainer
@@ -26,16 +27,14 @@ Containers = Mapping[str, KnownContainer]
 _ESCAPE: Final = re.compile(rb"=([0-9a-f]{2})")
 
 
-@dataclass(frozen=True, slots=True)
-class Located:
+class Located(Struct, frozen=True):
     """The owners with their cgroups, and the cgroups of the shared pool."""
 
     owners: tuple[Owner, ...]
     shared: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
+class Names(Struct, frozen=True):
     """What is known of pods beside their cgroups: names, and which containers have ended."""
 
     pods: Mapping[str, str]

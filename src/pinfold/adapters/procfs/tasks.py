@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from pinfold.adapters.procfs.files import KernelFiles, parse_list
 from pinfold.audit.snapshot import Task
@@ -21,8 +22,7 @@ _GONE: Final = frozenset("ZXx")
 _KTHREADD: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Stat:
+class Stat(Struct, frozen=True):
     """What the audit needs of ``/proc/PID/stat``; fields 2, 3, 4, 9, 22 and 39."""
 
     comm: str

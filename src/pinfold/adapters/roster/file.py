@@ -6,9 +6,11 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.linux.folders import Purpose, check_own, make_folder
@@ -25,8 +27,7 @@ class RosterError(PortError):
     """The list cannot be read or written."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """One command: its process, its exclusive CPUs (None: shared), its pod as JSON.
 
     ``started`` is the process's start time in clock ticks, by which a pid that is used again is

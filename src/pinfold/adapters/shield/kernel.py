@@ -8,10 +8,11 @@ from __future__ import annotations
 import errno
 import os
 import re
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
 from pinfold.ports.errors import PortError
@@ -44,8 +45,7 @@ class Method(Enum):
     CGROUP1 = "cgroup1"
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """The method, and the folder of the root cgroup that it works on."""
 
     method: Method

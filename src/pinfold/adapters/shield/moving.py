@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import errno
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct, field
 
 from pinfold.adapters.shield.kernel import (
     ONLINE,
@@ -36,8 +37,7 @@ _ROUNDS: Final = 300
 _PAUSE: Final = 0.002
 
 
-@dataclass
-class Tally:
+class Tally(Struct):
     """What became of the tasks: how many were moved, are bound by the kernel, were left, and why.
 
     ``left`` are sentences; ``notes`` say what else is to be known.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.adapters.shield.cpusets import (
     confined_affinities,
@@ -53,8 +55,7 @@ AGENT_TREE = "/pinfold"
 """The agent's cgroup, unless it is configured otherwise."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShieldReport:
+class ShieldReport(Struct, frozen=True):
     """What was done.
 
     ``shield`` is the one that was raised or lowered (None: there was none); ``moved`` counts

@@ -8,12 +8,13 @@ import fcntl
 import os
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.adapters.shield.kernel import Method, ShieldError, failure, read
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
@@ -34,8 +35,7 @@ class Kind(Enum):
     UNIT = "unit"
 
 
-@dataclass(frozen=True, slots=True)
-class SavedValue:
+class SavedValue(Struct, frozen=True):
     """A value that is, or is about to be, changed.
 
     ``place`` is a file, or a systemd unit; ``before`` what it was; ``written`` what a shield has
@@ -48,8 +48,7 @@ class SavedValue:
     written: tuple[CPUSet, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SavedAffinity:
+class SavedAffinity(Struct, frozen=True):
     """A thread that had an affinity of its own; ``start_time`` tells it from a later namesake."""
 
     tid: int
@@ -57,8 +56,7 @@ class SavedAffinity:
     before: CPUSet
 
 
-@dataclass(frozen=True, slots=True)
-class Shield:
+class Shield(Struct, frozen=True):
     """A shield as recorded: ``cpus`` are shielded, everything else runs on ``others``.
 
     ``root`` is the folder of the root cgroup, ``name`` that of our cgroup in it, ``boot`` the

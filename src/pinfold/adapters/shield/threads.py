@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from pinfold.core.values.cpuset import CPUSet
 
@@ -18,8 +19,7 @@ _PF_KTHREAD: Final = 0x00200000
 _PF_NO_SETAFFINITY: Final = 0x04000000
 
 
-@dataclass(frozen=True, slots=True)
-class Thread:
+class Thread(Struct, frozen=True):
     """A living thread; ``start_time`` (clock ticks since boot) tells it from a later namesake."""
 
     tid: int

@@ -11,9 +11,10 @@ import contextlib
 import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeVar
+
+from msgspec.structs import replace
 
 from pinfold.adapters.store.connection import check_library, connect, examine, fill, uri
 from pinfold.adapters.store.place import (

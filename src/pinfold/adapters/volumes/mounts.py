@@ -7,10 +7,11 @@ import errno
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 _TABLE: Final = Path("/proc/self/mountinfo")
 _FILESYSTEMS: Final = Path("/proc/filesystems")
@@ -19,8 +20,7 @@ _MNT_DETACH: Final = 2
 _UMOUNT_NOFOLLOW: Final = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
+class Mount(Struct, frozen=True):
     """One mount; ``options`` are the file system's own."""
 
     path: Path

@@ -12,8 +12,9 @@ that are filled alike cost nothing extra.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 from math import floor, sqrt
+
+from msgspec import Struct
 
 from pinfold.core.cpu.allocation import (
     AllocationError,
@@ -73,15 +74,13 @@ def take_distributed(  # noqa: PLR0913 - the request is these values
     return pack(available, n)
 
 
-@dataclass(frozen=True, slots=True)
-class _Node:
+class _Node(Struct, frozen=True):
     id: int
     free: int
     mask: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Share:
+class _Share(Struct, frozen=True):
     """A combination of nodes, and those of them that give one group more than the others."""
 
     nodes: Sequence[_Node]

@@ -7,8 +7,9 @@ what it ends with becomes effects on the ledger.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from pinfold.core.cpu.allocation import AllocationError, Step, take_packed
 from pinfold.core.cpu.distribution import take_distributed
@@ -34,8 +35,7 @@ class SMTAlignmentError(AllocationError):
     reason: Final = SMT_ALIGNMENT_ERROR
 
 
-@dataclass(slots=True)
-class PodTransaction:
+class PodTransaction(Struct):
     """The CPUs of one pod while it is being admitted.
 
     Args:
@@ -51,8 +51,7 @@ class PodTransaction:
     reusable: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class CPUAllocation:
+class CPUAllocation(Struct, frozen=True):
     """What one container was given: its CPUs, where they came from, and how they were chosen."""
 
     cpus: CPUSet
@@ -61,8 +60,7 @@ class CPUAllocation:
     steps: tuple[Step, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class StaticPolicy:
+class StaticPolicy(Struct, frozen=True):
     """The static policy on one machine; build it with :meth:`create`."""
 
     topology: CPUTopology

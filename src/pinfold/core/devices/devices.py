@@ -7,20 +7,16 @@ Values only.  Source: the device plugin API ``v1beta1`` (``Device``, ``DevicePlu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 _NO_TEXTS: Final[Mapping[str, str]] = MappingProxyType({})
 _NO_DEVICES: Final[Mapping[str, Device]] = MappingProxyType({})
 
 
-def _no_texts() -> Mapping[str, str]:
-    return _NO_TEXTS
-
-
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(Struct, frozen=True):
     """One device of a resource.
 
     ``numa_nodes`` is empty where the plugin names no locality, or one without any node.
@@ -31,8 +27,7 @@ class Device:
     numa_nodes: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceResource:
+class DeviceResource(Struct, frozen=True):
     """One extended resource as its plugin lists it.
 
     ``devices`` is by id.  ``pre_start_required`` and ``preferred_allocation`` are the plugin's
@@ -41,7 +36,7 @@ class DeviceResource:
     """
 
     name: str
-    devices: Mapping[str, Device] = field(default_factory=lambda: _NO_DEVICES)
+    devices: Mapping[str, Device] = _NO_DEVICES
     pre_start_required: bool = False
     preferred_allocation: bool = False
     connected: bool = True
@@ -51,8 +46,7 @@ DeviceInventory = Mapping[str, DeviceResource]
 """Resource name -> the resource, for every plugin that is registered or not yet given up."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceMount:
+class DeviceMount(Struct, frozen=True):
     """A host path that the container sees."""
 
     container_path: str
@@ -60,8 +54,7 @@ class DeviceMount:
     read_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceNode:
+class DeviceNode(Struct, frozen=True):
     """A device node that the container may use; ``permissions`` of ``r``, ``w``, ``m``."""
 
     container_path: str
@@ -69,17 +62,16 @@ class DeviceNode:
     permissions: str
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceRunOptions:
+class DeviceRunOptions(Struct, frozen=True):
     """What containers with some devices are started with (``ContainerAllocateResponse``).
 
     ``cdi_devices`` are fully qualified names of the Container Device Interface.
     """
 
-    envs: Mapping[str, str] = field(default_factory=_no_texts)
+    envs: Mapping[str, str] = _NO_TEXTS
     mounts: tuple[DeviceMount, ...] = ()
     devices: tuple[DeviceNode, ...] = ()
-    annotations: Mapping[str, str] = field(default_factory=_no_texts)
+    annotations: Mapping[str, str] = _NO_TEXTS
     cdi_devices: tuple[str, ...] = ()
 
 

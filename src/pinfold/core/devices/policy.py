@@ -8,9 +8,10 @@ Go map), the first in natural order of the ids is taken.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from operator import add
+
+from msgspec import Struct
 
 from pinfold.core.cpu.allocation import AllocationError, lowest_bits
 from pinfold.core.cpu.hints import MAX_HINT_NODES, TooManyNUMANodesError
@@ -37,8 +38,7 @@ class PreferenceNeededError(Exception):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceRequest:
+class DeviceRequest(Struct, frozen=True):
     """What one container asks of one resource; sets of devices are bitmasks of the table.
 
     Attributes:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import force_setattr, replace
 
 from pinfold.core.devices.devices import Device, DeviceInventory
 from pinfold.core.devices.table import DeviceTable, in_natural_order
@@ -39,8 +41,7 @@ class DeviceUser(NamedTuple):
     devices: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceAllocations:
+class DeviceAllocations(Struct, frozen=True):
     """The devices of every container: ``pods`` is pod uid -> container -> resource -> ids.
 
     Raises:
@@ -48,8 +49,8 @@ class DeviceAllocations:
             where a container has some.
     """
 
-    pods: Mapping[str, PodDevices] = field(default_factory=lambda: _NO_PODS)
-    _owners: Mapping[str, Mapping[str, str]] | None = field(default=None, repr=False, compare=False)
+    pods: Mapping[str, PodDevices] = _NO_PODS
+    _owners: Mapping[str, Mapping[str, str]] | None = None
 
     def __post_init__(self) -> None:
         if self._owners is not None:
@@ -60,8 +61,8 @@ class DeviceAllocations:
         for uid, containers in pods.items():
             for resource, devices in _by_resource(containers).items():
                 _own(owners.setdefault(resource, {}), uid, resource, devices)
-        object.__setattr__(self, "pods", MappingProxyType(pods))
-        object.__setattr__(self, "_owners", owners)
+        force_setattr(self, "pods", MappingProxyType(pods))
+        force_setattr(self, "_owners", owners)
 
     def of_pod(self, pod_uid: str) -> PodDevices:
         """The devices of a pod's containers."""
@@ -154,8 +155,19 @@ class DeviceAllocations:
         return changed
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceState:
+class _Tables(dict[str, tuple[object, DeviceTable]]):
+    """What was computed of an inventory; two states differ by nothing that is in here."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Tables)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = None
+
+
+class DeviceState(Struct, frozen=True):
     """What plugins list, and who has what of it.
 
     Devices stay with their containers when they turn unhealthy, when their plugin goes, and when
@@ -164,15 +176,13 @@ class DeviceState:
     """
 
     inventory: DeviceInventory = field(default_factory=dict)
-    allocations: DeviceAllocations = field(default_factory=DeviceAllocations)
+    allocations: DeviceAllocations = DeviceAllocations()
     gone: DeviceInventory = field(default_factory=dict)
-    _tables: dict[str, tuple[object, DeviceTable]] = field(
-        default_factory=dict, repr=False, compare=False
-    )
+    _tables: _Tables = field(default_factory=_Tables)
 
     def with_inventory(self, inventory: DeviceInventory) -> DeviceState:
         """The same allocations beside another inventory."""
-        tables = {name: self._tables[name] for name in inventory if name in self._tables}
+        tables = _Tables((name, self._tables[name]) for name in inventory if name in self._tables)
         known = {**self.gone, **self.inventory}
         gone = {name: known[name] for name in known.keys() - inventory.keys()}
         return DeviceState(inventory, self.allocations, gone, tables)

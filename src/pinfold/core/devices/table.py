@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from itertools import compress
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from pinfold.core.devices.devices import DeviceResource
 from pinfold.core.topology_manager.hints import MAX_NUMA_ID, numa_mask
@@ -42,8 +43,7 @@ class Tiers(NamedTuple):
     no_affinity: int
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceTable:
+class DeviceTable(Struct, frozen=True):
     """The bits of one resource; make one with :meth:`of`.
 
     Attributes:

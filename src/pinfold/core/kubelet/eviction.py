@@ -10,9 +10,10 @@ import math
 import re
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
+
+from msgspec import Struct
 
 from pinfold.core.values.quantity import Format, Quantity, QuantityError
 
@@ -56,8 +57,7 @@ class EvictionError(ValueError):
     """A threshold with which no kubelet would start; the message is the kubelet's."""
 
 
-@dataclass(frozen=True, slots=True)
-class Threshold:
+class Threshold(Struct, frozen=True):
     """Pods are evicted when less of the signal than this is left: a quantity or a share."""
 
     signal: str

@@ -10,12 +10,12 @@ valid placement); ``SOUND`` gives the answer that upstream's algorithm means to 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class KubeletFault:
+
+class KubeletFault(Struct, frozen=True):
     """One fault of the kubelet: what it is, and what Pinfold does instead."""
 
     slug: str
@@ -71,8 +71,7 @@ class UpstreamFaultError(Exception):
         self.fault = fault
 
 
-@dataclass(frozen=True, slots=True)
-class AllocationRules:
+class AllocationRules(Struct, frozen=True):
     """How the allocation behaves at the three places where the kubelet is at fault."""
 
     average_sizes: bool

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
+
+from msgspec import Struct
 
 from pinfold.core.kubelet.policy_options import Maturity
 
@@ -18,8 +19,7 @@ class FeatureGateError(ValueError):
     """A gate with which no kubelet would start; the message is the kubelet's."""
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureGate:
+class FeatureGate(Struct, frozen=True):
     """One row of the table; ``effect`` is what it does to a placement or to cgroups.
 
     Stable gates are locked: a kubelet refuses to start where they are set to anything but their

@@ -9,9 +9,10 @@ cpu reservations.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
+
+from msgspec import Struct
 
 from pinfold.core.kubelet.eviction import (
     MEMORY_AVAILABLE,
@@ -36,12 +37,7 @@ class AllocatableError(ValueError):
     """A reservation or threshold with which no kubelet would start; in the kubelet's words."""
 
 
-def _nothing() -> Resources:
-    return NO_RESOURCES
-
-
-@dataclass(frozen=True, slots=True)
-class MachineCapacity:
+class MachineCapacity(Struct, frozen=True):
     """The machine as node status sees it: CPUs, bytes, and pages by size in bytes.
 
     ``ephemeral_storage`` and ``pids`` (process ids) are None where nobody measured them.
@@ -53,8 +49,8 @@ class MachineCapacity:
     hugepages: Mapping[int, int]
     ephemeral_storage: Quantity | None = None
     pids: int | None = None
-    device_capacity: Resources = field(default_factory=_nothing)
-    device_allocatable: Resources = field(default_factory=_nothing)
+    device_capacity: Resources = NO_RESOURCES
+    device_allocatable: Resources = NO_RESOURCES
 
 
 def parse_reserved(reserved: Mapping[str, str]) -> Resources:

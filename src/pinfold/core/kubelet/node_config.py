@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
+
+from msgspec import Struct
 
 from pinfold.core.kubelet.eviction import DEFAULT_EVICTION_HARD
 from pinfold.core.pod.pod import NO_RESOURCES, Resources
@@ -14,16 +15,7 @@ from pinfold.core.values.cpuset import CPUSet
 NO_OPTIONS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
-def _none() -> Mapping[str, Any]:
-    return NO_OPTIONS
-
-
-def _no_resources() -> Resources:
-    return NO_RESOURCES
-
-
-@dataclass(frozen=True, slots=True)
-class NodeConfig:
+class NodeConfig(Struct, frozen=True):
     """A kubelet's resource management settings, named as its configuration names them.
 
     ``reserved_memory`` is the list of ``{numaNode, limits}`` as read; durations are seconds;
@@ -31,18 +23,18 @@ class NodeConfig:
     """
 
     cpu_manager_policy: str = "none"
-    cpu_manager_policy_options: Mapping[str, str] = field(default_factory=_none)
+    cpu_manager_policy_options: Mapping[str, str] = NO_OPTIONS
     cpu_manager_reconcile_period: float = 10.0
-    reserved_system_cpus: CPUSet = CPUSet()  # noqa: RUF009 - immutable
-    kube_reserved: Resources = field(default_factory=_no_resources)
-    system_reserved: Resources = field(default_factory=_no_resources)
-    eviction_hard: Mapping[str, str] = field(default_factory=lambda: DEFAULT_EVICTION_HARD)
+    reserved_system_cpus: CPUSet = CPUSet()
+    kube_reserved: Resources = NO_RESOURCES
+    system_reserved: Resources = NO_RESOURCES
+    eviction_hard: Mapping[str, str] = DEFAULT_EVICTION_HARD
     topology_manager_policy: str = "none"
     topology_manager_scope: str = "container"
-    topology_manager_policy_options: Mapping[str, str] = field(default_factory=_none)
+    topology_manager_policy_options: Mapping[str, str] = NO_OPTIONS
     memory_manager_policy: str = "None"
     reserved_memory: tuple[Mapping[str, Any], ...] = ()
-    feature_gates: Mapping[str, bool] = field(default_factory=_none)
+    feature_gates: Mapping[str, bool] = NO_OPTIONS
     cpu_cfs_quota: bool = True
     cpu_cfs_quota_period: float = 0.1
     max_pods: int = 110

@@ -7,9 +7,10 @@ Names, maturity and texts are those of kubelet 1.34 (``cpumanager/policy_options
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+from msgspec import Struct
 
 from pinfold.core.machine.topology import CPUTopology
 
@@ -38,8 +39,7 @@ class Maturity(Enum):
     STABLE = "stable"
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyOption:
+class PolicyOption(Struct, frozen=True):
     """One row of the table.
 
     ``conflicts`` are the options that cannot be on at the same time; the pair is named in the
@@ -54,8 +54,7 @@ class PolicyOption:
     kind: type[bool | int] = bool
 
 
-@dataclass(frozen=True, slots=True)
-class OptionFamily:
+class OptionFamily(Struct, frozen=True):
     """The options of one manager, with the words that its texts use."""
 
     manager: str
@@ -154,8 +153,7 @@ TOPOLOGY_MANAGER_OPTIONS: Final = OptionFamily(
 """``topologyManagerPolicyOptions``."""
 
 
-@dataclass(frozen=True, slots=True)
-class StaticPolicyOptions:
+class StaticPolicyOptions(Struct, frozen=True):
     """The static policy's options, parsed."""
 
     full_pcpus_only: bool = False

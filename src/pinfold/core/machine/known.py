@@ -7,14 +7,14 @@ would see a smaller machine, and give the kubelet's verdict on a record that has
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.core.machine.machine import Machine, NUMANode, PCIFunction
 from pinfold.core.values.cpuset import CPUSet
 
 
-@dataclass(frozen=True, slots=True)
-class KnownMachine:
+class KnownMachine(Struct, frozen=True):
     """A machine as it is known.
 
     ``machine`` has every CPU whose place is known for an online one; ``unplaced`` are CPUs that
@@ -24,7 +24,7 @@ class KnownMachine:
 
     machine: Machine
     unplaced: CPUSet
-    arrived: CPUSet = CPUSet()  # noqa: RUF009 - immutable
+    arrived: CPUSet = CPUSet()
 
 
 def known_machine(now: Machine, before: Machine | None) -> KnownMachine:

@@ -9,7 +9,8 @@ and CPUs that it does not see.  Source: cAdvisor ``utils/sysinfo`` and ``machine
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from pinfold.core.machine.machine import (
     Cpu,
@@ -30,8 +31,7 @@ _SEVERAL = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class KubeletView:
+class KubeletView(Struct, frozen=True):
     """What a kubelet on this machine works with.
 
     Attributes:

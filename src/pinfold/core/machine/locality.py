@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final, Self
+
+from msgspec import Struct, field
 
 from pinfold.core.machine.machine import Distances, Machine, PCIFunction
 from pinfold.core.values.cpuset import CPUSet
@@ -43,8 +45,7 @@ class LocalityError(ValueError):
     """A device that the machine does not have; the message names it, and what there is instead."""
 
 
-@dataclass(frozen=True, slots=True)
-class Locality:
+class Locality(Struct, frozen=True):
     """Where one device is, or several are.
 
     Attributes:
@@ -72,32 +73,32 @@ class Locality:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Localities:
+class Localities(Struct, frozen=True, dict=True):
     """The devices of a machine, to be asked for by name; make it with :meth:`of`.
 
     Attributes:
         functions: the PCI functions.
         nodes: NUMA node id -> its online CPUs; nodes without CPUs have empty sets.
         distances: NUMA distances, for nodes without CPUs.
-        mask: bitmask of the nodes that have CPUs.
     """
 
     functions: tuple[PCIFunction, ...] = ()
     nodes: Mapping[int, CPUSet] = field(default_factory=dict)
     distances: Distances | None = None
-    mask: int = field(init=False)
-    _by_name: Mapping[str, tuple[PCIFunction, ...]] = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def mask(self) -> int:
+        """Bitmask of the nodes that have CPUs."""
+        return _mask(node for node, cpus in self.nodes.items() if cpus)
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, tuple[PCIFunction, ...]]:
         names: dict[str, list[PCIFunction]] = {}
         for function in self.functions:
             for name in (function.address, *function.names):
                 if name.isprintable():  # messages list them
                     names.setdefault(name, []).append(function)
-        by_name = {name: tuple(found) for name, found in names.items()}
-        object.__setattr__(self, "_by_name", by_name)
-        object.__setattr__(self, "mask", _mask(node for node, cpus in self.nodes.items() if cpus))
+        return {name: tuple(found) for name, found in names.items()}
 
     @classmethod
     def of(cls, machine: Machine) -> Self:

@@ -8,9 +8,10 @@ view depends on and which are no properties of the hardware are in :class:`Kubel
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
+
+from msgspec import Struct, field
 
 from pinfold.core.values.cpuset import CPUSet
 
@@ -21,8 +22,7 @@ class MachineError(ValueError):
     """A source that cannot be read as a machine; the message names file, place and remedy."""
 
 
-@dataclass(frozen=True, slots=True)
-class HugepagePool:
+class HugepagePool(Struct, frozen=True):
     """Pages of one size."""
 
     total: int
@@ -33,8 +33,7 @@ Hugepages = Mapping[int, HugepagePool]
 """Page size in bytes -> its pool."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cpu:
+class Cpu(Struct, frozen=True):
     """One present CPU; every field but the first two is None where unknown or offline.
 
     ``core`` and ``l3`` name their group by its lowest online CPU; ``core_id``, ``socket``,
@@ -57,16 +56,14 @@ class Cpu:
     numa_all: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Socket:
+class Socket(Struct, frozen=True):
     """A socket; ``id`` is None where the kernel does not know it."""
 
     id: int | None
     cpus: CPUSet
 
 
-@dataclass(frozen=True, slots=True)
-class L3Cache:
+class L3Cache(Struct, frozen=True):
     """A level 3 cache; ``size`` in bytes."""
 
     cpus: CPUSet
@@ -74,8 +71,7 @@ class L3Cache:
     id: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NUMANode:
+class NUMANode(Struct, frozen=True):
     """A NUMA node; without CPUs it is memory-only, without memory CPU-only.
 
     ``local_cpus`` are the nearest CPUs of a node that has none; ``synthetic`` marks the one node
@@ -85,14 +81,13 @@ class NUMANode:
     id: int
     cpus: CPUSet
     memory_bytes: int | None = None
-    hugepages: Hugepages = field(default_factory=lambda: NO_HUGEPAGES)
+    hugepages: Hugepages = NO_HUGEPAGES
     memory_kind: str | None = None
     local_cpus: CPUSet | None = None
     synthetic: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Distances:
+class Distances(Struct, frozen=True):
     """NUMA distances: rows by node id, as the kernel gives them; ``name`` is hwloc's, if any."""
 
     nodes: tuple[int, ...]
@@ -100,8 +95,7 @@ class Distances:
     name: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CpuKind:
+class CpuKind(Struct, frozen=True):
     """A kind of cores on a hybrid machine, ranked by efficiency."""
 
     kind: int
@@ -109,8 +103,7 @@ class CpuKind:
     info: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class PCIFunction:
+class PCIFunction(Struct, frozen=True):
     """Where a PCI function is; ``numa_node`` is -1 where the firmware does not say.
 
     ``device_class`` is the 24-bit class code as sysfs prints it (``0x010802``); ``local_cpus`` is
@@ -127,16 +120,14 @@ class PCIFunction:
     physical_function: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class UpperCache:
+class UpperCache(Struct, frozen=True):
     """A cache above level 2 of one CPU, as cAdvisor reads it; ``id`` None: no id file."""
 
     id: int | None
     cpu_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class CpuFacts:
+class CpuFacts(Struct, frozen=True):
     """What cAdvisor reads of one CPU.
 
     ``core_id`` or ``package_id`` is None where a file that cAdvisor needs is missing (on s390x
@@ -152,8 +143,7 @@ class CpuFacts:
     lacks_cache_id: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class KubeletFacts:
+class KubeletFacts(Struct, frozen=True):
     """What cAdvisor sees beyond the hardware.
 
     Attributes:
@@ -174,8 +164,7 @@ class KubeletFacts:
     memory_capacity: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(Struct, frozen=True):
     """A machine; see the module.  ``cpus`` ascend; ``allowed`` is the capturing process's set."""
 
     name: str
@@ -190,7 +179,7 @@ class Machine:
     architecture: str | None = None
     cpu_model: str | None = None
     memory_bytes: int | None = None
-    hugepages: Hugepages = field(default_factory=lambda: NO_HUGEPAGES)
+    hugepages: Hugepages = NO_HUGEPAGES
     pci: tuple[PCIFunction, ...] = ()
     allowed: CPUSet | None = None
     kubelet_facts: KubeletFacts | None = None

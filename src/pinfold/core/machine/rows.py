@@ -7,9 +7,10 @@ rows and names the groups as :class:`~pinfold.core.machine.machine.Machine` want
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
+
+from msgspec import Struct
 
 from pinfold.core.machine.machine import Cpu, L3Cache, MachineError, Socket
 from pinfold.core.values.cpuset import CPUSet
@@ -17,16 +18,14 @@ from pinfold.core.values.cpuset import CPUSet
 _NO_CACHES: Final[Mapping[Hashable, CacheFacts]] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class CacheFacts:
+class CacheFacts(Struct, frozen=True):
     """What a source says of one cache: ``size`` in bytes, ``id`` the kernel's; None: unknown."""
 
     size: int | None = None
     id: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CpuRow:
+class CpuRow(Struct, frozen=True):
     """Where a source puts one online CPU.
 
     ``core``, ``package`` and ``l3`` are any keys of the source's own: CPUs with equal keys are in
@@ -46,8 +45,7 @@ class CpuRow:
     allowed: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class CpuGroups:
+class CpuGroups(Struct, frozen=True):
     """The rows grouped; each tuple ascends by its lowest CPU."""
 
     cpus: tuple[Cpu, ...]

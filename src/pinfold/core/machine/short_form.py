@@ -25,8 +25,9 @@ servers do).  NUMA distances are 10 within a node, 12 within a socket, 21 beyond
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from pinfold.core.machine.machine import (
     CpuFacts,
@@ -60,8 +61,7 @@ _MEMORY = re.compile(r"(\d{1,19})(Ki|Mi|Gi|Ti)?", re.ASCII)
 _UNITS: Final = {None: 0, "Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40}
 
 
-@dataclass(frozen=True, slots=True)
-class ShortForm:
+class ShortForm(Struct, frozen=True):
     """The counts of a short form; per socket as in the text, ``memory`` in bytes per NUMA node."""
 
     sockets: int

@@ -7,8 +7,9 @@ combinations are built up from one another, so a combination costs one addition 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 from pinfold.core.cpu.hints import MAX_HINT_NODES, TooManyNUMANodesError
 from pinfold.core.memory.memory import UINT64, NUMANodeState
@@ -18,8 +19,7 @@ Reusable = Mapping[int, Mapping[str, int]]
 """Bitmask of NUMA nodes -> resource -> bytes of init containers that later ones may take over."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeGroups:
+class NodeGroups(Struct, frozen=True):
     """How NUMA nodes are in use; all three are bitmasks of nodes, or sets of such.
 
     A node serves containers of its own (a group of one), or together with the others of a group.

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from pinfold.core.pod.hugepages import HugePagesError, resource_name
 from pinfold.core.pod.pod import HUGEPAGES_PREFIX
@@ -21,8 +22,7 @@ _BYTES: Final = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)([KkMGTPE])i?B?", re.
 _POWERS: Final = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 
 
-@dataclass(frozen=True, slots=True)
-class Pool:
+class Pool(Struct, frozen=True):
     """Pages of ``size`` bytes on a node; ``node`` None is a machine whose kernel tells no nodes.
 
     ``total`` counts the surplus too; ``surplus`` None is not known (another machine's record).

@@ -8,8 +8,10 @@ and ``memorymanager/policy_static.go`` (kubelet 1.34).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pinfold.core.pod.hugepages import resource_name
 from pinfold.core.pod.pod import MEMORY
@@ -27,8 +29,7 @@ class MemoryStateError(ValueError):
         self.problem = problem
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryTable:
+class MemoryTable(Struct, frozen=True):
     """One kind of memory of one NUMA node, in bytes."""
 
     total: int = 0
@@ -41,8 +42,7 @@ class MemoryTable:
 _NOTHING: Final = MemoryTable()
 
 
-@dataclass(frozen=True, slots=True)
-class NUMANodeState:
+class NUMANodeState(Struct, frozen=True):
     """One NUMA node; ``cells`` are the nodes of the group that it is used in.
 
     ``None`` is what a file says with ``null``; a state made here has neither.
@@ -57,8 +57,7 @@ class NUMANodeState:
         return (self.memory_map or {}).get(resource) or _NOTHING
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Struct, frozen=True):
     """Memory of one kind (``memory``, ``hugepages-2Mi``...) that a container has; size in bytes."""
 
     numa_affinity: tuple[int, ...] | None
@@ -70,8 +69,7 @@ Assignments = Mapping[str, Mapping[str, tuple[Block, ...]]]
 """Pod uid -> container name -> its blocks."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeMemory:
+class NodeMemory(Struct, frozen=True):
     """One NUMA node as the kubelet sees it.
 
     ``memory`` is its size in bytes; ``hugepages`` maps a page size in KiB to the number of pages;
@@ -164,8 +162,7 @@ def _moved(
     return {**(node.memory_map or {}), resource: moved}
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryState:
+class MemoryState(Struct, frozen=True):
     """All NUMA nodes and all assignments; never changed, only replaced.
 
     ``machine`` is by NUMA node id, ``assignments`` by pod uid and container name.

@@ -7,8 +7,10 @@ Source: upstream ``memorymanager/policy_static.go`` (kubelet 1.34).  The policy 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.core.cpu.allocation import AllocationError
 from pinfold.core.kubelet.node_config import NodeConfig
@@ -42,8 +44,7 @@ from pinfold.core.topology_manager.hints import HintError, TopologyHint, numa_ma
 from pinfold.core.values.cpuset import iter_bits
 
 
-@dataclass(slots=True)
-class MemoryTransaction:
+class MemoryTransaction(Struct):
     """The memory of all pods while one of them is being admitted.
 
     Args:
@@ -55,8 +56,7 @@ class MemoryTransaction:
     state: MemoryState
 
 
-@dataclass(frozen=True, slots=True)
-class StaticMemoryPolicy:
+class StaticMemoryPolicy(Struct, frozen=True):
     """The static policy on one machine; build it with :meth:`create`.
 
     Where a pod asks for a huge page size that no NUMA node has, a kubelet crashes; here the

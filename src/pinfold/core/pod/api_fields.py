@@ -10,9 +10,10 @@ Source: the Kubernetes API 1.36 (``core/v1`` ``Pod``, with the alpha fields).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+from msgspec import Struct
 
 
 class Standing(Enum):
@@ -23,8 +24,7 @@ class Standing(Enum):
     REFUSED = "refused"
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(Struct, frozen=True):
     """A row: its standing for processes and for containers of a runtime (CRI), and why.
 
     ``below`` are the fields of its mapping, or of each mapping in its list; without them everything

@@ -8,8 +8,9 @@ microseconds.  With the feature gate PodLevelResources off, pass pods without ``
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from pinfold.core.pod.hugepages import page_size
 from pinfold.core.pod.pod import (
@@ -76,8 +77,7 @@ def weight_to_shares(weight: int) -> int:
     return MIN_SHARES + (weight - 1) * (MAX_SHARES - MIN_SHARES) // _WEIGHT_SPAN
 
 
-@dataclass(frozen=True, slots=True)
-class PodCgroup:
+class PodCgroup(Struct, frozen=True):
     """The settings of a pod's cgroup; None is "not set".
 
     ``hugepage_limits`` is by page size, ``unified`` the raw cgroup v2 files.
@@ -96,8 +96,7 @@ class PodCgroup:
         return shares_to_weight(self.cpu_shares)
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerCgroup:
+class ContainerCgroup(Struct, frozen=True):
     """What is sent to the container runtime; 0 is "no limit" for quota and memory."""
 
     cpu_shares: int

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from pinfold.core.pod.pod import Pod
 
@@ -31,8 +32,7 @@ class AnnotationError(ValueError):
     """An annotation that is no wish; the message names it and what it may be."""
 
 
-@dataclass(frozen=True, slots=True)
-class NearWish:
+class NearWish(Struct, frozen=True):
     """Devices to be near to, named as :mod:`pinfold.core.machine.locality` resolves them."""
 
     devices: tuple[str, ...]
@@ -44,8 +44,7 @@ class NearWish:
         return f"near/{','.join(self.devices)}"
 
 
-@dataclass(frozen=True, slots=True)
-class NearWishes:
+class NearWishes(Struct, frozen=True):
     """The wishes of a pod: one for all its containers, and those of single ones, which win."""
 
     pod: NearWish | None = None

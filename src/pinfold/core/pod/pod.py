@@ -7,10 +7,13 @@ Source: the Kubernetes API (``core/v1``) and the kubelet's reading of it: ``qos.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from enum import Enum
+from functools import cached_property
 from types import MappingProxyType
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pinfold.core.values.quantity import Quantity
 
@@ -26,10 +29,6 @@ Resources = Mapping[str, Quantity]
 NO_RESOURCES: Final[Resources] = MappingProxyType({})
 
 
-def _no_resources() -> Resources:
-    return NO_RESOURCES
-
-
 class QOSClass(Enum):
     """The API's ``PodQOSClass``."""
 
@@ -38,13 +37,12 @@ class QOSClass(Enum):
     BEST_EFFORT = "BestEffort"
 
 
-@dataclass(frozen=True, slots=True)
-class Container:
+class Container(Struct, frozen=True):
     """A container's name and resources; ``restart_policy`` matters for init containers only."""
 
     name: str
-    requests: Resources = field(default_factory=_no_resources)
-    limits: Resources = field(default_factory=_no_resources)
+    requests: Resources = NO_RESOURCES
+    limits: Resources = NO_RESOURCES
     restart_policy: str | None = None
 
     @property
@@ -53,16 +51,14 @@ class Container:
         return self.restart_policy == "Always"
 
 
-@dataclass(frozen=True, slots=True)
-class PodResources:
+class PodResources(Struct, frozen=True):
     """Resources of the pod as a whole (``spec.resources``)."""
 
-    requests: Resources = field(default_factory=_no_resources)
-    limits: Resources = field(default_factory=_no_resources)
+    requests: Resources = NO_RESOURCES
+    limits: Resources = NO_RESOURCES
 
 
-@dataclass(frozen=True, slots=True)
-class Pod:
+class Pod(Struct, frozen=True, dict=True):
     """A pod as a node sees it; ``qos`` is computed."""
 
     uid: str
@@ -70,19 +66,26 @@ class Pod:
     namespace: str = "default"
     init_containers: tuple[Container, ...] = ()
     containers: tuple[Container, ...] = ()
-    overhead: Resources = field(default_factory=_no_resources)
+    overhead: Resources = NO_RESOURCES
     resources: PodResources | None = None
     annotations: Mapping[str, str] = field(default_factory=dict)
     priority: int | None = None
     priority_class_name: str | None = None
     creation_timestamp: str | None = None
     static: bool = False
-    qos: QOSClass = field(init=False)
-    has_pod_level_resources: bool = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "has_pod_level_resources", _has_pod_level(self.resources))
-        object.__setattr__(self, "qos", compute_qos(self))
+    @cached_property
+    def qos(self) -> QOSClass:
+        """The QoS class."""
+        return compute_qos(self)
+
+    @cached_property
+    def has_pod_level_resources(self) -> bool:
+        """Whether the pod as a whole asks for anything that is given out to a whole pod."""
+        return self.resources is not None and any(
+            is_pod_level_resource(name)
+            for name in (*self.resources.requests, *self.resources.limits)
+        )
 
     @property
     def all_containers(self) -> tuple[Container, ...]:
@@ -98,12 +101,6 @@ class Pod:
     def is_node_critical(self) -> bool:
         """Whether the node cannot do without it (priority class ``system-node-critical``)."""
         return self.is_critical and self.priority_class_name == SYSTEM_NODE_CRITICAL
-
-
-def _has_pod_level(resources: PodResources | None) -> bool:
-    return resources is not None and any(
-        is_pod_level_resource(name) for name in (*resources.requests, *resources.limits)
-    )
 
 
 def is_pod_level_resource(name: str) -> bool:

@@ -7,8 +7,9 @@ Source: the Kubernetes API (``core/v1`` ``PodSecurityContext``, ``SecurityContex
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from pinfold.core.pod.api import PodError
 from pinfold.core.pod.manifest_fields import flag, mapping, number, text_of
@@ -27,8 +28,7 @@ ALL: Final = "ALL"
 _PREFIX: Final = "CAP_"
 
 
-@dataclass(frozen=True, slots=True)
-class Security:
+class Security(Struct, frozen=True):
     """What holds for one container; None is what its image or its agent has.
 
     ``supplemental_groups`` has the pod's ``fsGroup``, too; with ``strict_groups`` those that the

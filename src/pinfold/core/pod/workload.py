@@ -6,9 +6,10 @@ Source: the Kubernetes API (``core/v1`` ``Container`` and ``PodSpec``).
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
+
+from msgspec import Struct, field
 
 from pinfold.core.pod.pod import Container, Pod
 from pinfold.core.pod.security import Security
@@ -34,16 +35,14 @@ class PullPolicy(Enum):
     NEVER = "Never"
 
 
-@dataclass(frozen=True, slots=True)
-class HostPath:
+class HostPath(Struct, frozen=True):
     """The API's ``HostPathVolumeSource``; ``type`` "" checks and makes nothing."""
 
     path: str
     type: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class EmptyDir:
+class EmptyDir(Struct, frozen=True):
     """The API's ``EmptyDirVolumeSource``, with what it comes to in its pod.
 
     ``medium`` is "" (the disk), ``Memory``, ``HugePages`` or one like ``HugePages-2Mi``.  ``size``
@@ -64,8 +63,7 @@ class EmptyDir:
 ON_DISK: Final = EmptyDir()
 
 
-@dataclass(frozen=True, slots=True)
-class VolumeMount:
+class VolumeMount(Struct, frozen=True):
     """A volume in a container; with ``host_path`` None it is ``empty_dir``, gone with the pod."""
 
     volume: str
@@ -75,8 +73,7 @@ class VolumeMount:
     empty_dir: EmptyDir = ON_DISK
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
+class Process(Struct, frozen=True):
     """What one container executes.
 
     ``argv`` is the API's ``command`` followed by ``args`` (empty: the image's own, which only a
@@ -94,11 +91,10 @@ class Process:
     args: tuple[str, ...] = ()
     image_pull_policy: PullPolicy | None = None
     volume_mounts: tuple[VolumeMount, ...] = ()
-    security: Security = field(default_factory=Security)
+    security: Security = Security()
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxOptions:
+class SandboxOptions(Struct, frozen=True):
     """What the containers of a pod share with each other, and with the host.
 
     ``privileged`` tells that one of them is; ``runtime_class`` is the runtime's handler, None its
@@ -126,15 +122,14 @@ def pull_policy(process: Process) -> PullPolicy:
     return PullPolicy.IF_NOT_PRESENT
 
 
-@dataclass(frozen=True, slots=True)
-class Workload:
+class Workload(Struct, frozen=True):
     """A pod and what its containers execute (by container name, init containers too)."""
 
     pod: Pod
     processes: Mapping[str, Process]
     restart_policy: RestartPolicy = RestartPolicy.ALWAYS
     grace_period: int = DEFAULT_GRACE_PERIOD
-    sandbox: SandboxOptions = field(default_factory=SandboxOptions)
+    sandbox: SandboxOptions = SandboxOptions()
 
     def restarts(self, container: Container, exit_code: int) -> bool:
         """Whether a container that ended with this status is started again.

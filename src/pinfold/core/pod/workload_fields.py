@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from pinfold.core.pod.api import PodError
 from pinfold.core.pod.api_fields import POD, Field, Fields, Standing
@@ -22,8 +23,7 @@ _EMPTY: Final[tuple[object, ...]] = (None, "", [], {})
 _TEMPLATE: Final = {name: POD[name] for name in ("metadata", "spec")}
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """A field that is not in force; ``standing`` None is one that the API does not have."""
 
     path: str

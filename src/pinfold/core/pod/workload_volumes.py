@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from pinfold.core.pod.api import PodError, quantity_from_api
 from pinfold.core.pod.cgroup_values import pod_cgroup

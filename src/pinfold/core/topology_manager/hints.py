@@ -7,9 +7,11 @@ A set of NUMA nodes is an ``int`` bitmask here (bit ``n`` is node ``n``), as in 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import combinations
 from typing import Final, NamedTuple, TypeAlias
+
+from msgspec import Struct
 
 from pinfold.core.values.cpuset import iter_bits
 
@@ -80,8 +82,7 @@ def format_numa_mask(mask: int | None) -> str:
     return "any" if mask is None else "{" + ",".join(map(str, iter_bits(mask))) + "}"
 
 
-@dataclass(frozen=True, slots=True)
-class NUMAInfo:
+class NUMAInfo(Struct, frozen=True, dict=True):
     """The NUMA nodes of the machine and how far they are apart (upstream ``NUMAInfo``).
 
     Attributes:
@@ -95,10 +96,14 @@ class NUMAInfo:
 
     nodes: tuple[int, ...]
     distances: Mapping[int, Sequence[int]] | None = None
-    mask: int = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "mask", numa_mask(self.nodes))
+        _ = self.mask
+
+    @cached_property
+    def mask(self) -> int:
+        """The nodes as a bitmask."""
+        return numa_mask(self.nodes)
 
     def check_distances(self) -> None:
         """Make sure that every pair of nodes has a distance.

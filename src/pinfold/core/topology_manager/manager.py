@@ -9,8 +9,9 @@ one were given until its next reconcile.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, Protocol, Self, TypeVar
+
+from msgspec import Struct
 
 from pinfold.core.cpu.allocation import AllocationError
 from pinfold.core.topology_manager.hints import HintError, NUMAInfo, ResourceHints, TopologyHint
@@ -70,8 +71,7 @@ class HintProvider(Protocol[PodT_contra, ContainerT_contra]):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class AffinityDecision:
+class AffinityDecision(Struct, frozen=True):
     """One merge, with what it was made from.
 
     Attributes:
@@ -106,8 +106,7 @@ class AffinityDecision:
         return tuple(keys[i] for i in blocking_resources(dict(enumerate(judged)), self.machine))
 
 
-@dataclass(frozen=True, slots=True)
-class Admission:
+class Admission(Struct, frozen=True):
     """The answer to one pod.
 
     Attributes:
@@ -130,14 +129,13 @@ class Admission:
     failed_provider: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TopologyManager:
+class TopologyManager(Struct, frozen=True):
     """Policy, scope and options on one machine; make one with :meth:`create`."""
 
     policy: Policy
     scope: Scope
     numa: NUMAInfo
-    options: TopologyManagerOptions = field(default_factory=TopologyManagerOptions)
+    options: TopologyManagerOptions = TopologyManagerOptions()
 
     @classmethod
     def create(

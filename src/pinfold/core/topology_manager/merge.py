@@ -18,8 +18,9 @@ combinations, because three facts about its comparison hold:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeAlias
+
+from msgspec import Struct
 
 from pinfold.core.topology_manager.hints import NUMAInfo, ResourceHints, TopologyHint, narrowness
 from pinfold.core.topology_manager.reach import best_intersection
@@ -31,8 +32,7 @@ Fitness: TypeAlias = Callable[[int], tuple[float, ...]]
 """Sort key of non-empty masks, the fittest first; distinct masks have distinct keys."""
 
 
-@dataclass(frozen=True, slots=True)
-class NamedHints:
+class NamedHints(Struct, frozen=True):
     """The hints for one resource as the merge sees them; ``resource`` is "" for "nothing asked"."""
 
     resource: str

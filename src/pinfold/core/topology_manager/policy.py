@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Self
+
+from msgspec import Struct
 
 from pinfold.core.kubelet.policy_options import (
     DEFAULT_MAX_ALLOWABLE_NUMA_NODES,
@@ -48,8 +49,7 @@ class Scope(Enum):
     POD = "pod"
 
 
-@dataclass(frozen=True, slots=True)
-class TopologyManagerOptions:
+class TopologyManagerOptions(Struct, frozen=True):
     """``topologyManagerPolicyOptions``, parsed."""
 
     prefer_closest_numa_nodes: bool = False

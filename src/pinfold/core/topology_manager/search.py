@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from itertools import accumulate
+
+from msgspec import Struct
 
 from pinfold.core.topology_manager.hints import narrowness
 from pinfold.core.values.cpuset import iter_bits
@@ -44,8 +45,7 @@ def search_best(
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class _IndexedFamily:
+class _IndexedFamily(Struct, frozen=True):
     """A family turned on its side: for each node the set of masks (by index) that have it."""
 
     masks: tuple[int, ...]
@@ -89,8 +89,7 @@ class _IndexedFamily:
         return self.masks[masks.bit_length() - 1]
 
 
-@dataclass(frozen=True, slots=True)
-class _Search:
+class _Search(Struct, frozen=True):
     families: Sequence[_IndexedFamily]
     nodes: Sequence[int]
     """The highest first."""
@@ -166,8 +165,7 @@ def _refuse(families: Sequence[_IndexedFamily], alive: Sequence[int], refused: i
     return _Refusal(choices, last, last_alive, set()).dive(0, refused, -1)
 
 
-@dataclass(frozen=True, slots=True)
-class _Refusal:
+class _Refusal(Struct, frozen=True):
     """The families sharing the refused nodes out among them."""
 
     choices: Sequence[Sequence[tuple[int, int]]]

@@ -6,9 +6,10 @@ file, which it writes at its start under every policy, in one step (a file that 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+from msgspec import Struct
 
 from pinfold.state.cpu_manager_state import CheckpointError, CPUManagerCheckpoint, detect_layout
 
@@ -32,8 +33,7 @@ class KubeletPolicy(Enum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class GuardVerdict:
+class GuardVerdict(Struct, frozen=True):
     """Whether containers may be pinned here; ``problem`` says why not ("" where they may)."""
 
     policy: KubeletPolicy

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+from msgspec import Struct
 
 from pinfold.node.nri.container_lifecycle import ContainerLifecycle
 from pinfold.node.nri.seen_containers import SeenContainers
@@ -42,8 +43,7 @@ class _Fate(Enum):
     UNTOLD = "is there"
 
 
-@dataclass(frozen=True, slots=True)
-class _Lost:
+class _Lost(Struct, frozen=True):
     """A sandbox or a container (by id), and what nobody was told of it.
 
     ``cgroups`` are the containers that have no processes any more when this is so.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from pinfold.admission.admission import Decision
 from pinfold.admission.device_locality import NO_DEVICES, PodDevices, PodName

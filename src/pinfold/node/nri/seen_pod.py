@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from pinfold.core.pod.cgroup_values import quota_to_milli_cpu, shares_to_milli_cpu
 from pinfold.core.pod.pod import QOSClass
@@ -32,8 +33,7 @@ RAN_SHARED: Final = "ran-shared-seconds.pinfold.dev"
 NOTHING: Final[Mapping[str, float]] = MappingProxyType({})
 
 
-@dataclass(slots=True)
-class SeenPod:
+class SeenPod(Struct):
     """A pod as the runtime shows it: its newest sandbox, its newest containers by name."""
 
     sandbox: Sandbox

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.admission.admission import (
     POOL_EMPTY,
@@ -41,8 +43,7 @@ EXCLUSIVE: Final = "exclusive-cpus.pinfold.dev"
 """The annotation, with ``/pod`` or ``/container.NAME``, that says ``"false"``: no own CPUs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """What the books say of a pod, and of the node with it."""
 
     state: NodeState

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 from typing import Final, NoReturn
+
+from msgspec.structs import replace
 
 from pinfold.node.pods.containers import Containers
 from pinfold.node.runtime_ledger import RuntimeLedger

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 
 class GoneError(Exception):
     """Nobody waits for a change that was not begun; nothing was changed."""
 
 
-@dataclass(slots=True)
-class Caller:
+class Caller(Struct):
     """One who waits; ``begun`` tells that something is being changed, which then goes on."""
 
     gone: bool = False

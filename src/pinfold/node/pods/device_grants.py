@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Final, NamedTuple, TypeAlias
+
+from msgspec.structs import replace
 
 from pinfold.admission.admission import Decision, Node, NodeState, decide
 from pinfold.admission.pod_draft import DEVICE_MANAGER

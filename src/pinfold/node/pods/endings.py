@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cached_property
 from typing import Final
+
+from msgspec.structs import replace
 
 from pinfold.admission.admission import release
 from pinfold.core.pod.pod import Container

@@ -9,8 +9,9 @@ the next start goes on, and never a CPU with two owners.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from pinfold.admission.admission import POOL_EMPTY, Decision, NodeState, settle
 from pinfold.core.pod.workload import Workload

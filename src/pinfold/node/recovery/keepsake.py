@@ -8,8 +8,10 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from dataclasses import dataclass, replace
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.core.memory.memory import Block
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
@@ -19,8 +21,7 @@ MOST: Final = 64 * 1024
 """Characters; a pod with a longer record leaves out its manifest."""
 
 
-@dataclass(frozen=True, slots=True)
-class Keepsake:
+class Keepsake(Struct, frozen=True):
     """The record of a pod, and the store's generation when its container was made."""
 
     generation: int

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from pinfold.admission.admission import Node, NodeState
 from pinfold.core.devices.state import DeviceState

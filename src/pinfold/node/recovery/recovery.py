@@ -8,9 +8,11 @@ allocation that still fits, decides again about the others, and says what it did
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pinfold.admission.admission import Node, NodeState, decide, resume, settle
 from pinfold.core.devices.state import DeviceOwnershipError, DeviceState
@@ -97,8 +99,7 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join([*names[:_NAMED], *([f"{more} more"] if more > 0 else [])])
 
 
-@dataclass(slots=True)
-class Restored:
+class Restored(Struct):
     """The state to start from, and what had to be changed to get there.
 
     ``failed`` are pods that lost their CPUs and got no others, ``held`` containers that the runtime

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.core.pod.workload import Workload
 from pinfold.core.values.cpuset import CPUSet
@@ -37,8 +39,7 @@ def may_live(cgroups: Cgroups, status: ContainerStatus) -> bool:
         return True  # nobody knows
 
 
-@dataclass(frozen=True, slots=True)
-class Survivor:
+class Survivor(Struct, frozen=True):
     """A container that lives; ``keepsake`` None: it has none, ``seen`` None: it has no cgroup.
 
     ``is_held``: the runtime does not know it.
@@ -76,8 +77,7 @@ async def survivors(runtime: Runtime, cgroups: Cgroups) -> tuple[Survivor, ...]:
     return tuple(found.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Loss:
+class Loss(Struct, frozen=True):
     """What a record has lost: batches, and pods (by uid) that live, with what is known of them."""
 
     generation: int
@@ -116,8 +116,7 @@ def loss(record: Record, living: Iterable[Survivor]) -> Loss:
     return Loss(record.generation, promised, unknown)
 
 
-@dataclass(frozen=True, slots=True)
-class Recalled:
+class Recalled(Struct, frozen=True):
     """The pods of a record that has lost something, with those that live first.
 
     ``active`` are those that own their CPUs, ``over`` the uids of those that cannot be, ``report``
