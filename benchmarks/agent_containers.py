@@ -39,7 +39,7 @@ from pinfold.core.values.cpuset import CPUSet
 from pinfold.planning.planner import Planner
 from pinfold.ports.cgroups import Placement
 from pinfold.ports.errors import ContainerKey
-from pinfold.ports.nri import Resources, Sandbox, SeenContainer, SeenState, Update
+from pinfold.ports.nri import Container, ContainerState, ContainerUpdate, PodSandbox, Resources
 
 MOVED: Final = (10, 100, 300)
 PRESENT: Final = (10, 100, 500)
@@ -118,15 +118,15 @@ async def _answers(place: Place, folder: Path, count: int) -> Result:
         raise GivenUpError("nobody answers")
     for number in range(count):
         path, pid = place.container(f"pod{number}", "main")
-        pod = Sandbox(f"s{number}", f"uid-{number}", f"pod-{number}", "default")
-        seen = SeenContainer(f"c{number}", pod.id, "main", resources=SHARED, cgroups_path=path)
+        pod = PodSandbox(f"s{number}", f"uid-{number}", f"pod-{number}", "default")
+        seen = Container(f"c{number}", pod.id, "main", resources=SHARED, cgroups_path=path)
         await lifecycle.create_container(pod, seen)
         await lifecycle.post_create_container(pod, seen)
         await lifecycle.post_start_container(pod, _running(seen, pid))
     times = []
     for number in range(ROUNDS):
-        pod = Sandbox(f"o{number}", f"uid-o{number}", f"owner-{number}", "default")
-        seen = SeenContainer(f"oc{number}", pod.id, "main", resources=OWNER)
+        pod = PodSandbox(f"o{number}", f"uid-o{number}", f"owner-{number}", "default")
+        seen = Container(f"oc{number}", pod.id, "main", resources=OWNER)
         began = time.perf_counter_ns()
         answer, _ = await lifecycle.create_container(pod, seen)
         times.append(float(time.perf_counter_ns() - began))
@@ -140,12 +140,12 @@ async def _answers(place: Place, folder: Path, count: int) -> Result:
     return detailed(times, **_percentiles(times))
 
 
-def _running(seen: SeenContainer, pid: int) -> SeenContainer:
-    return SeenContainer(
+def _running(seen: Container, pid: int) -> Container:
+    return Container(
         seen.id,
         seen.sandbox_id,
         seen.name,
-        SeenState.RUNNING,
+        ContainerState.RUNNING,
         resources=seen.resources,
         cgroups_path=seen.cgroups_path,
         pid=pid,
@@ -232,7 +232,7 @@ def _update() -> Result:
             times = []
             for at_once in (1, 8):
                 record = CriRecord(client, at_once=at_once)
-                updates = [Update(one, Resources(cpus="0")) for one in ids]
+                updates = [ContainerUpdate(one, Resources(cpus="0")) for one in ids]
                 began = time.perf_counter_ns()
                 await record.update(updates)
                 times.append(float(time.perf_counter_ns() - began))

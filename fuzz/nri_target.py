@@ -18,7 +18,7 @@ from pinfold.adapters.nri.frames import (
     encode_message,
 )
 from pinfold.adapters.nri.messages import seen_container, seen_sandbox, update_messages
-from pinfold.ports.nri import Resources, SeenContainer, Update
+from pinfold.ports.nri import Container, ContainerUpdate, Resources
 
 
 def run_nri(data: bytes) -> None:
@@ -55,9 +55,9 @@ def _use(payload: bytes) -> None:
         _back(seen_container(event.container))
 
 
-def _back(container: SeenContainer) -> None:
+def _back(container: Container) -> None:
     """What a runtime may say of resources, it can be told as well."""
-    (message,) = update_messages([Update(container.id, container.resources)])
+    (message,) = update_messages([ContainerUpdate(container.id, container.resources)])
     resources = Resources() if not message.HasField("linux") else container.resources
     if message.linux.resources.cpu.cpus != resources.cpus:
         raise ValueError("the CPUs do not come through")

@@ -27,9 +27,10 @@ from pinfold.core.pod.security import Security
 from pinfold.core.pod.workload import Process, PullPolicy, SandboxOptions, VolumeMount
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.logs.layout import LogLimits, parts
+from pinfold.ports import nri
 from pinfold.ports.cgroups import Limits, Placement
 from pinfold.ports.errors import RuntimeFailedError
-from pinfold.ports.nri import Resources, SeenState, Update
+from pinfold.ports.nri import ContainerUpdate, Resources
 from pinfold.ports.runtime import ContainerSpec, ContainerState
 from tests.scenes.containerd_node import ContainerdNode
 from tests.scenes.cri_world import CriWorld
@@ -188,13 +189,16 @@ def test_what_is_recorded_is_changed_and_listed(world: CriWorld) -> None:
             created = await runtime.create(spec)
             client = world.client()
             record = CriRecord(client)
-            assert await record.update([Update(created.id, Resources(cpus="1"))]) == []
+            assert await record.update([ContainerUpdate(created.id, Resources(cpus="1"))]) == []
             running = await runtime.start(created.id)
             assert running.pid is not None
             assert allowed_cpus(running.pid) == "1"
             with pytest.raises(RuntimeFailedError, match=created.id):
-                await record.update([Update(created.id, Resources(cpus="4000"))])
-            updates = [Update(created.id, Resources(cpus="0")), Update("gone", Resources(cpus="0"))]
+                await record.update([ContainerUpdate(created.id, Resources(cpus="4000"))])
+            updates = [
+                ContainerUpdate(created.id, Resources(cpus="0")),
+                ContainerUpdate("gone", Resources(cpus="0")),
+            ]
             assert await record.update(updates) == ["gone"]
             assert allowed_cpus(running.pid) == "0"
             pods, containers = await list_cri_containers(client)
@@ -202,7 +206,11 @@ def test_what_is_recorded_is_changed_and_listed(world: CriWorld) -> None:
             assert (pod.name, pod.namespace) == ("web", "default")
             assert pod.pid is not None
             (seen,) = [item for item in containers if item.sandbox_id == pod.id]
-            assert (seen.name, seen.state, seen.pid) == ("main", SeenState.RUNNING, running.pid)
+            assert (seen.name, seen.state, seen.pid) == (
+                "main",
+                nri.ContainerState.RUNNING,
+                running.pid,
+            )
             assert (seen.resources.cpus, seen.resources.cpu_shares) == ("0", 512)
             assert seen.resources.memory == 64 << 20
             info = await runtime_info(client)

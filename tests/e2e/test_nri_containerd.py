@@ -18,7 +18,7 @@ import pytest
 from pinfold.adapters.cri import cri_pb2 as cri
 from pinfold.adapters.nri import NriPlugin, PluginSettings
 from pinfold.ports.errors import RuntimeFailedError
-from pinfold.ports.nri import Adjustment, RefusedError, Resources, SeenState
+from pinfold.ports.nri import ContainerAdjustment, ContainerState, RefusedError, Resources
 from tests.scenes.containerd_node import ContainerdNode, containerd_node
 from tests.scenes.nri_peer import Recorder, cpus, running_plugin, until
 
@@ -174,7 +174,7 @@ def test_a_container_from_its_creation_to_its_end(containerd: ContainerdNode) ->
             assert sandbox.cgroup_parent == PARENT
             other = await it.run(pod, "other")
 
-            events.adjustment = Adjustment(Resources(cpus=OTHER), {"A": "b"}, {"x": "y"})
+            events.adjustment = ContainerAdjustment(Resources(cpus=OTHER), {"A": "b"}, {"x": "y"})
             events.updates = [cpus(other, ONE)]
             wanted = {"cpu_shares": 512, "cpu_quota": 20000, "cpu_period": 100000}
             container = await it.create(pod, "c", memory_limit_in_bytes=64 << 20, **wanted)
@@ -184,7 +184,11 @@ def test_a_container_from_its_creation_to_its_end(containerd: ContainerdNode) ->
             await it.start(container)
             assert allowed(containerd, container) == OTHER
             seen = events.seen["c"]
-            assert (seen.id, seen.sandbox_id, seen.state) == (container, pod, SeenState.RUNNING)
+            assert (seen.id, seen.sandbox_id, seen.state) == (
+                container,
+                pod,
+                ContainerState.RUNNING,
+            )
             assert seen.resources == Resources(512, 20000, 100000, cpus=OTHER, memory=64 << 20)
             assert seen.annotations["note"] == "c"
             assert seen.annotations["x"] == "y"
@@ -287,7 +291,7 @@ def test_a_slow_answer_is_lost_and_comes_to_light_by_synchronize(
         async with scene(containerd, events, reports) as (it, plugin):
             pod = await it.run_pod("p")
             events.on = {"create_container": slow}
-            events.adjustment = Adjustment(Resources(cpus=OTHER))
+            events.adjustment = ContainerAdjustment(Resources(cpus=OTHER))
             container = await it.run(pod, "c")
             assert allowed(containerd, container) != OTHER
             del events.seen["c"]
@@ -385,7 +389,7 @@ def test_what_ran_before_is_told_and_updated(containerd: ContainerdNode) -> None
             async with running_plugin(events, settings(containerd), []) as plugin:
                 await until(lambda: plugin.connected)
                 assert events.calls == [("synchronize", "1 1")]
-                assert events.seen["c"].state is SeenState.RUNNING
+                assert events.seen["c"].state is ContainerState.RUNNING
                 assert events.pods["p"].id == pod
                 await until(lambda: allowed(containerd, container) == OTHER)
                 # containerd tells two plugins of the same name and index apart by nothing.

@@ -12,7 +12,7 @@ import pytest
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.errors import RuntimeFailedError
-from pinfold.ports.nri import RefusedError, Resources, SeenContainer
+from pinfold.ports.nri import Container, RefusedError, Resources
 from pinfold.ports.records import PodPhase
 from tests.scenes.lifecycle_harness import BEST_EFFORT, LifecycleHarness, guaranteed
 from tests.scenes.manager_harness import run_virtually
@@ -305,9 +305,7 @@ async def test_a_creation_that_takes_long_is_taken_over(h: LifecycleHarness) -> 
     pod = await h.pod("db")
     plugin = h.node.plugin
     assert plugin is not None
-    seen = SeenContainer(
-        "slow", pod.id, "main", resources=guaranteed(2), cgroups_path="/kubepods/slow"
-    )
+    seen = Container("slow", pod.id, "main", resources=guaranteed(2), cgroups_path="/kubepods/slow")
     await plugin.create_container(pod, seen)
     await asyncio.sleep(11)
     other = await h.run(await h.pod("web"), "main", guaranteed(2))
@@ -327,7 +325,7 @@ async def test_what_pinfold_tells_wins_over_what_is_asked_for(h: LifecycleHarnes
     ):
         pod = await h.pod(name)
         asked = frozenset({"PINFOLD_CPUS", "PINFOLD_SOCKET", "GOMAXPROCS", "PATH"})
-        seen = SeenContainer(
+        seen = Container(
             name, pod.id, "main", resources=resources, cgroups_path=f"/{name}", variables=asked
         )
         adjustment, _ = await plugin.create_container(pod, seen)

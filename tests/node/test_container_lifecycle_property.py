@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pinfold.ports.errors import PortError
-from pinfold.ports.nri import RefusedError, SeenState
+from pinfold.ports.nri import ContainerState, RefusedError
 from tests.scenes.lifecycle_harness import BEST_EFFORT, LifecycleHarness, guaranteed
 from tests.scenes.manager_harness import run_virtually
 
@@ -27,7 +27,7 @@ async def _step(h: LifecycleHarness, choice: random.Random, number: int) -> None
     pods = list(h.node.pods.values())
     containers = list(h.node.containers.values())
     running = [one for one in containers if one.runs]
-    ended = [one for one in containers if one.seen.state is SeenState.STOPPED]
+    ended = [one for one in containers if one.seen.state is ContainerState.STOPPED]
     amount = choice.choice(AMOUNTS)
     if what == "pod" and len(pods) < 6:
         await h.pod(f"p{number}", choice.choice(("guaranteed", "burstable")))

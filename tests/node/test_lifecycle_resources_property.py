@@ -16,7 +16,7 @@ from pinfold.core.devices.policy import device_hints
 from pinfold.core.devices.table import DeviceTable
 from pinfold.core.pod.pod import Container, Pod
 from pinfold.ports.errors import PortError
-from pinfold.ports.nri import RefusedError, Resources, SeenState
+from pinfold.ports.nri import ContainerState, RefusedError, Resources
 from tests.scenes.lifecycle_harness import BEST_EFFORT, GIB, LifecycleHarness, guaranteed
 from tests.scenes.manager_harness import ALL_MANAGERS, run_virtually
 
@@ -38,7 +38,7 @@ async def _step(h: LifecycleHarness, choice: random.Random, number: int) -> None
     pods = list(h.node.pods.values())
     containers = list(h.node.containers.values())
     running = [one for one in containers if one.runs]
-    ended = [one for one in containers if one.seen.state is SeenState.STOPPED]
+    ended = [one for one in containers if one.seen.state is ContainerState.STOPPED]
     if what == "pod" and len(pods) < 6:
         for name in NAMES:
             if choice.random() < 0.5:

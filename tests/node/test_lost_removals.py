@@ -15,7 +15,7 @@ from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.nri.lost_removals import PERIOD
 from pinfold.ports.cgroups import ObservedCgroups
 from pinfold.ports.errors import CgroupError
-from pinfold.ports.nri import SeenContainer, SeenState
+from pinfold.ports.nri import Container, ContainerState
 from tests.scenes.lifecycle_harness import BEST_EFFORT, LifecycleHarness, guaranteed
 from tests.scenes.manager_harness import run_virtually
 
@@ -117,7 +117,7 @@ async def test_one_that_has_ended_keeps_its_cpus_for_its_next_attempt(h: Lifecyc
     await h.look_twice()
     await h.look_twice()
     assert owned(h) == "2-3"
-    assert h.pods.by_uid["uid-db"].containers["main"].state is SeenState.STOPPED
+    assert h.pods.by_uid["uid-db"].containers["main"].state is ContainerState.STOPPED
     second = await h.run(pod, "main", guaranteed(2))
     await h.node.remove(first)
     await h.look_twice()
@@ -168,7 +168,7 @@ async def test_a_container_that_is_being_made_is_not_missing(h: LifecycleHarness
     pod = await h.pod("db")
     plugin = h.node.plugin
     assert plugin is not None
-    seen = SeenContainer("slow", pod.id, "main", resources=guaranteed(2), cgroups_path="/slow")
+    seen = Container("slow", pod.id, "main", resources=guaranteed(2), cgroups_path="/slow")
     await plugin.create_container(pod, seen)
     for _ in range(3):
         await h.lost.look()

@@ -10,7 +10,7 @@ from pinfold.node.runtime_ledger import ANSWERED, SETTLED, RuntimeLedger
 from pinfold.planning.fake_nri import FakeNode
 from pinfold.planning.fake_runtime_cgroups import FakeRuntimeCgroups
 from pinfold.ports.errors import ContainerKey
-from pinfold.ports.nri import Update
+from pinfold.ports.nri import ContainerUpdate
 from tests.scenes.manager_harness import run_virtually
 
 
@@ -20,7 +20,7 @@ class Told:
     def __init__(self) -> None:
         self.calls: list[tuple[float, list[str]]] = []
 
-    async def update(self, updates: Sequence[Update]) -> Sequence[str]:
+    async def update(self, updates: Sequence[ContainerUpdate]) -> Sequence[str]:
         now = asyncio.get_running_loop().time()
         self.calls.append((now, [one.container_id for one in updates]))
         return ()

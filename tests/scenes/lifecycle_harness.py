@@ -34,7 +34,7 @@ from pinfold.planning.fake_devices import FakeKubeletDevices
 from pinfold.planning.fake_nri import FakeContainer, FakeNode
 from pinfold.planning.fake_runtime_cgroups import FakeRuntimeCgroups
 from pinfold.planning.fakes import MemoryPodFiles, MemoryStore
-from pinfold.ports.nri import Resources, Sandbox, Update
+from pinfold.ports.nri import ContainerUpdate, PodSandbox, Resources
 from pinfold.web.documents import Documents
 from tests.scenes.manager_harness import STATIC, no_document, parse
 
@@ -62,7 +62,7 @@ class OverCri:
     def __init__(self, node: FakeNode) -> None:
         self._node = node
 
-    async def update(self, updates: Sequence[Update]) -> Sequence[str]:
+    async def update(self, updates: Sequence[ContainerUpdate]) -> Sequence[str]:
         return await self._node.update_over_cri(updates)
 
 
@@ -172,11 +172,11 @@ class LifecycleHarness:
         self.now += 1.0
         return self.now
 
-    async def pod(self, name: str, kind: str = "guaranteed") -> Sandbox:
+    async def pod(self, name: str, kind: str = "guaranteed") -> PodSandbox:
         """A sandbox, where a kubelet puts pods of this QoS class."""
         return await self.node.run_pod(f"uid-{name}", name, f"{PARENTS[kind]}/poduid-{name}")
 
-    async def run(self, pod: Sandbox, name: str, resources: Resources) -> FakeContainer:
+    async def run(self, pod: PodSandbox, name: str, resources: Resources) -> FakeContainer:
         """Create and start a container."""
         container = await self.node.create(pod, name, resources)
         await self.node.start(container)

@@ -21,11 +21,11 @@ from pinfold.adapters.nri.frames import (
     encode_message,
 )
 from pinfold.ports.nri import (
-    Adjustment,
+    Container,
+    ContainerAdjustment,
+    ContainerUpdate,
+    PodSandbox,
     Resources,
-    Sandbox,
-    SeenContainer,
-    Update,
 )
 
 PLUGIN = "nri.pkg.api.v1alpha1.Plugin"
@@ -38,8 +38,8 @@ async def until(fact: Callable[[], object], seconds: float = 10) -> None:
             await asyncio.sleep(0.005)
 
 
-def cpus(container_id: str, cpus: str, *, ignore_failure: bool = False) -> Update:
-    return Update(container_id, Resources(cpus=cpus), ignore_failure=ignore_failure)
+def cpus(container_id: str, cpus: str, *, ignore_failure: bool = False) -> ContainerUpdate:
+    return ContainerUpdate(container_id, Resources(cpus=cpus), ignore_failure=ignore_failure)
 
 
 @dataclass
@@ -47,12 +47,12 @@ class Recorder:
     """Events that are written down; ``on`` says what else happens, by method."""
 
     calls: list[tuple[str, str]] = field(default_factory=list)
-    seen: dict[str, SeenContainer] = field(default_factory=dict)
-    pods: dict[str, Sandbox] = field(default_factory=dict)
+    seen: dict[str, Container] = field(default_factory=dict)
+    pods: dict[str, PodSandbox] = field(default_factory=dict)
     wanted: list[Resources] = field(default_factory=list)
     on: dict[str, Callable[[str], Awaitable[None]]] = field(default_factory=dict)
-    adjustment: Adjustment = field(default_factory=Adjustment)
-    updates: Sequence[Update] = ()
+    adjustment: ContainerAdjustment = field(default_factory=ContainerAdjustment)
+    updates: Sequence[ContainerUpdate] = ()
     running: int = 0
     taken_by: list[str] = field(default_factory=list)
 
@@ -70,56 +70,58 @@ class Recorder:
         finally:
             self.running -= 1
 
-    async def _container(self, method: str, pod: Sandbox, container: SeenContainer) -> None:
+    async def _container(self, method: str, pod: PodSandbox, container: Container) -> None:
         self.seen[container.name] = container
         self.pods[pod.name] = pod
         await self._note(method, container.name)
 
     async def synchronize(
-        self, pods: Sequence[Sandbox], containers: Sequence[SeenContainer]
-    ) -> Sequence[Update]:
+        self, pods: Sequence[PodSandbox], containers: Sequence[Container]
+    ) -> Sequence[ContainerUpdate]:
         self.pods |= {pod.name: pod for pod in pods}
         self.seen |= {container.name: container for container in containers}
         await self._note("synchronize", f"{len(pods)} {len(containers)}")
         return self.updates
 
-    async def run_pod_sandbox(self, pod: Sandbox) -> None:
+    async def run_pod_sandbox(self, pod: PodSandbox) -> None:
         self.pods[pod.name] = pod
         await self._note("run_pod_sandbox", pod.name)
 
-    async def stop_pod_sandbox(self, pod: Sandbox) -> None:
+    async def stop_pod_sandbox(self, pod: PodSandbox) -> None:
         await self._note("stop_pod_sandbox", pod.name)
 
-    async def remove_pod_sandbox(self, pod: Sandbox) -> None:
+    async def remove_pod_sandbox(self, pod: PodSandbox) -> None:
         await self._note("remove_pod_sandbox", pod.name)
 
     async def create_container(
-        self, pod: Sandbox, container: SeenContainer
-    ) -> tuple[Adjustment, Sequence[Update]]:
+        self, pod: PodSandbox, container: Container
+    ) -> tuple[ContainerAdjustment, Sequence[ContainerUpdate]]:
         await self._container("create_container", pod, container)
         return self.adjustment, self.updates
 
-    async def post_create_container(self, pod: Sandbox, container: SeenContainer) -> None:
+    async def post_create_container(self, pod: PodSandbox, container: Container) -> None:
         await self._container("post_create_container", pod, container)
 
-    async def start_container(self, pod: Sandbox, container: SeenContainer) -> None:
+    async def start_container(self, pod: PodSandbox, container: Container) -> None:
         await self._container("start_container", pod, container)
 
-    async def post_start_container(self, pod: Sandbox, container: SeenContainer) -> None:
+    async def post_start_container(self, pod: PodSandbox, container: Container) -> None:
         await self._container("post_start_container", pod, container)
 
     async def update_container(
-        self, pod: Sandbox, container: SeenContainer, wanted: Resources
-    ) -> Sequence[Update]:
+        self, pod: PodSandbox, container: Container, wanted: Resources
+    ) -> Sequence[ContainerUpdate]:
         self.wanted.append(wanted)
         await self._container("update_container", pod, container)
         return self.updates
 
-    async def stop_container(self, pod: Sandbox, container: SeenContainer) -> Sequence[Update]:
+    async def stop_container(
+        self, pod: PodSandbox, container: Container
+    ) -> Sequence[ContainerUpdate]:
         await self._container("stop_container", pod, container)
         return self.updates
 
-    async def remove_container(self, pod: Sandbox, container: SeenContainer) -> None:
+    async def remove_container(self, pod: PodSandbox, container: Container) -> None:
         await self._container("remove_container", pod, container)
 
 

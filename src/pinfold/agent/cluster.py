@@ -29,13 +29,13 @@ from pinfold.node.nri.seen_pod import qos_of
 from pinfold.node.nri.seen_pods import EXCLUSIVE, SeenPods
 from pinfold.ports.errors import PortError
 from pinfold.ports.nri import (
-    Adjustment,
+    Container,
+    ContainerAdjustment,
+    ContainerUpdate,
+    PodSandbox,
     RefusedError,
     Resources,
     RuntimeEvents,
-    Sandbox,
-    SeenContainer,
-    Update,
 )
 
 if TYPE_CHECKING:
@@ -84,13 +84,13 @@ class Cluster:
     def _report_of_node(self, problem: str) -> None:
         self._report(None, problem)
 
-    def refused(self, pod: Sandbox, container: SeenContainer, text: str) -> None:
+    def refused(self, pod: PodSandbox, container: Container, text: str) -> None:
         """A container was refused: an event on its pod."""
         reason, message = rejection(text)
         involved = Involved(pod.name, pod.uid, pod.namespace, container.name)
         self.events.record(involved, reason, message)
 
-    def decided(self, pods: SeenPods, pod: Sandbox, name: str) -> None:
+    def decided(self, pods: SeenPods, pod: PodSandbox, name: str) -> None:
         """A container was decided about: compare with the API server's pod later."""
         seen = pods.by_uid.get(pod.uid)
         container = None if seen is None else seen.containers.get(name)
@@ -186,8 +186,8 @@ class ClusterEvents:
         self._cluster = cluster
 
     async def synchronize(
-        self, pods: Sequence[Sandbox], containers: Sequence[SeenContainer]
-    ) -> Sequence[Update]:
+        self, pods: Sequence[PodSandbox], containers: Sequence[Container]
+    ) -> Sequence[ContainerUpdate]:
         """See :class:`RuntimeEvents`."""
         updates = await self._inner.synchronize(pods, containers)
         by_sandbox = {pod.id: pod for pod in pods}
@@ -197,8 +197,8 @@ class ClusterEvents:
         return updates
 
     async def create_container(
-        self, pod: Sandbox, container: SeenContainer
-    ) -> tuple[Adjustment, Sequence[Update]]:
+        self, pod: PodSandbox, container: Container
+    ) -> tuple[ContainerAdjustment, Sequence[ContainerUpdate]]:
         """See :class:`RuntimeEvents`."""
         try:
             answer = await self._inner.create_container(pod, container)
@@ -209,8 +209,8 @@ class ClusterEvents:
         return answer
 
     async def update_container(
-        self, pod: Sandbox, container: SeenContainer, wanted: Resources
-    ) -> Sequence[Update]:
+        self, pod: PodSandbox, container: Container, wanted: Resources
+    ) -> Sequence[ContainerUpdate]:
         """See :class:`RuntimeEvents`."""
         try:
             updates = await self._inner.update_container(pod, container, wanted)
@@ -220,37 +220,39 @@ class ClusterEvents:
         self._cluster.decided(self._pods, pod, container.name)
         return updates
 
-    async def remove_pod_sandbox(self, pod: Sandbox) -> None:
+    async def remove_pod_sandbox(self, pod: PodSandbox) -> None:
         """See :class:`RuntimeEvents`."""
         await self._inner.remove_pod_sandbox(pod)
         if pod.uid not in self._pods.by_uid:
             self._cluster.checks.forget(pod.uid)
 
-    async def run_pod_sandbox(self, pod: Sandbox) -> None:
+    async def run_pod_sandbox(self, pod: PodSandbox) -> None:
         """See :class:`RuntimeEvents`."""
         await self._inner.run_pod_sandbox(pod)
 
-    async def stop_pod_sandbox(self, pod: Sandbox) -> None:
+    async def stop_pod_sandbox(self, pod: PodSandbox) -> None:
         """See :class:`RuntimeEvents`."""
         await self._inner.stop_pod_sandbox(pod)
 
-    async def post_create_container(self, pod: Sandbox, container: SeenContainer) -> None:
+    async def post_create_container(self, pod: PodSandbox, container: Container) -> None:
         """See :class:`RuntimeEvents`."""
         await self._inner.post_create_container(pod, container)
 
-    async def start_container(self, pod: Sandbox, container: SeenContainer) -> None:
+    async def start_container(self, pod: PodSandbox, container: Container) -> None:
         """See :class:`RuntimeEvents`."""
         await self._inner.start_container(pod, container)
 
-    async def post_start_container(self, pod: Sandbox, container: SeenContainer) -> None:
+    async def post_start_container(self, pod: PodSandbox, container: Container) -> None:
         """See :class:`RuntimeEvents`."""
         await self._inner.post_start_container(pod, container)
 
-    async def stop_container(self, pod: Sandbox, container: SeenContainer) -> Sequence[Update]:
+    async def stop_container(
+        self, pod: PodSandbox, container: Container
+    ) -> Sequence[ContainerUpdate]:
         """See :class:`RuntimeEvents`."""
         return await self._inner.stop_container(pod, container)
 
-    async def remove_container(self, pod: Sandbox, container: SeenContainer) -> None:
+    async def remove_container(self, pod: PodSandbox, container: Container) -> None:
         """See :class:`RuntimeEvents`."""
         await self._inner.remove_container(pod, container)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pinfold.audit.containers import KnownContainer
     from pinfold.audit.findings import Finding
     from pinfold.core.values.cpuset import CPUSet
-    from pinfold.ports.nri import Sandbox, SeenContainer
+    from pinfold.ports.nri import Container, PodSandbox
 
 _AGENT_SECONDS: Final = 5.0
 _RUNTIME_SECONDS: Final = 3.0
@@ -159,7 +159,7 @@ def _endpoint(setting: str, root: Path) -> Endpoint | str | None:
     return Endpoint(f"unix://{root.resolve()}{found.path}", found.source)
 
 
-def _sandbox(pod: Sandbox) -> KnownContainer:
+def _sandbox(pod: PodSandbox) -> KnownContainer:
     from pinfold.audit.containers import KnownContainer  # noqa: PLC0415 - late
 
     return KnownContainer(
@@ -172,9 +172,9 @@ def _sandbox(pod: Sandbox) -> KnownContainer:
     )
 
 
-def _container(one: SeenContainer, pod: Sandbox | None) -> KnownContainer:
+def _container(one: Container, pod: PodSandbox | None) -> KnownContainer:
     from pinfold.audit.containers import KnownContainer  # noqa: PLC0415 - late
-    from pinfold.ports.nri import SeenState  # noqa: PLC0415
+    from pinfold.ports.nri import ContainerState  # noqa: PLC0415
 
     return KnownContainer(
         id=one.id,
@@ -183,7 +183,7 @@ def _container(one: SeenContainer, pod: Sandbox | None) -> KnownContainer:
         name=one.name,
         pid=one.pid,
         recorded=_cpus(one.resources.cpus),
-        has_ended=one.state is SeenState.STOPPED,
+        has_ended=one.state is ContainerState.STOPPED,
     )
 
 

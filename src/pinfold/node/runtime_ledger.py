@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
 from pinfold.ports.cgroups import Cgroups, Placement
 from pinfold.ports.errors import ContainerKey, PortError
-from pinfold.ports.nri import Resources, RuntimeRecord, Update
+from pinfold.ports.nri import ContainerUpdate, Resources, RuntimeRecord
 
 NO_CAP: Final = -1
 """A CPU quota that is none."""
@@ -146,7 +146,7 @@ class RuntimeLedger:
     def _wanted(self, entry: _Entry) -> CPUSet:
         return self._pool if entry.own is None else entry.own
 
-    def answer(self) -> tuple[Update, ...]:
+    def answer(self) -> tuple[ContainerUpdate, ...]:
         """What an answer to the runtime tells it of the others, a few of them at a time.
 
         It carries them out before it goes on, so they are taken for recorded.
@@ -188,13 +188,13 @@ class RuntimeLedger:
     def _stale(self) -> list[ContainerKey]:
         return [key for key, entry in self._entries.items() if self._is_stale(entry)]
 
-    def _update(self, entry: _Entry) -> Update:
+    def _update(self, entry: _Entry) -> ContainerUpdate:
         told = Resources(
             cpus=str(self._wanted(entry)),
             mems=str(entry.mems or ""),
             cpu_quota=NO_CAP if entry.own is not None and entry.capped else None,
         )
-        return Update(entry.container_id, told, ignore_failure=True)
+        return ContainerUpdate(entry.container_id, told, ignore_failure=True)
 
     async def _tell(self, record: RuntimeRecord) -> None:
         async with self._gate():

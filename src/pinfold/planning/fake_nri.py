@@ -17,21 +17,21 @@ from pinfold.core.values.cpuset import CPUSet
 from pinfold.planning.fake_cgroups import Faults
 from pinfold.ports.errors import ContainerKey, RuntimeFailedError
 from pinfold.ports.nri import (
+    Container,
+    ContainerState,
+    ContainerUpdate,
     Existing,
+    PodSandbox,
     Resources,
     RuntimeEvents,
-    Sandbox,
-    SeenContainer,
-    SeenState,
-    Update,
 )
 
 
 class FakeContainer(Struct):
     """``kernel`` and ``mems`` are its cpuset in the kernel, once there is one."""
 
-    pod: Sandbox
-    seen: SeenContainer
+    pod: PodSandbox
+    seen: Container
     kernel: CPUSet | None = None
     mems: CPUSet = CPUSet()
     """Empty: wherever there is memory."""
@@ -46,7 +46,7 @@ class FakeContainer(Struct):
     @property
     def runs(self) -> bool:
         """Whether it executes."""
-        return self.seen.state is SeenState.RUNNING
+        return self.seen.state is ContainerState.RUNNING
 
 
 class FakeNode:
@@ -58,7 +58,7 @@ class FakeNode:
     def __init__(self, machine: CPUSet) -> None:
         self.machine = machine
         self.plugin: RuntimeEvents | None = None
-        self.pods: dict[str, Sandbox] = {}
+        self.pods: dict[str, PodSandbox] = {}
         self.stopped_pods: set[str] = set()
         self.containers: dict[str, FakeContainer] = {}
         self.starts: list[tuple[ContainerKey, CPUSet]] = []
@@ -76,10 +76,10 @@ class FakeNode:
         )
         self._change(updates)
 
-    async def run_pod(self, uid: str, name: str, cgroup_parent: str) -> Sandbox:
+    async def run_pod(self, uid: str, name: str, cgroup_parent: str) -> PodSandbox:
         """Start a sandbox."""
         self._number += 1
-        pod = Sandbox(
+        pod = PodSandbox(
             f"s{self._number}",
             uid,
             name,
@@ -92,7 +92,7 @@ class FakeNode:
             await self.plugin.run_pod_sandbox(pod)
         return pod
 
-    async def create(self, pod: Sandbox, name: str, resources: Resources) -> FakeContainer:
+    async def create(self, pod: PodSandbox, name: str, resources: Resources) -> FakeContainer:
         """Create a container.
 
         Raises:
@@ -102,11 +102,11 @@ class FakeNode:
         self._number += 1
         number = f"c{self._number}"
         path = f"{pod.cgroup_parent}/{number}"
-        seen = SeenContainer(
-            number, pod.id, name, SeenState.CREATED, resources=resources, cgroups_path=path
+        seen = Container(
+            number, pod.id, name, ContainerState.CREATED, resources=resources, cgroups_path=path
         )
         if self.plugin is not None:
-            asked = replace(seen, state=SeenState.UNKNOWN)
+            asked = replace(seen, state=ContainerState.UNKNOWN)
             adjustment, updates = await self.plugin.create_container(pod, asked)
             self._change(updates)
             seen = replace(seen, resources=_applied(resources, adjustment.resources))
@@ -125,7 +125,7 @@ class FakeNode:
             await self.plugin.start_container(container.pod, container.seen)
         self.starts.append((container.key, container.kernel))
         self._number += 1
-        container.seen = replace(container.seen, state=SeenState.RUNNING, pid=self._number)
+        container.seen = replace(container.seen, state=ContainerState.RUNNING, pid=self._number)
         container.started = asyncio.get_running_loop().time()
         if self.plugin is not None:
             await self.plugin.post_start_container(container.pod, container.seen)
@@ -136,14 +136,14 @@ class FakeNode:
         Raises:
             RefusedError: the plugin does not want it.
         """
-        updates: Sequence[Update] = ()
+        updates: Sequence[ContainerUpdate] = ()
         if self.plugin is not None:
             updates = await self.plugin.update_container(container.pod, container.seen, wanted)
-        self._change([Update(container.seen.id, wanted), *updates])
+        self._change([ContainerUpdate(container.seen.id, wanted), *updates])
 
     async def stop(self, container: FakeContainer) -> None:
         """It ends."""
-        container.seen = replace(container.seen, state=SeenState.STOPPED, pid=None)
+        container.seen = replace(container.seen, state=ContainerState.STOPPED, pid=None)
         container.kernel = None
         if self.plugin is not None:
             self._change(await self.plugin.stop_container(container.pod, container.seen))
@@ -154,16 +154,16 @@ class FakeNode:
         if self.plugin is not None:
             await self.plugin.remove_container(container.pod, container.seen)
 
-    async def end_pod(self, pod: Sandbox) -> None:
+    async def end_pod(self, pod: PodSandbox) -> None:
         """End a pod with all its containers; they can still be looked at."""
         for one in [one for one in self.containers.values() if one.pod.id == pod.id]:
-            if one.seen.state is not SeenState.STOPPED:
+            if one.seen.state is not ContainerState.STOPPED:
                 await self.stop(one)
         self.stopped_pods.add(pod.id)
         if self.plugin is not None:
             await self.plugin.stop_pod_sandbox(pod)
 
-    async def stop_pod(self, pod: Sandbox) -> None:
+    async def stop_pod(self, pod: PodSandbox) -> None:
         """End a pod with all its containers, and forget it."""
         await self.end_pod(pod)
         for one in [one for one in self.containers.values() if one.pod.id == pod.id]:
@@ -180,7 +180,7 @@ class FakeNode:
         return Existing(
             {pod: pod not in self.stopped_pods for pod in self.pods},
             {
-                number: one.seen.state is not SeenState.STOPPED
+                number: one.seen.state is not ContainerState.STOPPED
                 for number, one in self.containers.items()
             },
         )
@@ -196,14 +196,14 @@ class FakeNode:
         ages = (now - one.started for one in self.containers.values() if one.seen.pid == pid)
         return next(ages, None)
 
-    async def update(self, updates: Sequence[Update]) -> Sequence[str]:
+    async def update(self, updates: Sequence[ContainerUpdate]) -> Sequence[str]:
         """See :class:`pinfold.ports.nri.RuntimeRecord`."""
         if self.record_faults.due():
             raise RuntimeFailedError("the runtime does not answer", "injected")
         self._change(updates)
         return ()
 
-    async def update_over_cri(self, updates: Sequence[Update]) -> Sequence[str]:
+    async def update_over_cri(self, updates: Sequence[ContainerUpdate]) -> Sequence[str]:
         """See :class:`pinfold.ports.nri.RuntimeRecord`; the plugin is asked each time."""
         if self.record_faults.due():
             raise RuntimeFailedError("the runtime does not answer", "injected")
@@ -213,7 +213,7 @@ class FakeNode:
                 await self.resize(container, update.resources)
         return ()
 
-    def _change(self, updates: Sequence[Update]) -> None:
+    def _change(self, updates: Sequence[ContainerUpdate]) -> None:
         for update in updates:
             container = self.containers.get(update.container_id)
             if container is None:

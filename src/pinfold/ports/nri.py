@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 
-class SeenState(Enum):
+class ContainerState(Enum):
     """NRI's container states."""
 
     UNKNOWN = "UNKNOWN"
@@ -66,7 +66,7 @@ class Resources(Struct, frozen=True):
         )
 
 
-class Sandbox(Struct, frozen=True):
+class PodSandbox(Struct, frozen=True):
     """A pod as the runtime sees it; ``id`` is the sandbox's, ``uid`` the pod's."""
 
     id: str
@@ -82,13 +82,13 @@ class Sandbox(Struct, frozen=True):
     """The sum over the pod's containers, where the runtime knows it."""
 
 
-class SeenContainer(Struct, frozen=True):
+class Container(Struct, frozen=True):
     """A container as the runtime sees it; ``pid`` is its main process in the host's numbers."""
 
     id: str
     sandbox_id: str
     name: str
-    state: SeenState = SeenState.UNKNOWN
+    state: ContainerState = ContainerState.UNKNOWN
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     resources: Resources = Resources()
@@ -99,7 +99,7 @@ class SeenContainer(Struct, frozen=True):
     """The names in its environment; what they are set to is nobody's business."""
 
 
-class Adjustment(Struct, frozen=True):
+class ContainerAdjustment(Struct, frozen=True):
     """What a container that is being created gets beside what was asked for."""
 
     resources: Resources = Resources()
@@ -108,7 +108,7 @@ class Adjustment(Struct, frozen=True):
     annotations: Mapping[str, str] = field(default_factory=dict)
 
 
-class Update(Struct, frozen=True):
+class ContainerUpdate(Struct, frozen=True):
     """What an existing container is changed to; what is None or "" stays as it is.
 
     With ``ignore_failure`` one that is gone already spoils nothing.
@@ -131,50 +131,52 @@ class RuntimeEvents(Protocol):
     """
 
     async def synchronize(
-        self, pods: Sequence[Sandbox], containers: Sequence[SeenContainer]
-    ) -> Sequence[Update]:
+        self, pods: Sequence[PodSandbox], containers: Sequence[Container]
+    ) -> Sequence[ContainerUpdate]:
         """Take over everything that exists; called first after each registration."""
 
-    async def run_pod_sandbox(self, pod: Sandbox) -> None:
+    async def run_pod_sandbox(self, pod: PodSandbox) -> None:
         """A pod's sandbox is being started."""
 
-    async def stop_pod_sandbox(self, pod: Sandbox) -> None:
+    async def stop_pod_sandbox(self, pod: PodSandbox) -> None:
         """A pod's sandbox was stopped; none of its containers runs any more."""
 
-    async def remove_pod_sandbox(self, pod: Sandbox) -> None:
+    async def remove_pod_sandbox(self, pod: PodSandbox) -> None:
         """A pod is forgotten."""
 
     async def create_container(
-        self, pod: Sandbox, container: SeenContainer
-    ) -> tuple[Adjustment, Sequence[Update]]:
+        self, pod: PodSandbox, container: Container
+    ) -> tuple[ContainerAdjustment, Sequence[ContainerUpdate]]:
         """Decide about a container that is being created, and what others have to yield.
 
         Raises:
             RefusedError: it may not be created.
         """
 
-    async def post_create_container(self, pod: Sandbox, container: SeenContainer) -> None:
+    async def post_create_container(self, pod: PodSandbox, container: Container) -> None:
         """A container was created and has not executed its first instruction."""
 
-    async def start_container(self, pod: Sandbox, container: SeenContainer) -> None:
+    async def start_container(self, pod: PodSandbox, container: Container) -> None:
         """A container is about to be started."""
 
-    async def post_start_container(self, pod: Sandbox, container: SeenContainer) -> None:
+    async def post_start_container(self, pod: PodSandbox, container: Container) -> None:
         """A container was started."""
 
     async def update_container(
-        self, pod: Sandbox, container: SeenContainer, wanted: Resources
-    ) -> Sequence[Update]:
+        self, pod: PodSandbox, container: Container, wanted: Resources
+    ) -> Sequence[ContainerUpdate]:
         """Somebody changes a container's resources; the answer may change them further.
 
         Raises:
             RefusedError: it may not be changed so.
         """
 
-    async def stop_container(self, pod: Sandbox, container: SeenContainer) -> Sequence[Update]:
+    async def stop_container(
+        self, pod: PodSandbox, container: Container
+    ) -> Sequence[ContainerUpdate]:
         """A container has ended; its CPUs can go to others."""
 
-    async def remove_container(self, pod: Sandbox, container: SeenContainer) -> None:
+    async def remove_container(self, pod: PodSandbox, container: Container) -> None:
         """A container is forgotten."""
 
 
@@ -202,7 +204,7 @@ class RuntimeListing(Protocol):
 class RuntimeRecord(Protocol):
     """Changes what a runtime has recorded for containers, and thereby their cgroups."""
 
-    async def update(self, updates: Sequence[Update]) -> Sequence[str]:
+    async def update(self, updates: Sequence[ContainerUpdate]) -> Sequence[str]:
         """Change several containers.
 
         Returns:

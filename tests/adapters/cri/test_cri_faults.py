@@ -19,7 +19,7 @@ from pinfold.adapters.cri import (
 from pinfold.adapters.cri import cri_pb2 as pb
 from pinfold.core.pod.workload import Process
 from pinfold.ports.errors import RuntimeFailedError
-from pinfold.ports.nri import Resources, Update
+from pinfold.ports.nri import ContainerUpdate, Resources
 from pinfold.ports.runtime import ContainerState, ContainerStatus
 from tests.scenes.cri_peer import a_container, client_of, hanging, peer, runtime_on
 from tests.scenes.runtime_contract import a_spec, next_exit, play
@@ -338,12 +338,15 @@ def test_updates_that_fail_are_named() -> None:
         async with peer(UpdateContainerResources=update) as runtime, client_of(runtime) as client:
             record = CriRecord(client)
             wanted = Resources(cpus="0")
-            assert await record.update([Update("a", wanted), Update("slow", wanted)]) == []
+            assert (
+                await record.update([ContainerUpdate("a", wanted), ContainerUpdate("slow", wanted)])
+                == []
+            )
             assert await record.update([]) == []
             runtime.answers["UpdateContainerResources"] = grpc.StatusCode.NOT_FOUND
-            assert await record.update([Update("a", wanted, ignore_failure=True)]) == []
+            assert await record.update([ContainerUpdate("a", wanted, ignore_failure=True)]) == []
             with pytest.raises(RuntimeFailedError, match="container a"):
-                await record.update([Update("a", wanted)])
+                await record.update([ContainerUpdate("a", wanted)])
 
     play(case())
 

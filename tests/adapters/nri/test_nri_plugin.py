@@ -15,7 +15,7 @@ from pinfold.adapters.nri import ttrpc_pb2 as envelope
 from pinfold.adapters.nri.conversation import EVENTS, MOST_SYNCHRONIZED
 from pinfold.adapters.nri.frames import MAX_MESSAGE, Message, MessageType, encode_message
 from pinfold.ports.errors import RuntimeFailedError
-from pinfold.ports.nri import Adjustment, RefusedError, Resources, SeenState
+from pinfold.ports.nri import ContainerAdjustment, ContainerState, RefusedError, Resources
 from tests.scenes.nri_peer import Recorder, RuntimePeer, cpus, running_plugin, until
 from tests.scenes.nri_scene import Scene, event
 
@@ -60,7 +60,7 @@ def test_synchronize_in_pieces(tmp_path: Path) -> None:
             response = nri.SynchronizeResponse.FromString(answer.payload)
             assert response.more == (piece < 2)
             assert scene.events.calls == ([] if piece < 2 else [("synchronize", "1 3")])
-        assert scene.events.seen["c1"].state is SeenState.PAUSED
+        assert scene.events.seen["c1"].state is ContainerState.PAUSED
 
     Scene(tmp_path).play(scenario, synchronize=False)
 
@@ -103,7 +103,7 @@ def test_events_by_methods_of_their_own_and_by_state_change(tmp_path: Path) -> N
 
 def test_the_answer_to_a_creation_has_everything(tmp_path: Path) -> None:
     async def scenario(scene: Scene, peer: RuntimePeer) -> None:
-        scene.events.adjustment = Adjustment(
+        scene.events.adjustment = ContainerAdjustment(
             Resources(512, 20000, 100000, "2-3", "0", 1 << 20, {"2MB": 4 << 20}, {"cpu.idle": "1"}),
             {"CPUS": "2-3", "GONE": None},
             {"a": "b"},
@@ -123,7 +123,7 @@ def test_the_answer_to_a_creation_has_everything(tmp_path: Path) -> None:
         assert (update.container_id, update.ignore_failure) == ("other", True)
         assert update.linux.resources.cpu.cpus == "0-1"
         assert not update.linux.resources.cpu.HasField("shares")
-        scene.events.adjustment = Adjustment(Resources(cpu_shares=-1))
+        scene.events.adjustment = ContainerAdjustment(Resources(cpu_shares=-1))
         answer = await peer.ask("CreateContainer", event())
         assert answer.status.code == 2
         assert answer.status.message.startswith("pinfold failed: ValueError")

@@ -11,7 +11,7 @@ from pinfold.adapters.cri import cri_pb2 as pb
 from pinfold.adapters.cri.client import CriClient, CriError
 from pinfold.core.pod.hugepages import HugePagesError, unit_name
 from pinfold.ports.errors import RuntimeFailedError
-from pinfold.ports.nri import Resources, Update
+from pinfold.ports.nri import ContainerUpdate, Resources
 from pinfold.ports.runtime import ContainerSpec
 
 AT_ONCE: Final = 8
@@ -30,11 +30,11 @@ class CriRecord:
         self._client = client
         self._at_once = at_once
 
-    async def update(self, updates: Sequence[Update]) -> Sequence[str]:
+    async def update(self, updates: Sequence[ContainerUpdate]) -> Sequence[str]:
         """See :meth:`pinfold.ports.nri.RuntimeRecord.update`."""
         gate = asyncio.Semaphore(self._at_once)
 
-        async def one(update: Update) -> CriError | None:
+        async def one(update: ContainerUpdate) -> CriError | None:
             async with gate:
                 try:
                     await self.update_resources(update.container_id, update.resources)

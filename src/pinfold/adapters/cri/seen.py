@@ -13,14 +13,14 @@ from pinfold.adapters.cri.client import CriClient, CriError
 from pinfold.adapters.cri.resources import from_wire
 from pinfold.adapters.cri.status import info_document
 from pinfold.adapters.cri.table import pid_of
-from pinfold.ports.nri import Existing, Resources, Sandbox, SeenContainer, SeenState
+from pinfold.ports.nri import Container, ContainerState, Existing, PodSandbox, Resources
 
 _AT_ONCE: Final = 8
 _STATES: Final = {
-    pb.ContainerState.CONTAINER_CREATED: SeenState.CREATED,
-    pb.ContainerState.CONTAINER_RUNNING: SeenState.RUNNING,
-    pb.ContainerState.CONTAINER_EXITED: SeenState.STOPPED,
-    pb.ContainerState.CONTAINER_UNKNOWN: SeenState.UNKNOWN,
+    pb.ContainerState.CONTAINER_CREATED: ContainerState.CREATED,
+    pb.ContainerState.CONTAINER_RUNNING: ContainerState.RUNNING,
+    pb.ContainerState.CONTAINER_EXITED: ContainerState.STOPPED,
+    pb.ContainerState.CONTAINER_UNKNOWN: ContainerState.UNKNOWN,
 }
 
 
@@ -47,7 +47,7 @@ class CriListing:
 
 async def list_cri_containers(
     client: CriClient,
-) -> tuple[Sequence[Sandbox], Sequence[SeenContainer]]:
+) -> tuple[Sequence[PodSandbox], Sequence[Container]]:
     """List every pod and every container, with their processes and recorded resources.
 
     What is removed while this asks is left out.
@@ -57,7 +57,7 @@ async def list_cri_containers(
     """
     gate = asyncio.Semaphore(_AT_ONCE)
 
-    async def sandbox(item: pb.PodSandbox) -> Sandbox | None:
+    async def sandbox(item: pb.PodSandbox) -> PodSandbox | None:
         request = pb.PodSandboxStatusRequest(pod_sandbox_id=item.id, verbose=True)
         try:
             async with gate:
@@ -67,7 +67,7 @@ async def list_cri_containers(
                 raise
             return None
         info = answer.info
-        return Sandbox(
+        return PodSandbox(
             id=item.id,
             uid=item.metadata.uid,
             name=item.metadata.name,
@@ -79,7 +79,7 @@ async def list_cri_containers(
             pid=pid_of(info),
         )
 
-    async def container(item: pb.Container) -> SeenContainer | None:
+    async def container(item: pb.Container) -> Container | None:
         request = pb.ContainerStatusRequest(container_id=item.id, verbose=True)
         try:
             async with gate:
@@ -89,8 +89,8 @@ async def list_cri_containers(
                 raise
             return None
         status = answer.status
-        state = _STATES.get(status.state, SeenState.UNKNOWN)
-        return SeenContainer(
+        state = _STATES.get(status.state, ContainerState.UNKNOWN)
+        return Container(
             id=item.id,
             sandbox_id=item.pod_sandbox_id,
             name=item.metadata.name,
@@ -101,7 +101,7 @@ async def list_cri_containers(
             resources=_recorded(from_wire(status.resources.linux), answer.info),
             cgroups_path=_text(info_document(answer.info), "runtimeSpec", "linux", "cgroupsPath"),
             oom_score_adj=status.resources.linux.oom_score_adj or None,
-            pid=None if state is SeenState.STOPPED else pid_of(answer.info),
+            pid=None if state is ContainerState.STOPPED else pid_of(answer.info),
         )
 
     pods, containers = await asyncio.gather(

@@ -29,11 +29,11 @@ from pinfold.adapters.nri.session import (
 )
 from pinfold.adapters.nri.updates import Updates
 from pinfold.ports.nri import (
+    Container,
+    ContainerUpdate,
+    PodSandbox,
     RefusedError,
     RuntimeEvents,
-    Sandbox,
-    SeenContainer,
-    Update,
 )
 
 _PLUGIN: Final = "nri.pkg.api.v1alpha1.Plugin"
@@ -103,9 +103,9 @@ class Conversation(Server):
         self._on_missed = on_missed
         self.runtime = ""
         self.request_timeout: float | None = None
-        self._pods: list[Sandbox] = []
-        self._containers: list[SeenContainer] = []
-        self._told: Sequence[Update] = ()
+        self._pods: list[PodSandbox] = []
+        self._containers: list[Container] = []
+        self._told: Sequence[ContainerUpdate] = ()
         self._synchronized = False
         self._about = ""
         self._method = ""
@@ -120,14 +120,12 @@ class Conversation(Server):
             "StateChange": self._state_change,
             "Shutdown": self._shutdown,
         }
-        self._pod_events: Mapping[str, Callable[[Sandbox], Awaitable[None]]] = {
+        self._pod_events: Mapping[str, Callable[[PodSandbox], Awaitable[None]]] = {
             "RunPodSandbox": events.run_pod_sandbox,
             "StopPodSandbox": events.stop_pod_sandbox,
             "RemovePodSandbox": events.remove_pod_sandbox,
         }
-        self._container_events: Mapping[
-            str, Callable[[Sandbox, SeenContainer], Awaitable[None]]
-        ] = {
+        self._container_events: Mapping[str, Callable[[PodSandbox, Container], Awaitable[None]]] = {
             "PostCreateContainer": events.post_create_container,
             "StartContainer": events.start_container,
             "PostStartContainer": events.post_start_container,
@@ -284,6 +282,6 @@ class Conversation(Server):
 
     def _seen(
         self, pod: wire.PodSandbox, container: wire.Container
-    ) -> tuple[Sandbox, SeenContainer]:
+    ) -> tuple[PodSandbox, Container]:
         self._about = f" of {pod.namespace}/{pod.name}/{container.name}"
         return seen_sandbox(pod), seen_container(container)

@@ -7,22 +7,22 @@ from typing import Final
 
 from pinfold.adapters.nri import nri_pb2 as wire
 from pinfold.ports.nri import (
-    Adjustment,
+    Container,
+    ContainerAdjustment,
+    ContainerState,
+    ContainerUpdate,
+    PodSandbox,
     Resources,
-    Sandbox,
-    SeenContainer,
-    SeenState,
-    Update,
 )
 
 _REMOVED: Final = "-"
 """Before the name of what is to be removed (upstream ``MarkForRemoval``)."""
 
 _STATES: Final = {
-    wire.CONTAINER_CREATED: SeenState.CREATED,
-    wire.CONTAINER_PAUSED: SeenState.PAUSED,
-    wire.CONTAINER_RUNNING: SeenState.RUNNING,
-    wire.CONTAINER_STOPPED: SeenState.STOPPED,
+    wire.CONTAINER_CREATED: ContainerState.CREATED,
+    wire.CONTAINER_PAUSED: ContainerState.PAUSED,
+    wire.CONTAINER_RUNNING: ContainerState.RUNNING,
+    wire.CONTAINER_STOPPED: ContainerState.STOPPED,
 }
 
 
@@ -41,11 +41,11 @@ def seen_resources(message: wire.LinuxResources) -> Resources:
     )
 
 
-def seen_sandbox(message: wire.PodSandbox) -> Sandbox:
+def seen_sandbox(message: wire.PodSandbox) -> PodSandbox:
     """A pod as a runtime tells it."""
     linux = message.linux
     told = linux.HasField("pod_resources")
-    return Sandbox(
+    return PodSandbox(
         id=message.id,
         uid=message.uid,
         name=message.name,
@@ -59,14 +59,14 @@ def seen_sandbox(message: wire.PodSandbox) -> Sandbox:
     )
 
 
-def seen_container(message: wire.Container) -> SeenContainer:
+def seen_container(message: wire.Container) -> Container:
     """A container as a runtime tells it."""
     linux = message.linux
-    return SeenContainer(
+    return Container(
         id=message.id,
         sandbox_id=message.pod_sandbox_id,
         name=message.name,
-        state=_STATES.get(message.state, SeenState.UNKNOWN),
+        state=_STATES.get(message.state, ContainerState.UNKNOWN),
         labels=dict(message.labels),
         annotations=dict(message.annotations),
         resources=seen_resources(linux.resources),
@@ -97,7 +97,7 @@ def _resources_message(resources: Resources) -> wire.LinuxResources:
     return message
 
 
-def update_messages(updates: Iterable[Update]) -> list[wire.ContainerUpdate]:
+def update_messages(updates: Iterable[ContainerUpdate]) -> list[wire.ContainerUpdate]:
     """What containers are changed to.
 
     Raises:
@@ -113,7 +113,7 @@ def update_messages(updates: Iterable[Update]) -> list[wire.ContainerUpdate]:
     ]
 
 
-def adjustment_message(adjustment: Adjustment) -> wire.ContainerAdjustment:
+def adjustment_message(adjustment: ContainerAdjustment) -> wire.ContainerAdjustment:
     """What a container that is being created gets.
 
     Raises:

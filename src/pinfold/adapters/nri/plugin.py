@@ -21,7 +21,7 @@ from pinfold.adapters.nri.counters import PluginCounters
 from pinfold.adapters.nri.session import Session
 from pinfold.adapters.nri.updates import Updates
 from pinfold.ports.errors import RuntimeFailedError
-from pinfold.ports.nri import RuntimeEvents, Update
+from pinfold.ports.nri import ContainerUpdate, RuntimeEvents
 
 DEFAULT_SOCKET: Final = Path("/var/run/nri/nri.sock")
 """Where containerd and CRI-O listen unless they are told otherwise."""
@@ -118,7 +118,7 @@ class NriPlugin:
         """Why the plugin is not connected; "" while it is."""
         return "" if self._connected else self._problem
 
-    async def update(self, updates: Sequence[Update]) -> Sequence[str]:
+    async def update(self, updates: Sequence[ContainerUpdate]) -> Sequence[str]:
         """Change containers, in the runtime's record and thereby in their cgroups.
 
         Within a call to the events nothing can be changed, the runtime waits for the answer: the

@@ -23,7 +23,7 @@ from pinfold.adapters.nri.counters import PluginCounters
 from pinfold.adapters.nri.messages import update_messages
 from pinfold.adapters.nri.session import Session
 from pinfold.ports.errors import RuntimeFailedError
-from pinfold.ports.nri import Update
+from pinfold.ports.nri import ContainerUpdate
 
 _RUNTIME: Final = "nri.pkg.api.v1alpha1.Runtime"
 
@@ -42,7 +42,7 @@ class _Change(Struct):
 
     ids: frozenset[str]
     sent: bool = False
-    newer: dict[str, Update] = field(default_factory=dict)
+    newer: dict[str, ContainerUpdate] = field(default_factory=dict)
 
 
 class Updates:
@@ -73,7 +73,7 @@ class Updates:
         self._idle.set()
         self._busy = asyncio.Event()
         self._sending = asyncio.Lock()
-        self._queued: list[Update] = []
+        self._queued: list[ContainerUpdate] = []
         self._on_the_way: _Change | None = None
         self._tasks: set[asyncio.Task[Sequence[str]]] = set()
 
@@ -106,7 +106,7 @@ class Updates:
             turn.over = True
             _TURN.reset(token)
 
-    def answered(self, updates: Sequence[Update]) -> None:
+    def answered(self, updates: Sequence[ContainerUpdate]) -> None:
         """An answer, with its updates, is out."""
         self._open = max(0, self._open - 1)
         change = self._on_the_way
@@ -121,7 +121,7 @@ class Updates:
 
     # ------------------------------------------------------------------------------------ changes
 
-    async def send(self, updates: Sequence[Update]) -> Sequence[str]:
+    async def send(self, updates: Sequence[ContainerUpdate]) -> Sequence[str]:
         """Change containers (see :meth:`pinfold.ports.nri.RuntimeRecord.update`)."""
         if not updates:
             return ()
@@ -150,7 +150,7 @@ class Updates:
         )
 
     def _start(
-        self, updates: Sequence[Update], change: _Change | None = None
+        self, updates: Sequence[ContainerUpdate], change: _Change | None = None
     ) -> asyncio.Task[Sequence[str]]:
         ids = frozenset(update.container_id for update in updates)
         task = asyncio.create_task(self._carry_out(updates, change or _Change(ids)))
@@ -181,7 +181,9 @@ class Updates:
             if self._idle.is_set() and self._asked == before:
                 return
 
-    async def _carry_out(self, updates: Sequence[Update], change: _Change) -> Sequence[str]:
+    async def _carry_out(
+        self, updates: Sequence[ContainerUpdate], change: _Change
+    ) -> Sequence[str]:
         failed: list[str] = []
         async with self._sending:
             await self._quiet()
@@ -199,7 +201,7 @@ class Updates:
                 self._on_the_way = None
         return failed
 
-    async def _call(self, updates: Sequence[Update], change: _Change) -> Sequence[str]:
+    async def _call(self, updates: Sequence[ContainerUpdate], change: _Change) -> Sequence[str]:
         session = self._session
         if session is None:
             raise RuntimeFailedError(

@@ -24,15 +24,14 @@ from pinfold.node.nri.seen_containers import SeenContainers
 from pinfold.node.nri.seen_pod import SeenPod
 from pinfold.ports.errors import CgroupError, ContainerKey, StoreError
 from pinfold.ports.nri import (
-    Adjustment,
+    Container,
+    ContainerAdjustment,
+    ContainerState,
+    ContainerUpdate,
+    PodSandbox,
     RefusedError,
     Resources,
-    Sandbox,
-    SeenContainer,
-    SeenState,
-    Update,
 )
-from pinfold.ports.runtime import ContainerState
 
 CREATION: Final = 10.0
 """Seconds from an answer to the word that the container was created, unless that has failed."""
@@ -62,8 +61,8 @@ class ContainerLifecycle:
     # ------------------------------------------------------------------------------ everything
 
     async def synchronize(
-        self, pods: Sequence[Sandbox], containers: Sequence[SeenContainer]
-    ) -> Sequence[Update]:
+        self, pods: Sequence[PodSandbox], containers: Sequence[Container]
+    ) -> Sequence[ContainerUpdate]:
         """See :class:`pinfold.ports.nri.RuntimeEvents`."""
         devices = await self._containers.devices_of_new(pods, containers)
         async with self._books.lock:
@@ -74,11 +73,11 @@ class ContainerLifecycle:
 
     # ------------------------------------------------------------------------------------ pods
 
-    async def run_pod_sandbox(self, pod: Sandbox) -> None:
+    async def run_pod_sandbox(self, pod: PodSandbox) -> None:
         """See :class:`pinfold.ports.nri.RuntimeEvents`."""
         self._pods.put(pod)
 
-    async def stop_pod_sandbox(self, pod: Sandbox) -> None:
+    async def stop_pod_sandbox(self, pod: PodSandbox) -> None:
         """See :class:`pinfold.ports.nri.RuntimeEvents`."""
         books = self._books
         async with books.lock:
@@ -92,7 +91,7 @@ class ContainerLifecycle:
                 await books.grow_pool()
         self._books.announce_soon()
 
-    async def remove_pod_sandbox(self, pod: Sandbox) -> None:
+    async def remove_pod_sandbox(self, pod: PodSandbox) -> None:
         """See :class:`pinfold.ports.nri.RuntimeEvents`."""
         await self.stop_pod_sandbox(pod)
         seen = self._pods.by_uid.get(pod.uid)
@@ -102,8 +101,8 @@ class ContainerLifecycle:
     # ------------------------------------------------------------------------------ containers
 
     async def create_container(
-        self, pod: Sandbox, container: SeenContainer
-    ) -> tuple[Adjustment, Sequence[Update]]:
+        self, pod: PodSandbox, container: Container
+    ) -> tuple[ContainerAdjustment, Sequence[ContainerUpdate]]:
         """See :class:`pinfold.ports.nri.RuntimeEvents`."""
         books, pods = self._books, self._pods
         devices = await self._containers.devices_of(pod, container)
@@ -142,9 +141,9 @@ class ContainerLifecycle:
         books.spawn(self._expect(key, pod, container), name=f"creation of {container.id}")
         books.announce_soon()
         env = self._containers.environment(active, container, cpus)
-        return Adjustment(given, env), self._ledger.answer()
+        return ContainerAdjustment(given, env), self._ledger.answer()
 
-    async def post_create_container(self, pod: Sandbox, container: SeenContainer) -> None:
+    async def post_create_container(self, pod: PodSandbox, container: Container) -> None:
         """See :class:`pinfold.ports.nri.RuntimeEvents`."""
         key = ContainerKey(pod.uid, container.name)
         if self._creating.get(key) == container.id:
@@ -152,7 +151,7 @@ class ContainerLifecycle:
         # It may have taken longer than it was waited for.
         await self._take_over(key, pod, container)
 
-    async def _take_over(self, key: ContainerKey, pod: Sandbox, container: SeenContainer) -> None:
+    async def _take_over(self, key: ContainerKey, pod: PodSandbox, container: Container) -> None:
         """Take over what was created unasked, before its first instruction."""
         if self._runtime.id_of(key) == container.id:
             return
@@ -164,7 +163,7 @@ class ContainerLifecycle:
                 await self._books.grow_pool()
                 await self._containers.locate(seen, container)
 
-    async def _expect(self, key: ContainerKey, pod: Sandbox, container: SeenContainer) -> None:
+    async def _expect(self, key: ContainerKey, pod: PodSandbox, container: Container) -> None:
         """Let go of what a container was given whose creation has failed after the answer."""
         await asyncio.sleep(CREATION)
         if self._creating.get(key) == container.id:
@@ -176,7 +175,7 @@ class ContainerLifecycle:
             )
             await self.remove_container(pod, container)
 
-    async def start_container(self, pod: Sandbox, container: SeenContainer) -> None:
+    async def start_container(self, pod: PodSandbox, container: Container) -> None:
         """See :class:`pinfold.ports.nri.RuntimeEvents`.
 
         Its cgroup is there now.  Whatever came in between since the answer to its creation, nobody
@@ -189,7 +188,7 @@ class ContainerLifecycle:
             self._books.counters.cgroup_failures += 1
             raise RefusedError(f"{UNEXPECTED_ADMISSION_ERROR}: {error}") from error
 
-    async def post_start_container(self, pod: Sandbox, container: SeenContainer) -> None:
+    async def post_start_container(self, pod: PodSandbox, container: Container) -> None:
         """See :class:`pinfold.ports.nri.RuntimeEvents`."""
         key = ContainerKey(pod.uid, container.name)
         status = self._runtime.change(key, container.id, ContainerState.RUNNING, container.pid)
@@ -198,14 +197,14 @@ class ContainerLifecycle:
             return
         active.statuses[container.name] = status
         self._books.counters.container_starts += 1
-        self._containers.set_state(key, SeenState.RUNNING)
+        self._containers.set_state(key, ContainerState.RUNNING)
         try:
             await self._confirm(pod, container)
         except CgroupError as error:
             # It may have ended already; the reconciliation looks again.
             self._books.observers.report(active.name, str(error))
 
-    async def _confirm(self, pod: Sandbox, container: SeenContainer) -> None:
+    async def _confirm(self, pod: PodSandbox, container: Container) -> None:
         books = self._books
         key = ContainerKey(pod.uid, container.name)
         async with books.lock:
@@ -216,8 +215,8 @@ class ContainerLifecycle:
                 await books.apply_pool()
 
     async def update_container(
-        self, pod: Sandbox, container: SeenContainer, wanted: Resources
-    ) -> Sequence[Update]:
+        self, pod: PodSandbox, container: Container, wanted: Resources
+    ) -> Sequence[ContainerUpdate]:
         """See :class:`pinfold.ports.nri.RuntimeEvents`."""
         books, pods = self._books, self._pods
         changed = replace(container, resources=container.resources.changed_by(wanted))
@@ -249,16 +248,18 @@ class ContainerLifecycle:
                 # The record says what is to be; the reconciliation makes it so.
                 books.observers.report(active.name, str(error))
         self._books.announce_soon()
-        return (Update(container.id, given), *self._ledger.answer())
+        return (ContainerUpdate(container.id, given), *self._ledger.answer())
 
-    def _where_it_is(self, seen: SeenPod, container: SeenContainer) -> Update:
+    def _where_it_is(self, seen: SeenPod, container: Container) -> ContainerUpdate:
         key = ContainerKey(seen.sandbox.uid, container.name)
         given = replace(self._containers.resources(key.pod_uid, key.name), cpu_quota=None)
         on_record = replace(given, cpu_quota=container.resources.cpu_quota)
         self._containers.record(key, container.id, on_record)
-        return Update(container.id, given)
+        return ContainerUpdate(container.id, given)
 
-    async def stop_container(self, pod: Sandbox, container: SeenContainer) -> Sequence[Update]:
+    async def stop_container(
+        self, pod: PodSandbox, container: Container
+    ) -> Sequence[ContainerUpdate]:
         """See :class:`pinfold.ports.nri.RuntimeEvents`.
 
         Its CPUs wait for its next attempt.
@@ -266,18 +267,18 @@ class ContainerLifecycle:
         self.note_stop(pod, container)
         return self._ledger.answer()
 
-    def note_stop(self, pod: Sandbox, container: SeenContainer) -> None:
+    def note_stop(self, pod: PodSandbox, container: Container) -> None:
         """Take note of a container's end; the runtime does not wait for an answer."""
         key = ContainerKey(pod.uid, container.name)
-        status = self._runtime.change(key, container.id, ContainerState.EXITED)
+        status = self._runtime.change(key, container.id, ContainerState.STOPPED)
         active = self._books.pods.active.get(pod.uid)
         if status is not None and active is not None:
             active.statuses[container.name] = status
             self._books.counters.container_exits += 1
             self._ledger.forget(key)
-            self._containers.set_state(key, SeenState.STOPPED)
+            self._containers.set_state(key, ContainerState.STOPPED)
 
-    async def remove_container(self, pod: Sandbox, container: SeenContainer) -> None:
+    async def remove_container(self, pod: PodSandbox, container: Container) -> None:
         """See :class:`pinfold.ports.nri.RuntimeEvents`.
 
         One that goes without a next attempt gives its CPUs back.

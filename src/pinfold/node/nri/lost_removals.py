@@ -24,11 +24,11 @@ from pinfold.node.nri.seen_containers import SeenContainers
 from pinfold.node.nri.seen_pod import SeenPod
 from pinfold.ports.errors import ContainerKey, PortError
 from pinfold.ports.nri import (
+    Container,
+    ContainerState,
     Existing,
     RuntimeEvents,
     RuntimeListing,
-    SeenContainer,
-    SeenState,
 )
 
 PERIOD: Final = 5.0
@@ -53,7 +53,7 @@ class _Lost(Struct, frozen=True):
     fate: _Fate
     cgroups: frozenset[ContainerKey] = frozenset()
     seen: SeenPod | None = None
-    container: SeenContainer | None = None
+    container: Container | None = None
 
     @property
     def key(self) -> tuple[str, _Fate]:
@@ -145,7 +145,7 @@ class LostRemovals:
     def _lost(
         self,
         seen: SeenPod,
-        containers: Mapping[str, SeenContainer],
+        containers: Mapping[str, Container],
         there: Existing,
     ) -> Iterator[_Lost]:
         uid, creating = seen.sandbox.uid, self._lifecycle.creating
@@ -166,7 +166,7 @@ class LostRemovals:
             cgroups = frozenset({ContainerKey(uid, name)})
             if runs is None:
                 yield _Lost(one.id, _Fate.REMOVED, cgroups, seen, one)
-            elif one.state is not SeenState.STOPPED:
+            elif one.state is not ContainerState.STOPPED:
                 yield _Lost(one.id, _Fate.STOPPED, cgroups, seen, one)
 
     def _strangers(self, there: Existing) -> Iterator[_Lost]:

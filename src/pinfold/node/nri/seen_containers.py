@@ -20,7 +20,7 @@ from pinfold.node.nri.seen_runtime import SeenRuntime
 from pinfold.node.runtime_ledger import NO_CAP, RuntimeLedger
 from pinfold.ports.cgroups import FoundCgroups, Placement
 from pinfold.ports.errors import CgroupError, ContainerKey
-from pinfold.ports.nri import Resources, Sandbox, SeenContainer, SeenState
+from pinfold.ports.nri import Container, ContainerState, PodSandbox, Resources
 
 
 class SeenContainers:
@@ -53,7 +53,7 @@ class SeenContainers:
         self._warned = False
         self.devices = devices or KubeletDevices(None, books.observers.report)
 
-    async def devices_of(self, pod: Sandbox, container: SeenContainer) -> PodDevices:
+    async def devices_of(self, pod: PodSandbox, container: Container) -> PodDevices:
         """The devices of a pod, as far as they matter to a container that is to be decided about.
 
         A kubelet may take its time, so the lock is not to be held.
@@ -81,7 +81,7 @@ class SeenContainers:
             cpu_quota=None if own is None else NO_CAP,
         )
 
-    def note(self, seen: SeenPod, container: SeenContainer, recorded: Resources) -> None:
+    def note(self, seen: SeenPod, container: Container, recorded: Resources) -> None:
         """Take note of a container, and of what the runtime has on record for it."""
         uid, name = seen.sandbox.uid, container.name
         key = ContainerKey(uid, name)
@@ -89,13 +89,13 @@ class SeenContainers:
         self.cgroups.identify(key, container.id)
         self.record(key, container.id, recorded)
 
-    def give(self, seen: SeenPod, container: SeenContainer) -> Resources:
+    def give(self, seen: SeenPod, container: Container) -> Resources:
         """What the books say that a container gets; the runtime will have it on record."""
         given = self.resources(seen.sandbox.uid, container.name)
         self.note(seen, container, given)
         return given
 
-    def warn_of_kubelet(self, seen: SeenPod, container: SeenContainer, given: Resources) -> None:
+    def warn_of_kubelet(self, seen: SeenPod, container: Container, given: Resources) -> None:
         """Say once that the kubelet asks for memory of other NUMA nodes than a container gets."""
         asked = container.resources.mems
         if given.mems and asked not in {"", given.mems} and not self._warned:
@@ -108,7 +108,7 @@ class SeenContainers:
             )
 
     def environment(
-        self, pod: ActivePod, container: SeenContainer, cpus: CPUSet | None
+        self, pod: ActivePod, container: Container, cpus: CPUSet | None
     ) -> Mapping[str, str | None]:
         """What of a container's environment is Pinfold's; None for what it must not have."""
         told = application_environment(pod.name, pod.uid, container.name, cpus)
@@ -131,7 +131,7 @@ class SeenContainers:
             capped=recorded.is_capped,
         )
 
-    def set_state(self, key: ContainerKey, state: SeenState) -> None:
+    def set_state(self, key: ContainerKey, state: ContainerState) -> None:
         """Take note of the newest container's state."""
         containers = self.pods.by_uid[key.pod_uid].containers
         if key.name in containers:
@@ -146,7 +146,7 @@ class SeenContainers:
         placement = self.placement(active.uid, name)
         await self.cgroups.place(ContainerKey(active.uid, name), placement)
 
-    async def find(self, key: ContainerKey, container: SeenContainer) -> None:
+    async def find(self, key: ContainerKey, container: Container) -> None:
         """Look for its cgroup, by the path or by the process in it.
 
         Raises:
@@ -168,13 +168,13 @@ class SeenContainers:
         await self.cgroups.remove(key)
 
     async def devices_of_new(
-        self, pods: Sequence[Sandbox], containers: Sequence[SeenContainer]
+        self, pods: Sequence[PodSandbox], containers: Sequence[Container]
     ) -> Mapping[PodName, PodDevices]:
         """The devices of pods, where one of these containers has yet to be decided about."""
         by_sandbox = {pod.id: pod for pod in pods}
         if any(
             (pod := by_sandbox.get(one.sandbox_id)) is not None
-            and one.state is not SeenState.STOPPED
+            and one.state is not ContainerState.STOPPED
             and self.pods.is_to_be_aligned(pod, one)
             for one in containers
         ):
@@ -183,8 +183,8 @@ class SeenContainers:
 
     async def synchronize(
         self,
-        pods: Sequence[Sandbox],
-        containers: Sequence[SeenContainer],
+        pods: Sequence[PodSandbox],
+        containers: Sequence[Container],
         devices: Mapping[PodName, PodDevices],
     ) -> None:
         """Take over everything that exists, in place of what was known; the lock is held.
@@ -206,7 +206,7 @@ class SeenContainers:
             (self.pods.by_uid[sandbox.uid], one)
             for one in containers
             if (sandbox := by_sandbox.get(one.sandbox_id)) is not None
-            and one.state is not SeenState.STOPPED
+            and one.state is not ContainerState.STOPPED
         ]
         for seen, one in shown:
             # Of several sandboxes that a pod has had, the one with containers is the newest.
@@ -229,7 +229,7 @@ class SeenContainers:
         ):
             await self.locate(seen, one)
 
-    async def adopt(self, seen: SeenPod, one: SeenContainer, devices: PodDevices) -> None:
+    async def adopt(self, seen: SeenPod, one: Container, devices: PodDevices) -> None:
         """Take over a container that is there; one that cannot have its CPUs is among the others.
 
         What it has it keeps, wherever its devices are.
@@ -254,10 +254,14 @@ class SeenContainers:
         await self.pods.take(seen, step, "adopted", news)
         self.note(seen, one, one.resources)
 
-    def _tell_of_adoption(self, seen: SeenPod, one: SeenContainer, cpus: CPUSet) -> None:
+    def _tell_of_adoption(self, seen: SeenPod, one: Container, cpus: CPUSet) -> None:
         """Say of an owner that ran without its CPUs since when it has them."""
         try:
-            age = self.cgroups.age(one.pid) if one.pid and one.state is SeenState.RUNNING else None
+            age = (
+                self.cgroups.age(one.pid)
+                if one.pid and one.state is ContainerState.RUNNING
+                else None
+            )
         except CgroupError:
             return  # nobody knows
         if age is None:
@@ -270,7 +274,7 @@ class SeenContainers:
             f"{age:.1f} s, and owns CPUs {cpus} from now on{cap}",
         )
 
-    def _without(self, seen: SeenPod, one: SeenContainer, refused: Decision) -> Decision:
+    def _without(self, seen: SeenPod, one: Container, refused: Decision) -> Decision:
         """What is done with a container that is there, and cannot have all that it asks for."""
         kept = self.pods.keeps_cpus(seen.sandbox, one)
         outcome = "was created while nobody answered, and shares its CPUs"
@@ -281,7 +285,7 @@ class SeenContainers:
         allocations = {one.name: CPUAllocation(kept, CPUSet(), ())} if kept else {}
         return replace(refused.refused("", ""), admitted=True, allocations=allocations)
 
-    async def locate(self, seen: SeenPod, one: SeenContainer) -> None:
+    async def locate(self, seen: SeenPod, one: Container) -> None:
         """Bring one that was taken over to its CPUs, as far as its cgroup is there."""
         key = ContainerKey(seen.sandbox.uid, one.name)
         try:

@@ -16,7 +16,7 @@ from msgspec import Struct, field
 
 from pinfold.core.pod.cgroup_values import quota_to_milli_cpu, shares_to_milli_cpu
 from pinfold.core.pod.pod import QOSClass
-from pinfold.ports.nri import Sandbox, SeenContainer, SeenState
+from pinfold.ports.nri import Container, ContainerState, PodSandbox
 
 _KUBEPODS: Final = re.compile(r"kubepods(?:[-/](?:kubepods-)?(burstable|besteffort)(?![a-z]))?")
 _SECONDS: Final = re.compile(r"[0-9]{1,12}\.[0-9]{2}")
@@ -36,8 +36,8 @@ NOTHING: Final[Mapping[str, float]] = MappingProxyType({})
 class SeenPod(Struct):
     """A pod as the runtime shows it: its newest sandbox, its newest containers by name."""
 
-    sandbox: Sandbox
-    containers: dict[str, SeenContainer] = field(default_factory=dict)
+    sandbox: PodSandbox
+    containers: dict[str, Container] = field(default_factory=dict)
     ran_shared: dict[str, float] = field(default_factory=dict)
     """How many seconds an owner ran before anybody gave it its CPUs."""
 
@@ -49,7 +49,7 @@ class SeenPod(Struct):
     def has_ended(self, container: str) -> bool:
         """Whether the newest container of this name runs no more."""
         seen = self.containers.get(container)
-        return seen is None or seen.state is SeenState.STOPPED
+        return seen is None or seen.state is ContainerState.STOPPED
 
 
 def ran_shared(annotations: Mapping[str, str]) -> dict[str, float]:
@@ -61,7 +61,7 @@ def ran_shared(annotations: Mapping[str, str]) -> dict[str, float]:
     }
 
 
-def qos_of(pod: Sandbox) -> QOSClass | None:
+def qos_of(pod: PodSandbox) -> QOSClass | None:
     """The QoS class that a kubelet has put a pod's cgroup under; None where none did.
 
     ``/kubepods/burstable/pod...`` (cgroupfs) and ``.../kubepods-burstable-pod....slice`` (systemd);
@@ -73,7 +73,7 @@ def qos_of(pod: Sandbox) -> QOSClass | None:
     return _QOS[next((m[1] for m in reversed(matches) if m[1]), None)]
 
 
-def container_resources(container: SeenContainer, qos: QOSClass | None) -> dict[str, Any]:
+def container_resources(container: Container, qos: QOSClass | None) -> dict[str, Any]:
     """The ``resources`` of a container, as far as the runtime's values tell them.
 
     Where no kubelet has named the class, a container whose quota is its shares, and whose memory
@@ -118,8 +118,8 @@ def _page_size(name: str) -> str:
 
 
 def pod_manifest(
-    pod: Sandbox,
-    containers: Iterable[SeenContainer],
+    pod: PodSandbox,
+    containers: Iterable[Container],
     ran_shared: Mapping[str, float] = NOTHING,
 ) -> Mapping[str, Any]:
     """A Pod object of what the runtime shows; enough to decide by, and to go on from later."""

@@ -32,7 +32,7 @@ from pinfold.node.active_pod import ActivePod
 from pinfold.node.bookkeeper import Bookkeeper
 from pinfold.node.nri.seen_pod import NOTHING, SeenPod, pod_manifest, qos_of
 from pinfold.ports.errors import PortError
-from pinfold.ports.nri import RefusedError, Sandbox, SeenContainer
+from pinfold.ports.nri import Container, PodSandbox, RefusedError
 from pinfold.ports.records import Batch, HistoryEntry, PodPhase, PodRecord
 from pinfold.state.ledger import Ledger
 
@@ -49,7 +49,7 @@ class Step(Struct, frozen=True):
     state: NodeState
     workload: Workload
     record: PodRecord
-    containers: Mapping[str, SeenContainer]
+    containers: Mapping[str, Container]
 
 
 class SeenPods:
@@ -65,14 +65,14 @@ class SeenPods:
         self._parse = parse
         self.by_uid: dict[str, SeenPod] = {}
 
-    def put(self, sandbox: Sandbox) -> SeenPod:
+    def put(self, sandbox: PodSandbox) -> SeenPod:
         """Take note of a pod's newest sandbox."""
         seen = self.by_uid.setdefault(sandbox.uid, SeenPod(sandbox))
         seen.sandbox = sandbox
         return seen
 
     def decide(
-        self, seen: SeenPod, container: SeenContainer, devices: PodDevices = NO_DEVICES
+        self, seen: SeenPod, container: Container, devices: PodDevices = NO_DEVICES
     ) -> Decision:
         """Decide about a container of a pod that has these devices; nothing is changed."""
         books, name = self._books, container.name
@@ -94,7 +94,7 @@ class SeenPods:
             return decision
         return decision.refused(UNEXPECTED_ADMISSION_ERROR, POOL_EMPTY)
 
-    def keeps_cpus(self, sandbox: Sandbox, container: SeenContainer) -> CPUSet | None:
+    def keeps_cpus(self, sandbox: PodSandbox, container: Container) -> CPUSet | None:
         """The CPUs that a container has, if they are as many as it is to own; None otherwise."""
         books = self._books
         asked = 0
@@ -104,7 +104,7 @@ class SeenPods:
         has = books.state.ledger.cpus_of(sandbox.uid, container.name) or CPUSet()
         return has if len(has) == asked else None
 
-    def is_to_be_aligned(self, sandbox: Sandbox, container: SeenContainer) -> bool:
+    def is_to_be_aligned(self, sandbox: PodSandbox, container: Container) -> bool:
         """Whether a container is to get CPUs or memory of NUMA nodes that it does not have yet."""
         if qos_of(sandbox) not in (QOSClass.GUARANTEED, None):
             return False
@@ -138,7 +138,7 @@ class SeenPods:
             return None
         return Step(self._books.state, active.workload, active.record, dict(seen.containers))
 
-    def step(self, seen: SeenPod, container: SeenContainer, decision: Decision) -> Step:
+    def step(self, seen: SeenPod, container: Container, decision: Decision) -> Step:
         """What the books will say once a decision is taken."""
         state, name = self._books.state, container.name
         ledger, memory = self._ledger(seen, decision, name), decision.memory_state
@@ -155,9 +155,7 @@ class SeenPods:
         state = replace(state, ledger=state.ledger.without(uid, name), memory=memory)
         return self._step(seen, containers, state)
 
-    def _step(
-        self, seen: SeenPod, containers: Mapping[str, SeenContainer], after: NodeState
-    ) -> Step:
+    def _step(self, seen: SeenPod, containers: Mapping[str, Container], after: NodeState) -> Step:
         books, uid = self._books, seen.sandbox.uid
         active = books.pods.active.get(uid)
         manifest = _manifest(seen.sandbox, containers, seen.ran_shared)
@@ -261,7 +259,7 @@ class SeenPods:
         document = await books.observers.describe(whole, books.state)
         return HistoryEntry(books.observers.clock(), kind, uid, seen.name, document)
 
-    def _new_record(self, seen: SeenPod, containers: Mapping[str, SeenContainer]) -> PodRecord:
+    def _new_record(self, seen: SeenPod, containers: Mapping[str, Container]) -> PodRecord:
         return PodRecord(
             uid=seen.sandbox.uid,
             namespace=seen.sandbox.namespace,
@@ -272,18 +270,18 @@ class SeenPods:
             admitted_at=self._books.observers.clock(),
         )
 
-    def _workload(self, sandbox: Sandbox, containers: Mapping[str, SeenContainer]) -> Workload:
+    def _workload(self, sandbox: PodSandbox, containers: Mapping[str, Container]) -> Workload:
         return self._parse(_manifest(sandbox, containers))
 
 
 def _manifest(
-    sandbox: Sandbox,
-    containers: Mapping[str, SeenContainer],
+    sandbox: PodSandbox,
+    containers: Mapping[str, Container],
     ran_shared: Mapping[str, float] = NOTHING,
 ) -> str:
     return json.dumps(pod_manifest(sandbox, containers.values(), ran_shared))
 
 
-def _declines(pod: Sandbox, container: str) -> bool:
+def _declines(pod: PodSandbox, container: str) -> bool:
     said = pod.annotations
     return said.get(f"{EXCLUSIVE}/container.{container}", said.get(f"{EXCLUSIVE}/pod")) == "false"

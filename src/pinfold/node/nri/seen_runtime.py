@@ -15,17 +15,18 @@ from msgspec.structs import replace
 from pinfold.node.pods.containers import Containers
 from pinfold.node.runtime_ledger import RuntimeLedger
 from pinfold.node.settings import ManagerSettings
+from pinfold.ports import nri
 from pinfold.ports.cgroups import Cgroups, Placement
 from pinfold.ports.errors import ContainerKey, RuntimeFailedError
-from pinfold.ports.nri import SeenContainer, SeenState
+from pinfold.ports.nri import Container
 from pinfold.ports.runtime import ContainerSpec, ContainerState, ContainerStatus, Runtime
 
 _STATES: Final = {
-    SeenState.CREATED: ContainerState.CREATED,
-    SeenState.PAUSED: ContainerState.RUNNING,
-    SeenState.RUNNING: ContainerState.RUNNING,
-    SeenState.STOPPED: ContainerState.EXITED,
-    SeenState.UNKNOWN: ContainerState.CREATED,
+    nri.ContainerState.CREATED: ContainerState.CREATED,
+    nri.ContainerState.PAUSED: ContainerState.RUNNING,
+    nri.ContainerState.RUNNING: ContainerState.RUNNING,
+    nri.ContainerState.STOPPED: ContainerState.EXITED,
+    nri.ContainerState.UNKNOWN: ContainerState.CREATED,
 }
 
 
@@ -57,7 +58,7 @@ class SeenRuntime:
     def __init__(self) -> None:
         self._newest: dict[ContainerKey, ContainerStatus] = {}
 
-    def put(self, key: ContainerKey, seen: SeenContainer) -> ContainerStatus:
+    def put(self, key: ContainerKey, seen: Container) -> ContainerStatus:
         """Take note of a container, which replaces an earlier attempt of the same name."""
         before = self._newest.get(key)
         attempt = 0
@@ -70,14 +71,18 @@ class SeenRuntime:
         return status
 
     def change(
-        self, key: ContainerKey, container_id: str, state: ContainerState, pid: int | None = None
+        self,
+        key: ContainerKey,
+        container_id: str,
+        state: nri.ContainerState,
+        pid: int | None = None,
     ) -> ContainerStatus | None:
         """Take note of a change; None when that container is not the newest of its name."""
         status = self._newest.get(key)
         if status is None or status.id != container_id:
             return None
-        pid = None if state is ContainerState.EXITED else pid or status.pid
-        self._newest[key] = status = replace(status, state=state, pid=pid)
+        pid = None if state is nri.ContainerState.STOPPED else pid or status.pid
+        self._newest[key] = status = replace(status, state=_STATES[state], pid=pid)
         return status
 
     def drop(self, key: ContainerKey) -> None:

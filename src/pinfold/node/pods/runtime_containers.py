@@ -20,7 +20,7 @@ from pinfold.node.settings import ManagerSettings
 from pinfold.ports.cgroups import GatedCgroups, Placement
 from pinfold.ports.errors import ContainerKey, ProcessGoneError
 from pinfold.ports.logs import PodLogs
-from pinfold.ports.nri import Resources, RuntimeRecord, Update
+from pinfold.ports.nri import ContainerUpdate, Resources, RuntimeRecord
 from pinfold.ports.runtime import ContainerSpec, ContainerState, ContainerStatus, Runtime
 from pinfold.ports.volumes import Volumes
 
@@ -87,7 +87,9 @@ class RuntimeContainers(Containers):
                 if status.state is ContainerState.CREATED:
                     if self._created.pop(status.id, None) != cpus:
                         # It was created before the pool changed, or by an agent before this one.
-                        await self._record.update([Update(status.id, Resources(cpus=str(cpus)))])
+                        await self._record.update(
+                            [ContainerUpdate(status.id, Resources(cpus=str(cpus)))]
+                        )
                     status = await self.runtime.start(status.id)
                 await self._enter(status)
         except BaseException:
