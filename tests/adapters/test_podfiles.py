@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from pinfold.adapters.podfiles import PodFileFolder, file_name
 from pinfold.ports.errors import PortError
-from pinfold.ports.runtime import PodFiles
+from pinfold.ports.podfiles import PodFiles
 
 IN_MODIFY, IN_MOVED_TO, IN_CREATE, IN_DELETE = 0x2, 0x80, 0x100, 0x200
 EVENT = struct.Struct("iIII")

@@ -9,12 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.admission.device_manager import Answers, DeviceManager
-from pinfold.core.cpu.allocation import AllocationError
 from pinfold.core.devices.devices import Device, DeviceResource, PreferenceQuestion
 from pinfold.core.devices.policy import PreferenceNeededError
 from pinfold.core.devices.state import DeviceState
 from pinfold.core.pod.pod import Container, Pod
-from pinfold.core.topology_manager.hints import NUMAInfo, TopologyHint
+from pinfold.core.topology_manager.hints import AllocationError, NUMAInfo, TopologyHint
 from pinfold.core.topology_manager.manager import Admission, TopologyManager
 from pinfold.core.values.quantity import Quantity
 from pinfold.state.cpu_manager_state import CheckpointError

@@ -22,11 +22,11 @@ from pinfold.core.kubelet.faults import SOUND
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.hugepage_changes import pages_of
-from pinfold.node.loops import Loops
 from pinfold.planning.planner import Planner
 from pinfold.ports.cgroups import Placement
 from pinfold.ports.errors import CgroupError, ContainerKey
 from pinfold.ports.records import PodRecord
+from pinfold.retry.loops import Loops
 from tests.scenes.manager_harness import Harness, manifest, parse, run_virtually
 
 

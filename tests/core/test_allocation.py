@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pinfold.core.cpu.allocation import AllocationError, Step, lowest_bits, take_packed
+from pinfold.core.cpu.allocation import Step, lowest_bits, take_packed
 from pinfold.core.kubelet.faults import KUBELET, SOUND
 from pinfold.core.machine.topology import CPUInfo, CPUTopology
+from pinfold.core.topology_manager.hints import AllocationError
 from pinfold.core.values.cpuset import iter_bits
 from tests.scenes.strategies import free_cpus, topologies
 

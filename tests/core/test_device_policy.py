@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.core.cpu.allocation import AllocationError
 from pinfold.core.cpu.hints import MAX_HINT_NODES, TooManyNUMANodesError
 from pinfold.core.devices.devices import Device, DeviceResource, PreferenceQuestion
 from pinfold.core.devices.policy import DeviceRequest, device_hints, devices_to_allocate
@@ -17,7 +16,7 @@ from pinfold.core.devices.state import (
     DeviceUser,
 )
 from pinfold.core.devices.table import DeviceTable, in_natural_order
-from pinfold.core.topology_manager.hints import TopologyHint, iter_numa_masks
+from pinfold.core.topology_manager.hints import AllocationError, TopologyHint, iter_numa_masks
 from tests.scenes.state_vectors import VECTORS, replay, sample
 
 GPU = "example.com/gpu"

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pinfold.core.cpu.allocation import AllocationError
 from pinfold.core.cpu.distribution import take_distributed
 from pinfold.core.kubelet.faults import (
     KUBELET,
@@ -19,6 +18,7 @@ from pinfold.core.kubelet.faults import (
     UpstreamFaultError,
 )
 from pinfold.core.machine.topology import CPUTopology
+from pinfold.core.topology_manager.hints import AllocationError
 from tests.scenes.strategies import free_cpus, topologies
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.core.cpu.allocation import AllocationError, take_packed
+from pinfold.core.cpu.allocation import take_packed
 from pinfold.core.cpu.distribution import take_distributed
 from pinfold.core.kubelet.faults import (
     COMBINATION_OVERWRITTEN,
@@ -25,6 +25,7 @@ from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.machine.topology import CPUTopology
 from pinfold.core.pod.pod import Container, Pod
+from pinfold.core.topology_manager.hints import AllocationError
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.core.values.quantity import Quantity
 from pinfold.planning.planner import Planner

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from pinfold.core.cpu.allocation import AllocationError
 from pinfold.core.cpu.hints import TooManyNUMANodesError
 from pinfold.core.memory.memory import (
     Block,
@@ -22,7 +21,7 @@ from pinfold.core.memory.memory import (
 from pinfold.core.memory.policy import MemoryTransaction, StaticMemoryPolicy
 from pinfold.core.memory.reservation import MemoryPolicyError, MemoryReservationError
 from pinfold.core.pod.pod import PodResources
-from pinfold.core.topology_manager.hints import TopologyHint, numa_mask
+from pinfold.core.topology_manager.hints import AllocationError, TopologyHint, numa_mask
 from pinfold.core.values.quantity import Quantity
 from tests.scenes.memory_scene import (
     GIANT,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.core.cpu.allocation import AllocationError
 from pinfold.core.memory.memory import (
     MemoryState,
     NUMANodeState,
@@ -14,7 +13,7 @@ from pinfold.core.memory.memory import (
 )
 from pinfold.core.memory.policy import MemoryTransaction, StaticMemoryPolicy
 from pinfold.core.pod.pod import Container, Pod
-from pinfold.core.topology_manager.hints import TopologyHint
+from pinfold.core.topology_manager.hints import AllocationError, TopologyHint
 from pinfold.core.values.cpuset import iter_bits
 from tests.scenes.memory_scene import (
     GUESS,

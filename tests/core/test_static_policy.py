@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.core.cpu.allocation import AllocationError
 from pinfold.core.cpu.static_policy import (
     PodTransaction,
     ReservationError,
@@ -21,7 +20,7 @@ from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.machine.topology import CPUTopology
 from pinfold.core.pod.pod import Container, Pod, PodResources
-from pinfold.core.topology_manager.hints import TopologyHint
+from pinfold.core.topology_manager.hints import AllocationError, TopologyHint
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.core.values.quantity import Quantity
 from tests.scenes.strategies import topologies

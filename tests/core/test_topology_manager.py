@@ -12,9 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.core.cpu.allocation import AllocationError
 from pinfold.core.kubelet.policy_options import PolicyOptionError
-from pinfold.core.topology_manager.hints import NUMAInfo, ResourceHints, TopologyHint
+from pinfold.core.topology_manager.hints import (
+    AllocationError,
+    NUMAInfo,
+    ResourceHints,
+    TopologyHint,
+)
 from pinfold.core.topology_manager.manager import TopologyManager, TopologyManagerError
 from pinfold.core.topology_manager.policy import Policy, Scope, TopologyManagerOptions
 from tests.roots import DATA, SHARED

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pinfold.adapters.hugetlb import HugePagePoolError, KeptPages
+from pinfold.admission.node_status import node_status, node_status_document
 from pinfold.agent.hugepages import HugepageFollower
 from pinfold.core.kubelet.faults import SOUND
 from pinfold.core.memory.memory import Block, MemoryState
 from pinfold.core.values.quantity import Quantity
 from pinfold.node.hugepage_changes import PageCounts, follow_pages, pages_of, with_pages
-from pinfold.node.node_status import node_status, node_status_document
 from pinfold.planning.planner import Planner
 from pinfold.ports.errors import PortError
 from tests.node.test_node_devices import machine_with_pages

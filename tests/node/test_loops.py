@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from pinfold.node.loops import LONGEST_PAUSE, Loops
 from pinfold.ports.errors import PortError
+from pinfold.retry.loops import LONGEST_PAUSE, Loops
 from tests.scenes.manager_harness import run_virtually
 
 NO_FILES = OSError(24, "Too many open files")

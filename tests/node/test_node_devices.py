@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from pinfold.admission.admission import NodeState
 from pinfold.admission.model import build_node, empty_state
+from pinfold.admission.node_status import node_resource_topology, node_status, node_status_document
 from pinfold.core.devices.devices import Device, DeviceResource
 from pinfold.core.devices.state import DeviceState
 from pinfold.core.kubelet.node_config import NodeConfig
@@ -21,7 +22,6 @@ from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.memory.memory import Block, MemoryState
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.core.values.quantity import Quantity
-from pinfold.node.node_status import node_resource_topology, node_status, node_status_document
 from tests.node.test_node_status import TOPOLOGY, conform
 from tests.scenes.manager_harness import ALL_MANAGERS, Harness, manifest, run_virtually
 from tests.scenes.web_world import served

@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 
 from pinfold.admission.model import build_node, empty_state
-from pinfold.core.kubelet.node_allocatable import parse_reserved
-from pinfold.core.kubelet.node_config import NodeConfig
-from pinfold.core.machine.kubelet_view import kubelet_view
-from pinfold.core.machine.machine import Distances, HugepagePool, Machine, NUMANode
-from pinfold.core.machine.short_form import parse_short_form
-from pinfold.core.values.cpuset import CPUSet
-from pinfold.node.node_status import (
+from pinfold.admission.node_status import (
     NodeStatus,
     node_labels,
     node_resource_topology,
     node_status,
     node_status_document,
 )
+from pinfold.core.kubelet.node_allocatable import parse_reserved
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.machine.kubelet_view import kubelet_view
+from pinfold.core.machine.machine import Distances, HugepagePool, Machine, NUMANode
+from pinfold.core.machine.short_form import parse_short_form
+from pinfold.core.values.cpuset import CPUSet
 from tests.scenes.manager_harness import Harness, manifest, parse, run_virtually
 from tests.scenes.web_world import served
 

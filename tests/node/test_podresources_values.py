@@ -14,13 +14,9 @@ from pinfold.core.pod.pod import Container, Pod
 from pinfold.core.pod.workload import Workload
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.active_pod import ActivePod
-from pinfold.node.pod_resources import (
-    ContainerResources,
-    ManagedPodResources,
-    PodResources,
-    pod_resources,
-)
+from pinfold.node.pod_resources import ManagedPodResources, pod_resources
 from pinfold.node.pod_table import PodTable
+from pinfold.ports.podresources import ContainerResources, PodResources
 from pinfold.ports.records import PodPhase, PodRecord
 from pinfold.state.ledger import Ledger
 from tests.scenes.manager_harness import STATIC, Harness, manifest, parse, run_virtually

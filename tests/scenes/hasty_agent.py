@@ -14,7 +14,7 @@ from pinfold.adapters.deviceplugin import DevicePluginServer, PluginLimits
 from pinfold.agent import wiring
 from pinfold.cli import main
 from pinfold.config.agent import AgentConfig, device_plugin_dir
-from pinfold.node.loops import Loops
+from pinfold.retry.loops import Loops
 
 
 async def _open(

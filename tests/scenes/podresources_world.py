@@ -15,7 +15,7 @@ import grpc
 from pinfold.adapters.podresources import podresources_pb2 as v1
 from pinfold.adapters.podresources import serve_pod_resources
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.node.pod_resources import AllocatableResources, ContainerResources, PodResources
+from pinfold.ports.podresources import AllocatableResources, ContainerResources, PodResources
 
 LISTER = "/v1.PodResourcesLister/"
 

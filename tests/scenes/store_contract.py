@@ -21,7 +21,7 @@ from pinfold.ports.records import (
     PodPhase,
     PodRecord,
 )
-from pinfold.ports.runtime import Store
+from pinfold.ports.store import Store
 
 NODE: Final = NodeRecord("static", CPUSet.parse("0-511"), CPUSet([0]), CPUSet.parse("0-511"))
 FULL_NODE: Final = NodeRecord(

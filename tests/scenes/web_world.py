@@ -18,21 +18,21 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pinfold.adapters.nri import PluginCounters
+from pinfold.admission.node_status import node_status, node_status_document
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.pod.workload_fields import PROCESS, check_fields
-from pinfold.node.counters import Figure
-from pinfold.node.loops import Loops
-from pinfold.node.node_status import node_status, node_status_document
 from pinfold.node.nri.kubelet_devices import KubeletDevices
 from pinfold.node.pods.caller import NOBODY, Caller
 from pinfold.node.pods.manager import Manager
 from pinfold.node.reconciler import Drift, reconcile
 from pinfold.planning.fake_cgroups import FakeCgroups
 from pinfold.planning.fakes import FakeRuntime
+from pinfold.ports.figures import Figure
 from pinfold.ports.held_process import HeldProcess, Peer
 from pinfold.ports.records import PodRecord
 from pinfold.ports.runtime import ContainerSpec, ContainerState, ContainerStatus
+from pinfold.retry.loops import Loops
 from pinfold.web.app import make_app
 from pinfold.web.changes import Patience
 from pinfold.web.connection import Connection, Limits

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from pinfold.core.cpu.allocation import AllocationError, take_packed
+from pinfold.core.cpu.allocation import take_packed
 from pinfold.core.cpu.distribution import take_distributed
 from pinfold.core.kubelet.faults import (
     COMBINATION_OVERWRITTEN,
@@ -18,6 +18,7 @@ from pinfold.core.kubelet.faults import (
     UpstreamFaultError,
 )
 from pinfold.core.machine.topology import CPUTopology
+from pinfold.core.topology_manager.hints import AllocationError
 from pinfold.core.values.cpuset import CPUSet
 from tests.vectors import Case, Outcome
 

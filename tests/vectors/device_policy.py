@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from pinfold.admission.device_manager import DeviceManager
-from pinfold.core.cpu.allocation import AllocationError
 from pinfold.core.devices.devices import Device, DeviceResource, PreferenceQuestion
 from pinfold.core.devices.policy import DeviceRequest, device_hints, devices_to_allocate
 from pinfold.core.devices.state import DeviceState
 from pinfold.core.machine.topology import CPUTopology
 from pinfold.core.pod.pod import Container, Pod
-from pinfold.core.topology_manager.hints import TopologyHint, numa_mask
+from pinfold.core.topology_manager.hints import AllocationError, TopologyHint, numa_mask
 from pinfold.core.values.cpuset import iter_bits
 from pinfold.core.values.quantity import Quantity
 from tests.vectors import Case, Outcome

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pinfold.core.cpu.allocation import AllocationError
 from pinfold.core.machine.topology import CPUTopology
 from pinfold.core.memory.memory import (
     Block,
@@ -18,7 +17,7 @@ from pinfold.core.memory.policy import MemoryTransaction, StaticMemoryPolicy
 from pinfold.core.memory.reservation import STATIC, MemoryPolicyError, check_policy_name
 from pinfold.core.pod.api import pod_from_api
 from pinfold.core.pod.pod import Pod
-from pinfold.core.topology_manager.hints import TopologyHint, numa_mask
+from pinfold.core.topology_manager.hints import AllocationError, TopologyHint, numa_mask
 from pinfold.core.values.cpuset import iter_bits
 from pinfold.core.values.quantity import Quantity
 from tests.vectors import Case, Outcome

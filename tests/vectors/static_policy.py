@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pinfold.core.cpu.allocation import AllocationError
 from pinfold.core.cpu.static_policy import (
     PodTransaction,
     ReservationError,
@@ -17,7 +16,7 @@ from pinfold.core.kubelet.policy_options import PolicyOptionError, StaticPolicyO
 from pinfold.core.machine.topology import CPUTopology
 from pinfold.core.pod.api import pod_from_api
 from pinfold.core.pod.pod import Container, Pod
-from pinfold.core.topology_manager.hints import TopologyHint, numa_mask
+from pinfold.core.topology_manager.hints import AllocationError, TopologyHint, numa_mask
 from pinfold.core.values.cpuset import CPUSet, iter_bits
 from tests.vectors import Case, Outcome
 

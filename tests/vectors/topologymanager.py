@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pinfold.core.cpu.allocation import AllocationError
 from pinfold.core.kubelet.policy_options import PolicyOptionError
 from pinfold.core.topology_manager.hints import (
+    AllocationError,
     NUMAInfo,
     TopologyHint,
     is_narrower,

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from pinfold.admission.admission import Decision, Node, NodeState, first_admitted, memory_draft
 from pinfold.admission.cpu_manager import draft_for_container
-from pinfold.admission.device_locality import NO_DEVICES, GivenDevices, PodDevices
+from pinfold.admission.device_locality import GivenDevices
 from pinfold.admission.memory_manager import MemoryManager
 from pinfold.admission.nearness import (
     NearAttempt,
@@ -21,12 +21,12 @@ from pinfold.admission.nearness import (
     near_topology_manager,
 )
 from pinfold.admission.pod_draft import PodDraft
-from pinfold.core.cpu.allocation import AllocationError
 from pinfold.core.memory.memory import MemoryState, remove_container
 from pinfold.core.memory.request import requested_memory
 from pinfold.core.pod.pod import Container, Pod
-from pinfold.core.topology_manager.hints import ResourceHints, TopologyHint
+from pinfold.core.topology_manager.hints import AllocationError, ResourceHints, TopologyHint
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.ports.podresources import NO_DEVICES, PodDevices
 
 
 def decide_container(  # noqa: PLR0913, PLR0917 - the node, the container, what is known of its pod

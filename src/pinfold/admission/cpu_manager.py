@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pinfold.core.cpu.allocation import AllocationError
 from pinfold.core.cpu.static_policy import CPUAllocation, PodTransaction, StaticPolicy
 from pinfold.core.kubelet.faults import CPUS_NOT_FREE, KubeletFault, UpstreamFaultError
 from pinfold.core.pod.pod import CPU, Container, Pod, guaranteed_cpus
-from pinfold.core.topology_manager.hints import ResourceHints, TopologyHint
+from pinfold.core.topology_manager.hints import AllocationError, ResourceHints, TopologyHint
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.state.ledger import Ledger
 

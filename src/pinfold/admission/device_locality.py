@@ -6,10 +6,9 @@ choice binds, and CPUs and memory are brought near it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from types import MappingProxyType
-from typing import Final, Protocol, TypeAlias
+from typing import Final
 
 from pinfold.core.devices.devices import Device
 from pinfold.core.pod.pod import Container, Pod
@@ -20,38 +19,10 @@ from pinfold.core.topology_manager.hints import (
     iter_numa_masks,
     numa_mask,
 )
+from pinfold.ports.podresources import PodDevices
 
 MANY_NODES: Final = 8
 """NUMA nodes up to which every combination is looked at, as a kubelet does."""
-
-Devices: TypeAlias = Mapping[str, tuple[Device, ...]]
-"""Resource name -> the devices of it that a container has."""
-
-PodDevices: TypeAlias = Mapping[str, Devices]
-"""Container name -> its devices; a container without any need not be there."""
-
-PodName: TypeAlias = tuple[str, str]
-"""Namespace and name."""
-
-NO_DEVICES: Final[PodDevices] = MappingProxyType({})
-
-
-class PodDevicesSource(Protocol):
-    """A kubelet that can be asked."""
-
-    async def pod(self, namespace: str, name: str, within: float) -> PodDevices:
-        """The devices of one pod; none of a pod that is not known.
-
-        Raises:
-            PortError: no answer within so many seconds, or none that makes sense.
-        """
-
-    async def pods(self, within: float) -> Mapping[PodName, PodDevices]:
-        """The devices of all pods.
-
-        Raises:
-            PortError: no answer within so many seconds, or none that makes sense.
-        """
 
 
 class GivenDevices:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from pinfold.core.cpu.allocation import AllocationError
 from pinfold.core.devices.devices import PreferenceQuestion
 from pinfold.core.devices.policy import (
     DeviceRequest,
@@ -15,7 +14,7 @@ from pinfold.core.devices.policy import (
 from pinfold.core.devices.state import DeviceState
 from pinfold.core.devices.table import EMPTY_TABLE, DeviceTable
 from pinfold.core.pod.pod import Container, Pod, container_limits
-from pinfold.core.topology_manager.hints import TopologyHint
+from pinfold.core.topology_manager.hints import AllocationError, TopologyHint
 from pinfold.core.values.quantity import Quantity
 
 Answers = Mapping[PreferenceQuestion, tuple[str, ...] | str]

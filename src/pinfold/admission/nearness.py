@@ -13,7 +13,6 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pinfold.core.cpu.allocation import AllocationError
 from pinfold.core.cpu.static_policy import CPUAllocation
 from pinfold.core.machine.locality import Localities, LocalityError
 from pinfold.core.pod.near_wishes import (
@@ -27,6 +26,7 @@ from pinfold.core.pod.near_wishes import (
 from pinfold.core.pod.pod import Container, Pod, guaranteed_cpus
 from pinfold.core.topology_manager.hints import (
     MAX_NUMA_ID,
+    AllocationError,
     NUMAInfo,
     ResourceHints,
     TopologyHint,

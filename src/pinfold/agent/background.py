@@ -16,12 +16,12 @@ from pinfold.agent.hugepages import HugepageFollower
 from pinfold.agent.parts import Companion, Ports
 from pinfold.agent.record_watch import follow_record
 from pinfold.agent.static_pods import StaticPods
-from pinfold.node.loops import Loops
 from pinfold.node.pods.manager import Manager
 from pinfold.node.reconciler import reconcile
 from pinfold.planning.planner import Planner
 from pinfold.ports.cgroups import Cgroups, Watchful
 from pinfold.ports.errors import PortError
+from pinfold.retry.loops import Loops
 
 LOOK_PERIOD: Final = 0.25
 """Seconds between looks at manifests, online CPUs and huge pages; they take some 100 us."""

@@ -39,7 +39,7 @@ from pinfold.ports.nri import (
 )
 
 if TYPE_CHECKING:
-    from pinfold.node.node_status import NodeStatus
+    from pinfold.admission.node_status import NodeStatus
     from pinfold.node.pods.manager import Manager
 
 NODE_NAME: Final = "NODE_NAME"
@@ -150,9 +150,9 @@ class Cluster:
         from pinfold.adapters.hugetlb import KeptPages  # noqa: PLC0415 - only here
         from pinfold.adapters.kubernetes.node_publisher import NodePublisher  # noqa: PLC0415
         from pinfold.adapters.machines.source import open_machine  # noqa: PLC0415 - only here
+        from pinfold.admission.node_status import node_status  # noqa: PLC0415 - only here
         from pinfold.core.machine.kubelet_view import kubelet_view  # noqa: PLC0415 - only here
         from pinfold.node.hugepage_changes import with_pages  # noqa: PLC0415 - only here
-        from pinfold.node.node_status import node_status  # noqa: PLC0415 - only here
 
         machine = await asyncio.to_thread(open_machine, None)
         view = kubelet_view(machine)

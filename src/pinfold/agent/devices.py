@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from pinfold.agent.parts import Companion
 from pinfold.config.agent import AgentConfig, device_plugin_dir
 from pinfold.node.device_health import DeviceHealth
-from pinfold.node.loops import Loops
 from pinfold.node.pods.manager import Manager
 from pinfold.ports.devices import DevicePlugins
 from pinfold.ports.errors import PortError
+from pinfold.retry.loops import Loops
 
 if TYPE_CHECKING:
     from pinfold.adapters.deviceplugin import DevicePluginServer

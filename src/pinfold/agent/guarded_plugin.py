@@ -19,7 +19,7 @@ from pinfold.ports.errors import PortError
 
 if TYPE_CHECKING:
     from pinfold.adapters.nri import NriPlugin
-    from pinfold.node.counters import Figure
+    from pinfold.ports.figures import Figure
 
 _MAX_BYTES: Final = 64 << 20
 

@@ -18,7 +18,6 @@ from pinfold.agent.parts import CRI_BATCH, Claim, Companion, Parse, Ports, Repor
 from pinfold.agent.runtime_claim import RuntimeClaim
 from pinfold.config.agent import AgentConfig
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.node.counters import Figure
 from pinfold.node.nri.container_lifecycle import ContainerLifecycle
 from pinfold.node.nri.kubelet_devices import KubeletDevices
 from pinfold.node.nri.lost_removals import LostRemovals
@@ -31,6 +30,7 @@ from pinfold.node.recovery.recovery import Restored
 from pinfold.node.recovery.resumption import load
 from pinfold.node.runtime_ledger import RuntimeLedger
 from pinfold.node.settings import ManagerSettings
+from pinfold.ports.figures import Figure
 
 if TYPE_CHECKING:
     from pinfold.adapters.cgroup.runtime_cgroups import RuntimeCgroups

@@ -13,11 +13,11 @@ from pinfold.adapters.podfiles import PodFileFolder
 from pinfold.adapters.store import SQLiteStore
 from pinfold.core.pod.workload import Workload
 from pinfold.linux.locks import PATIENCE
-from pinfold.node.counters import Figure
-from pinfold.node.loops import Loops
 from pinfold.ports.cgroups import Cgroups
 from pinfold.ports.devices import DevicePlugins
+from pinfold.ports.figures import Figure
 from pinfold.ports.runtime import Runtime
+from pinfold.retry.loops import Loops
 
 PODS: Final = "pods"
 """The folder in the state directory with what pods are told of their CPUs, and their volumes."""

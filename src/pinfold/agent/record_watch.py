@@ -7,7 +7,7 @@ from typing import Final
 
 import structlog
 
-from pinfold.ports.runtime import Store
+from pinfold.ports.store import Store
 
 LOOK_PERIOD: Final = 2.0
 """Seconds between two looks; one is a handful of system calls while all is well."""

@@ -19,6 +19,7 @@ from pinfold.adapters.hugetlb import KeptPages
 from pinfold.adapters.machines.hotplug import hotplug_events
 from pinfold.adapters.machines.online import online_cpus
 from pinfold.adapters.systemd.notify import Notifier
+from pinfold.admission.node_status import node_status, node_status_document
 from pinfold.agent.background import NOT_NEEDED, Background
 from pinfold.agent.claim_keeper import ClaimKeeper
 from pinfold.agent.cpu_follower import CPUFollower
@@ -32,16 +33,15 @@ from pinfold.core.machine.document import machine_document
 from pinfold.core.pod.workload_api import workload_from_api
 from pinfold.core.pod.workload_fields import PROCESS, check_fields
 from pinfold.core.values.names import LONGEST_LABEL
-from pinfold.node.counters import Figure
-from pinfold.node.loops import Loops
-from pinfold.node.node_status import node_status, node_status_document
 from pinfold.node.pods.caller import NOBODY, Caller
 from pinfold.node.pods.manager import Manager
 from pinfold.node.reconciler import Drift, reconcile
 from pinfold.planning.planner import Planner
 from pinfold.ports.errors import RuntimeFailedError
+from pinfold.ports.figures import Figure
 from pinfold.ports.held_process import HeldProcess, Peer
 from pinfold.ports.records import PodRecord
+from pinfold.retry.loops import Loops
 from pinfold.web.app import make_app
 from pinfold.web.server import serve_on
 

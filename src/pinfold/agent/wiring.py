@@ -38,7 +38,6 @@ from pinfold.linux.descriptors import raise_file_limit
 from pinfold.linux.socket_places import is_stale
 from pinfold.node.announcements import Announcements
 from pinfold.node.bookkeeper import Observers
-from pinfold.node.loops import Loops
 from pinfold.node.pod_resources import ManagedPodResources
 from pinfold.node.pods.manager import Manager
 from pinfold.node.recovery.recovery import LostRecordError, OnMismatch, restore
@@ -48,6 +47,7 @@ from pinfold.planning.explain import explain_decision, explain_document
 from pinfold.planning.planner import Planner
 from pinfold.ports.cgroups import Partition
 from pinfold.ports.errors import PortError
+from pinfold.retry.loops import Loops
 from pinfold.web.listening import listening
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.offline_owners import Whereabouts
 from pinfold.ports.errors import PortError
+from pinfold.ports.podfiles import PodFiles
 from pinfold.ports.records import PodRecord
-from pinfold.ports.runtime import PodFiles
 
 VERSION = 1
 

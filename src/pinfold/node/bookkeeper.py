@@ -22,7 +22,8 @@ from pinfold.node.settings import ManagerSettings
 from pinfold.ports.devices import DevicePlugins
 from pinfold.ports.errors import CgroupError, PortError, StoreError
 from pinfold.ports.records import Batch, NodeRecord, PodRecord
-from pinfold.ports.runtime import ContainerStatus, Store
+from pinfold.ports.runtime import ContainerStatus
+from pinfold.ports.store import Store
 
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 10.0

@@ -8,7 +8,7 @@ and ``devicemanager/manager.go``, each at the place where it allocates.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 from msgspec import Struct, field
@@ -36,24 +36,6 @@ class Repairable(Protocol):
     @property
     def repaired(self) -> bool:
         """Whether it was."""
-
-
-class Figure(Struct, frozen=True):
-    """One number that a part of the agent counts by itself, as metrics name it.
-
-    Attributes:
-        name: without the ``_total`` of a counter.
-        meaning: in a sentence.
-        value: None only makes the name known.
-        labels: by name.
-        kind: ``counter`` or ``gauge``.
-    """
-
-    name: str
-    meaning: str
-    value: float | None
-    labels: Mapping[str, str] = field(default_factory=dict)
-    kind: str = "counter"
 
 
 class Durations(Struct):

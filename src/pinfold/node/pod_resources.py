@@ -9,107 +9,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, Protocol
-
-from msgspec import Struct
+from typing import Final
 
 from pinfold.admission.admission import Node, NodeState
+from pinfold.admission.node_status import assignable_cpus
 from pinfold.core.devices.state import DeviceState
 from pinfold.core.memory.memory import Block
 from pinfold.core.pod.api import PodError
 from pinfold.core.pod.pod import Container, Pod
 from pinfold.core.pod.workload_api import workload_from_api
-from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.bookkeeper import Bookkeeper
 from pinfold.node.pod_table import PodTable
+from pinfold.ports.podresources import (
+    NO_CPUS,
+    AllocatableResources,
+    ContainerDevices,
+    ContainerMemory,
+    ContainerResources,
+    PodResources,
+)
 from pinfold.ports.records import PodRecord
 from pinfold.state.ledger import Ledger
 
-NO_CPUS: Final = CPUSet()
 _NOTHING_ASSIGNED: Final = NodeState(Ledger("none", NO_CPUS))
 _NO_NODE: Final = -1
 """What some plugins give for "no NUMA node", after the kernel's ``numa_node``."""
-
-
-class ContainerDevices(Struct, frozen=True):
-    """Devices of one resource; the kubelet makes an entry for each device and NUMA node.
-
-    So a device that is near two nodes is told of twice.  ``numa_nodes`` is None where the device
-    plugin told no topology.
-    """
-
-    resource_name: str
-    device_ids: tuple[str, ...]
-    numa_nodes: tuple[int, ...] | None = None
-
-
-class ContainerMemory(Struct, frozen=True):
-    """A block of the memory manager: ``size`` bytes, ``memory`` or ``hugepages-*``."""
-
-    memory_type: str
-    size: int
-    numa_nodes: tuple[int, ...] = ()
-
-
-class ClaimResource(Struct, frozen=True):
-    """One device of a resource claim, and the CDI devices that stand for it."""
-
-    driver_name: str
-    pool_name: str
-    device_name: str
-    cdi_devices: tuple[str, ...] = ()
-    share_id: str | None = None
-
-
-class DynamicResource(Struct, frozen=True):
-    """A resource claim of a container."""
-
-    claim_name: str
-    claim_namespace: str
-    claim_resources: tuple[ClaimResource, ...] = ()
-
-
-class ContainerResources(Struct, frozen=True):
-    """What one container has; ``cpus`` are its exclusive CPUs, none for the shared pool.
-
-    ``restartable_init`` marks a sidecar, of which v1alpha1 does not tell.
-    """
-
-    name: str
-    cpus: CPUSet = NO_CPUS
-    devices: tuple[ContainerDevices, ...] = ()
-    memory: tuple[ContainerMemory, ...] = ()
-    dynamic_resources: tuple[DynamicResource, ...] = ()
-    restartable_init: bool = False
-
-
-class PodResources(Struct, frozen=True):
-    """A pod's sidecars, then its containers, in the manifest's order."""
-
-    namespace: str
-    name: str
-    containers: tuple[ContainerResources, ...] = ()
-
-
-class AllocatableResources(Struct, frozen=True):
-    """What containers may be given at all, whether or not some have it now."""
-
-    cpus: CPUSet = NO_CPUS
-    devices: tuple[ContainerDevices, ...] = ()
-    memory: tuple[ContainerMemory, ...] = ()
-
-
-class PodResourcesSource(Protocol):
-    """Who knows; all methods answer from memory, at once."""
-
-    def pods(self) -> Sequence[PodResources]:
-        """All active pods."""
-
-    def pod(self, namespace: str, name: str) -> PodResources | None:
-        """One pod, also one that has ended and is remembered; None: there is no such pod."""
-
-    def allocatable(self) -> AllocatableResources:
-        """What containers may be given."""
 
 
 def pod_resources(state: NodeState, pods: PodTable) -> tuple[PodResources, ...]:
@@ -160,12 +84,6 @@ def allocatable_devices(devices: DeviceState) -> tuple[ContainerDevices, ...]:
     return tuple(
         entry for resource, ids in healthy for entry in _device_entries(devices, resource, ids)
     )
-
-
-def assignable_cpus(node: Node, state: NodeState) -> CPUSet:
-    """The CPUs of :func:`allocatable_resources`."""
-    policy = node.cpu_policy
-    return NO_CPUS if policy is None else policy.assignable - state.offline
 
 
 class ManagedPodResources:

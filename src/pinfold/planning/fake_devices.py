@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from pinfold.admission.device_locality import NO_DEVICES, PodDevices, PodName
 from pinfold.core.devices.devices import Device
 from pinfold.planning.fake_cgroups import Faults
 from pinfold.ports.errors import PortError
+from pinfold.ports.podresources import NO_DEVICES, PodDevices, PodName
 
 
 class FakeKubeletDevices:
-    """The :class:`pinfold.admission.device_locality.PodDevicesSource` of a node in memory.
+    """The :class:`pinfold.ports.podresources.PodDevicesSource` of a node in memory.
 
     ``delay`` is how long an answer takes, in seconds; ``asked`` what was asked for, None for all.
     """
@@ -29,12 +29,12 @@ class FakeKubeletDevices:
         self.given.setdefault(("default", pod), {}).setdefault(container, {})[resource] = devices
 
     async def pod(self, namespace: str, name: str, within: float) -> PodDevices:
-        """See :class:`pinfold.admission.device_locality.PodDevicesSource`."""
+        """See :class:`pinfold.ports.podresources.PodDevicesSource`."""
         await self._answer((namespace, name), within)
         return self.given.get((namespace, name), NO_DEVICES)
 
     async def pods(self, within: float) -> Mapping[PodName, PodDevices]:
-        """See :class:`pinfold.admission.device_locality.PodDevicesSource`."""
+        """See :class:`pinfold.ports.podresources.PodDevicesSource`."""
         await self._answer(None, within)
         return self.given
 

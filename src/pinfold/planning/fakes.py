@@ -159,11 +159,11 @@ class MemoryStore:
         self._number = 0
 
     async def load(self) -> Record:
-        """See :class:`pinfold.ports.runtime.Store`."""
+        """See :class:`pinfold.ports.store.Store`."""
         return Record(self.node, dict(self.pods), self.generation, self.promised)
 
     async def commit(self, batch: Batch) -> None:
-        """See :class:`pinfold.ports.runtime.Store`."""
+        """See :class:`pinfold.ports.store.Store`."""
         if self.faults.due():
             raise StoreError("the record: no space left on device", "injected")
         self.generation = self.promised = max(self.generation, self.promised, batch.above) + 1
@@ -179,15 +179,15 @@ class MemoryStore:
         del self.entries[: max(len(self.entries) - self._limit, 0)]
 
     async def check(self) -> None:
-        """See :class:`pinfold.ports.runtime.Store`."""
+        """See :class:`pinfold.ports.store.Store`."""
 
     async def history(self, *, pod: str | None = None, limit: int = 100) -> Sequence[HistoryEntry]:
-        """See :class:`pinfold.ports.runtime.Store`."""
+        """See :class:`pinfold.ports.store.Store`."""
         found = [e for e in reversed(self.entries) if pod is None or pod in (e.pod, e.pod_uid)]
         return found[:limit]
 
     async def close(self) -> None:
-        """See :class:`pinfold.ports.runtime.Store`."""
+        """See :class:`pinfold.ports.store.Store`."""
 
 
 class MemoryPodFiles:
@@ -197,9 +197,9 @@ class MemoryPodFiles:
         self.documents: dict[str, str] = {}
 
     async def publish(self, pod_uid: str, document: str) -> None:
-        """See :class:`pinfold.ports.runtime.PodFiles`."""
+        """See :class:`pinfold.ports.podfiles.PodFiles`."""
         self.documents[pod_uid] = document
 
     async def retract(self, pod_uid: str) -> None:
-        """See :class:`pinfold.ports.runtime.PodFiles`."""
+        """See :class:`pinfold.ports.podfiles.PodFiles`."""
         self.documents.pop(pod_uid, None)

@@ -1,4 +1,4 @@
-"""What the manager needs of the outside world: a runtime, a store; cgroups have a module beside.
+"""What the manager needs of what runs the containers.
 
 Adapters fulfil these protocols; ``pinfold.planning.fakes`` does so in memory.  Both pass the same
 contract tests.  All methods are coroutines, because a container runtime answers over a socket; an
@@ -18,9 +18,6 @@ from pinfold.core.devices.devices import DeviceRunOptions
 from pinfold.core.pod.workload import DEFAULT_GRACE_PERIOD, Process, SandboxOptions
 from pinfold.ports.cgroups import Placement
 from pinfold.ports.errors import ContainerKey
-from pinfold.ports.records import Batch, HistoryEntry, Record
-
-# ---------------------------------------------------------------------------------------- runtime
 
 
 class ContainerState(Enum):
@@ -166,67 +163,3 @@ class Watching(Protocol):
 
     def lack(self, containers: int) -> str:
         """Why it cannot watch so many more; "" when it can."""
-
-
-# ------------------------------------------------------------------------------------------ store
-
-
-class Store(Protocol):
-    """The durable record: what was decided, and the history of decisions."""
-
-    @property
-    def problem(self) -> str:
-        """Why nothing new should be begun: nothing can be written, or there is hardly room left.
-
-        "" while all is well.  Room is kept for what has been begun, so that pods can be ended and
-        deleted on a full disk; see :meth:`check`.
-        """
-
-    @property
-    def generation(self) -> int:
-        """How many batches were ever committed; see :class:`pinfold.ports.records.Record`."""
-
-    async def load(self) -> Record:
-        """Read the whole record; an empty one at the first start.
-
-        Raises:
-            StoreError: it is corrupt, of an unknown version, or cannot be read.
-        """
-
-    async def commit(self, batch: Batch) -> None:
-        """Make all of a batch durable, or none of it.
-
-        Raises:
-            StoreError: nothing was changed (disk full, read-only, another writer).
-        """
-
-    async def check(self) -> None:
-        """See whether :attr:`problem` is still so; never raises."""
-
-    async def history(self, *, pod: str | None = None, limit: int = 100) -> Sequence[HistoryEntry]:
-        """The newest entries first, of one pod (``namespace/name`` or uid) or of all.
-
-        Raises:
-            StoreError: it cannot be read.
-        """
-
-    async def close(self) -> None:
-        """Close the record; nothing is pending."""
-
-
-class PodFiles(Protocol):
-    """The small files from which applications learn their CPUs."""
-
-    async def publish(self, pod_uid: str, document: str) -> None:
-        """Replace a pod's file atomically, if its content changes.
-
-        Raises:
-            PortError: it cannot be written.
-        """
-
-    async def retract(self, pod_uid: str) -> None:
-        """Remove a pod's file; one that is not there is no error.
-
-        Raises:
-            PortError: it cannot be removed.
-        """

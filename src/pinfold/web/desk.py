@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from pinfold.node.counters import Figure
 from pinfold.node.pods.caller import NOBODY, Caller
 from pinfold.node.pods.manager import Manager
 from pinfold.node.reconciler import Drift
+from pinfold.ports.figures import Figure
 from pinfold.ports.held_process import HeldProcess, Peer
 from pinfold.ports.records import PodRecord
 
@@ -82,7 +82,7 @@ class Desk(Protocol):
         """The machine, as ``pinfold topology -o json`` prints it."""
 
     def node(self) -> Mapping[str, Any]:
-        """The node status; see :func:`pinfold.node.node_status.node_status_document`."""
+        """The node status; see :func:`pinfold.admission.node_status.node_status_document`."""
 
     def figures(self) -> Iterable[Figure]:
         """What is counted elsewhere than in the manager, for the metrics."""

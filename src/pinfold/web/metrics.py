@@ -21,8 +21,9 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.node.counters import START_SECONDS, Figure
+from pinfold.node.counters import START_SECONDS
 from pinfold.node.pods.manager import Manager
+from pinfold.ports.figures import Figure
 from pinfold.ports.runtime import ContainerState
 from pinfold.web.resource_metrics import (
     alignment_metrics,

@@ -18,10 +18,10 @@ from pinfold.node.counters import (
     PHYSICAL_CPU,
     UNCORE_CACHE,
     Durations,
-    Figure,
 )
 from pinfold.node.pods.manager import Manager
 from pinfold.ports.devices import CountsRegistrations
+from pinfold.ports.figures import Figure
 
 _RESOURCE = "resource_name"
 

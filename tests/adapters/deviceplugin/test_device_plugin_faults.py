@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from pinfold.core.devices.devices import Device, PreferenceQuestion
-from pinfold.linux.grpc_limits import CONNECTIONS
+from pinfold.formats.grpc_limits import CONNECTIONS
 from pinfold.ports.devices import DevicePluginError
 from tests.scenes.device_plugin_peer import (
     QUICK,

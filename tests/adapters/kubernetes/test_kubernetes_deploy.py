@@ -17,6 +17,7 @@ from pinfold.adapters.kubernetes.client import OPERATIONS, PATCH_NODE, Operation
 from pinfold.adapters.kubernetes.manifests import read_manifests
 from pinfold.adapters.kubernetes.pod_checks import REASON as CPU_DECISION_DIFFERS
 from pinfold.admission.model import build_node, empty_state
+from pinfold.admission.node_status import node_labels, node_status
 from pinfold.agent.cluster import NODE_NAME, NOT_PINNING
 from pinfold.cli import main
 from pinfold.config.agent import (
@@ -30,7 +31,6 @@ from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.pod.pod import QOSClass
-from pinfold.node.node_status import node_labels, node_status
 from pinfold.node.nri.seen_pods import EXCLUSIVE
 from tests.roots import ROOT
 

@@ -16,10 +16,10 @@ from pinfold.adapters.kubernetes.client import OPERATIONS, KubeClient
 from pinfold.adapters.kubernetes.events import EventRecorder, Involved, rejection
 from pinfold.adapters.kubernetes.node_publisher import NodePublisher
 from pinfold.adapters.kubernetes.start_up_taint import StartUpTaint
+from pinfold.admission.node_status import NodeStatus, node_status
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.node.node_status import NodeStatus, node_status
 from pinfold.planning.planner import Planner
 from tests.scenes.kube_api_peer import (
     Answer,

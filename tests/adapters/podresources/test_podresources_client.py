@@ -17,11 +17,15 @@ import pytest
 
 from pinfold.adapters.podresources import podresources_pb2 as v1
 from pinfold.adapters.podresources_client import PodResourcesClient
-from pinfold.admission.device_locality import PodDevices
 from pinfold.core.devices.devices import Device
 from pinfold.node.nri.kubelet_devices import KubeletDevices
-from pinfold.node.pod_resources import ContainerDevices, ContainerResources, PodResources
 from pinfold.ports.errors import PortError
+from pinfold.ports.podresources import (
+    ContainerDevices,
+    ContainerResources,
+    PodDevices,
+    PodResources,
+)
 from tests.scenes.podresources_world import Rows, serving
 
 NIC = "example.com/nic"

@@ -17,10 +17,10 @@ import pytest
 
 from pinfold.adapters.podresources.service import BURST, QPS, TokenBucket
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.linux.grpc_limits import CONNECTIONS
+from pinfold.formats.grpc_limits import CONNECTIONS
 from pinfold.linux.socket_places import LONGEST_PATH
-from pinfold.node.pod_resources import ContainerDevices, ContainerResources, PodResources
 from pinfold.ports.errors import PortError
+from pinfold.ports.podresources import ContainerDevices, ContainerResources, PodResources
 from tests.scenes.podresources_world import (
     LISTER,
     Rows,

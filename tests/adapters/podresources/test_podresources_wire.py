@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pinfold.adapters.podresources import messages
 from pinfold.adapters.podresources import podresources_pb2 as v1
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.node.pod_resources import (
+from pinfold.ports.podresources import (
     AllocatableResources,
     ClaimResource,
     ContainerDevices,

@@ -27,7 +27,7 @@ from pinfold.adapters.deviceplugin.registration_rules import (
     endpoint_path,
     printable,
 )
-from pinfold.linux.grpc_limits import CALLS, server_options
+from pinfold.formats.grpc_limits import CALLS, server_options
 from pinfold.linux.socket_places import Identity, identity, remove_own
 from pinfold.ports.devices import DevicePluginError
 from pinfold.ports.errors import PortError

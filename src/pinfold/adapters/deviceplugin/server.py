@@ -26,8 +26,8 @@ from pinfold.adapters.deviceplugin.registry import PluginRegistry
 from pinfold.core.devices.devices import DeviceInventory, DeviceRunOptions, PreferenceQuestion
 from pinfold.linux.descriptors import lack_of_files
 from pinfold.linux.socket_places import identity
-from pinfold.node.loops import Loops
 from pinfold.ports.devices import DevicePluginError
+from pinfold.retry.loops import Loops
 
 DEFAULT_FOLDER: Final = "/var/lib/kubelet/device-plugins"
 """Where plugins look for ``kubelet.sock`` when they are told no other folder."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pinfold.adapters.kubernetes.access import KubernetesError
 from pinfold.adapters.kubernetes.client import KubeClient
-from pinfold.node.node_status import NodeStatus, node_labels, node_resource_topology
+from pinfold.admission.node_status import NodeStatus, node_labels, node_resource_topology
 
 PERIOD: Final = 10.0
 """Seconds between two looks at what is to be told."""

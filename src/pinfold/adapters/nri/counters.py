@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct, field
 
-from pinfold.node.counters import Figure
+from pinfold.ports.figures import Figure
 
 
 class MethodCount(Struct):

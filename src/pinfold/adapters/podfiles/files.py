@@ -57,7 +57,7 @@ class _Published(Struct, frozen=True):
 
 
 class PodFileFolder:
-    """A folder of pods' files; fulfils :class:`pinfold.ports.runtime.PodFiles`.
+    """A folder of pods' files; fulfils :class:`pinfold.ports.podfiles.PodFiles`.
 
     The files have mode 0644.  They are not flushed to the disk: after a power failure the agent
     reads each again, and replaces what is not as it should be.  One agent writes to a folder.
@@ -83,7 +83,7 @@ class PodFileFolder:
             raise _error("prepare", folder, error) from None
 
     async def publish(self, pod_uid: str, document: str) -> None:
-        """See :class:`pinfold.ports.runtime.PodFiles`; what others changed is written anew."""
+        """See :class:`pinfold.ports.podfiles.PodFiles`; what others changed is written anew."""
         path = self.folder / file_name(pod_uid)
         try:
             content = document.encode()
@@ -98,7 +98,7 @@ class PodFileFolder:
             raise _error("write", path, error) from None
 
     async def retract(self, pod_uid: str) -> None:
-        """See :class:`pinfold.ports.runtime.PodFiles`."""
+        """See :class:`pinfold.ports.podfiles.PodFiles`."""
         self._remove(self.folder / file_name(pod_uid))
 
     def retain(self, pod_uids: Iterable[str]) -> None:

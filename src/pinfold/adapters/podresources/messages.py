@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from pinfold.adapters.podresources import podresources_pb2 as v1
 from pinfold.adapters.podresources import podresources_v1alpha1_pb2 as v1alpha1
-from pinfold.node.pod_resources import (
+from pinfold.ports.podresources import (
     AllocatableResources,
     ContainerDevices,
     ContainerMemory,

@@ -13,11 +13,11 @@ from urllib.parse import quote
 import grpc
 
 from pinfold.adapters.podresources.service import TokenBucket, pod_resources_handlers
-from pinfold.linux.grpc_limits import CALLS, server_options
+from pinfold.formats.grpc_limits import CALLS, server_options
 from pinfold.linux.socket_files import SocketFile
 from pinfold.linux.socket_places import Identity, identity, remove_own
-from pinfold.node.pod_resources import PodResourcesSource
 from pinfold.ports.errors import PortError
+from pinfold.ports.podresources import PodResourcesSource
 
 DEFAULT_SOCKET: Final = "/var/lib/pinfold/pod-resources/pinfold.sock"
 

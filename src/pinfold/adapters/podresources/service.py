@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError, Message
 from pinfold.adapters.podresources import messages
 from pinfold.adapters.podresources import podresources_pb2 as v1
 from pinfold.adapters.podresources import podresources_v1alpha1_pb2 as v1alpha1
-from pinfold.node.pod_resources import PodResourcesSource
+from pinfold.ports.podresources import PodResourcesSource
 
 SERVICE: Final = "v1.PodResourcesLister"
 ALPHA_SERVICE: Final = "v1alpha1.PodResourcesLister"

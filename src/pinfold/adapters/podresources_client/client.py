@@ -19,10 +19,10 @@ import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
 from pinfold.adapters.podresources_client import podresources_pb2 as wire
-from pinfold.admission.device_locality import NO_DEVICES, Devices, PodDevices, PodName
 from pinfold.core.devices.devices import Device
 from pinfold.linux.socket_places import check_length
 from pinfold.ports.errors import PortError
+from pinfold.ports.podresources import NO_DEVICES, Devices, PodDevices, PodName
 
 DISABLED: Final = "Get method disabled"
 """In what a kubelet says to ``Get`` whose feature gate is off."""
@@ -60,7 +60,7 @@ class _FailedCallError(Exception):
 class PodResourcesClient:
     """One kubelet's podresources, for one event loop.
 
-    It is the :class:`pinfold.admission.device_locality.PodDevicesSource` of a node with a kubelet.
+    It is the :class:`pinfold.ports.podresources.PodDevicesSource` of a node with a kubelet.
     Nothing is opened before the first question.
 
     Args:
@@ -74,7 +74,7 @@ class PodResourcesClient:
         self._asking = asyncio.Lock()
 
     async def pod(self, namespace: str, name: str, within: float) -> PodDevices:
-        """See :class:`pinfold.admission.device_locality.PodDevicesSource`."""
+        """See :class:`pinfold.ports.podresources.PodDevicesSource`."""
         async with self._question(within):
             if not self._without_get:
                 request = wire.GetPodResourcesRequest(pod_name=name, pod_namespace=namespace)
@@ -93,7 +93,7 @@ class PodResourcesClient:
             return (await self._list()).get((namespace, name), NO_DEVICES)
 
     async def pods(self, within: float) -> Mapping[PodName, PodDevices]:
-        """See :class:`pinfold.admission.device_locality.PodDevicesSource`."""
+        """See :class:`pinfold.ports.podresources.PodDevicesSource`."""
         async with self._question(within):
             return await self._list()
 

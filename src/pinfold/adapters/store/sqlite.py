@@ -44,7 +44,7 @@ _T = TypeVar("_T")
 
 
 class SQLiteStore:
-    """The :class:`pinfold.ports.runtime.Store` in a file; made by :meth:`open`, :meth:`read_only`.
+    """The :class:`pinfold.ports.store.Store` in a file; made by :meth:`open`, :meth:`read_only`.
 
     Every method raises ``StoreError``, and nothing else, where the file, the disk or a value
     refuses; afterwards the record is what it was, and when the cause is gone the same store works
@@ -65,7 +65,7 @@ class SQLiteStore:
         self._promise = promise
         self._promised = promised(path)
         self.generation = read_generation(database)
-        """See :class:`pinfold.ports.runtime.Store`."""
+        """See :class:`pinfold.ports.store.Store`."""
         self._database = database
         self._ownership = ownership
         self._history_limit = history_limit
@@ -142,28 +142,28 @@ class SQLiteStore:
 
     @property
     def problem(self) -> str:
-        """See :attr:`pinfold.ports.runtime.Store.problem`."""
+        """See :attr:`pinfold.ports.store.Store.problem`."""
         return self._problem
 
     async def check(self) -> None:
-        """See :meth:`pinfold.ports.runtime.Store.check`."""
+        """See :meth:`pinfold.ports.store.Store.check`."""
         with contextlib.suppress(StoreError):  # it is the problem
             await self._in_thread(self._look)
 
     async def load(self) -> Record:
-        """See :class:`pinfold.ports.runtime.Store`."""
+        """See :class:`pinfold.ports.store.Store`."""
         record = await self._in_thread(lambda: read_record(self._database, str(self._path)))
         return replace(record, promised=self._promised)
 
     async def commit(self, batch: Batch) -> None:
-        """See :class:`pinfold.ports.runtime.Store`.
+        """See :class:`pinfold.ports.store.Store`.
 
         A caller that is cancelled leaves a commit behind that is carried out all the same.
         """
         await self._in_thread(lambda: self._noting(lambda: self._write(batch)))
 
     async def history(self, *, pod: str | None = None, limit: int = 100) -> Sequence[HistoryEntry]:
-        """See :class:`pinfold.ports.runtime.Store`."""
+        """See :class:`pinfold.ports.store.Store`."""
         return await self._in_thread(lambda: read_history(self._database, pod, limit))
 
     @property
@@ -172,7 +172,7 @@ class SQLiteStore:
         return self._ownership is not None and self._ownership.began
 
     async def close(self, *, undo: bool = False) -> None:
-        """See :class:`pinfold.ports.runtime.Store`; again is no error.
+        """See :class:`pinfold.ports.store.Store`; again is no error.
 
         Args:
             undo: leave nothing of a record that is new, nor of its folder.

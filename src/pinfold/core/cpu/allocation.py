@@ -14,11 +14,8 @@ from typing import NamedTuple
 
 from pinfold.core.kubelet.faults import KUBELET, AllocationRules
 from pinfold.core.machine.topology import CPUTopology
+from pinfold.core.topology_manager.hints import AllocationError
 from pinfold.core.values.cpuset import iter_bits
-
-
-class AllocationError(Exception):
-    """The request cannot be met; the message is the kubelet's."""
 
 
 class Step(NamedTuple):

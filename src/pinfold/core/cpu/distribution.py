@@ -16,13 +16,7 @@ from math import floor, sqrt
 
 from msgspec import Struct
 
-from pinfold.core.cpu.allocation import (
-    AllocationError,
-    Step,
-    not_enough,
-    numa_nodes_in_order,
-    take_packed,
-)
+from pinfold.core.cpu.allocation import Step, not_enough, numa_nodes_in_order, take_packed
 from pinfold.core.kubelet.faults import (
     DISTRIBUTION_HANGS,
     KUBELET,
@@ -30,6 +24,7 @@ from pinfold.core.kubelet.faults import (
     UpstreamFaultError,
 )
 from pinfold.core.machine.topology import CPUTopology
+from pinfold.core.topology_manager.hints import AllocationError
 
 
 def take_distributed(  # noqa: PLR0913 - the request is these values

@@ -11,14 +11,14 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from pinfold.core.cpu.allocation import AllocationError, Step, take_packed
+from pinfold.core.cpu.allocation import Step, take_packed
 from pinfold.core.cpu.distribution import take_distributed
 from pinfold.core.cpu.hints import cpu_hints, nodes_to_cpus, sockets_of_nodes
 from pinfold.core.kubelet.faults import KUBELET, AllocationRules
 from pinfold.core.kubelet.policy_options import StaticPolicyOptions
 from pinfold.core.machine.topology import CPUTopology
 from pinfold.core.pod.pod import Container, Pod, guaranteed_cpus, pod_guaranteed_cpus
-from pinfold.core.topology_manager.hints import TopologyHint
+from pinfold.core.topology_manager.hints import AllocationError, TopologyHint
 from pinfold.core.values.cpuset import CPUSet
 
 SMT_ALIGNMENT_ERROR: Final = "SMTAlignmentError"

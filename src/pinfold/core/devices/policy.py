@@ -13,11 +13,11 @@ from operator import add
 
 from msgspec import Struct
 
-from pinfold.core.cpu.allocation import AllocationError, lowest_bits
+from pinfold.core.cpu.allocation import lowest_bits
 from pinfold.core.cpu.hints import MAX_HINT_NODES, TooManyNUMANodesError
 from pinfold.core.devices.devices import PreferenceQuestion
 from pinfold.core.devices.table import DeviceTable, Locality
-from pinfold.core.topology_manager.hints import TopologyHint, iter_numa_masks
+from pinfold.core.topology_manager.hints import AllocationError, TopologyHint, iter_numa_masks
 
 Ask = Callable[[PreferenceQuestion], Collection[str]]
 """Answers a question with the ids that the plugin would rather give away."""

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from pinfold.core.cpu.allocation import AllocationError
 from pinfold.core.cpu.hints import TooManyNUMANodesError
 from pinfold.core.memory.hints import NodeGroups, Reusable, best_hint, memory_hints
 from pinfold.core.memory.memory import UINT64, MemoryState
-from pinfold.core.topology_manager.hints import TopologyHint
+from pinfold.core.topology_manager.hints import AllocationError, TopologyHint
 from pinfold.core.values.cpuset import iter_bits
 
 _NO_DEFAULT: Final = (

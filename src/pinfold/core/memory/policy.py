@@ -12,7 +12,6 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pinfold.core.cpu.allocation import AllocationError
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.machine.kubelet_view import KubeletView
 from pinfold.core.memory.affinity import choose_nodes
@@ -40,7 +39,7 @@ from pinfold.core.memory.reservation import (
     reserved_by_node,
 )
 from pinfold.core.pod.pod import Container, Pod, QOSClass, Resources
-from pinfold.core.topology_manager.hints import HintError, TopologyHint, numa_mask
+from pinfold.core.topology_manager.hints import AllocationError, HintError, TopologyHint, numa_mask
 from pinfold.core.values.cpuset import iter_bits
 
 

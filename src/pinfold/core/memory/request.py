@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from pinfold.core.cpu.allocation import AllocationError
 from pinfold.core.memory.hints import Reusable
 from pinfold.core.memory.memory import UINT64, Block, MemoryState
 from pinfold.core.pod.pod import MEMORY, Container, Pod, container_requests, is_hugepages
-from pinfold.core.topology_manager.hints import numa_mask
+from pinfold.core.topology_manager.hints import AllocationError, numa_mask
 
 _NOT_INT64: Final = "[memorymanager] failed to represent quantity as int64"
 

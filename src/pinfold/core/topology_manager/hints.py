@@ -23,6 +23,10 @@ class HintError(ValueError):
     """A NUMA node id that no mask can hold, or distances that do not cover the nodes."""
 
 
+class AllocationError(Exception):
+    """A provider cannot give what was asked for; the message is the kubelet's."""
+
+
 class TopologyHint(NamedTuple):
     """One way to serve a request (upstream ``topologymanager.TopologyHint``).
 

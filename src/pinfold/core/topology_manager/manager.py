@@ -13,8 +13,13 @@ from typing import Final, Protocol, Self, TypeVar
 
 from msgspec import Struct
 
-from pinfold.core.cpu.allocation import AllocationError
-from pinfold.core.topology_manager.hints import HintError, NUMAInfo, ResourceHints, TopologyHint
+from pinfold.core.topology_manager.hints import (
+    AllocationError,
+    HintError,
+    NUMAInfo,
+    ResourceHints,
+    TopologyHint,
+)
 from pinfold.core.topology_manager.merge import (
     NamedHints,
     blocking_resources,

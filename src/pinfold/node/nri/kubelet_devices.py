@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
-from pinfold.admission.device_locality import NO_DEVICES, PodDevices, PodDevicesSource, PodName
-from pinfold.node.counters import Figure
 from pinfold.ports.errors import PortError
+from pinfold.ports.figures import Figure
+from pinfold.ports.podresources import NO_DEVICES, PodDevices, PodDevicesSource, PodName
 
 LIMIT: Final = 0.3
 """Seconds that a kubelet has for an answer: a runtime drops a plugin that takes two (NRI)."""

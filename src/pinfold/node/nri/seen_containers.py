@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from pinfold.admission.admission import Decision
-from pinfold.admission.device_locality import NO_DEVICES, PodDevices, PodName
 from pinfold.core.cpu.static_policy import CPUAllocation
 from pinfold.core.pod.workload import FACTS, application_environment, environment_beside
 from pinfold.core.values.cpuset import CPUSet
@@ -21,6 +20,7 @@ from pinfold.node.runtime_ledger import NO_CAP, RuntimeLedger
 from pinfold.ports.cgroups import FoundCgroups, Placement
 from pinfold.ports.errors import CgroupError, ContainerKey
 from pinfold.ports.nri import Container, ContainerState, PodSandbox, Resources
+from pinfold.ports.podresources import NO_DEVICES, PodDevices, PodName
 
 
 class SeenContainers:

@@ -21,7 +21,6 @@ from pinfold.admission.admission import (
     release,
 )
 from pinfold.admission.container import decide_container, keeps_memory
-from pinfold.admission.device_locality import NO_DEVICES, PodDevices
 from pinfold.core.cpu.static_policy import CPUAllocation
 from pinfold.core.memory.memory import remove_container
 from pinfold.core.pod.pod import QOSClass, guaranteed_cpus
@@ -33,6 +32,7 @@ from pinfold.node.bookkeeper import Bookkeeper
 from pinfold.node.nri.seen_pod import NOTHING, SeenPod, pod_manifest, qos_of
 from pinfold.ports.errors import PortError
 from pinfold.ports.nri import Container, PodSandbox, RefusedError
+from pinfold.ports.podresources import NO_DEVICES, PodDevices
 from pinfold.ports.records import Batch, HistoryEntry, PodPhase, PodRecord
 from pinfold.state.ledger import Ledger
 

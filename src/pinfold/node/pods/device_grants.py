@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from pinfold.admission.admission import Decision, Node, NodeState, decide
 from pinfold.admission.pod_draft import DEVICE_MANAGER
-from pinfold.core.cpu.allocation import AllocationError
 from pinfold.core.devices.devices import (
     DeviceMount,
     DeviceNode,
@@ -25,6 +24,7 @@ from pinfold.core.devices.devices import (
 )
 from pinfold.core.devices.policy import PreferenceNeededError
 from pinfold.core.pod.pod import Pod
+from pinfold.core.topology_manager.hints import AllocationError
 from pinfold.core.topology_manager.manager import admission_failure
 from pinfold.node.counters import Counters
 from pinfold.ports.devices import DevicePluginError, DevicePlugins

@@ -28,7 +28,6 @@ from pinfold.core.pod.pod import CPU, HUGEPAGES_PREFIX, MEMORY, Resources
 from pinfold.core.topology_manager.policy import Policy, Scope
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.core.values.quantity import Format, Quantity
-from pinfold.node.pod_resources import assignable_cpus
 
 VERSION: Final = 1
 
@@ -101,6 +100,12 @@ def node_status(
         num_sockets=view.topology.num_sockets,
         exclusive=assignable_cpus(node, state),
     )
+
+
+def assignable_cpus(node: Node, state: NodeState) -> CPUSet:
+    """The CPUs that containers may own; none under policy none, and none that are offline."""
+    policy = node.cpu_policy
+    return CPUSet() if policy is None else policy.assignable - state.offline
 
 
 def node_status_document(status: NodeStatus) -> dict[str, Any]:

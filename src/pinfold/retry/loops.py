@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from pinfold.node.counters import Figure
 from pinfold.ports.errors import PortError
+from pinfold.ports.figures import Figure
 
 FIRST_PAUSE: Final = 0.25
 LONGEST_PAUSE: Final = 10.0
