@@ -10,17 +10,17 @@ from msgspec.structs import replace
 
 from pinfold.adapters.procfs.containers import find_containers
 from pinfold.adapters.procfs.files import KernelFiles
-from pinfold.adapters.procfs.owners import (
-    is_below,
-    is_of_a_pod,
-    locate_containers,
-    locate_own,
-)
 from pinfold.adapters.procfs.snapshot import read_snapshot
 from pinfold.adapters.procfs.tasks import read_namespaces
 from pinfold.audit.audit import audit, audit_document
 from pinfold.audit.containers import KnownContainer, namespace_pids
 from pinfold.audit.findings import Finding
+from pinfold.audit.located import (
+    is_below,
+    is_of_a_pod,
+    locate_containers,
+    locate_own,
+)
 from pinfold.audit.record import AuditRecord, Owner
 from pinfold.audit.snapshot import KernelSnapshot, Quota
 from pinfold.core.values.cpuset import CPUSet

@@ -11,7 +11,6 @@ from pinfold.audit.findings import (
     RECORD_BROKEN,
     AuditSeverity,
     Finding,
-    shell_word,
     write_command,
 )
 from pinfold.audit.record import AuditRecord, Owner
@@ -435,10 +434,10 @@ def test_the_document() -> None:
 
 
 def test_words_of_commands_are_quoted() -> None:
-    assert shell_word("/sys/fs/cgroup/a b") == "'/sys/fs/cgroup/a b'"
-    assert shell_word("it's") == "'it'\"'\"'s'"
+    assert write_command("0-1", "/sys/fs/cgroup/a b") == "echo 0-1 > '/sys/fs/cgroup/a b'"
+    assert write_command("0-1", "it's") == "echo 0-1 > 'it'\"'\"'s'"
     assert write_command("0-1", "/a/b") == "echo 0-1 > /a/b"
-    assert shell_word("") == "''"
+    assert write_command("", "/a/b") == "echo '' > /a/b"
 
 
 def test_lineage() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -12,7 +13,6 @@ from pinfold.audit.findings import (
     QUOTA_TIGHT,
     RUNTIME_RECORD,
     Finding,
-    shell_word,
     write_command,
 )
 from pinfold.audit.snapshot import KernelSnapshot, Quota, Task, is_within, lineage
@@ -92,14 +92,14 @@ def runtime_findings(snapshot: KernelSnapshot, record: AuditRecord) -> Iterator[
             continue
         owners = tuple(str(owner) for owner in record.owners if path in owner.cgroups)
         wanted = _wanted(record, path) & snapshot.online or group.effective
-        endpoint = f"--runtime-endpoint {shell_word(record.runtime)} " if record.runtime else ""
+        endpoint = f"--runtime-endpoint {shlex.quote(record.runtime)} " if record.runtime else ""
         yield Finding(
             RUNTIME_RECORD,
             f"{container}: the runtime has {container.recorded} on record, the kernel has "
             f"{group.effective}",
             path,
             recorded ^ group.effective,
-            (f"crictl {endpoint}update --cpuset-cpus {wanted} {shell_word(container.id)}",),
+            (f"crictl {endpoint}update --cpuset-cpus {wanted} {shlex.quote(container.id)}",),
             owners=owners,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from enum import Enum
 from typing import Final
 
@@ -321,13 +322,6 @@ def first_few(names: list[str]) -> tuple[str, ...]:
     return tuple(names[:_EXAMPLES])
 
 
-def shell_word(word: str) -> str:
-    """``word`` as one word of a shell command, plain where it is plain."""
-    if word and all(char.isascii() and (char.isalnum() or char in "@%+=:,./-_") for char in word):
-        return word
-    return "'" + word.replace("'", "'\"'\"'") + "'"
-
-
 def write_command(value: str, file: str) -> str:
     """The command that writes a value into a kernel file."""
-    return f"echo {shell_word(value)} > {shell_word(file)}"
+    return f"echo {shlex.quote(value)} > {shlex.quote(file)}"

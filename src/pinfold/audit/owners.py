@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sized
 
 from pinfold.audit.containers import place_title, quota_findings, runtime_findings
@@ -16,7 +17,6 @@ from pinfold.audit.findings import (
     SHARED_OVERLAPS,
     Finding,
     first_few,
-    shell_word,
     write_command,
 )
 from pinfold.audit.record import AuditRecord, Owner
@@ -107,7 +107,7 @@ def _bring_online(cpus: CPUSet) -> tuple[str, ...]:
 
 
 def _missing(record: AuditRecord, owner: Owner) -> Finding:
-    fix = record.repair.replace("{pod}", shell_word(owner.pod))
+    fix = record.repair.replace("{pod}", shlex.quote(owner.pod))
     return Finding(
         CGROUP_MISSING,
         f"{owner}: CPUs {owner.cpus} are recorded, and there is no cgroup of it",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 
 from pinfold.audit.containers import (
@@ -20,7 +21,6 @@ from pinfold.audit.findings import (
     STRANGER_RAN,
     Finding,
     first_few,
-    shell_word,
     write_command,
 )
 from pinfold.audit.owners import cpuset_commands
@@ -226,7 +226,7 @@ class _Tasks:
         is_unit = unit.endswith(_UNITS) and self._snapshot.has_systemd
         if is_unit and self._snapshot.cgroup_version == 2:
             return (
-                f"systemctl set-property --runtime {shell_word(unit)} AllowedCPUs={self._rest}",
+                f"systemctl set-property --runtime {shlex.quote(unit)} AllowedCPUs={self._rest}",
             )
         group = self._snapshot.cpuset_of(path)
         if group is not None and group.path != "/" and group.path not in self._above:

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 from msgspec.structs import replace
 
-from pinfold.cli.audit_containers import Told, ask_agent, ask_runtime
-from pinfold.cli.audit_record import KUBELET_STATE, OWN_STATE, Place, read_record
-from pinfold.cli.client import socket_option
+from pinfold.adapters.procfs.containers import find_containers
+from pinfold.adapters.procfs.files import KernelFiles
+from pinfold.adapters.procfs.snapshot import read_beside
+from pinfold.adapters.procfs.tasks import read_namespaces
+from pinfold.adapters.statefile.files import StateFileError, read_state_files
+from pinfold.audit.audit import AuditReport, audit_document
+from pinfold.audit.audit import audit as compare
+from pinfold.audit.containers import namespace_pids
+from pinfold.audit.findings import RUNTIME_RECORD
+from pinfold.audit.located import locate_given
+from pinfold.audit.record import AuditRecord
+from pinfold.audit.recorded import KUBELET_STATE, OWN_STATE, Place, RecordError, Seen, recorded
+from pinfold.audit.snapshot import KernelSnapshot
+from pinfold.audit.told import AgentSays, Told
+from pinfold.cli.client import Client, socket_option
 from pinfold.cli.output import (
+    InputError,
     color_option,
     input_errors,
     output_option,
@@ -20,17 +34,15 @@ from pinfold.cli.output import (
     print_text,
     style,
 )
-
-if TYPE_CHECKING:
-    from pinfold.audit.audit import AuditReport
-    from pinfold.audit.record import AuditRecord
-    from pinfold.audit.snapshot import KernelSnapshot
-    from pinfold.core.values.cpuset import CPUSet
+from pinfold.core.values.cpuset import CPUSet, CPUSetError
+from pinfold.ports.errors import PortError
+from pinfold.render.audit_text import render_audit
 
 _LOOKS: Final = 5
 """How often the runtime is asked while its record differs: an agent lets it follow."""
 _PAUSE: Final = 0.3
 """Seconds between two looks."""
+_AGENT_SECONDS: Final = 5.0
 
 
 @click.command()
@@ -88,18 +100,13 @@ def audit(  # noqa: PLR0913 - the options
 
     Exit status: 0 the kernel agrees (info does not count), 1 findings, 2 the input is at fault.
     """
-    from pinfold.audit.audit import audit_document  # noqa: PLC0415 - after --help
-    from pinfold.ports.errors import PortError  # noqa: PLC0415
-
     given = tuple(_parse_owner(text) for text in owners)
     place = Place(root, state_path, kubelet=kubelet, only_given=bool(given))
-    with input_errors(PortError):
+    with input_errors(PortError, StateFileError, RecordError):
         report = _look(place, given, socket, runtime_endpoint)
     if output == "json":
         print_json(audit_document(report, strict=strict))
     else:
-        from pinfold.render.audit_text import render_audit  # noqa: PLC0415 - only for text
-
         print_text(render_audit(report, style(color), strict=strict))
     raise SystemExit(0 if report.is_clean(strict=strict) else 1)
 
@@ -108,9 +115,6 @@ def _look(
     place: Place, given: tuple[tuple[CPUSet, str], ...], socket: str, endpoint: str
 ) -> AuditReport:
     """Compare; where only the runtime is behind, which an agent mends, look again."""
-    from pinfold.audit.audit import audit as compare  # noqa: PLC0415 - after --help
-    from pinfold.audit.findings import RUNTIME_RECORD  # noqa: PLC0415
-
     for attempt in range(_LOOKS):
         report = compare(*_read(place, given, socket, endpoint))
         behind = any(finding.kind is RUNTIME_RECORD for finding in report.findings)
@@ -124,30 +128,46 @@ def _read(
     place: Place, given: tuple[tuple[CPUSet, str], ...], socket: str, endpoint: str
 ) -> tuple[KernelSnapshot, AuditRecord]:
     """The kernel and the record, as nearly at one moment as they can be had."""
-    from pinfold.adapters.procfs.files import KernelFiles  # noqa: PLC0415 - after --help
-    from pinfold.adapters.procfs.owners import locate_given  # noqa: PLC0415
-    from pinfold.adapters.procfs.tasks import read_namespaces  # noqa: PLC0415
-    from pinfold.audit.containers import namespace_pids  # noqa: PLC0415
-
-    agent = ask_agent(socket) if place.wants_agent else None
-
-    def told(snapshot: KernelSnapshot) -> Told:
-        if not endpoint and not place.wants_runtime(snapshot, agent):
-            return Told()
-        return ask_runtime(endpoint or (agent.endpoint if agent is not None else ""), place.root)
-
-    snapshot, record = read_record(place, agent, told)
-    found = [locate_given(snapshot, where, cpus) for cpus, where in given]
-    record = replace(record, owners=(*record.owners, *found))
+    agent = _ask_agent(socket) if place.wants_agent else None
+    path = place.state_file(agent) if place.has_record else None
+    if path is not None and not path.exists():
+        raise InputError(f"{path}: no such file; {place.without_record}")
+    snapshot, files = read_beside(
+        place.root, lambda: None if path is None else read_state_files(path)
+    )
+    told = Told()
+    if endpoint or place.wants_runtime(snapshot, agent):
+        told = _ask_runtime(endpoint or (agent.endpoint if agent is not None else ""), place.root)
+    if told.problem:
+        snapshot = replace(snapshot, unseen=(*snapshot.unseen, told.problem))
+    known = (*told.containers, *(agent.containers if agent is not None else ()))
+    containers = find_containers(snapshot, KernelFiles(place.root), known)
+    record = AuditRecord("--owner", containers=containers)
+    if files is not None:
+        record = recorded(place, files, Seen(snapshot, containers, known, agent))
+    owners = (locate_given(snapshot, where, cpus) for cpus, where in given)
+    record = replace(record, owners=(*record.owners, *owners), runtime=told.runtime)
     if pids := namespace_pids(snapshot, record):
         namespaces = read_namespaces(KernelFiles(place.root), pids)
         snapshot = replace(snapshot, namespaces=namespaces)
     return snapshot, record
 
 
-def _parse_owner(text: str) -> tuple[CPUSet, str]:
-    from pinfold.core.values.cpuset import CPUSet, CPUSetError  # noqa: PLC0415 - after --help
+def _ask_agent(socket: str) -> AgentSays | None:
+    """A running agent's word; None where none runs."""
+    try:
+        return AgentSays.of_status(Client(socket, timeout=_AGENT_SECONDS).get("/v1/status"))
+    except click.ClickException:
+        return None
 
+
+def _ask_runtime(endpoint: str, root: Path) -> Told:
+    from pinfold.adapters.cri import tell_containers  # noqa: PLC0415 - gRPC, where one is asked
+
+    return asyncio.run(tell_containers(endpoint, root))
+
+
+def _parse_owner(text: str) -> tuple[CPUSet, str]:
     cpus, equals, place = text.partition("=")
     if not equals or not place.strip("/"):
         raise click.UsageError(f"--owner {text!r}: expected CPUS=CGROUP, such as 2-3=/db.slice")

@@ -6,6 +6,7 @@ That is hardly ever needed: most of these files can be repaired in place, and th
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable
 from enum import Enum
 
@@ -75,21 +76,15 @@ class Circumstances(Struct, frozen=True):
 
     def repair(self, *extra: str) -> str:
         """The repair command for this file, with what is known about the node."""
-        words = ["pinfold state repair", _shell(self.path), *extra]
+        words = ["pinfold state repair", shlex.quote(self.path), *extra]
         if self.topology is not None:
-            words += [f"--machine {_shell(self.machine)}"] if self.machine else ["--this-machine"]
+            named = self.machine and f"--machine {shlex.quote(self.machine)}"
+            words.append(named or "--this-machine")
         if self.reserved is not None:
-            words.append(f"--reserved-cpus {_shell(str(self.reserved))}")
+            words.append(f"--reserved-cpus {shlex.quote(str(self.reserved))}")
         if self.strict_cpu_reservation:
             words.append("--policy-option strict-cpu-reservation=true")
         return " ".join(words)
-
-
-def _shell(word: str | None) -> str:
-    # shlex.quote would do the same; this keeps plain words plain and needs no import.
-    if word and all(char.isalnum() or char in "@%+=:,./-_" for char in word):
-        return word
-    return "'" + (word or "").replace("'", "'\"'\"'") + "'"
 
 
 def examine(state: StateFile, circumstances: Circumstances) -> list[Finding]:
@@ -134,7 +129,7 @@ def _examine_cpu(
             "the file has the v1 layout (container ids instead of pods)",
             node.path,
             "a kubelet migrates it only if it knows every container in it, and newer ones cannot",
-            f"pinfold state convert {_shell(node.path)} --to v2 --containers crictl-ps.json",
+            f"pinfold state convert {shlex.quote(node.path)} --to v2 --containers crictl-ps.json",
         )
     if state.checksum == 0 and checkpoint.layout in (Layout.V1, Layout.V2):
         yield Finding(
@@ -169,7 +164,7 @@ def _restore_finding(
     why = "the kubelet exits at start and asks to drain the node; a repair keeps the pods"
     if checkpoint.layout in (Layout.V3, Layout.V4) and state.checksum_fits:
         why = "a newer kubelet wrote it; kubelets of the 1.34 line know the layouts v1 and v2"
-        fix = f"pinfold state convert {_shell(node.path)} --to v2"
+        fix = f"pinfold state convert {shlex.quote(node.path)} --to v2"
     elif not state.checksum_fits:
         why = (
             f"the checksum in the file is {state.checksum}, its content makes "
@@ -181,7 +176,7 @@ def _restore_finding(
             f"cpuManagerPolicy was changed from {quote(checkpoint.policy_name)} to "
             f"{quote(policy)} under a file that names the old one"
         )
-        fix = node.repair(f"--policy {_shell(policy)}")
+        fix = node.repair(f"--policy {shlex.quote(policy)}")
     why += _words_of_newer(message, state, policy, node)
     return Finding(Severity.ERROR, message, node.path, why, fix)
 
@@ -250,7 +245,7 @@ def _pod_findings(
             f"pod {uid} is gone and still holds {held(uid)}",
             f"pod {uid}",
             "until a running kubelet's next reconcile nobody else can have them",
-            node.repair(f"--drop-missing-pods {_shell(uid)}"),
+            node.repair(f"--drop-missing-pods {shlex.quote(uid)}"),
         )
 
 
@@ -277,7 +272,7 @@ def _examine_memory(
         why = "the kubelet exits at start and asks to drain the node; a repair keeps the pods"
         if state.checksum_fits:
             why = f"memoryManagerPolicy was changed from {quote(checkpoint.policy_name)}"
-            fix = node.repair(f"--policy {_shell(policy)}")
+            fix = node.repair(f"--policy {shlex.quote(policy)}")
         yield Finding(Severity.ERROR, str(error), node.path, why, fix)
     if checkpoint.policy_name == "Static":
         yield from _machine_state_findings(checkpoint, node)

@@ -22,10 +22,10 @@ from msgspec.structs import replace
 
 from pinfold.adapters.procfs.cgroups import Hierarchy, find_hierarchies
 from pinfold.adapters.procfs.files import KernelFiles
-from pinfold.adapters.procfs.owners import locate_given
 from pinfold.adapters.procfs.snapshot import read_snapshot
 from pinfold.audit.audit import audit
 from pinfold.audit.findings import Finding
+from pinfold.audit.located import locate_given
 from pinfold.audit.record import AuditRecord, Owner
 from pinfold.audit.snapshot import KernelSnapshot, is_within
 from pinfold.core.values.cpuset import CPUSet

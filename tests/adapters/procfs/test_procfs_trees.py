@@ -15,15 +15,15 @@ import pytest
 
 from pinfold.adapters.procfs.containers import find_containers
 from pinfold.adapters.procfs.files import MAX_FILE_BYTES, KernelFiles, SnapshotError
-from pinfold.adapters.procfs.owners import (
+from pinfold.adapters.procfs.snapshot import read_snapshot
+from pinfold.adapters.procfs.tasks import read_tasks
+from pinfold.audit.located import (
     Assignments,
     Located,
     locate_containers,
     locate_given,
     locate_own,
 )
-from pinfold.adapters.procfs.snapshot import read_snapshot
-from pinfold.adapters.procfs.tasks import read_tasks
 from pinfold.audit.snapshot import KernelSnapshot, Task
 from pinfold.core.values.cpuset import CPUSet
 from tests.adapters.procfs.test_procfs_parsers import AFTER_NAME

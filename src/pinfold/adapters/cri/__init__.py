@@ -6,7 +6,7 @@ from pinfold.adapters.cri.endpoint import Endpoint, NoRuntimeError, find_endpoin
 from pinfold.adapters.cri.resources import CriRecord
 from pinfold.adapters.cri.runtime import CriRuntime
 from pinfold.adapters.cri.sandboxes import CriSettings
-from pinfold.adapters.cri.seen import CriListing, list_cri_containers
+from pinfold.adapters.cri.seen import CriListing, list_cri_containers, tell_containers
 from pinfold.adapters.cri.status import RuntimeInfo, runtime_info, wait_for_runtime
 
 __all__ = [
@@ -26,5 +26,6 @@ __all__ = [
     "pod_cgroup_parent",
     "read_endpoint",
     "runtime_info",
+    "tell_containers",
     "wait_for_runtime",
 ]

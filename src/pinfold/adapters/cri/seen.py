@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from msgspec.structs import replace
 
 from pinfold.adapters.cri import cri_pb2 as pb
 from pinfold.adapters.cri.client import CriClient, CriError
+from pinfold.adapters.cri.endpoint import (
+    CRICTL_YAML,
+    VARIABLE,
+    Endpoint,
+    find_endpoint,
+    is_socket,
+    read_endpoint,
+)
 from pinfold.adapters.cri.resources import from_wire
 from pinfold.adapters.cri.status import info_document
 from pinfold.adapters.cri.table import pid_of
+from pinfold.audit.containers import KnownContainer
+from pinfold.audit.told import Told
+from pinfold.core.values.cpuset import CPUSet, CPUSetError
+from pinfold.ports.errors import RuntimeFailedError
 from pinfold.ports.nri import Container, ContainerState, Existing, PodSandbox, Resources
 
 _AT_ONCE: Final = 8
+_QUICK_SECONDS: Final = 3.0
 _STATES: Final = {
     pb.ContainerState.CONTAINER_CREATED: ContainerState.CREATED,
     pb.ContainerState.CONTAINER_RUNNING: ContainerState.RUNNING,
@@ -111,6 +126,85 @@ async def list_cri_containers(
     found_pods = await asyncio.gather(*map(sandbox, pods.items))
     found = await asyncio.gather(*map(container, containers.containers))
     return [pod for pod in found_pods if pod is not None], [c for c in found if c is not None]
+
+
+async def tell_containers(setting: str, root: Path) -> Told:
+    """What the container runtime of a machine says; nothing where there is none.
+
+    Args:
+        setting: its address, where somebody has named it.
+        root: the machine's root; another than ``/`` may have the runtime's socket in it.
+
+    Raises:
+        RuntimeFailedError: the address that was named is none.
+    """
+    endpoint = _endpoint(setting, root)
+    if endpoint is None or isinstance(endpoint, str):
+        return Told(problem=endpoint or "")
+    client = CriClient(endpoint.address, quick=_QUICK_SECONDS)
+    try:
+        async with asyncio.timeout(2 * _QUICK_SECONDS):
+            pods, containers = await list_cri_containers(client)
+    except TimeoutError:
+        problem = f"{endpoint.address} did not answer in time"
+    except CriError as error:
+        problem = str(error)
+    else:
+        by_id = {pod.id: pod for pod in pods}
+        known = (_known(one, by_id.get(one.sandbox_id)) for one in containers)
+        return Told((*map(_known_sandbox, pods), *known), endpoint.address)
+    finally:
+        await client.close()
+    return Told(
+        problem=f"the container runtime ({endpoint.source}) does not tell its containers: {problem}"
+    )
+
+
+def _endpoint(setting: str, root: Path) -> Endpoint | str | None:
+    """The runtime's address; None where there is none, a sentence where what names it is wrong."""
+    if setting:
+        return read_endpoint(setting)
+    is_live = root == Path("/")
+    try:
+        if is_live:
+            return read_endpoint()
+        # Another machine's files name another machine's runtime: only a socket in it is meant.
+        found = find_endpoint({}, None, lambda path: is_socket(f"{root}{path}"))
+    except RuntimeFailedError as error:
+        named = is_live and (os.environ.get(VARIABLE) or CRICTL_YAML.exists())
+        return f"the container runtime was not asked: {error}" if named else None
+    return Endpoint(f"unix://{root.resolve()}{found.path}", found.source)
+
+
+def _known_sandbox(pod: PodSandbox) -> KnownContainer:
+    return KnownContainer(
+        id=pod.id,
+        pod_uid=pod.uid,
+        pod=f"{pod.namespace}/{pod.name}",
+        pid=pod.pid,
+        is_sandbox=True,
+        has_ended=pod.pid is None,
+    )
+
+
+def _known(one: Container, pod: PodSandbox | None) -> KnownContainer:
+    return KnownContainer(
+        id=one.id,
+        pod_uid="" if pod is None else pod.uid,
+        pod="" if pod is None else f"{pod.namespace}/{pod.name}",
+        name=one.name,
+        pid=one.pid,
+        recorded=_cpus(one.resources.cpus),
+        has_ended=one.state is ContainerState.STOPPED,
+    )
+
+
+def _cpus(text: str) -> CPUSet | None:
+    """The CPUs on record; None where there are none, or a runtime has written what is no list."""
+    try:
+        return CPUSet.parse(text) if text else None
+    except CPUSetError:
+        return None
 
 
 def _recorded(resources: Resources, info: Mapping[str, str]) -> Resources:

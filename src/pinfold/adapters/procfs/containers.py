@@ -20,11 +20,10 @@ from msgspec.structs import replace
 
 from pinfold.adapters.procfs.files import KernelFiles
 from pinfold.audit.containers import KnownContainer
+from pinfold.audit.located import pods_of, same_uid
 from pinfold.audit.snapshot import KernelSnapshot, lineage
 
 _CONTAINER_ID: Final = re.compile(r"(?:[a-z-]+-)?([0-9a-f]{64})(?:\.scope)?")
-_SLICE: Final = re.compile(r".*-pod([^-]+)\.slice")
-_FOLDER: Final = re.compile(r"pod([0-9a-zA-Z][0-9a-zA-Z_.-]*)")
 _MONITOR: Final = "crio-conmon-"
 _SANDBOX: Final = "pause"
 _CONFIGS: Final = (
@@ -70,25 +69,6 @@ def find_containers(
     _name(files, found)
     _mark_sandboxes(snapshot, found, told)
     return found
-
-
-def pods_of(snapshot: KernelSnapshot) -> dict[str, str]:
-    """Uid by path, of every cgroup that is named as a pod's."""
-    found = {}
-    for path in snapshot.cpusets:
-        name = path.rpartition("/")[2]
-        if name.endswith(".slice"):
-            # A dash in a slice's name means "below", so that those of a uid are written "_".
-            if (match := _SLICE.fullmatch(name)) is not None:
-                found[path] = match[1].replace("_", "-")
-        elif (match := _FOLDER.fullmatch(name)) is not None:
-            found[path] = match[1]
-    return found
-
-
-def same_uid(uid: str) -> str:
-    """A uid in a form in which that of a record and that of a folder's name are the same."""
-    return uid.replace("/", "_").replace("-", "_")
 
 
 def _by_process(

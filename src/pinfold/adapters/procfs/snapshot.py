@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Final, TypeVar
 
 from pinfold.adapters.procfs.cgroups import find_hierarchies, read_cpusets, read_quotas
 from pinfold.adapters.procfs.files import KernelFiles
@@ -10,6 +12,25 @@ from pinfold.adapters.procfs.machine import read_irqs, read_nodes, read_online, 
 from pinfold.adapters.procfs.tasks import read_tasks
 from pinfold.audit.snapshot import KernelSnapshot
 from pinfold.core.values.cpuset import CPUSet
+
+_ATTEMPTS: Final = 5
+
+_T = TypeVar("_T")
+
+
+def read_beside(root: Path, read: Callable[[], _T]) -> tuple[KernelSnapshot, _T]:
+    """A snapshot, and what ``read`` gives at the same moment: what has changed is read again.
+
+    Raises:
+        SnapshotError: there is no kernel there, or a file is not what it should be.
+    """
+    found = read()
+    for _ in range(_ATTEMPTS):
+        snapshot = read_snapshot(root)
+        before, found = found, read()
+        if before == found:
+            break
+    return snapshot, found
 
 
 def read_snapshot(root: Path | str = "/") -> KernelSnapshot:

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
+from pinfold.audit.recorded import StateFiles, memory_file
+
 MAX_STATE_BYTES: Final = 16 * 1024 * 1024
 """A state file of a machine with thousands of CPUs has a few hundred kilobytes."""
 
@@ -111,6 +113,18 @@ def read_state_file(path: Path, filesystem: Filesystem = DISK) -> bytes:
             f"{path} is larger than {MAX_STATE_BYTES // 1024 // 1024} MiB: this is no state file"
         )
     return data
+
+
+def read_state_files(path: Path) -> StateFiles:
+    """The CPU manager's state file, and the memory manager's beside it (none under policy None).
+
+    Raises:
+        StateFileError: see :func:`read_state_file`; of the CPU manager's only.
+    """
+    memory = None
+    with contextlib.suppress(StateFileError):
+        memory = read_state_file(memory_file(path))
+    return StateFiles(path, read_state_file(path), memory)
 
 
 def replace_state_file(

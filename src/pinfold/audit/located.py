@@ -12,7 +12,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from pinfold.adapters.procfs.containers import pods_of, same_uid
 from pinfold.audit.containers import KnownContainer
 from pinfold.audit.record import Owner
 from pinfold.audit.snapshot import KernelSnapshot, is_within
@@ -24,6 +23,8 @@ Assignments = Mapping[str, Mapping[str, CPUSet]]
 Containers = Mapping[str, KnownContainer]
 """Containers by their cgroups' paths."""
 
+_SLICE: Final = re.compile(r".*-pod([^-]+)\.slice")
+_FOLDER: Final = re.compile(r"pod([0-9a-zA-Z][0-9a-zA-Z_.-]*)")
 _ESCAPE: Final = re.compile(rb"=([0-9a-f]{2})")
 
 
@@ -59,6 +60,25 @@ class Names(Struct, frozen=True):
 
 def _key(one: KnownContainer) -> tuple[str, str]:
     return same_uid(one.pod_uid), one.name
+
+
+def pods_of(snapshot: KernelSnapshot) -> dict[str, str]:
+    """Uid by path, of every cgroup that is named as a pod's."""
+    found = {}
+    for path in snapshot.cpusets:
+        name = path.rpartition("/")[2]
+        if name.endswith(".slice"):
+            # A dash in a slice's name means "below", so that those of a uid are written "_".
+            if (match := _SLICE.fullmatch(name)) is not None:
+                found[path] = match[1].replace("_", "-")
+        elif (match := _FOLDER.fullmatch(name)) is not None:
+            found[path] = match[1]
+    return found
+
+
+def same_uid(uid: str) -> str:
+    """A uid in a form in which that of a record and that of a folder's name are the same."""
+    return uid.replace("/", "_").replace("-", "_")
 
 
 def is_of_a_kubelet(container: KnownContainer) -> bool:

@@ -1,0 +1,85 @@
+"""Who tells what the containers are called: a running agent, and a container runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import Struct
+
+from pinfold.audit.containers import KnownContainer
+from pinfold.audit.findings import RAN_SHARED, Finding
+from pinfold.core.values.cpuset import CPUSet
+
+_RUNS: Final = ("CREATED", "RUNNING")
+_RUNTIMES: Final = ("cri", "nri")
+"""What an agent calls it when a container runtime runs its containers."""
+
+
+class Told(Struct, frozen=True):
+    """What a runtime says; ``problem`` is a sentence where it should have, and did not."""
+
+    containers: tuple[KnownContainer, ...] = ()
+    runtime: str = ""
+    problem: str = ""
+
+
+class AgentSays(Struct, frozen=True):
+    """What a running agent says of itself, and of its containers."""
+
+    state_dir: Path
+    runtime: str
+    tree: str
+    endpoint: str
+    containers: tuple[KnownContainer, ...]
+    earlier: tuple[Finding, ...] = ()
+    """What was out of order before its containers were as they are now."""
+
+    @property
+    def has_runtime(self) -> bool:
+        """Whether a container runtime runs its containers."""
+        return self.runtime in _RUNTIMES
+
+    @classmethod
+    def of_status(cls, status: Mapping[str, Any]) -> AgentSays:
+        """Of the document that ``GET /v1/status`` answers."""
+        about: Mapping[str, Any] = status["agent"]
+        cgroups = about.get("cgroups", {})
+        tree = "" if cgroups.get("kind") == "runtime" else str(cgroups.get("path", ""))
+        return cls(
+            state_dir=Path(about["state_dir"]),
+            runtime=str(about.get("runtime", "process")),
+            tree=tree.rpartition("/")[2],
+            endpoint=str(about.get("containerRuntime", {}).get("endpoint", "")),
+            containers=tuple(
+                KnownContainer(
+                    pod_uid=pod["uid"],
+                    pod=f"{pod['namespace']}/{pod['name']}",
+                    name=container["name"],
+                    pid=container["pid"],
+                    has_ended=container["state"] not in _RUNS,
+                )
+                for pod in status["pods"]
+                for container in pod["containers"]
+            ),
+            earlier=tuple(_ran_shared(status["pods"])),
+        )
+
+
+def _ran_shared(pods: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
+    """The owners that ran before anybody gave them their CPUs."""
+    for pod in pods:
+        for container in pod["containers"]:
+            # An agent of an earlier version does not tell.
+            seconds = container.get("ran_shared_seconds")
+            if seconds is None or not container["exclusive"]:
+                continue
+            title = f"{pod['namespace']}/{pod['name']} {container['name']}"
+            yield Finding(
+                RAN_SHARED,
+                f"{title}: ran shared for {seconds:.1f} s before it had CPUs {container['cpus']}",
+                title,
+                CPUSet.parse(container["cpus"]),
+                owners=(title,),
+            )
