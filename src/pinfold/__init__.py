@@ -11,7 +11,9 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+__version__: Final = "0.1.0"
 
 if TYPE_CHECKING:
     from pinfold.adapters.kubernetes.manifests import read_manifests

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, Protocol
 
 from msgspec import Struct, field
@@ -92,11 +91,3 @@ class Companion(Struct, frozen=True):
     figures: Callable[[], Iterable[Figure]] = tuple
     close: Callable[[], Coroutine[Any, Any, None]] = _nothing
     must_start: bool = False
-
-
-def own_version() -> str:
-    """The version of the installed package."""
-    try:
-        return version("pinfold")
-    except PackageNotFoundError:
-        return "not installed"

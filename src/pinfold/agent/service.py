@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import structlog
 
+from pinfold import __version__
 from pinfold.adapters.hugetlb import KeptPages
 from pinfold.adapters.machines.hotplug import hotplug_events
 from pinfold.adapters.machines.online import online_cpus
@@ -25,7 +26,7 @@ from pinfold.agent.claim_keeper import ClaimKeeper
 from pinfold.agent.cpu_follower import CPUFollower
 from pinfold.agent.hugepages import HugepageFollower
 from pinfold.agent.manifest_checks import check_rights
-from pinfold.agent.parts import Claim, Companion, Ports, own_version
+from pinfold.agent.parts import Claim, Companion, Ports
 from pinfold.agent.readiness import at_work
 from pinfold.agent.static_pods import StaticPods
 from pinfold.config.agent import AgentConfig
@@ -194,7 +195,7 @@ class Agent:
         config = self.config.node
         return {
             "agent": {
-                "version": own_version(),
+                "version": __version__,
                 "pid": os.getpid(),
                 "started_at": self.started_at,
                 "state_dir": self.config.own.state_dir,

@@ -3,47 +3,74 @@
 from __future__ import annotations
 
 import importlib
+from typing import TYPE_CHECKING, Final
 
 import click
 
-_COMMANDS = {
-    "topology": "pinfold.cli.topology",
-    "plan": "pinfold.cli.plan",
-    "explain": "pinfold.cli.explain",
-    "state": "pinfold.cli.state",
-    "audit": "pinfold.cli.audit",
-    "capture": "pinfold.cli.capture",
-    "agent": "pinfold.cli.agent",
-    "run": "pinfold.cli.run",
-    "apply": "pinfold.cli.apply",
-    "delete": "pinfold.cli.delete",
-    "logs": "pinfold.cli.logs",
-    "status": "pinfold.cli.status",
-    "shield": "pinfold.cli.shield",
-    "hugepages": "pinfold.cli.hugepages",
+from pinfold import __version__
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+COMMANDS: Final = {
+    "topology": "Show sockets, NUMA nodes, caches, cores, threads and memory of a machine.",
+    "plan": "Place the pods of MANIFEST... on a machine as its kubelet would.",
+    "explain": "Say why a pod of MANIFEST... gets the CPUs it gets, or why it is rejected.",
+    "state": "Look after the kubelet's state files.",
+    "audit": "Does the kernel agree? "
+    "Compares the record of exclusive CPUs with the running kernel.",
+    "capture": "Capture what --machine needs of this machine, and nothing private.",
+    "agent": "Run pods on this machine, each on its CPUs, until SIGTERM; they outlive the agent.",
+    "run": "Run COMMAND on CPUs that nobody else uses, and exit with its status.",
+    "apply": "Run the pods of FILE...",
+    "delete": "End pods, and wait until they are gone and their CPUs are free.",
+    "logs": "Print what a container has written, also one that has ended.",
+    "status": "Show who owns which CPU, and how the pods are.",
+    "shield": "Move everything else on this machine off some CPUs, until --off or the next reboot.",
+    "hugepages": "Show and change the kernel's pools of huge pages, per NUMA node.",
 }
+"""Each command, which is in the module of its name, and the first sentence of its help."""
+
+
+class _Listed(click.Group):
+    """Commands of which no more is known than what a list shows, in the order of the table."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(self.commands)
 
 
 class _LazyGroup(click.Group):
-    """Imports a command's module when it is called, so that one does not wait for the others."""
+    """Imports a command's module when it is called; lists and completes without any of them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return list(_COMMANDS)
+        return list(COMMANDS)
 
     def get_command(
         self,
         ctx: click.Context,  # noqa: ARG002 - click's signature
         cmd_name: str,
     ) -> click.Command | None:
-        module = _COMMANDS.get(cmd_name)
-        if module is None:
+        if cmd_name not in COMMANDS:
             return None
-        command = getattr(importlib.import_module(module), cmd_name)
+        command = getattr(importlib.import_module(f"pinfold.cli.{cmd_name}"), cmd_name)
         return command if isinstance(command, click.Command) else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self._listed().format_commands(ctx, formatter)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        listed = click.Context(self._listed(), help_option_names=ctx.help_option_names)
+        return listed.command.shell_complete(listed, incomplete)
+
+    def _listed(self) -> _Listed:
+        return _Listed(
+            commands=[click.Command(name, help=text) for name, text in COMMANDS.items()],
+            params=self.params,
+        )
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="pinfold", prog_name="pinfold")
+@click.version_option(__version__, prog_name="pinfold")
 def main() -> None:
     """Pinfold keeps containers on their CPUs.
 
