@@ -14,11 +14,10 @@ from pinfold.core.devices.devices import DeviceInventory
 from pinfold.core.pod.api import PodError
 from pinfold.core.pod.pod import container_limits
 from pinfold.core.pod.workload_api import workload_from_api
-from pinfold.node.device_health import UNHEALTHY_DEVICE
 from pinfold.node.pod_table import NameTakenError, UnknownPodError
 from pinfold.node.pods.manager import Manager
 from pinfold.ports.errors import PortError
-from pinfold.ports.records import PodPhase, PodRecord
+from pinfold.ports.records import UNHEALTHY_DEVICE, PodPhase, PodRecord
 
 PATIENCE: Final = 1.0
 """Seconds that the others wait for one pod, whose device plugin may take its time."""

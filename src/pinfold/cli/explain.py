@@ -61,7 +61,7 @@ def explain(
     if output == "json":
         print_json(explain_document(request.planner, explanation))
         return
-    from pinfold.cli.views import explain_view  # noqa: PLC0415
+    from pinfold.cli.explain_view import explain_view  # noqa: PLC0415
     from pinfold.render.explain_text import render_explain  # noqa: PLC0415
 
     print_text(render_explain(explain_view(request.planner, explanation), style(color)))

@@ -54,7 +54,7 @@ def plan(
 
         print_json(plan_document(placed) | {"notes": list(request.notes)})
     else:
-        from pinfold.cli.views import plan_view  # noqa: PLC0415 - for pictures only
+        from pinfold.cli.plan_view import plan_view  # noqa: PLC0415 - for pictures only
 
         view = plan_view(placed, request.title, notes=request.notes)
         if output == "svg":
@@ -91,7 +91,7 @@ def _compare(
         told = list(dict.fromkeys((*request.notes, *notes)))
         print_json(compare_document(before, after) | {"notes": told})
         return
-    from pinfold.cli.views import compare_view  # noqa: PLC0415
+    from pinfold.cli.compare_view import compare_view  # noqa: PLC0415
     from pinfold.render.compare import render_compare, render_compare_svg  # noqa: PLC0415
 
     names = (request.config_name, Path(config_file).name)

@@ -6,15 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pinfold.adapters.machines.own_json import machine_from_own_json
-from pinfold.cli.views import extras
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.memory.memory import Block
 from pinfold.core.memory.reservation import NONE
 from pinfold.core.pod.pod import CPU, MEMORY, is_hugepages
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.core.values.quantity import Quantity
-from pinfold.node.active_pod import CANNOT_RUN
-from pinfold.node.device_health import UNHEALTHY_DEVICE
+from pinfold.ports.records import CANNOT_RUN, UNHEALTHY_DEVICE
 from pinfold.render.explain_text import (
     ContainerExplanation,
     ExplainView,
@@ -24,7 +22,7 @@ from pinfold.render.explain_text import (
 from pinfold.render.machine_map import machine_map
 from pinfold.render.node_map import Owner, number_owners
 from pinfold.render.numa_panel import Gauge, NUMAGauges
-from pinfold.render.plan_view import ContainerRow, PlanView, PodRow
+from pinfold.render.plan_view import ContainerRow, PlanView, PodRow, extras
 
 _ENDED = ("Succeeded", "Failed")
 _ENDED_LATER = frozenset({CANNOT_RUN, UNHEALTHY_DEVICE, "NodeMismatch"})

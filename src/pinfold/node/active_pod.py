@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
@@ -14,16 +14,12 @@ from pinfold.core.pod.workload import Workload
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.errors import ContainerKey
 from pinfold.ports.held_process import HeldProcess
-from pinfold.ports.records import PodPhase, PodRecord
+from pinfold.ports.records import CANNOT_RUN, PodPhase, PodRecord
 from pinfold.ports.runtime import ContainerStatus
 from pinfold.state.ledger import Ledger
 
 if TYPE_CHECKING:
     from pinfold.node.pods.worker import PodWorker
-
-
-CANNOT_RUN: Final = "ContainerCannotRun"
-"""The reason of a pod that failed because a container of it could not be started."""
 
 
 class ActivePod(Struct):

@@ -15,10 +15,7 @@ from msgspec.structs import replace
 from pinfold.core.devices.devices import DeviceInventory
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.pods.manager import Manager
-from pinfold.ports.records import PodPhase
-
-UNHEALTHY_DEVICE: Final = "UnhealthyDevice"
-"""The reason of a pod that was ended because a device of it failed."""
+from pinfold.ports.records import UNHEALTHY_DEVICE, PodPhase
 
 MIRROR_PAUSE: Final = 1.0
 """Seconds between two mirrored lists of devices: to write 10,000 takes some 30 ms."""

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from typing import Final
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pinfold.core.memory.memory import Block
 from pinfold.core.values.cpuset import CPUSet
+
+CANNOT_RUN: Final = "ContainerCannotRun"
+"""The reason of a pod that failed because a container of it could not be started."""
+
+UNHEALTHY_DEVICE: Final = "UnhealthyDevice"
+"""The reason of a pod that was ended because a device of it failed."""
 
 
 class PodPhase(Enum):

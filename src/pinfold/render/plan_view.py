@@ -6,18 +6,23 @@ The command line fills these values from a plan, the renderers only read them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
 
+from pinfold.core.memory.memory import Block
+from pinfold.core.pod.pod import MEMORY
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.render.boxes import CellState
 from pinfold.render.node_map import NodeMap
 from pinfold.render.numa_panel import NUMAGauges
+from pinfold.render.topology_view import binary_size
 
 _LISTED: Final = 40
 """Longer lists of split cores are left out: the map shows them."""
+
+_IDS_SHOWN: Final = 8
 
 
 class ContainerRow(Struct, frozen=True):
@@ -147,3 +152,17 @@ def _listed(cpus: CPUSet) -> str:
 
 def _cpus(cpus: CPUSet) -> str:
     return f"{len(cpus)} CPU{'s' * (len(cpus) != 1)}"
+
+
+def extras(memory: Sequence[Block], devices: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """What a container has beside CPUs, a line for each place and each resource."""
+    places: dict[tuple[int, ...], list[Block]] = {}
+    for block in memory:
+        places.setdefault(tuple(block.numa_affinity or ()), []).append(block)
+    for nodes, blocks in places.items():
+        ordered = sorted(blocks, key=lambda block: (block.type != MEMORY, block.type))
+        sizes = ", ".join(f"{block.type} {binary_size(block.size)}" for block in ordered)
+        yield f"{sizes} on NUMA node{'s' * (len(nodes) > 1)} {CPUSet(nodes)}"
+    for resource, ids in sorted(devices.items()):
+        more = f" and {len(ids) - _IDS_SHOWN} more" if len(ids) > _IDS_SHOWN else ""
+        yield f"{resource}: {', '.join(ids[:_IDS_SHOWN])}{more}"

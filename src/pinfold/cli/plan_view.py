@@ -2,32 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
-from pinfold.admission.pod_draft import MEMORY_MANAGER
-from pinfold.core.cpu.allocation import Step
-from pinfold.core.memory.memory import Block
-from pinfold.core.pod.pod import MEMORY
-from pinfold.core.topology_manager.hints import TopologyHint
-from pinfold.core.values.cpuset import CPUSet, iter_bits
-from pinfold.planning.explain import ContainerReason, Explanation
+from pinfold.core.values.cpuset import CPUSet
 from pinfold.planning.node_use import DeviceUse, MemoryUse, numa_use, unlocated_devices
 from pinfold.planning.planner import ContainerPlacement, Plan, Planner, PodPlacement
-from pinfold.render.compare import CompareView, align_owners
-from pinfold.render.explain_text import (
-    ContainerExplanation,
-    ExplainView,
-    HintRow,
-    ProviderHints,
-)
 from pinfold.render.machine_map import machine_map
 from pinfold.render.node_map import Owner, number_owners
 from pinfold.render.numa_panel import Gauge, NUMAGauges
-from pinfold.render.plan_view import ContainerRow, PlanView, PodRow
-from pinfold.render.topology_view import binary_size
-
-MAX_HINTS_SHOWN = 24
-MAX_IDS_SHOWN = 8
+from pinfold.render.plan_view import ContainerRow, PlanView, PodRow, extras
 
 
 def plan_view(
@@ -98,24 +81,6 @@ def _device_gauge(use: DeviceUse) -> Gauge:
     )
 
 
-def compare_view(
-    before: Plan,
-    after: Plan,
-    title: str,
-    names: tuple[str, str],
-    notes: tuple[tuple[str, ...], tuple[str, ...]],
-) -> CompareView:
-    """Two plans of the same pods side by side; a container has one colour on both sides."""
-    first, second = align_owners(plan_owners(before), plan_owners(after))
-    return CompareView(
-        title=title,
-        before_name=names[0],
-        before=plan_view(before, names[0], notes=notes[0], owners=first),
-        after_name=names[1],
-        after=plan_view(after, names[1], notes=notes[1], owners=second),
-    )
-
-
 def plan_owners(plan: Plan) -> Iterator[Owner]:
     """Every container with CPUs of its own.
 
@@ -166,20 +131,6 @@ def _pod(placement: PodPlacement, keys: set[str]) -> PodRow:
     )
 
 
-def extras(memory: Sequence[Block], devices: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """What a container has beside CPUs, a line for each place and each resource."""
-    places: dict[tuple[int, ...], list[Block]] = {}
-    for block in memory:
-        places.setdefault(tuple(block.numa_affinity or ()), []).append(block)
-    for nodes, blocks in places.items():
-        ordered = sorted(blocks, key=lambda block: (block.type != MEMORY, block.type))
-        sizes = ", ".join(f"{block.type} {binary_size(block.size)}" for block in ordered)
-        yield f"{sizes} on NUMA node{'s' * (len(nodes) > 1)} {CPUSet(nodes)}"
-    for resource, ids in sorted(devices.items()):
-        more = f" and {len(ids) - MAX_IDS_SHOWN} more" if len(ids) > MAX_IDS_SHOWN else ""
-        yield f"{resource}: {', '.join(ids[:MAX_IDS_SHOWN])}{more}"
-
-
 def _owner_key(
     placement: PodPlacement, container: ContainerPlacement, keys: set[str]
 ) -> str | None:
@@ -211,74 +162,3 @@ def policies(planner: Planner) -> str:
         return f"{cpu} · topology manager none{more}"
     scope = config.topology_manager_scope
     return f"{cpu} · topology manager {config.topology_manager_policy} (scope {scope}){more}"
-
-
-def explain_view(planner: Planner, explanation: Explanation) -> ExplainView:
-    """An explanation as text wants it."""
-    decision = explanation.decision
-    return ExplainView(
-        pod=f"{decision.pod.namespace}/{decision.pod.name}",
-        qos=decision.pod.qos.value,
-        admitted=decision.admitted,
-        policy=policies(planner),
-        reason=decision.reason,
-        message=decision.message,
-        containers=tuple(_container(planner, reason) for reason in explanation.containers),
-        remedies=explanation.remedies,
-        notes=decision.notes,
-    )
-
-
-def _container(planner: Planner, reason: ContainerReason) -> ContainerExplanation:
-    return ContainerExplanation(
-        name=reason.name,
-        request=reason.request,
-        providers=tuple(_providers(reason)),
-        merged=None if reason.merged is None else _hint(reason.merged),
-        constraint=reason.constraint,
-        cpus=reason.cpus,
-        steps=tuple(step_text(planner, step) for step in reason.steps),
-        extras=tuple(extras(reason.memory, reason.devices)),
-    )
-
-
-def _providers(reason: ContainerReason) -> Iterator[ProviderHints]:
-    for provider, answer in reason.answers:
-        if not answer:
-            fits = answer is None or provider != MEMORY_MANAGER
-            remark = "no preference" if fits else "nothing fits: no preference"
-            yield ProviderHints(provider, "", remark=remark)
-            continue
-        for resource, hints in answer.items():
-            if hints is None:
-                yield ProviderHints(provider, resource, remark="no preference")
-                continue
-            best_first = sorted(hints, key=lambda hint: not hint.preferred)
-            left = len(best_first) - MAX_HINTS_SHOWN
-            yield ProviderHints(
-                provider,
-                resource,
-                tuple(_hint(hint) for hint in best_first[:MAX_HINTS_SHOWN]),
-                f"and {left} more" if left > 0 else "",
-            )
-
-
-def _hint(hint: TopologyHint) -> HintRow:
-    nodes = None if hint.mask is None else tuple(iter_bits(hint.mask))
-    return HintRow(nodes, hint.preferred)
-
-
-def step_text(planner: Planner, step: Step) -> str:
-    """One step of an allocation in words."""
-    cpus = CPUSet.from_mask(step.cpus)
-    if step.id is not None:
-        whole = "" if step.kind.startswith("part") else "whole "
-        return f"took {whole}{step.kind} {step.id}: {cpus}"
-    topology = planner.view.topology
-    nodes = sorted({topology.by_cpu[cpu].numa_node for cpu in cpus})
-    place = f"NUMA node{'s' if len(nodes) > 1 else ''} {CPUSet(nodes)}"
-    if step.kind == "cores":
-        cores = len({topology.by_cpu[cpu].core for cpu in cpus})
-        return f"took {cores} whole core{'s' if cores > 1 else ''} on {place}: {cpus}"
-    threads = len(cpus)
-    return f"took {threads} single thread{'s' if threads > 1 else ''} on {place}: {cpus}"
