@@ -11,9 +11,9 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-__version__: Final = "0.1.0"
+__version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from pinfold.adapters.kubernetes.manifests import read_manifests
