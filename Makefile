@@ -25,7 +25,7 @@ MAKE_VENV = "$(PYTHON)" -m venv --clear $(VENV)
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 endif
 
-.PHONY: help run test check bench bench-effect e2e guest trial fuzz docs wheel venv lock clean
+.PHONY: help run test check bench bench-effect e2e guest trial fuzz mutants docs wheel venv lock clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -63,6 +63,9 @@ trial: $(VENV)/.dev  ## As root: an agent under faults by chance (SECONDS=300, A
 
 fuzz: $(VENV)/.dev  ## Fuzz every parser (SECONDS=60 each, ARGS="quantity cpulist" to choose)
 	$(BIN)/python -m fuzz --seconds $(or $(SECONDS),60) --corpus build/fuzz $(ARGS)
+
+mutants: $(VENV)/.dev  ## Small changes that the tests have to notice (SAMPLE=50, ARGS="--seed 7 core state" to choose)
+	$(BIN)/python -m mutants --sample $(or $(SAMPLE),50) $(ARGS)
 
 docs: $(VENV)/.dev  ## Write docs/reference anew from the tables in the code
 	$(BIN)/python docs/generate.py

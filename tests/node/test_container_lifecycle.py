@@ -14,6 +14,7 @@ from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.errors import RuntimeFailedError
 from pinfold.ports.nri import Container, RefusedError, Resources
 from pinfold.ports.records import PodPhase
+from pinfold.ports.runtime import ContainerState
 from tests.scenes.lifecycle_harness import BEST_EFFORT, LifecycleHarness, guaranteed
 from tests.scenes.manager_harness import run_virtually
 
@@ -111,6 +112,25 @@ async def test_a_restart_gets_the_same_cpus(h: LifecycleHarness) -> None:
     assert second.kernel == CPUSet([2, 3])
     assert other.kernel == CPUSet([4, 5])
     assert h.manager.pods.active["uid-db"].statuses["main"].attempt == 1
+
+
+@story
+async def test_news_of_an_earlier_attempt_are_not_the_next_ones(h: LifecycleHarness) -> None:
+    """A runtime may tell late; the same is true of a container that never was here."""
+    pod = await h.pod("db")
+    first = await h.run(pod, "main", guaranteed(2))
+    second = await h.run(pod, "main", guaranteed(2))
+    plugin = h.node.plugin
+    assert plugin is not None
+    counters = h.manager.counters
+    counted = counters.container_starts, counters.container_exits
+    await plugin.stop_container(pod, first.seen)
+    await plugin.post_start_container(pod, first.seen)
+    assert (counters.container_starts, counters.container_exits) == counted
+    status = h.manager.pods.active["uid-db"].statuses["main"]
+    assert (status.id, status.state) == (second.seen.id, ContainerState.RUNNING)
+    await h.node.stop(second)
+    assert h.manager.pods.active["uid-db"].statuses["main"].state is ContainerState.EXITED
 
 
 @story

@@ -17,6 +17,8 @@ from pinfold.adapters.hugetlb import HugePagePoolError, KeptPages
 from pinfold.admission.node_status import node_status, node_status_document
 from pinfold.agent.hugepages import HugepageFollower
 from pinfold.core.kubelet.faults import SOUND
+from pinfold.core.machine.machine import HugepagePool
+from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.memory.memory import Block, MemoryState
 from pinfold.core.values.quantity import Quantity
 from pinfold.node.hugepage_changes import PageCounts, follow_pages, pages_of, with_pages
@@ -259,6 +261,30 @@ def test_tables_are_those_of_the_machine_and_lose_no_container(
         assert (table.total, table.reserved) == (after[node] * PAGE, taken * PAGE)
         assert table.free == max(after[node] - taken, 0) * PAGE
     assert bool(followed.problem) == overdrawn
+
+
+@pytest.mark.parametrize(
+    ("machine", "remedy"),
+    [
+        ("1s4c1t", "`pinfold hugepages allocate 2Mi 3`"),
+        ("2s2c1t", "`pinfold hugepages allocate 2Mi 3 --node 0`"),
+    ],
+)
+def test_the_remedy_names_a_node_where_there_are_several(machine: str, remedy: str) -> None:
+    short = parse_short_form(machine)
+    pool = {PAGE: HugepagePool(16, 0)}
+    nodes = tuple(replace(n, memory_bytes=8 * GIB, hugepages=pool) for n in short.numa_nodes)
+    before = replace(short, numa_nodes=nodes, memory_bytes=len(nodes) * 8 * GIB)
+    planner = Planner(before, ALL_MANAGERS, rules=SOUND)
+    policy = planner.node.memory_policy
+    assert policy is not None
+    memory = MemoryState.of(policy.nodes, {"u": {"c": (Block((0,), HUGE, 8 * PAGE),)}})
+    now = with_pages(before, {0: {PAGE: 5}})
+    view = Planner(now, ALL_MANAGERS, rules=SOUND).view
+    followed = follow_pages(
+        planner.node, replace(planner.empty, memory=memory), now, view, ALL_MANAGERS
+    )
+    assert followed.problem.endswith(f"; end the pod, or {remedy}")
 
 
 def test_a_machine_with_the_same_pages_is_the_same() -> None:

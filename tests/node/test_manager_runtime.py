@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.recovery.recovery import MismatchError, OnMismatch
+from pinfold.ports.records import NodeRecord
 from tests.node.test_manager import run
 from tests.scenes.manager_harness import Harness, manifest
 
@@ -41,6 +43,24 @@ def test_pods_of_another_runtime_are_left_to_it(on_mismatch: OnMismatch) -> None
         record = (await node.store.load()).node
         assert record is not None
         assert record.runtime == "process"
+
+    run(scenario)
+
+
+def test_the_record_tells_of_what_node_it_is() -> None:
+    async def scenario(node: Harness) -> None:
+        await node.admit(manifest("db", "2"))
+        ledger = node.manager.state.ledger
+        assert len(ledger.exclusive) == 2
+        assert (await node.store.load()).node == NodeRecord(
+            policy_name="static",
+            default=ledger.default,
+            reserved=CPUSet([0]),
+            machine=node.view.topology.cpus,
+            memory_policy="None",
+            runtime=node.settings.runtime,
+            cgroups=node.settings.cgroups,
+        )
 
     run(scenario)
 

@@ -28,6 +28,12 @@ def test_fresh_ledger_shares_everything() -> None:
     assert FRESH.violations() == []
 
 
+def test_limits_are_the_bounds_or_all_cpus_that_are_spoken_of() -> None:
+    assert FRESH.limits == FRESH.bounds
+    read = Ledger("static", cpus("0,5-7"), {"p": {"c": cpus("1-2")}})
+    assert read.limits == Bounds(cpus("0-2,5-7"))
+
+
 def test_strict_reservation_keeps_the_reserved_cpus_out_of_the_pool() -> None:
     ledger = Ledger.fresh("static", Bounds(MACHINE, CPUSet([0]), strict_cpu_reservation=True))
     assert ledger.default == cpus("1-7")

@@ -96,8 +96,7 @@ class Bookkeeper:
     @property
     def machine(self) -> CPUSet:
         """Every CPU that is known, offline ones too."""
-        ledger = self.state.ledger
-        return ledger.known if ledger.bounds is None else ledger.bounds.machine
+        return self.state.ledger.limits.machine
 
     @property
     def pool(self) -> CPUSet:
@@ -153,12 +152,12 @@ class Bookkeeper:
 
     def node_record(self, state: NodeState) -> NodeRecord:
         """What is written down of the node."""
-        ledger, bounds = state.ledger, state.ledger.bounds
+        ledger = state.ledger
         return NodeRecord(
             policy_name=ledger.policy_name,
             default=ledger.default,
-            reserved=CPUSet() if bounds is None else bounds.reserved,
-            machine=ledger.known if bounds is None else bounds.machine,
+            reserved=ledger.limits.reserved,
+            machine=ledger.limits.machine,
             memory_policy="None" if state.memory is None else "Static",
             runtime=self.settings.runtime,
             cgroups=self.settings.cgroups,

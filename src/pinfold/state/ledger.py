@@ -98,6 +98,11 @@ class Ledger(Struct, frozen=True):
         """Every CPU that the ledger speaks of: exclusive ones and the shared pool."""
         return self.default | self.exclusive
 
+    @property
+    def limits(self) -> Bounds:
+        """The bounds; those of a ledger that came without any are the CPUs that it speaks of."""
+        return Bounds(self.known) if self.bounds is None else self.bounds
+
     def cpus_of(self, pod_uid: str, container: str) -> CPUSet | None:
         """The container's exclusive CPUs, ``None`` when it runs on the shared pool."""
         return self.assignments.get(pod_uid, _EMPTY).get(container)

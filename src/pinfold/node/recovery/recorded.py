@@ -25,10 +25,10 @@ def with_unplaced(empty: NodeState, record: Record, unplaced: CPUSet) -> NodeSta
         record: what the store holds.
         unplaced: CPUs that are offline, and in no core or NUMA node that is known.
     """
-    bounds = empty.ledger.bounds
-    if record.node is None or bounds is None:
+    if record.node is None:
         return empty
     kept = record.node.machine & unplaced
+    bounds = empty.ledger.limits
     bounds = replace(bounds, machine=bounds.machine | kept)
     ledger = Ledger.fresh(empty.ledger.policy_name, bounds)
     return replace(empty, ledger=ledger, offline=empty.offline | kept)
@@ -48,10 +48,9 @@ def recorded_ledger(
     if record.node is None:
         return fresh, CPUSet()
     assignments = {pod.uid: dict(pod.assignments) for pod, _ in pods if pod.assignments}
-    bounds = fresh.bounds
-    pool = CPUSet() if bounds is None else bounds.pool
-    new = (arrived & pool) - record.node.machine
-    ledger = Ledger(record.node.policy_name, record.node.default | new, assignments, bounds)
+    new = (arrived & fresh.limits.pool) - record.node.machine
+    default = record.node.default | new
+    ledger = Ledger(record.node.policy_name, default, assignments, fresh.limits)
     return ledger, new
 
 

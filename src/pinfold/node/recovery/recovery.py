@@ -30,7 +30,7 @@ from pinfold.node.recovery.recorded import (
 from pinfold.node.recovery.survivors import Loss, Survivor, loss, recall
 from pinfold.ports.errors import ContainerKey
 from pinfold.ports.records import PodPhase, PodRecord, Record
-from pinfold.state.ledger import Bounds, InvariantError, Ledger
+from pinfold.state.ledger import InvariantError, Ledger
 from pinfold.state.startup import StartError, validate_static_state
 
 _MISFITS: Final = (StartError, InvariantError, MemoryStateError, DeviceOwnershipError)
@@ -215,10 +215,9 @@ def _check(record: Record, ledger: Ledger, fresh: Ledger) -> None:
             f'configured policy "{fresh.policy_name}" differs from state checkpoint policy '
             f'"{ledger.policy_name}"'
         )
-    bounds = fresh.bounds or Bounds(record.node.machine)
     if ledger.policy_name == "static":
-        validate_static_state(ledger, bounds)
-    ledger.bound(bounds)
+        validate_static_state(ledger, fresh.limits)
+    ledger.bound(fresh.limits)
 
 
 def _recall(
