@@ -28,6 +28,7 @@ from pinfold.ports.cgroups import Placement
 from pinfold.ports.errors import ContainerKey, PortError
 from pinfold.ports.records import Batch, HistoryEntry
 from pinfold.ports.runtime import ContainerState
+from pinfold.retry.backoff import Backoff
 
 if TYPE_CHECKING:
     from pinfold.node.bookkeeper import Bookkeeper
@@ -82,7 +83,7 @@ class OfflineOwners:
         self._changed = asyncio.Event()
         self.misplaced: dict[ContainerKey, str] = {}
         """Containers that could not be brought where they belong, with the reason."""
-        self._tries: dict[ContainerKey, tuple[float, float]] = {}
+        self._tries: dict[ContainerKey, Backoff] = {}
         """Of those that were tried: the pause, and when it is over."""
         self._noted: dict[ContainerKey, str] = {}
         """What the history was last told of a container."""
@@ -200,7 +201,9 @@ class OfflineOwners:
         An attempt may take seconds, in which nobody else can change the books.
         """
         now = asyncio.get_running_loop().time()
-        due = [key for key in self.misplaced if self._tries.get(key, (0.0, now))[1] <= now]
+        due = [
+            key for key in self.misplaced if key not in self._tries or self._tries[key].due <= now
+        ]
         if not due:
             return
         async with self._books.lock:
@@ -216,8 +219,7 @@ class OfflineOwners:
         self._tries.pop(key, None)
 
     def _put_off(self, key: ContainerKey) -> None:
-        pause = min(2 * self._tries.get(key, (_SHORTEST_PAUSE / 2, 0))[0], _LONGEST_PAUSE)
-        self._tries[key] = pause, asyncio.get_running_loop().time() + pause
+        self._tries.setdefault(key, Backoff(_SHORTEST_PAUSE, _LONGEST_PAUSE)).failed()
 
     async def wake(self, pod: ActivePod) -> None:
         """Let the containers of a pod that is to end go on, so that they hear of it."""

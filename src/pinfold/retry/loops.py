@@ -12,10 +12,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Container, Coroutine, Iterator
 from typing import Any, Final
 
-from msgspec import Struct
-
 from pinfold.ports.errors import PortError
 from pinfold.ports.figures import Figure
+from pinfold.retry.backoff import Backoff
 
 FIRST_PAUSE: Final = 0.25
 LONGEST_PAUSE: Final = 10.0
@@ -33,14 +32,6 @@ Report = Callable[[str, str], None]
 def _nobody(_name: str, _problem: str) -> None: ...
 
 
-class _Trouble(Struct):
-    """Why some work fails; ``due`` is when it may be tried again, by the loop's clock."""
-
-    problem: str
-    pause: float
-    due: float
-
-
 class Loops:
     """The background work of one agent, in one event loop.
 
@@ -50,7 +41,7 @@ class Loops:
 
     def __init__(self, report: Report = _nobody) -> None:
         self._report = report
-        self._troubles: dict[str, _Trouble] = {}
+        self._troubles: dict[str, Backoff] = {}
         self._failures: Counter[str] = Counter()
         self._calming: dict[str, asyncio.TimerHandle] = {}
 
@@ -125,14 +116,12 @@ class Loops:
             yield Figure(name, meaning, count, {"work": work})
 
     def _failed(self, name: str, error: BaseException, doing: str = "") -> None:
-        before = self._troubles.get(name)
+        trouble = self._troubles.setdefault(name, Backoff(FIRST_PAUSE, LONGEST_PAUSE))
         problem = ": ".join(filter(None, (doing.partition("\n")[0], _words(error))))
-        pause = FIRST_PAUSE if before is None else min(before.pause * 2, LONGEST_PAUSE)
-        due = asyncio.get_running_loop().time() + pause
-        self._troubles[name] = _Trouble(problem, pause, due)
-        self._failures[name] += 1
-        if before is None or before.problem != problem:
+        if problem != trouble.problem:
             self._report(name, _told(problem, error))
+        trouble.failed(problem)
+        self._failures[name] += 1
 
     def _well(self, name: str) -> None:
         if self._troubles.pop(name, None) is not None:

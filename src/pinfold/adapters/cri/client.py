@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError, Message
 
 from pinfold.adapters.cri import cri_pb2 as pb
 from pinfold.ports.errors import RuntimeFailedError
+from pinfold.retry.backoff import Backoff
 
 QUICK: Final = 10.0
 """Seconds for what only reads, and for changes that start nothing."""
@@ -100,16 +101,15 @@ class CriClient:
             CriError: it failed, was not answered in time, or was not understood.
         """
         ends = time.monotonic() + (self.quick if timeout is None else timeout)
-        pause = _FIRST_PAUSE
+        backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
         while True:
             try:
                 data = await self._once(method, request, max(ends - time.monotonic(), 0.001))
             except grpc.aio.AioRpcError as error:
                 left = ends - time.monotonic()
-                if not _again(error, retry) or left < pause:
+                if not _again(error, retry) or left < backoff.pause:
                     raise self._failure(method, error) from None
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, _LONGEST_PAUSE)
+                await asyncio.sleep(backoff.failed())
             else:
                 return self._parsed(method, data, answer)
 

@@ -9,6 +9,7 @@ from typing import Final
 from pinfold.adapters.cri import cri_pb2 as pb
 from pinfold.adapters.cri.client import CriClient, CriError
 from pinfold.adapters.cri.table import Table
+from pinfold.retry.backoff import Backoff
 
 POLL: Final = 1.0
 """Seconds from look to look, as the kubelet's; a look takes 2 ms with 100 containers.
@@ -49,17 +50,16 @@ class Watch:
                     await self._table.refresh()
 
     async def _follow(self) -> None:
-        pause = _RESUBSCRIBE
+        backoff = Backoff(_RESUBSCRIBE, _LONGEST_PAUSE)
         while True:
+            offered = True
             try:
                 async for event in self._client.events():
-                    pause = _RESUBSCRIBE
+                    backoff.well()
                     if event.container_event_type in _TOLD:
                         self._nudge.set()
             except CriError as error:
-                if error.code == "UNIMPLEMENTED":
-                    pause = _NOT_OFFERED_PAUSE
+                offered = error.code != "UNIMPLEMENTED"
             # Whatever happened while nobody listened.
             self._nudge.set()
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE)
+            await asyncio.sleep(backoff.failed() if offered else _NOT_OFFERED_PAUSE)

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
-from msgspec import Struct
+from msgspec import Struct, field
 
 from pinfold.adapters.deviceplugin import pluginregistration_pb2 as pb
 from pinfold.adapters.deviceplugin.plugin_client import PluginLimits, open_channel, rpc_error
@@ -30,6 +30,7 @@ from pinfold.adapters.deviceplugin.registration_rules import (
 from pinfold.linux.socket_files import make_folder
 from pinfold.linux.socket_places import LONGEST_PATH, Identity, identity
 from pinfold.ports.devices import DevicePluginError
+from pinfold.retry.backoff import Backoff
 
 PLUGIN_TYPE: Final = "DevicePlugin"
 """The only type of plugin that is taken."""
@@ -61,16 +62,7 @@ class _Found(Struct):
     task: asyncio.Task[None] | None = None
     resource: str = ""
     since: float = 0.0
-    pause: float = _FIRST_RETRY
-    retry_at: float = 0.0
-    reported: str = ""
-
-    def wait(self, now: float, *, served: bool = False) -> None:
-        """Leave it alone for a while, each time for longer unless it has served meanwhile."""
-        if served:
-            self.pause = _FIRST_RETRY
-        self.retry_at = now + self.pause
-        self.pause = min(self.pause * 2, _LONGEST_RETRY)
+    backoff: Backoff = field(default_factory=lambda: Backoff(_FIRST_RETRY, _LONGEST_RETRY))
 
 
 class PluginRegistry:
@@ -117,8 +109,10 @@ class PluginRegistry:
             if found.resource and not self._registrar.serves(found.resource):
                 # It is there and its stream has ended: perhaps it wants to be asked again.
                 found.resource = ""
-                found.wait(now, served=now - found.since > _LONG_ENOUGH)
-            if found.task is None and not found.resource and now >= found.retry_at:
+                if now - found.since > _LONG_ENOUGH:
+                    found.backoff.well()
+                found.backoff.failed()
+            if found.task is None and not found.resource and now >= found.backoff.due:
                 found.task = asyncio.create_task(self._ask(path, found))
                 self._tasks.add(found.task)
                 found.task.add_done_callback(self._tasks.discard)
@@ -140,12 +134,11 @@ class PluginRegistry:
         try:
             found.resource = await self._register(path, channel)
             found.since = asyncio.get_running_loop().time()
-            found.reported = ""
+            found.backoff.problem = ""
         except (DevicePluginError, RegistrationRefusedError) as error:
-            if str(error) != found.reported:
+            if str(error) != found.backoff.problem:
                 self._report(f"plugin at {path} was not registered: {printable(str(error))}")
-                found.reported = str(error)
-            found.wait(asyncio.get_running_loop().time())
+            found.backoff.failed(str(error))
         finally:
             found.task = None
             await channel.close(None)

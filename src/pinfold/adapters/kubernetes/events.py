@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from pinfold.adapters.kubernetes.access import KubernetesError
 from pinfold.adapters.kubernetes.client import KubeClient
+from pinfold.retry.backoff import Backoff
 
 COMPONENT: Final = "pinfold"
 MINUTE: Final = 60.0
@@ -25,6 +26,7 @@ _MEMORY: Final = 3600.0
 _MOST: Final = 1000
 _LONGEST_MESSAGE: Final = 1024
 _LONGEST_NAME: Final = 253
+_FIRST_RETRY: Final = 1.0
 _LONGEST_RETRY: Final = 60.0
 _NODE_NAMESPACE: Final = "default"
 
@@ -126,21 +128,17 @@ class EventRecorder:
 
     async def run(self) -> None:
         """Write what comes, for ever."""
-        delay = 1.0
+        backoff = Backoff(_FIRST_RETRY, _LONGEST_RETRY, KubernetesError, report=self._report)
         while True:
             self._news.clear()
             now = time.monotonic()
             pending = [one for one in list(self._series.values()) if one.is_pending]
-            try:
+            async with backoff:
                 for one in pending:
                     if one.due <= now:
                         await self._write(one)
-            except KubernetesError as error:
-                self._report(str(error))
-                await asyncio.sleep(delay)
-                delay = min(2 * delay, _LONGEST_RETRY)
+            if backoff.problem:
                 continue
-            delay = 1.0
             waiting = [one.due for one in pending if one.is_pending]
             pause = max(0.0, min(waiting) - time.monotonic()) if waiting else None
             try:

@@ -10,11 +10,13 @@ from typing import Any, Final
 from pinfold.adapters.kubernetes.access import KubernetesError
 from pinfold.adapters.kubernetes.client import KubeClient
 from pinfold.admission.node_status import NodeStatus, node_labels, node_resource_topology
+from pinfold.retry.backoff import Backoff
 
 PERIOD: Final = 10.0
 """Seconds between two looks at what is to be told."""
 
 _AGAIN: Final = 600.0
+_FIRST_RETRY: Final = 1.0
 _LONGEST_RETRY: Final = 60.0
 
 
@@ -46,34 +48,30 @@ class NodePublisher:
         self._client = client
         self._node = node
         self._status = status
-        self._tell = report
         self._labels = labels
         self._topology = topology
         self._period = period
         self._published: dict[str, tuple[Mapping[str, Any], float]] = {}
         self._owner: dict[str, Any] | None = None
-        self._told = ""
+        self._backoff = Backoff(
+            _FIRST_RETRY,
+            _LONGEST_RETRY,
+            KubernetesError,
+            report=lambda problem: report(f"the node's status was not published: {problem}"),
+        )
 
     @property
     def problem(self) -> str:
         """Why it could not be published; "" while it is."""
-        return self._told
+        return self._backoff.problem
 
     async def run(self) -> None:
         """Publish, for ever."""
-        delay = 1.0
         while True:
-            try:
+            async with self._backoff:
                 await self._publish(await self._status())
-            except KubernetesError as error:
-                if str(error) != self._told:
-                    self._told = str(error)
-                    self._tell(f"the node's status was not published: {error}")
-                await asyncio.sleep(delay)
-                delay = min(2 * delay, _LONGEST_RETRY)
-                continue
-            self._told, delay = "", 1.0
-            await asyncio.sleep(self._period)
+            if not self._backoff.problem:
+                await asyncio.sleep(self._period)
 
     async def _publish(self, status: NodeStatus) -> None:
         if self._labels:

@@ -16,11 +16,13 @@ from pinfold.adapters.kubernetes.access import KubernetesError
 from pinfold.adapters.kubernetes.client import KubeClient
 from pinfold.adapters.kubernetes.events import EventRecorder, Involved
 from pinfold.adapters.kubernetes.spec_check import Decided, PodError, differences
+from pinfold.retry.backoff import Backoff
 
 REASON: Final = "CPUDecisionDiffers"
 """The reason of the event."""
 
 _MOST: Final = 5000
+_FIRST_RETRY: Final = 1.0
 _LONGEST_RETRY: Final = 60.0
 
 
@@ -91,17 +93,20 @@ class PodChecks:
 
     async def run(self) -> None:
         """Compare what comes, for ever."""
-        delay = 1.0
+        backoff = Backoff(
+            _FIRST_RETRY,
+            _LONGEST_RETRY,
+            KubernetesError,
+            report=lambda error: self._say_once(
+                f"pods are not compared with the API server's: {error}"
+            ),
+        )
         while True:
             self._news.clear()
-            try:
+            async with backoff:
                 await self._compare_due()
-            except KubernetesError as error:
-                self._say_once(f"pods are not compared with the API server's: {error}")
-                await asyncio.sleep(delay)
-                delay = min(2 * delay, _LONGEST_RETRY)
+            if backoff.problem:
                 continue
-            delay = 1.0
             dues = [check.due for check in self._checks.values()]
             pause = max(0.0, min(dues) - time.monotonic()) if dues else None
             try:

@@ -12,6 +12,7 @@ from typing import Final
 
 from pinfold.adapters.kubernetes.access import KubernetesError
 from pinfold.adapters.kubernetes.client import KubeClient
+from pinfold.retry.backoff import Backoff
 
 PERIOD: Final = 60.0
 """Seconds between two looks: a node that was deleted registers anew, with the taint."""
@@ -20,6 +21,7 @@ LOOK: Final = 0.1
 """Seconds between two looks at whether the agent is at work."""
 
 _CONFLICT: Final = 409
+_FIRST_RETRY: Final = 1.0
 _LONGEST_RETRY: Final = 60.0
 
 
@@ -52,37 +54,42 @@ class StartUpTaint:
         self._key = key
         self._ready = ready
         self._removed = removed
-        self._tell = report
         self._period = period
-        self._told = ""
+        self._backoff = Backoff(
+            _FIRST_RETRY,
+            _LONGEST_RETRY,
+            KubernetesError,
+            report=lambda problem: report(
+                f"the taint {key} of the node was not removed: {problem}"
+            ),
+        )
 
     @property
     def problem(self) -> str:
         """Why the node may still have the taint; "" where nothing went wrong."""
-        return self._told
+        return self._backoff.problem
 
     async def run(self) -> None:
         """Remove it whenever it is there, for ever."""
-        delay = 1.0
         while True:
-            if not self._ready():
-                await asyncio.sleep(LOOK)
-                continue
-            try:
-                if await self._remove():
-                    self._removed()
-            except KubernetesError as error:
-                if error.status == _CONFLICT:
-                    await asyncio.sleep(LOOK)  # somebody else has changed the node meanwhile
+            pause = LOOK
+            if self._ready():
+                async with self._backoff:
+                    pause = await self._look()
+                if self._backoff.problem:
                     continue
-                if str(error) != self._told:
-                    self._told = str(error)
-                    self._tell(f"the taint {self._key} of the node was not removed: {error}")
-                await asyncio.sleep(delay)
-                delay = min(2 * delay, _LONGEST_RETRY)
-                continue
-            self._told, delay = "", 1.0
-            await asyncio.sleep(self._period)
+            await asyncio.sleep(pause)
+
+    async def _look(self) -> float:
+        """Remove it if it is there; the seconds until the next look."""
+        try:
+            if await self._remove():
+                self._removed()
+        except KubernetesError as error:
+            if error.status == _CONFLICT:
+                return LOOK  # somebody else has changed the node meanwhile
+            raise
+        return self._period
 
     async def _remove(self) -> bool:
         """Whether the node had the taint."""

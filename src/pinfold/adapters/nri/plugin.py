@@ -22,6 +22,7 @@ from pinfold.adapters.nri.session import Session
 from pinfold.adapters.nri.updates import Updates
 from pinfold.ports.errors import RuntimeFailedError
 from pinfold.ports.nri import ContainerUpdate, RuntimeEvents
+from pinfold.retry.backoff import Backoff
 
 DEFAULT_SOCKET: Final = Path("/var/run/nri/nri.sock")
 """Where containerd and CRI-O listen unless they are told otherwise."""
@@ -153,15 +154,15 @@ class NriPlugin:
 
         A request that is being worked on is answered first.
         """
-        delay = self._settings.retry
+        backoff = Backoff(self._settings.retry, self._settings.longest_retry)
         try:
             while True:
                 registered = self.counters.registrations
                 refused = await self._once()
                 if self.counters.registrations > registered:
-                    delay = self._settings.retry
-                await asyncio.sleep(self._settings.after_refusal if refused else delay)
-                delay = min(delay * 2, self._settings.longest_retry)
+                    backoff.well()
+                pause = backoff.failed()
+                await asyncio.sleep(self._settings.after_refusal if refused else pause)
         finally:
             self._problem = "stopped"
             await self._updates.close()

@@ -15,12 +15,18 @@ from pinfold.adapters.process.records import CorruptRecordError
 from pinfold.adapters.process.salvage import Found
 from pinfold.ports.errors import RuntimeFailedError
 from pinfold.ports.runtime import ContainerState, ContainerStatus
+from pinfold.retry.backoff import Backoff
 
 LOST_EXIT_CODE: Final = 137
 """128 + SIGKILL: for a main process whose supervisor was killed, so that nobody saw its end."""
 
 UNKNOWN_EXIT_CODE: Final = 255
 """For a container that ended with the machine, or whose record is corrupt."""
+
+
+_FIRST_PAUSE: Final = 0.1
+LONGEST_PAUSE: Final = 30.0
+"""Seconds until what reads an orphan's output is started again; one that lasts so long is well."""
 
 
 class Container(Struct):
@@ -39,8 +45,8 @@ class Container(Struct):
     """Whether its main process is watched, or was."""
     read_since: float = 0.0
     """When the last process that reads its output in place of its supervisor was started."""
-    read_pause: float = 0.0
-    """Seconds before the next one is, should that end."""
+    reading: Backoff = field(default_factory=lambda: Backoff(_FIRST_PAUSE, LONGEST_PAUSE))
+    """How long it takes until the next one is, should that end."""
     reported: int | None = None
     """The exit code that somebody else told, for an attached process."""
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from pinfold.adapters.process.container import (
+    LONGEST_PAUSE,
     Container,
     hold,
     lost,
@@ -40,8 +41,6 @@ _LOCK_PATIENCE: Final = 1.0
 _READER: Final = "reader of "
 """The token of a process that reads what a container writes: this and the container's."""
 
-_SHORTEST_PAUSE: Final = 0.1
-_LONGEST_PAUSE: Final = 30.0
 """Seconds before another process reads what a container writes, where the last one has ended."""
 
 
@@ -239,10 +238,9 @@ class Registry:
 
     def _have_read_later(self, container: Container) -> None:
         """Replace a reader that has ended, the later the more often one has ended at once."""
-        lasted = time.monotonic() - container.read_since
-        known = 0.0 if lasted > _LONGEST_PAUSE else container.read_pause
-        pause = max(known, _SHORTEST_PAUSE)
-        container.read_pause = min(2 * pause, _LONGEST_PAUSE)
+        if time.monotonic() - container.read_since > LONGEST_PAUSE:
+            container.reading.well()
+        pause = container.reading.failed()
         asyncio.get_running_loop().call_later(pause, self._have_read_again, container)
 
     def _have_read_again(self, container: Container) -> None:
