@@ -15,10 +15,9 @@ from msgspec.structs import replace
 from pinfold.adapters.machines.capture import capture_entries
 from pinfold.adapters.machines.capture_file import pack
 from pinfold.adapters.machines.source import open_machine
+from pinfold.admission.admission import decide_near
 from pinfold.cli.output import InputError
-from pinfold.cli.run import run
-from pinfold.cli.run_alone import decide_near
-from pinfold.cli.run_manifest import Wishes, near_locality, run_manifest
+from pinfold.cli.run import Wishes, near_locality, run, run_manifest
 from pinfold.cli.topology import topology
 from pinfold.config.agent import DEFAULT_NODE
 from pinfold.core.kubelet.faults import SOUND
@@ -103,7 +102,7 @@ def test_without_an_agent_near_cpus_come_first(
     assert near is not None
     pod = workload_from_api(run_manifest(wish)).pod
     state = planner.empty_with(CPUSet.parse(taken))
-    decision = decide_near(planner.node, state, pod, near.cpus, required)
+    decision = decide_near(planner.node, state, pod, near.cpus, required=required)
     assert decision.admitted == (given is not None)
     if given is not None:
         assert str(decision.allocations["main"].cpus) == given

@@ -165,6 +165,18 @@ def decide(node: Node, state: NodeState, pod: Pod, answers: Answers = NO_ANSWERS
     return replace(decision, requests=requests)
 
 
+def decide_near(
+    node: Node, state: NodeState, pod: Pod, near: CPUSet | None, *, required: bool = False
+) -> Decision:
+    """Decide with the CPUs of ``near`` alone; unless ``required``, with all where that fails."""
+    if near is not None:
+        elsewhere = state.ledger.default - near
+        decision = decide(node, replace(state, offline=state.offline | elsewhere), pod)
+        if decision.admitted or required:
+            return decision
+    return decide(node, state, pod)
+
+
 def first_admitted(
     pod: Pod,
     attempts: Iterable[NearAttempt],

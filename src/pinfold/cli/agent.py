@@ -7,9 +7,13 @@ import sys
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 
 from pinfold.cli.client import SOCKET_VARIABLE, RefusedError, default_socket
-from pinfold.cli.output import InputError
+from pinfold.cli.output import InputError, input_errors
+from pinfold.config.agent import load_agent_config, override_section
+from pinfold.config.kubelet import ConfigError
+from pinfold.config.settings import SettingError, override
 
 
 @click.command()
@@ -48,18 +52,20 @@ def agent(  # noqa: PLR0913 - the options, one each
     manifests: Path | None,
 ) -> None:
     """Run pods on this machine, each on its CPUs, until SIGTERM; they outlive the agent."""
-    from pinfold.cli.agent_setup import AgentFlags, configure  # noqa: PLC0415 - after --help
-
-    flags = AgentFlags(
-        state_dir=state_dir or _own_folder("XDG_STATE_HOME", "~/.local/state", config),
-        socket=socket or (None if os.geteuid() == 0 or config is not None else default_socket()),
-        cgroup_parent=cgroup_parent,
-        on_mismatch=on_mismatch,
-        reserved_cpus=reserved_cpus,
-        policy=policy,
-        manifests=manifests,
-    )
-    configured = configure(config, flags)
+    with input_errors(ConfigError, SettingError):
+        configured = override_section(
+            load_agent_config(config),
+            state_dir=_absolute(
+                state_dir or _own_folder("XDG_STATE_HOME", "~/.local/state", config)
+            ),
+            socket=_absolute(socket or _own_socket(config)),
+            cgroup_parent=cgroup_parent,
+            on_mismatch=on_mismatch,
+        )
+        flags = {"reserved_system_cpus": reserved_cpus, "cpu_manager_policy": policy}
+        configured = replace(configured, node=override(configured.node, flags))
+    if manifests is not None:
+        configured = replace(configured, static_pod_path=manifests.absolute())
     for note in configured.notes:
         click.echo(f"note: {note}", err=True)
     # gRPC writes lines of its own, such as each GOAWAY of a plugin; the agent tells what matters.
@@ -85,6 +91,15 @@ def agent(  # noqa: PLR0913 - the options, one each
     except (MismatchError, PortError) as error:
         raise RefusedError(0, str(error)) from None
     sys.stdout.flush()
+
+
+def _absolute(path: str | None) -> str | None:
+    return None if path is None else str(Path(path).absolute())
+
+
+def _own_socket(config: Path | None) -> str | None:
+    """Where an agent of a user without root listens; None leaves it to the configuration."""
+    return None if os.geteuid() == 0 or config is not None else default_socket()
 
 
 def _own_folder(variable: str, default: str, config: Path | None) -> str | None:

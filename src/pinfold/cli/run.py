@@ -5,16 +5,53 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from typing import Any
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
 
 import click
+from msgspec import Struct, field
 
-from pinfold.cli.client import Client, NoAgentError, RefusedError, agent_runs, socket_option
+from pinfold.cli.client import (
+    Client,
+    NoAgentError,
+    RefusedError,
+    agent_runs,
+    runtime_folder,
+    socket_option,
+)
+from pinfold.cli.foreground import Foreground
 from pinfold.cli.output import InputError, input_errors
-from pinfold.cli.run_manifest import Wishes, near_locality, run_manifest
-from pinfold.core.pod.near_wishes import device_names
+from pinfold.core.machine.locality import Localities, Locality, LocalityError
+from pinfold.core.machine.machine import Machine
+from pinfold.core.pod.api import PodError, quantity_from_api
+from pinfold.core.pod.near_wishes import NEAR, NEAR_POLICY, POD, REQUIRED, device_names
 from pinfold.core.pod.workload import FACTS, application_environment
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.core.values.names import invalid, subdomain_problems, variable_problems
+from pinfold.node.pods.containers import MEMORY_LIMIT
+
+FOLDER_VARIABLE: Final = "PINFOLD_RUN_DIR"
+CONTAINER: Final = "main"
+_COUNTED_MEMORY: Final = "1Mi"
+"""A Guaranteed pod has to ask for memory; this is what counts where no limit is wished."""
+
+
+class Wishes(Struct, frozen=True):
+    """What was given on the command line."""
+
+    name: str
+    command: tuple[str, ...]
+    cpus: str | None = None
+    memory: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    working_dir: str = "/"
+    restart: str = "Never"
+    whole_environment: bool = True
+    """The command inherits the caller's environment (it is the caller's child)."""
+    near: tuple[str, ...] = ()
+    near_required: bool = False
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -74,9 +111,7 @@ def run(  # noqa: PLR0913 - the options, one each
     if not _agent_runs(socket):
         if detach:
             raise InputError(f"--detach needs an agent, and none listens on {socket}")
-        from pinfold.cli.run_alone import run_alone  # noqa: PLC0415 - the weaker way
-
-        raise SystemExit(run_alone(manifest, wishes, socket))
+        raise SystemExit(_run_alone(manifest, wishes, socket))
     if wishes.near:
         from pinfold.adapters.machines.source import open_machine  # noqa: PLC0415 - only for --near
 
@@ -90,8 +125,6 @@ def run(  # noqa: PLR0913 - the options, one each
         _refuse_rejected(pod)
         click.echo(f"pod/{pod['name']}")
         return
-    from pinfold.cli.foreground import Foreground  # noqa: PLC0415 - not for --detach
-
     foreground = Foreground(wishes.command, wishes.working_dir)
     try:
         answer = client.post("/v1/run", {"manifest": manifest, "pid": foreground.pid})
@@ -104,6 +137,56 @@ def run(  # noqa: PLR0913 - the options, one each
     with contextlib.suppress(click.ClickException):
         Client(socket, timeout=5.0).post(f"/v1/run/{answer['uid']}/exit", {"code": status})
     raise SystemExit(status)
+
+
+def _run_alone(manifest: Mapping[str, Any], wishes: Wishes, socket: str) -> int:
+    """Pin the command by affinity, and say what is weaker about that; return its status."""
+    # The whole planner, where no agent has one.
+    from pinfold.admission.model import NodeError  # noqa: PLC0415
+    from pinfold.agent.alone import Alone  # noqa: PLC0415
+    from pinfold.core.pod.workload_api import workload_from_api  # noqa: PLC0415
+    from pinfold.ports.errors import PortError  # noqa: PLC0415
+
+    # One list for all commands of a user, whichever socket they look for an agent on.
+    folder = Path(os.environ.get(FOLDER_VARIABLE) or runtime_folder())
+    with input_errors(NodeError, PodError):
+        node = Alone(folder, remedy=f"another folder is given with {FOLDER_VARIABLE}")
+        pod = workload_from_api(manifest).pod
+    near = near_locality(wishes, node.machine) if wishes.near else None
+    near_cpus = None if near is None else near.cpus
+    foreground = Foreground(wishes.command, wishes.working_dir)
+    try:
+        decision = node.take(
+            pod, manifest, foreground.pid, near_cpus, required=wishes.near_required
+        )
+    except PortError as error:
+        foreground.give_up()
+        raise RefusedError(0, str(error)) from None
+    if not decision.admitted:
+        foreground.give_up()
+        only = f" (--near-required: of CPUs {near_cpus} only)" if wishes.near_required else ""
+        raise RefusedError(0, f"{decision.reason}: {decision.message}{only}")
+    allocation = decision.allocations.get(CONTAINER)
+    cpus = None if allocation is None else allocation.cpus
+    if cpus is not None:
+        click.echo(
+            f"pinfold: no agent listens on {socket}: CPUs {cpus} are kept by affinity only. Other "
+            "programs are not moved off them, and no limits are enforced.",
+            err=True,
+        )
+    if near is not None and cpus is not None and not cpus <= near.cpus:
+        click.echo(
+            f"pinfold: CPUs {cpus - near.cpus} are not near {near.name}, whose CPUs are "
+            f"{near.cpus}: not enough of them are free",
+            err=True,
+        )
+    env = application_environment(f"{pod.namespace}/{pod.name}", pod.uid, CONTAINER, cpus)
+    status = foreground.run({**env, **wishes.env})
+    try:
+        node.give_back(pod.uid)
+    except PortError as error:
+        click.echo(f"pinfold: {error}", err=True)
+    return status
 
 
 def _agent_runs(socket: str) -> bool:
@@ -158,3 +241,100 @@ def _variables(pairs: tuple[str, ...]) -> dict[str, str]:
             raise InputError(f"--env {name}: only Pinfold itself sets this; choose another name")
         env[name] = value
     return env
+
+
+# --------------------------------------------------------------------------------------- the pod
+
+
+def run_manifest(wishes: Wishes) -> dict[str, Any]:
+    """A Pod with one container.
+
+    Raises:
+        InputError: no pod can have this name, or a variable cannot have its.
+    """
+    for option, text, problems in (
+        ("--name", wishes.name, subdomain_problems(wishes.name)),
+        *(("--env", name, variable_problems(name)) for name in wishes.env),
+    ):
+        for problem in problems:
+            raise InputError(f"{option}: {invalid(text, problem)}")
+    limits = {}
+    annotations = {}
+    if wishes.cpus is not None:
+        limits["cpu"] = _quantity("--cpus", wishes.cpus)
+        limits["memory"] = _COUNTED_MEMORY
+        annotations[MEMORY_LIMIT] = "none"
+    if wishes.memory is not None:
+        limits["memory"] = _quantity("--memory", wishes.memory)
+        annotations.clear()
+    if wishes.near:
+        annotations[NEAR + POD] = ",".join(wishes.near)
+        if wishes.near_required:
+            annotations[NEAR_POLICY + POD] = REQUIRED
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": wishes.name,
+            "uid": str(uuid.uuid4()),
+            "annotations": annotations,
+        },
+        "spec": {
+            "restartPolicy": wishes.restart,
+            "terminationGracePeriodSeconds": 10,
+            "containers": [
+                {
+                    "name": CONTAINER,
+                    "command": [word.replace("$", "$$") for word in wishes.command],
+                    "workingDir": wishes.working_dir,
+                    "env": [
+                        {"name": name, "value": value.replace("$", "$$")}
+                        for name, value in _environment(wishes).items()
+                    ],
+                    "resources": {"limits": limits, "requests": limits},
+                }
+            ],
+        },
+    }
+
+
+def near_locality(wishes: Wishes, machine: Machine) -> Locality | None:
+    """Where the devices are that ``--near`` names; None, and said, where nobody knows.
+
+    Raises:
+        InputError: there is no such device; nobody knows, and ``--near-required`` was given; or
+            the command is to have no CPUs of its own.
+    """
+    cpus = None if wishes.cpus is None else quantity_from_api(wishes.cpus, "--cpus")
+    if cpus is None or cpus.milli_value() % 1000:
+        raise InputError(
+            "--near places CPUs that belong to the command alone; say how many, a whole number: "
+            "--cpus 2"
+        )
+    try:
+        place = Localities.of(machine).resolve_all(wishes.near)
+    except LocalityError as error:
+        raise InputError(f"--near: {error}") from None
+    if place.unknown is None:
+        return place
+    if wishes.near_required:
+        raise InputError(f"--near-required: {place.unknown}")
+    click.echo(f"pinfold: --near has no effect: {place.unknown}", err=True)
+    return None
+
+
+def _environment(wishes: Wishes) -> Mapping[str, str]:
+    """What a detached command is given of the caller's environment: its search path and home."""
+    if wishes.whole_environment:
+        return wishes.env
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    return {**kept, **wishes.env}
+
+
+def _quantity(option: str, text: str) -> str:
+    try:
+        if quantity_from_api(text, option).sign <= 0:
+            raise InputError(f"{option} {text}: must be more than nothing")
+    except PodError as error:
+        raise InputError(str(error)) from None
+    return text

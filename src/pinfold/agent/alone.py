@@ -1,0 +1,120 @@
+"""CPUs for one command where no agent is: a list that the commands of a user share, and affinities.
+
+Every command sees who else has CPUs, takes its own, and moves the others off them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from pinfold.adapters.affinity import Affinity
+from pinfold.adapters.machines.source import open_machine
+from pinfold.adapters.roster import Entry, Roster
+from pinfold.adapters.roster.file import start_of
+from pinfold.admission.admission import Decision, NodeState, decide_near, resume, settle
+from pinfold.config.agent import DEFAULT_NODE
+from pinfold.core.kubelet.faults import SOUND
+from pinfold.core.machine.machine import Machine
+from pinfold.core.pod.pod import Pod
+from pinfold.core.pod.workload_api import workload_from_api
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.planning.planner import Planner
+from pinfold.ports.cgroups import Placement
+from pinfold.ports.errors import ContainerKey
+
+ROSTER: Final = "alone.json"
+
+
+class Alone:
+    """This machine, as far as this user may use it.
+
+    Args:
+        folder: where the user's list is.
+        remedy: what to do where the list cannot be used.
+
+    Raises:
+        MachineError: this machine cannot be read.
+        NodeError: it has too few CPUs for a node.
+    """
+
+    def __init__(self, folder: Path, *, remedy: str = "") -> None:
+        self._planner = Planner(open_machine(None), DEFAULT_NODE, rules=SOUND)
+        self._roster = Roster(folder / ROSTER, remedy=remedy)
+
+    @property
+    def machine(self) -> Machine:
+        """What this machine is."""
+        return self._planner.machine
+
+    def take(
+        self,
+        pod: Pod,
+        manifest: Mapping[str, Any],
+        pid: int,
+        near: CPUSet | None = None,
+        *,
+        required: bool = False,
+    ) -> Decision:
+        """Give CPUs to the one container of a pod, whose process waits; nothing if it is rejected.
+
+        Args:
+            pod: what wants CPUs.
+            manifest: the same as the next command is to read it.
+            pid: its process.
+            near: the CPUs that it is better on.
+            required: it rather does not run than on others.
+
+        Raises:
+            PortError: the list cannot be used, or the kernel refuses.
+        """
+        with self._roster.locked() as entries:
+            state = self._state(entries)
+            decision = decide_near(self._planner.node, state, pod, near, required=required)
+            if decision.admitted:
+                given = [str(allocation.cpus) for allocation in decision.allocations.values()]
+                cpus = given[0] if given else None
+                entries[pod.uid] = Entry(pid, start_of(pid) or 0, cpus, json.dumps(manifest))
+                asyncio.run(_pin(entries, settle(state, decision).ledger.default))
+        return decision
+
+    def give_back(self, uid: str) -> None:
+        """Take back what a pod had.
+
+        Raises:
+            PortError: the list cannot be used, or the kernel refuses.
+        """
+        with self._roster.locked() as entries:
+            entries.pop(uid, None)
+            asyncio.run(_pin(entries, self._state(entries).ledger.default))
+
+    def _state(self, entries: Mapping[str, Entry]) -> NodeState:
+        """What runs now, with the CPUs that this process may not use taken for offline."""
+        usable = Affinity().usable()
+        state = self._planner.empty_with(self._planner.view.topology.cpus - usable)
+        for uid, entry in entries.items():
+            pod = workload_from_api(json.loads(entry.manifest), admitted=True).pod
+            if (cpus := entry.exclusive) is not None:
+                ledger = state.ledger.with_pod(uid, {pod.containers[0].name: cpus})
+                state = replace(state, ledger=ledger)
+            state = resume(state, pod)
+        return state
+
+
+async def _pin(entries: Mapping[str, Entry], pool: CPUSet) -> None:
+    """Everybody who shares moves first, then the owners are where they belong."""
+    affinity = Affinity()
+    usable = affinity.usable()
+    await affinity.open(pool & usable)
+    sharing_first = sorted(entries.items(), key=lambda item: item[1].cpus is not None)
+    for uid, entry in sharing_first:
+        if start_of(entry.pid) != entry.started:
+            continue  # it has ended meanwhile
+        key = ContainerKey(uid, "main")
+        await affinity.place(key, Placement(cpus=entry.exclusive))
+        await affinity.enter(key, entry.pid)
