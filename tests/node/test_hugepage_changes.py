@@ -24,7 +24,7 @@ from pinfold.core.values.quantity import Quantity
 from pinfold.node.hugepage_changes import PageCounts, follow_pages, pages_of, with_pages
 from pinfold.planning.planner import Planner
 from pinfold.ports.errors import PortError
-from tests.node.test_node_devices import machine_with_pages
+from tests.admission.test_node_devices import machine_with_pages
 from tests.scenes.manager_harness import ALL_MANAGERS, Harness, manifest, parse, run_virtually
 
 MIB, GIB = 1 << 20, 1 << 30

@@ -27,11 +27,11 @@ from pinfold.core.pod.validation import manifest_problems
 from pinfold.core.pod.workload_api import workload_from_api
 from pinfold.core.values.names import qualified_name_problems
 from pinfold.core.values.quantity import Quantity
+from tests.roots import DATA, SHARED
 from tests.vectors.runner import discover_families, read_vector_file, replay_file
 
-FOLDER = Path(__file__).parent
-SAMPLE = FOLDER / "data/vectors/hugepages.sample.jsonl"
-RECORD = FOLDER.parents[1] / "shared/vectors/hugepages.jsonl"
+SAMPLE = DATA / "vectors/hugepages.sample.jsonl"
+RECORD = SHARED / "vectors/hugepages.jsonl"
 PAGE_SIZES = st.integers(10, 44).map(lambda power: 1 << power)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from pinfold.ports.errors import ContainerKey, RuntimeFailedError, StoreError
 from pinfold.ports.records import PodPhase
-from tests.node.test_manager import run
+from tests.node.pods.test_manager import run
 from tests.scenes.manager_harness import Harness, manifest
 
 

@@ -22,7 +22,7 @@ from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.memory.memory import Block, MemoryState
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.core.values.quantity import Quantity
-from tests.node.test_node_status import TOPOLOGY, conform
+from tests.admission.test_node_status import TOPOLOGY, conform
 from tests.scenes.manager_harness import ALL_MANAGERS, Harness, manifest, run_virtually
 from tests.scenes.web_world import served
 
