@@ -55,7 +55,7 @@ def main() -> None:
     """Run it."""
     root, at, stop = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     folder = str(Path(launch.__file__).parent)
-    launch._SUPERVISE = STEPPED.format(folder=folder, steps=STEPS, at=stop)  # type: ignore[misc] # the program under test
+    launch._SUPERVISE = STEPPED.format(folder=folder, steps=STEPS, at=stop)  # type: ignore[misc] # the program under test # noqa: SLF001 - the same
     effects = 0
     is_dying = False
 

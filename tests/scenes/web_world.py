@@ -26,12 +26,9 @@ from pinfold.node.nri.kubelet_devices import KubeletDevices
 from pinfold.node.pods.caller import NOBODY, Caller
 from pinfold.node.pods.manager import Manager
 from pinfold.node.reconciler import Drift, reconcile
-from pinfold.planning.fake_cgroups import FakeCgroups
-from pinfold.planning.fakes import FakeRuntime
 from pinfold.ports.figures import Figure
 from pinfold.ports.held_process import HeldProcess, Peer
 from pinfold.ports.records import PodRecord
-from pinfold.ports.runtime import ContainerSpec, ContainerState, ContainerStatus
 from pinfold.retry.loops import Loops
 from pinfold.web.app import make_app
 from pinfold.web.changes import Patience
@@ -118,25 +115,6 @@ class TestDesk:
         return {"agent": {"version": "0"}, "config": {}}
 
 
-class Adopter:
-    """Takes over processes that are rows of the fake cgroups."""
-
-    def __init__(self, runtime: FakeRuntime, cgroups: FakeCgroups) -> None:
-        self.runtime, self.cgroups = runtime, cgroups
-
-    async def attach(
-        self, spec: ContainerSpec, pid: int, start: int | None = None
-    ) -> ContainerStatus:
-        assert start == 7
-        self.cgroups.processes[pid] = None
-        status = ContainerStatus(f"p{pid}", spec.key, spec.attempt, ContainerState.CREATED, pid)
-        self.runtime._known[status.id] = status
-        return status
-
-    async def report_exit(self, container_id: str, exit_code: int) -> None:
-        raise NotImplementedError
-
-
 class UnixConnection(http.client.HTTPConnection):
     """HTTP over a unix socket."""
 
@@ -187,8 +165,8 @@ class Served:
     async def _run(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.desk = TestDesk(await self.node.start(), self.node)
-        app = make_app(self.desk, self._patience)
-        await serve(app, self.path, stop=self.stop, limits=self._limits)
+        self.app = make_app(self.desk, self._patience)
+        await serve(self.app, self.path, stop=self.stop, limits=self._limits)
         await self.node.kill()
 
     def connections(self) -> list[Connection]:
@@ -198,10 +176,8 @@ class Served:
 
     def snapshots(self) -> Snapshots:
         """What has made the answers that are shared."""
-        (found,) = (
-            one for one in gc.get_objects() if isinstance(one, Handlers) and one._desk is self.desk
-        )
-        return found._snapshots
+        handlers: Handlers = self.app.state.handlers
+        return handlers.snapshots
 
     def start(self) -> None:
         """Return when it answers."""
@@ -266,7 +242,7 @@ def served(
     server.start()
     if adopts:
         node = server.node
-        node.manager.containers.adopter = Adopter(node.runtime, node.cgroups)
+        node.manager.containers.adopter = node.runtime
     try:
         yield server
     finally:

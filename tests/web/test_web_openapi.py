@@ -10,15 +10,33 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from starlette.routing import Route
 
-from pinfold.web.app import make_app
 from pinfold.web.openapi import PARAMETERS, SCHEMAS, openapi_document
 from pinfold.web.operations import OPERATIONS
 from tests.roots import ROOT
 from tests.scenes.web_world import Served, check_schema, served
 
 PAGE = ROOT / "docs" / "reference" / "api.md"
+PROMISED = {
+    ("DELETE", "/v1/pods/{namespace}/{name}"),
+    ("GET", "/healthz"),
+    ("GET", "/metrics"),
+    ("GET", "/openapi.json"),
+    ("GET", "/readyz"),
+    ("GET", "/v1/explain/{namespace}/{name}"),
+    ("GET", "/v1/history"),
+    ("GET", "/v1/machine"),
+    ("GET", "/v1/node"),
+    ("GET", "/v1/pods"),
+    ("GET", "/v1/pods/{namespace}/{name}"),
+    ("GET", "/v1/pods/{namespace}/{name}/log"),
+    ("GET", "/v1/status"),
+    ("POST", "/v1/pods"),
+    ("POST", "/v1/reconcile"),
+    ("POST", "/v1/run"),
+    ("POST", "/v1/run/{uid}/exit"),
+}
+"""What clients rely on; it changes with a version only."""
 
 
 @pytest.fixture(scope="module")
@@ -31,28 +49,28 @@ def test_it_is_served(api: Served) -> None:
     assert api.ask("GET", "/openapi.json").json == openapi_document()
 
 
-def test_every_route_is_in_it_and_no_other(api: Served) -> None:
-    routes = {
-        (route.path_format, method.lower())
-        for route in make_app(api.desk).routes
-        if isinstance(route, Route)
-        for method in route.methods or ()
-        if method != "HEAD"
-    }
-    described = {
-        (path, method)
-        for path, operations in openapi_document()["paths"].items()
-        for method in operations
-    }
-    assert routes == described
-    assert len(routes) == len(OPERATIONS) == 17
+def test_what_is_promised_is_in_it_and_nothing_else() -> None:
+    paths = openapi_document()["paths"]
+    assert {(method.upper(), path) for path in paths for method in paths[path]} == PROMISED
+
+
+@pytest.mark.parametrize("path", sorted({path for _, path in PROMISED}))
+def test_the_server_has_the_promised_methods_and_no_other(api: Served, path: str) -> None:
+    """Whatever it answers to a promised method, it is not that there is none."""
+    target = path.format(namespace="default", name="none", uid="none")
+    methods = {"DELETE", "GET", "OPTIONS", "PATCH", "POST", "PUT"}
+    # With DELETE it is the path of a pod: an older agent's may have a slash in its name.
+    for method in sorted(methods - ({"DELETE"} if path.endswith("/log") else set())):
+        answer = api.ask(method, target)
+        has = answer.status != 405 and f"there is nothing at {target}" not in answer.text
+        assert has == ((method, path) in PROMISED), f"{method}: {answer.text}"
 
 
 def test_every_operation_is_on_the_page() -> None:
     documented = re.findall(
         r"^\| `(GET|POST|DELETE) (/\S*?)(?:\?\S*)?` \|", PAGE.read_text(), re.MULTILINE
     )
-    assert sorted(documented) == sorted((o.method, o.path) for o in OPERATIONS)
+    assert sorted(documented) == sorted(PROMISED)
 
 
 def references(value: Any) -> Iterator[str]:

@@ -403,15 +403,9 @@ def test_a_process_is_taken_over_and_its_exit_told(api: Served) -> None:
     assert api.node.cgroups.allowed(4242) == CPUSet([2, 3]), "before the answer"
     assert api.ask("POST", "/v1/run/uid-job/exit", {"code": 7}).status == 204
     pod = api.do(lambda: api.desk.manager.pods.active["uid-job"])
-
-    def end() -> None:
-        status = api.node.runtime._known["p4242"]
-        del api.node.cgroups.processes[4242]
-        told = replace(status, state=ContainerState.EXITED, pid=None)
-        api.node.runtime._known["p4242"] = told
-        api.node.runtime._exits.put_nowait(told)
-
-    api.do(end)
+    (status,) = api.do(api.node.runtime.known)
+    assert (status.pid, status.state) == (4242, ContainerState.RUNNING)
+    api.do(lambda: api.node.runtime.exit(status.id, None))
     until(pod.gone.is_set)
     assert pod.record.exit_codes == {"c0": 7}
     assert api.ask("GET", "/v1/status").json["pods"] == [], "it is in the history only"

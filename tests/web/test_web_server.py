@@ -469,7 +469,7 @@ def test_what_was_begun_is_finished_before_the_end(tmp_path: Path) -> None:
 
 def test_an_idle_server_does_not_wake_up(tmp_path: Path) -> None:
     with served(tmp_path / "s") as api:
-        selector: selectors.BaseSelector = api.loop._selector  # type: ignore[attr-defined] # asyncio's
+        selector: selectors.BaseSelector = api.loop._selector  # type: ignore[attr-defined] # asyncio's # noqa: SLF001 - the same
         select = selector.select
         woken: list[float | None] = []
 

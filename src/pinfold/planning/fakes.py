@@ -25,13 +25,17 @@ KILLED = 137
 
 
 class FakeRuntime:
-    """Containers that are rows; ``exit`` ends one as a process would end by itself."""
+    """Containers that are rows; ``exit`` ends one as a process would end by itself.
+
+    It is a :class:`pinfold.ports.runtime.ProcessAdopter`, too: of rows of the fake cgroups.
+    """
 
     def __init__(self, cgroups: FakeCgroups) -> None:
         self._cgroups = cgroups
         self._known: dict[str, ContainerStatus] = {}
         self._exits: asyncio.Queue[ContainerStatus] = asyncio.Queue()
         self._number = 0
+        self._reported: dict[str, int] = {}
         self.specs: dict[str, ContainerSpec] = {}
         self.faults = Faults()
         self.ignores_sigterm: set[str] = set()
@@ -62,6 +66,22 @@ class FakeRuntime:
         self.specs[status.id] = spec
         self._cgroups.processes[pid] = None
         return status
+
+    async def attach(
+        self, spec: ContainerSpec, pid: int, start: int | None = None
+    ) -> ContainerStatus:
+        """See :class:`pinfold.ports.runtime.ProcessAdopter`."""
+        del start
+        self._fault(str(spec.key))
+        status = ContainerStatus(f"p{pid}", spec.key, spec.attempt, ContainerState.RUNNING, pid)
+        self._known[status.id] = status
+        self.specs[status.id] = spec
+        self._cgroups.processes[pid] = None
+        return status
+
+    async def report_exit(self, container_id: str, exit_code: int) -> None:
+        """See :class:`pinfold.ports.runtime.ProcessAdopter`."""
+        self._reported[container_id] = exit_code
 
     async def start(self, container_id: str) -> ContainerStatus:
         """See :class:`pinfold.ports.runtime.Runtime`."""
@@ -113,13 +133,21 @@ class FakeRuntime:
         self._notice()
         return tuple(self._known.values())
 
-    def exit(self, container_id: str, exit_code: int, *, at: float = 0.0) -> None:
-        """Let the main process of a container end, ``at`` a time of the machine's clock."""
+    def forget(self, container_id: str) -> None:
+        """Lose what is known of a container; its process runs on."""
+        del self._known[container_id]
+
+    def exit(self, container_id: str, exit_code: int | None, *, at: float = 0.0) -> None:
+        """Let the main process of a container end, ``at`` a time of the machine's clock.
+
+        Nobody knows how a process has ended that was attached, until that is reported.
+        """
         status = self._known[container_id]
         if status.state is ContainerState.EXITED:
             return
         if status.pid is not None:
             self._cgroups.processes.pop(status.pid, None)
+        exit_code = self._reported.pop(container_id, exit_code)
         status = replace(
             status, state=ContainerState.EXITED, pid=None, exit_code=exit_code, finished_at=at
         )

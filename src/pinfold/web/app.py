@@ -36,7 +36,7 @@ _FORESEEN = (
 
 
 def make_app(desk: Desk, patience: Patience | None = None) -> Starlette:
-    """The local API of an agent, as an ASGI application."""
+    """The local API of an agent, as an ASGI application; ``state.handlers`` answer."""
     patience = patience or Patience()
     handlers = Handlers(desk, patience)
     by_path: dict[str, dict[str, Handler]] = {}
@@ -54,6 +54,7 @@ def make_app(desk: Desk, patience: Patience | None = None) -> Starlette:
     )
     # A path with a slash too many is another path; nobody is sent elsewhere.
     app.router.redirect_slashes = False
+    app.state.handlers = handlers
     return app
 
 

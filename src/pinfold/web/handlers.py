@@ -38,13 +38,16 @@ START_PATIENCE: Final = 30.0
 
 
 class Handlers:
-    """One coroutine for each operation, named as in :mod:`pinfold.web.operations`."""
+    """One coroutine for each operation, named as in :mod:`pinfold.web.operations`.
+
+    ``snapshots`` are the answers that are shared.
+    """
 
     def __init__(self, desk: Desk, patience: Patience) -> None:
         self._desk = desk
         self._documents = Documents(desk.manager)
         self._changes = Changes(desk.problems, patience.change)
-        self._snapshots = Snapshots()
+        self.snapshots = Snapshots()
         self._metrics: Any = None
 
     # ------------------------------------------------------------------------------- the node
@@ -63,7 +66,7 @@ class Handlers:
 
     async def _shared(self, name: str, document: Callable[[], object]) -> Response:
         """An answer for all who wait for it."""
-        body = await self._snapshots.get(name, lambda: encoded(document()))
+        body = await self.snapshots.get(name, lambda: encoded(document()))
         return Response(body, media_type=Document.media_type)
 
     async def reconcile(self, request: Request) -> Response:
@@ -224,7 +227,7 @@ class Handlers:
             from pinfold.web.metrics import Metrics  # noqa: PLC0415 - memory, until one scrapes
 
             self._metrics = Metrics(self._desk.manager, self._desk.figures)
-        text = await self._snapshots.get("metrics", self._metrics.text)
+        text = await self.snapshots.get("metrics", self._metrics.text)
         return Response(text, media_type=self._metrics.media_type)
 
     async def openapi(self, _request: Request) -> Response:

@@ -325,9 +325,9 @@ def test_who_forks_outside_is_ended_to_the_last(kernel: Kernel) -> None:
 
 def test_a_pid_that_is_used_again_is_nobody_to_end(kernel: Kernel) -> None:
     pid = kernel.start()
-    escapes._kill(pid, (began(pid) or 0) - 1)
+    escapes._kill(pid, (began(pid) or 0) - 1)  # noqa: SLF001 - a pid that comes again cannot be had
     assert kernel.alive(pid)
-    escapes._kill(pid, began(pid) or 0)
+    escapes._kill(pid, began(pid) or 0)  # noqa: SLF001 - the same
     wait_until(lambda: not kernel.alive(pid))
 
 

@@ -421,7 +421,7 @@ def test_a_look_that_fails_loses_no_exit() -> None:
             runtime_on(runtime) as containers,
         ):
             await containers.containers()
-            table = containers._table
+            table = containers._table  # noqa: SLF001 - where files would be short
             assert table is not None
             look = table.refresh
 

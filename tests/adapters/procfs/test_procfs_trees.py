@@ -396,8 +396,8 @@ def test_threads_that_vanish_or_have_ended_are_no_error(node: KernelTree) -> Non
 def test_what_is_refused_is_said(node: KernelTree) -> None:
     if os.geteuid() == 0:
         files = KernelFiles(node.root)
-        files._note("/proc/1/stat", PermissionError(13, "denied"))
-        files._note("/proc/1/stat", ProcessLookupError(3, "gone"))
+        files._note("/proc/1/stat", PermissionError(13, "denied"))  # noqa: SLF001 - root is refused nothing
+        files._note("/proc/1/stat", ProcessLookupError(3, "gone"))  # noqa: SLF001 - the same
         assert files.refused == ["/proc/1/stat"]
         return
     (node.root / "proc/500/task/500/status").chmod(0)

@@ -263,7 +263,8 @@ def fail_with_io_error(calls: tuple[int, ...]) -> None:
 async def failing(folder: Path, calls: tuple[int, ...], *, die: bool) -> None:
     store = SQLiteStore.open(folder / "db")
     await store.commit(Batch(NODE, (pod("before"),)))
-    await asyncio.wrap_future(store._worker.submit(fail_with_io_error, calls))
+    # A thread's system calls are made to fail in the thread that makes them.
+    await asyncio.wrap_future(store._worker.submit(fail_with_io_error, calls))  # noqa: SLF001 - see above
     for number in range(3):
         try:
             await store.commit(Batch(put=(pod(f"p{number}"),)))
@@ -275,7 +276,7 @@ async def failing(folder: Path, calls: tuple[int, ...], *, die: bool) -> None:
         assert await names(store) == ["before"]
     if die:
         os._exit(0)
-    store._worker = ThreadPoolExecutor(1)  # a thread whose calls succeed
+    store._worker = ThreadPoolExecutor(1)  # noqa: SLF001 - a thread whose calls succeed
     await store.commit(Batch(put=(pod("after"),)))
     assert await names(store) == ["before", "after"]
     await store.close()

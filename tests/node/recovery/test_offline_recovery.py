@@ -80,7 +80,7 @@ async def held(node: Node, pod: str) -> int:
     """Let the runtime lose a pod's container while no agent is there; its process."""
     (status,) = [one for one in node.runtime.known() if one.key.pod_uid == f"uid-{pod}"]
     await node.kill()
-    del node.runtime._known[status.id]
+    node.runtime.forget(status.id)
     assert status.pid is not None
     return status.pid
 
