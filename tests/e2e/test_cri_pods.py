@@ -22,7 +22,7 @@ from pinfold.adapters.cri import (
     runtime_info,
 )
 from pinfold.adapters.cri import cri_pb2 as pb
-from pinfold.adapters.cri.oom import oom_score_floor
+from pinfold.adapters.cri.status import oom_score_floor
 from pinfold.core.pod.security import Security
 from pinfold.core.pod.workload import Process, PullPolicy, SandboxOptions, VolumeMount
 from pinfold.core.values.cpuset import CPUSet

@@ -15,8 +15,8 @@ from pinfold.adapters.cri import (
     pod_cgroup_parent,
     read_endpoint,
 )
-from pinfold.adapters.cri.oom import oom_score_floor
 from pinfold.adapters.cri.resources import from_wire, page_size_name, to_wire
+from pinfold.adapters.cri.status import oom_score_floor
 from pinfold.logs.layout import file_name
 from pinfold.ports.errors import RuntimeFailedError
 from pinfold.ports.nri import Resources

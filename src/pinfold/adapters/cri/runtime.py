@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal as signals
 import time
 from collections.abc import AsyncIterator, Coroutine, Sequence
@@ -13,11 +14,9 @@ from pinfold.adapters.cri import cri_pb2 as pb
 from pinfold.adapters.cri.client import CriClient, CriError, Retry, gone_is_fine
 from pinfold.adapters.cri.creation import Creator
 from pinfold.adapters.cri.logs import rotate
-from pinfold.adapters.cri.oom import oom_score_floor
 from pinfold.adapters.cri.sandboxes import CriSettings, Sandboxes
-from pinfold.adapters.cri.signals import send_signal
-from pinfold.adapters.cri.table import Table
-from pinfold.adapters.cri.watch import Watch
+from pinfold.adapters.cri.status import oom_score_floor
+from pinfold.adapters.cri.table import Table, Watch
 from pinfold.ports.errors import RuntimeFailedError
 from pinfold.ports.runtime import ContainerSpec, ContainerState, ContainerStatus
 
@@ -110,7 +109,7 @@ class CriRuntime:
                 self._stopping.add(container_id)
                 self._do_behind(self._terminate(container_id, table.grace(container_id)))
         else:
-            await send_signal(table, status, signal)
+            await _send_signal(table, status, signal)
 
     async def remove(self, container_id: str) -> None:
         """See :meth:`pinfold.ports.runtime.Runtime.remove`.
@@ -266,3 +265,34 @@ class CriRuntime:
         task = asyncio.create_task(work)
         self._behind.add(task)
         task.add_done_callback(self._behind.discard)
+
+
+async def _send_signal(table: Table, status: ContainerStatus, number: int) -> None:
+    """Send a signal to a container's main process; one that is gone is no error.
+
+    Raises:
+        RuntimeFailedError: there is no such signal, it is not permitted, or the runtime does not
+            tell the process.
+    """
+    if status.pid is None:
+        raise RuntimeFailedError(
+            f"the runtime does not tell the process of container {status.key} ({status.id})"
+        )
+    try:
+        descriptor = os.pidfd_open(status.pid)
+    except OSError:
+        return
+    try:
+        # The number could be somebody else's by now: the container still has it, so it is not.
+        now = await table.fetch(status.id)
+        if now is not None and now.pid == status.pid:
+            signals.pidfd_send_signal(descriptor, number)
+    except ProcessLookupError:
+        return
+    except (OSError, ValueError) as error:
+        raise RuntimeFailedError(
+            f"signal {number} could not be sent to process {status.pid} of container"
+            f" {status.key}: {error}"
+        ) from None
+    finally:
+        os.close(descriptor)

@@ -1,23 +1,41 @@
-"""What a runtime says of itself."""
+"""What a runtime says of itself, which cgroups it makes, and what it may do.
+
+Source of the cgroups' names: measured on containerd (``<parent>/<id>``, and
+``cri-containerd-<id>.scope`` with systemd); CRI-O's are those of its documentation.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
+import socket
+import struct
 import time
 from collections.abc import Callable, Mapping
+from enum import Enum
+from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct
 
 from pinfold.adapters.cri import cri_pb2 as pb
-from pinfold.adapters.cri.cgroups import CgroupDriver
 from pinfold.adapters.cri.client import CriClient, CriError
 from pinfold.adapters.cri.endpoint import NoRuntimeError, is_socket, read_endpoint
 
 _LATER: Final = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "UNKNOWN"})
 """What a runtime that is starting fails with; UNKNOWN is containerd's before its CRI is ready."""
 _PAUSE: Final = 0.5
+_CAP_SYS_RESOURCE: Final = 24
+_LOWEST: Final = -1000
+_PATIENCE: Final = 1.0
+
+
+class CgroupDriver(Enum):
+    """Who makes the cgroups of a runtime."""
+
+    CGROUPFS = "cgroupfs"
+    SYSTEMD = "systemd"
 
 
 class RuntimeInfo(Struct, frozen=True):
@@ -155,3 +173,69 @@ def _driver_of_containerd(config: Mapping[str, Any]) -> CgroupDriver | None:
     except (KeyError, TypeError):
         return None
     return CgroupDriver.SYSTEMD if is_systemd else CgroupDriver.CGROUPFS
+
+
+def pod_cgroup_parent(root: str, pod_uid: str, driver: CgroupDriver) -> str:
+    """The ``cgroup_parent`` of a pod below ``root`` (one name, such as ``pinfold``).
+
+    Both forms are cgroupfs paths, as the CRI wants them; with systemd each name is a slice and
+    repeats those above it.
+    """
+    if driver is CgroupDriver.CGROUPFS:
+        return f"/{root}/pod{_plain(pod_uid)}"
+    # A dash means "below" in a slice's name.
+    stem = root.replace("-", "_")
+    return f"/{stem}.slice/{stem}-pod{_plain(pod_uid).replace('-', '_')}.slice"
+
+
+def container_cgroup_path(
+    cgroup_parent: str, container_id: str, driver: CgroupDriver, runtime_name: str = "containerd"
+) -> str:
+    """The path of a container's cgroup below each hierarchy's root (v1) or the root (v2)."""
+    parent = cgroup_parent.rstrip("/")
+    if driver is CgroupDriver.SYSTEMD:
+        prefix = "crio" if runtime_name == "cri-o" else "cri-containerd"
+        return f"{parent}/{prefix}-{container_id}.scope"
+    name = f"crio-{container_id}" if runtime_name == "cri-o" else container_id
+    return f"{parent}/{name}"
+
+
+def _plain(uid: str) -> str:
+    """A uid as one file name; those of manifests without one have a slash in them."""
+    return uid.replace("/", "_")
+
+
+def oom_score_floor(socket_path: str) -> int:
+    """The lowest ``oom_score_adj`` that the runtime at a socket can give a container.
+
+    A process without CAP_SYS_RESOURCE can go no lower than itself is, and runc fails there with a
+    message that tells nobody why.  The process is the one that listens; where it cannot be told,
+    this one.
+    """
+    pid = _listener(socket_path) or os.getpid()
+    try:
+        if _may_lower(Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")):
+            return _LOWEST
+        return int(Path(f"/proc/{pid}/oom_score_adj").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return 0
+
+
+def _listener(path: str) -> int | None:
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(_PATIENCE)
+            connection.connect(path)
+            credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    except OSError:
+        return None
+    pid: int = struct.unpack("3i", credentials)[0]
+    # 0: it lives in a pid namespace that is not seen from here.
+    return pid or None
+
+
+def _may_lower(status: str) -> bool:
+    for line in status.splitlines():
+        if line.startswith("CapEff:"):
+            return bool(int(line.split()[1], 16) >> _CAP_SYS_RESOURCE & 1)
+    return False
