@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from pinfold.adapters.machines.hotplug import is_of_a_cpu
+from pinfold.adapters.machines.online import is_of_a_cpu
 from pinfold.core.values.cpuset import CPUSet
 
 CPUS = sorted(os.sched_getaffinity(0))

@@ -11,8 +11,7 @@ from rich.cells import cell_len
 
 from pinfold.core.machine.topology import CPUTopology
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.render.boxes import CellState, Level, Place
-from pinfold.render.layout import cores_per_row
+from pinfold.render.boxes import CellState, Level, Place, cores_per_row
 from pinfold.render.node_map import (
     NodeMap,
     NodeMapError,

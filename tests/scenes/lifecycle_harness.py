@@ -30,8 +30,8 @@ from pinfold.node.recovery.recovery import OnMismatch, restore
 from pinfold.node.recovery.resumption import load
 from pinfold.node.runtime_ledger import RuntimeLedger
 from pinfold.node.settings import ManagerSettings
-from pinfold.planning.fake_devices import FakeKubeletDevices
 from pinfold.planning.fake_nri import FakeContainer, FakeNode
+from pinfold.planning.fake_plugins import FakeKubeletDevices
 from pinfold.planning.fake_runtime_cgroups import FakeRuntimeCgroups
 from pinfold.planning.fakes import MemoryPodFiles, MemoryStore
 from pinfold.ports.nri import ContainerUpdate, PodSandbox, Resources

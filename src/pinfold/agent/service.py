@@ -17,8 +17,7 @@ import structlog
 
 from pinfold import __version__
 from pinfold.adapters.hugetlb import KeptPages
-from pinfold.adapters.machines.hotplug import hotplug_events
-from pinfold.adapters.machines.online import online_cpus
+from pinfold.adapters.machines.online import hotplug_events, online_cpus
 from pinfold.adapters.systemd.notify import Notifier
 from pinfold.admission.node_status import node_status, node_status_document
 from pinfold.agent.background import NOT_NEEDED, Background

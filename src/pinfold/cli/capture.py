@@ -44,7 +44,7 @@ def capture(output: Path, root: Path, *, force: bool) -> None:
         refuse_existing,
         write_new,
     )
-    from pinfold.adapters.machines.opening import open_tree  # noqa: PLC0415 - see above
+    from pinfold.adapters.machines.tree import open_tree  # noqa: PLC0415 - see above
 
     try:
         suffix = capture_suffix(output)

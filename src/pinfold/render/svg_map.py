@@ -11,8 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from pinfold.render.boxes import Box, Cell, CellState, Core, Level
-from pinfold.render.layout import cores_per_row, shapes
+from pinfold.render.boxes import Box, Cell, CellState, Core, Level, cores_per_row, shapes
 from pinfold.render.node_map import NodeMap
 from pinfold.render.palette import cell_symbol
 from pinfold.render.svg_canvas import Canvas, cell_look, text_width

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from pinfold.core.values.cpuset import mask_ranges
-from pinfold.render.boxes import Box, Cell, Core
-from pinfold.render.layout import cores_per_row, shapes
+from pinfold.render.boxes import Box, Cell, Core, cores_per_row, shapes
 from pinfold.render.node_map import NodeMap
 from pinfold.render.palette import Paint, cell_paint, cell_symbol
 from pinfold.render.terminal import Line, Style, cell_width, clean, clip, pad_line, wrap

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.adapters.affinity.limitations import not_granted
+from pinfold.adapters.affinity.affinity import not_granted
 from pinfold.adapters.cgroup.limits import apply, apply_nested, v1_settings, v2_settings
 from pinfold.core.pod.pod import Container, Pod, apply_defaults
 from pinfold.core.pod.workload import Workload

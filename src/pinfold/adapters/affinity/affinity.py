@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from msgspec import Struct, field
 
 from pinfold.adapters.affinity.family import Family, reunite
 from pinfold.adapters.affinity.killing import kill_all
-from pinfold.adapters.affinity.limitations import limitations, not_granted
 from pinfold.adapters.affinity.pinning import NOTHING, Move, living, own_choice, union
 from pinfold.adapters.affinity.processes import (
     Process,
@@ -27,7 +26,7 @@ from pinfold.adapters.affinity.processes import (
     read,
 )
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.ports.cgroups import ObservedCgroups, ObservedContainer, Placement
+from pinfold.ports.cgroups import Limits, ObservedCgroups, ObservedContainer, Partition, Placement
 from pinfold.ports.errors import CgroupError, ContainerKey, ProcessGoneError
 
 _LEAST_ROUNDS: Final = 8
@@ -272,3 +271,56 @@ def _names(containers: Sequence[_Container]) -> str:
 def _error(name: str, refused: Sequence[Refusal]) -> CgroupError:
     more = f", and {len(refused) - 1} more" if len(refused) > 1 else ""
     return CgroupError(f"{name}: {refused[0].problem}{more}", refused[0].remedy)
+
+
+def limitations() -> tuple[str, ...]:
+    """What is weaker here than with cgroups, a sentence each."""
+    return (
+        "other processes are not moved away: they may run on exclusive CPUs",
+        (
+            "a process can change its own CPU affinity: that is undone at the next reconciliation, "
+            "but not prevented"
+        ),
+        "CPU shares, CPU quotas, memory limits and hugepage limits are not enforced",
+        "memory is not bound to NUMA nodes",
+        "CPUs cannot be made a partition: the kernel goes on balancing load over them",
+        (
+            "while programs fork without pause, a child may keep the CPUs that are taken away "
+            "until the next reconciliation"
+        ),
+        (
+            "a process that leaves its parent and its session between two looks is lost: it is "
+            "neither moved nor ended with its container"
+        ),
+        "a program that changes its user (sudo, setuid) can be neither moved nor ended",
+        (
+            "after a restart of the agent, processes that had left the session of the main process "
+            "are not found again, nor any of a container whose main process ended meanwhile"
+        ),
+        "only the CPUs that the agent itself may use can be given out",
+    )
+
+
+def not_granted(placement: Placement) -> Iterator[str]:
+    """The wishes of a placement that cannot be granted."""
+    if placement.frozen:
+        yield "to be frozen while its CPUs are offline"
+    if placement.partition is not Partition.MEMBER:
+        yield f"partition {placement.partition.value}"
+    if placement.mems is not None:
+        yield f"memory nodes {placement.mems}"
+    for owner, limits in (("container", placement.limits), ("pod", placement.pod_limits)):
+        for limit in _limits(limits):
+            yield f"{limit} of the {owner}"
+
+
+def _limits(limits: Limits) -> Iterator[str]:
+    if limits.cpu_shares is not None:
+        yield f"{limits.cpu_shares} CPU shares"
+    if limits.cpu_quota is not None and limits.cpu_quota > 0:
+        yield f"CPU quota of {limits.cpu_quota} us"
+    if limits.memory is not None:
+        yield f"memory limit of {limits.memory} bytes"
+    for size, limit in sorted(limits.hugepages.items()):
+        if limit:
+            yield f"limit of {limit} bytes on {size}-byte hugepages"

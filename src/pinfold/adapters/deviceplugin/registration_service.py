@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import functools
 import math
+import os
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,8 +21,8 @@ from google.protobuf.message import DecodeError
 
 from pinfold.adapters.deviceplugin import deviceplugin_pb2 as pb
 from pinfold.adapters.deviceplugin.plugin_client import PluginOptions
-from pinfold.adapters.deviceplugin.plugin_folder import registration_socket, remove_sockets
 from pinfold.adapters.deviceplugin.registration_rules import (
+    SOCKET_NAME,
     RegistrationRefusedError,
     check_resource_name,
     check_version,
@@ -28,6 +30,7 @@ from pinfold.adapters.deviceplugin.registration_rules import (
     printable,
 )
 from pinfold.formats.grpc_limits import CALLS, server_options
+from pinfold.linux.socket_files import SocketFile
 from pinfold.linux.socket_places import Identity, identity, remove_own
 from pinfold.ports.devices import DevicePluginError
 from pinfold.ports.errors import PortError
@@ -37,6 +40,9 @@ _LONGEST_TEXT: Final = 600
 _SAME_AGAIN: Final = 60.0
 _MOST_REFUSALS: Final = 100
 _OPTIONS: Final = (("grpc.max_receive_message_length", 4 << 20),)
+
+
+ELSEWHERE: Final = "give the device plugins another folder"
 
 
 class Connecting(Protocol):
@@ -151,3 +157,28 @@ class RegistrationService:
             self._refusals.clear()
         self._refusals[report] = now
         self._report(report)
+
+
+def registration_socket(folder: Path) -> SocketFile:
+    """The socket at which plugins register, in ``folder`` (absolute)."""
+    return SocketFile(
+        folder / SOCKET_NAME,
+        shorter="give the device plugins a folder with a shorter path",
+        elsewhere=ELSEWHERE,
+        who="another process (perhaps a kubelet)",
+    )
+
+
+def remove_sockets(folder: Path) -> None:
+    """Remove the sockets of plugins, as the kubelet does when it starts.
+
+    Raises:
+        OSError: one cannot be removed.
+    """
+    with os.scandir(folder) as entries:
+        found = [(entry.path, entry.stat(follow_symlinks=False).st_mode) for entry in entries]
+    if any(stat.S_ISDIR(mode) and not Path(path).name.startswith(".") for path, mode in found):
+        return  # not a folder for plugins only: the sockets may be anybody's
+    for path, mode in found:
+        if stat.S_ISSOCK(mode):
+            Path(path).unlink(missing_ok=True)

@@ -19,7 +19,6 @@ from msgspec import Struct, field
 
 from pinfold.adapters.deviceplugin import pluginregistration_pb2 as pb
 from pinfold.adapters.deviceplugin.plugin_client import PluginLimits, open_channel, rpc_error
-from pinfold.adapters.deviceplugin.plugin_folder import ELSEWHERE
 from pinfold.adapters.deviceplugin.registration_rules import (
     RegistrationRefusedError,
     check_resource_name,
@@ -27,6 +26,7 @@ from pinfold.adapters.deviceplugin.registration_rules import (
     go_quoted,
     printable,
 )
+from pinfold.adapters.deviceplugin.registration_service import ELSEWHERE
 from pinfold.linux.socket_files import make_folder
 from pinfold.linux.socket_places import LONGEST_PATH, Identity, identity
 from pinfold.ports.devices import DevicePluginError

@@ -16,11 +16,10 @@ from pinfold.adapters.machines.numa import (
     read_hugepages,
     read_nodes,
 )
-from pinfold.adapters.machines.opening import open_tree
 from pinfold.adapters.machines.pci import read_pci
 from pinfold.adapters.machines.proc import CpuInfo, read_allowed, read_architecture
 from pinfold.adapters.machines.reader import Reader
-from pinfold.adapters.machines.tree import LiveTree, Tree, missing_cpu_directory
+from pinfold.adapters.machines.tree import LiveTree, Tree, missing_cpu_directory, open_tree
 from pinfold.core.machine.machine import (
     Cpu,
     CpuFacts,
