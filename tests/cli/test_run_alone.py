@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from pinfold.adapters.roster import Entry, Roster, RosterError
-from pinfold.adapters.roster.file import start_of
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.linux.processes import began
 from tests.roots import ROOT
 from tests.scenes.cgroups_contract import headless_process
 
@@ -187,10 +187,10 @@ def test_an_agent_that_does_not_answer_is_not_passed_by(tmp_path: Path) -> None:
 def test_the_roster_forgets_the_dead_and_survives_damage(tmp_path: Path) -> None:
     path = tmp_path / "run" / "alone.json"
     me = os.getpid()
-    alive = Entry(me, start_of(me) or 0, "1-2", "{}")
+    alive = Entry(me, began(me) or 0, "1-2", "{}")
     # Only its first thread has ended.
     with headless_process() as pid:
-        assert start_of(pid)
+        assert began(pid)
     with Roster(path).locked() as entries:
         entries |= {"alive": alive, "dead": Entry(me, 1, "3", "{}")}
     with Roster(path).locked() as entries:
@@ -247,7 +247,7 @@ def test_a_link_in_ones_own_folder_is_replaced_not_followed(tmp_path: Path, name
     path = tmp_path / "run" / "alone.json"
     path.parent.mkdir(mode=0o700)
     (path.parent / name).symlink_to(precious)
-    me = Entry(os.getpid(), start_of(os.getpid()) or 0, None, "{}")
+    me = Entry(os.getpid(), began(os.getpid()) or 0, None, "{}")
     with Roster(path).locked() as entries:
         assert entries == {}
         entries["me"] = me

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pinfold.adapters.cgroup.tasks import lives
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.linux.processes import lives
 from tests.scenes.agent_process import (
     BUSY,
     IDLE,

@@ -29,11 +29,11 @@ from pinfold.adapters.shield.record import (
     Kind,
     SavedAffinity,
     SavedValue,
-    boot_id,
     lock,
 )
 from pinfold.cli import main
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.linux.processes import boot_id
 from tests.scenes.shield_scene import own_machine
 
 ONLINE = CPUSet.parse(Path("/sys/devices/system/cpu/online").read_text())

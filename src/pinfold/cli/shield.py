@@ -9,6 +9,7 @@ import click
 
 from pinfold.cli.client import RefusedError
 from pinfold.cli.output import input_errors, output_option, print_json
+from pinfold.ports.errors import PortError
 
 if TYPE_CHECKING:
     from pinfold.adapters.shield import Shield, ShieldReport
@@ -66,7 +67,7 @@ def shield(  # noqa: PLR0913 - the options, one each
                 document = _status(file)
         except adapter.ShieldRequestError:
             raise
-        except adapter.ShieldError as error:
+        except PortError as error:
             raise RefusedError(0, str(error)) from None
     if output == "json":
         print_json(document)

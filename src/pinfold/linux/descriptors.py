@@ -13,6 +13,8 @@ import os
 import resource
 from typing import Final
 
+from pinfold.ports.errors import NoRoomError
+
 FILE_LIMIT: Final = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 """The soft limit on open files that this process came with, and that containers get."""
 
@@ -26,6 +28,22 @@ NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """What the kernel says when it is short of files or memory: it says nothing of what was asked."""
 
 _FOLDER: Final = "/proc/self/fd"
+
+
+def gone_or_raise(path: object, error: OSError) -> None:
+    """Take a failure for the end of what was to be read, if it says anything of that.
+
+    Raises:
+        NoRoomError: it says nothing of that.
+    """
+    if error.errno in NO_ROOM:
+        raise no_room(path, error) from None
+
+
+def no_room(path: object, error: OSError) -> NoRoomError:
+    """What was not read, and the remedy."""
+    remedy = "raise LimitNOFILE (ulimit -n), or free memory"
+    return NoRoomError(f"{path}: {error.strerror or error}", remedy)
 
 
 def raise_file_limit() -> None:

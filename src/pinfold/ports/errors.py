@@ -30,6 +30,13 @@ class RuntimeFailedError(PortError):
     """The runtime could not create, start, stop or remove a container."""
 
 
+class NoRoomError(CgroupError, RuntimeFailedError):
+    """The kernel was short of files or memory: nobody knows what is there.
+
+    It is an error of each port that looks at processes, so that it says the same through any.
+    """
+
+
 class StoreError(PortError):
     """The record could not be read or written durably; nothing was changed."""
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pinfold.adapters.cgroup import escapes, open_cgroups
-from pinfold.adapters.cgroup.tasks import began
+from pinfold.linux.processes import began
 from pinfold.ports.cgroups import ObservedCgroups, Placement
 from pinfold.ports.errors import ContainerKey
 from tests.scenes.cgroup_kernel import Kernel, a_kernel, only_cpusets

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pinfold.adapters.cgroup import tasks
 from pinfold.adapters.cgroup.escapes import Escapes
-from pinfold.adapters.cgroup.files import NoRoomError, numbers
+from pinfold.adapters.cgroup.files import numbers
 from pinfold.adapters.cgroup.folders import children, is_populated, members
 from pinfold.adapters.cgroup.hierarchy import (
     Hierarchies,
@@ -30,8 +30,9 @@ from pinfold.adapters.cgroup.opening import open_cgroups
 from pinfold.adapters.cgroup.v1 import CgroupsV1
 from pinfold.adapters.cgroup.v2 import CgroupsV2
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.linux.processes import began, lives, stat_of, threads
 from pinfold.ports.cgroups import Limits
-from pinfold.ports.errors import CgroupError, ContainerKey
+from pinfold.ports.errors import CgroupError, ContainerKey, NoRoomError
 
 ROOT = "31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755\n"
 V2 = "35 24 0:30 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
@@ -249,10 +250,10 @@ def no_files() -> Iterator[None]:
 @pytest.mark.parametrize(
     "look",
     [
-        lambda _: tasks.lives(os.getpid()),
-        lambda _: tasks.began(os.getpid()),
-        lambda _: tasks.parent_of(os.getpid()),
-        lambda _: tasks.threads(os.getpid()),
+        lambda _: lives(os.getpid()),
+        lambda _: began(os.getpid()),
+        lambda _: stat_of(os.getpid()),
+        lambda _: threads(os.getpid()),
         lambda _: tasks.tree(os.getpid()),
         lambda folder: numbers(folder / "cgroup.procs"),
         members,

@@ -18,8 +18,9 @@ from pinfold.adapters.process.command import resolve
 from pinfold.adapters.process.documents import Identity, Processes
 from pinfold.adapters.process.folder import ContainerFolder
 from pinfold.adapters.process.launch import supervisor_command
-from pinfold.adapters.process.processes import ProcessId, boot_id, identify
+from pinfold.adapters.process.processes import ProcessId, identify
 from pinfold.core.pod.workload import Process
+from pinfold.linux.processes import boot_id
 from pinfold.logs.layout import LogLimits
 from pinfold.ports.errors import ContainerKey, RuntimeFailedError
 from pinfold.ports.runtime import ContainerState, ContainerStatus, Runtime

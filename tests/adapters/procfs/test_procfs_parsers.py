@@ -8,65 +8,19 @@ from hypothesis import strategies as st
 
 from pinfold.adapters.procfs.cgroups import Hierarchy, _mounted, parse_cpu_max
 from pinfold.adapters.procfs.files import KernelFiles, parse_list
-from pinfold.adapters.procfs.tasks import Stat, parse_allowed, parse_cgroup, parse_stat
+from pinfold.adapters.procfs.tasks import parse_allowed, parse_cgroup
 from pinfold.core.values.cpuset import CPUSet
-
-AFTER_NAME = (
-    " S 41 7 7 0 -1 4194560 99 0 0 0 1 2 0 0 20 0 1 0 {start} 2674688 180 18446744073709551615 "
-    "1 1 0 0 0 0 0 0 0 0 0 0 17 {cpu} 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
-)
-
-
-def stat_line(comm: str, *, start: int = 5, cpu: int = 3) -> str:
-    return f"42 ({comm})" + AFTER_NAME.format(start=start, cpu=cpu)
-
-
-@given(st.text(max_size=64), st.integers(0, 2**63), st.integers(0, 65535))
-def test_any_name_is_read_whole(comm: str, start: int, cpu: int) -> None:
-    found = parse_stat(stat_line(comm, start=start, cpu=cpu))
-    assert found == Stat(comm, "S", 41, 4194560, start, cpu)
-
-
-@pytest.mark.parametrize("comm", ["a) (b", ")", "(", "a\nb", ") R 1 1 1", "", " "])
-def test_names_that_look_like_the_rest_of_the_file(comm: str) -> None:
-    assert parse_stat(stat_line(comm)).comm == comm
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("", "no name in parentheses"),
-        ("42 (a", "no name in parentheses"),
-        (") (", "no name in parentheses"),
-        ("42 (a) S 1", "4 fields, at least 39 are needed"),
-        (stat_line("a").replace("41", "x"), "'x' is no number"),
-        (stat_line("a").replace("41", "9" * 30), "too long for a number"),
-    ],
-)
-def test_what_is_no_stat_file(text: str, problem: str) -> None:
-    with pytest.raises(ValueError, match=problem):
-        parse_stat(text)
 
 
 @given(st.text() | st.binary().map(lambda data: data.decode("utf-8", "replace")))
 def test_nothing_but_a_value_error_comes_out_of_a_parser(text: str) -> None:
-    for parse in (parse_stat, parse_allowed, parse_cpu_max, parse_list):
+    for parse in (parse_allowed, parse_cpu_max, parse_list):
         try:
             parse(text)
         except ValueError:
             continue
     assert parse_cgroup(text, "cpuset") is None or ":" in text
     list(_mounted(KernelFiles("/nonexistent"), text))
-
-
-@given(st.text(), st.data())
-def test_a_damaged_stat_file(piece: str, data: st.DataObject) -> None:
-    whole = stat_line("name")
-    low, high = sorted(data.draw(st.integers(0, len(whole))) for _ in range(2))
-    try:
-        parse_stat(whole[:low] + piece + whole[high:])
-    except ValueError as error:
-        assert str(error)  # noqa: PT017 - what is raised is not known beforehand
 
 
 def test_allowed_cpus() -> None:

@@ -26,7 +26,7 @@ from pinfold.audit.located import (
 )
 from pinfold.audit.snapshot import KernelSnapshot, Task
 from pinfold.core.values.cpuset import CPUSet
-from tests.adapters.procfs.test_procfs_parsers import AFTER_NAME
+from tests.linux.test_processes import AFTER_NAME
 
 
 def locate_kubelet(snapshot: KernelSnapshot, assignments: Assignments, root: Path) -> Located:

@@ -15,13 +15,13 @@ from typing import Final
 from pinfold.adapters.affinity.processes import (
     Process,
     Refusal,
-    allowed,
     is_alive,
     pin,
     read,
     threads,
     time_on_cpu,
 )
+from pinfold.linux.affinity import affinity_of
 
 NOTHING: Final[frozenset[int]] = frozenset()
 
@@ -96,7 +96,7 @@ class Move:
         """Move every thread of a container that is not where it is wanted, once."""
         for process in members.values():
             tids = threads(process)
-            masks = [(tid, allowed(tid)) for tid in tids]
+            masks = [(tid, affinity_of(tid)) for tid in tids]
             moves = [
                 (tid, cpus)
                 for tid, current in masks
@@ -137,7 +137,7 @@ def union(processes: Iterable[Process]) -> frozenset[int]:
     found: set[int] = set()
     for process in processes:
         for tid in threads(process):
-            found |= allowed(tid) or NOTHING
+            found |= affinity_of(tid) or NOTHING
     return frozenset(found)
 
 
@@ -152,7 +152,7 @@ def own_choice(processes: Iterable[Process], target: frozenset[int]) -> frozense
         frozenset(cpus)
         for process in processes
         for tid in threads(process)
-        if (cpus := allowed(tid)) is not None and cpus <= target
+        if (cpus := affinity_of(tid)) is not None and cpus <= target
     }
     return target if len(choices) > 1 else NOTHING
 

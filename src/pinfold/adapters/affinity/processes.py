@@ -18,13 +18,13 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
-from pinfold.ports.errors import CgroupError
+from pinfold.linux.affinity import EVERY_CPU, affinity_of
+from pinfold.linux.processes import pids, stat_of
+from pinfold.linux.processes import threads as threads_of
+from pinfold.ports.errors import CgroupError, NoRoomError
 
 _CPUS: Final = Path("/sys/devices/system/cpu")
-_MOST_CPUS: Final = 8192
-"""The kernel's greatest NR_CPUS; it ignores what the machine does not have."""
 
-_STAT_BYTES: Final = 4096
 _FOREIGN: Final = "it belongs to another user: run Pinfold as that user, or as root"
 _GONE: Final = frozenset("ZXx")
 
@@ -74,44 +74,33 @@ def look() -> Snapshot:
     """Read all processes but this one.
 
     Raises:
-        CgroupError: there is no ``/proc``.
+        CgroupError: there is no ``/proc``, or the kernel was short of files to look.
     """
     own = os.getpid()
     processes = {}
     try:
         born = _tasks_born()
-        names = os.listdir("/proc")  # noqa: PTH208 - names are all that is needed, and it is fast
+        everybody = pids()
     except (OSError, ValueError) as error:
         raise CgroupError(f"cannot read /proc: {error}", "mount /proc") from None
-    for name in names:
-        if name.isdigit() and (pid := int(name)) != own and (process := read(pid)) is not None:
+    for pid in everybody:
+        if pid != own and (process := read(pid)) is not None:
             # At once: it may be gone before anybody knows whose it is.
-            cpus = allowed(pid)
+            cpus = affinity_of(pid)
             processes[pid] = process if cpus is None else process._replace(allowed=frozenset(cpus))
     return Snapshot(processes, born)
 
 
 def read(pid: int) -> Process | None:
-    """The process that has this pid now; None when nobody has."""
-    try:
-        descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            data = os.read(descriptor, _STAT_BYTES)
-        finally:
-            os.close(descriptor)
-        # The name may hold anything: the last parenthesis ends it.
-        fields = data[data.rindex(b")") + 2 :].split(None, 20)
-        return Process(
-            pid,
-            int(fields[19]),
-            int(fields[1]),
-            int(fields[2]),
-            int(fields[3]),
-            chr(fields[0][0]),
-            int(fields[17]),
-        )
-    except (OSError, ValueError, IndexError):
+    """The process that has this pid now; None when nobody has.
+
+    Raises:
+        NoRoomError: nobody knows.
+    """
+    stat = stat_of(pid)
+    if stat is None:
         return None
+    return Process(pid, stat.start, stat.parent, stat.group, stat.session, stat.state, stat.threads)
 
 
 def pid_space() -> int:
@@ -120,29 +109,18 @@ def pid_space() -> int:
 
 
 def threads(process: Process) -> list[int]:
-    """The threads that run or may run; none when the process is gone."""
-    try:
-        names = os.listdir(f"/proc/{process.pid}/task")  # noqa: PTH208 - as above
-    except OSError:
-        return []
-    tids = [int(name) for name in names]
-    if process.is_defunct:
-        # Its first thread is a zombie until the last one has ended.
-        return [tid for tid in tids if tid != process.pid]
-    return tids
+    """The threads that run or may run; none when the process is gone.
+
+    Raises:
+        NoRoomError: nobody knows.
+    """
+    # The first thread of a defunct process is a zombie until the last one has ended.
+    return [tid for tid in threads_of(process.pid) if tid != process.pid or not process.is_defunct]
 
 
 def is_alive(process: Process) -> bool:
     """Whether a process that was seen a moment ago can still execute anything."""
     return not process.is_defunct or bool(threads(process))
-
-
-def allowed(tid: int) -> set[int] | None:
-    """The online CPUs on which a thread may run; None when it has ended."""
-    try:
-        return os.sched_getaffinity(tid)
-    except OSError:
-        return None
 
 
 def time_on_cpu(tid: int) -> int:
@@ -169,7 +147,7 @@ def pin(process: Process, tid: int, cpus: AbstractSet[int]) -> Refusal | None:
         return Refusal(f"{name} cannot be moved to CPUs {show(cpus)}: not permitted", _FOREIGN)
     except OSError as error:
         reason = f"{error.strerror}, "
-    got = allowed(tid)
+    got = affinity_of(tid)
     # With others than were asked for, it has moved again by itself: that is seen at the next look.
     if got is None or got == cpus or not (reason or got <= cpus):
         return None
@@ -207,6 +185,8 @@ def send(process: Process, number: signal.Signals) -> Refusal | None:
             signal.pidfd_send_signal(descriptor, number)
     except ProcessLookupError:
         return None
+    except NoRoomError as error:
+        return Refusal(f"{problem}: {error.problem}", error.remedy)
     except OSError as error:
         return Refusal(f"{problem}: {error.strerror}", _FOREIGN)
     finally:
@@ -223,7 +203,7 @@ def send_group(group: int, number: signal.Signals) -> None:
 
 def forbid_children(process: Process) -> None:
     """Let a process have no more children; the kernel does not heed this for root's."""
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError, NoRoomError):
         if process.is_same(read(process.pid)):
             resource.prlimit(process.pid, resource.RLIMIT_NPROC, (0, 0))
 
@@ -234,7 +214,7 @@ def own_cpuset() -> CPUSet:
 
     def try_all() -> None:
         # This thread only, which ends then.
-        os.sched_setaffinity(0, range(_MOST_CPUS))
+        os.sched_setaffinity(0, EVERY_CPU)
         found.append(os.sched_getaffinity(0))
 
     prober = threading.Thread(target=_quietly, args=(try_all,))
@@ -257,7 +237,11 @@ def offline_cpus() -> CPUSet:
 
 
 def lineage() -> set[int]:
-    """This process, its ancestors, and the leader of its session."""
+    """This process, its ancestors, and the leader of its session.
+
+    Raises:
+        NoRoomError: nobody knows.
+    """
     pids = {os.getpid(), os.getsid(0)}
     pid = os.getppid()
     while pid and pid not in pids:

@@ -23,12 +23,14 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from pinfold.adapters.cgroup.files import failure, gone_or_raise
+from pinfold.adapters.cgroup.files import failure
 from pinfold.adapters.cgroup.hierarchy import parse_own
 from pinfold.adapters.cgroup.moving import KILL_PAUSE, Patience, ended, unending
 from pinfold.adapters.cgroup.names import container_folder, key_of, pod_folder
-from pinfold.adapters.cgroup.tasks import allowed, began, lives, parent_of
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.linux.affinity import allowed
+from pinfold.linux.descriptors import gone_or_raise
+from pinfold.linux.processes import began, lives, pids, stat_of
 from pinfold.ports.cgroups import ObservedContainer, Stray
 from pinfold.ports.errors import ContainerKey
 
@@ -181,23 +183,23 @@ class Escapes:
     async def _fresh(self) -> AsyncIterator[_Fresh]:
         """The processes that nobody has looked at yet."""
         try:
-            names = os.listdir("/proc")  # noqa: PTH208 - names only
+            everybody = pids()
         except OSError as error:
             raise failure("/proc", error) from None
         before, self._nobodys = self._nobodys, {}
-        for number, name in enumerate(names):
+        for number, pid in enumerate(everybody):
             if number % _AT_ONCE == _AT_ONCE - 1:
                 await asyncio.sleep(0)
-            if not name.isdigit() or (pid := int(name)) in self._owners:
+            if pid in self._owners:
                 continue
             try:
-                inode = os.stat(f"/proc/{name}").st_ino  # noqa: PTH116 - thousands of them
+                inode = os.stat(f"/proc/{pid}").st_ino  # noqa: PTH116 - thousands of them
             except OSError:
                 continue
             if before.get(pid) == inode:
                 self._nobodys[pid] = inode
-            elif (found := parent_of(pid)) is not None:
-                yield _Fresh(found[1], pid, found[0], inode)
+            elif (found := stat_of(pid)) is not None and not found.is_defunct:
+                yield _Fresh(found.start, pid, found.parent, inode)
 
     def _marked(self, one: _Fresh) -> ContainerKey | None:
         """The container that an orphan's environment names."""
@@ -267,8 +269,8 @@ def key_in(parts: list[str]) -> ContainerKey | None:
 def _ancestors(pid: int) -> set[int]:
     """Who may inherit the orphans of a process."""
     found = {_INIT}
-    while (above := parent_of(pid)) is not None and above[0] not in found | {0}:
-        pid = above[0]
+    while (one := stat_of(pid)) is not None and one.parent not in found | {0}:
+        pid = one.parent
         found.add(pid)
     return found
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
-from pinfold.linux.descriptors import NO_ROOM
-from pinfold.ports.errors import CgroupError
+from pinfold.linux.descriptors import NO_ROOM, no_room
+from pinfold.ports.errors import CgroupError, NoRoomError
 
 _DELEGATE: Final = "run as root, or have the cgroup delegated (systemd: Delegate=yes)"
 _CHUNK: Final = 16384
@@ -42,26 +42,12 @@ class CgroupGoneError(CgroupError):
     """The cgroup's file is not there: somebody has removed the cgroup, or is about to."""
 
 
-class NoRoomError(CgroupError):
-    """The kernel was short of files or memory: nobody knows what is there."""
-
-
-def gone_or_raise(path: Path | str, error: OSError) -> None:
-    """Take a failure for the end of what was to be read, if it says anything of that.
-
-    Raises:
-        NoRoomError: it says nothing of that.
-    """
-    if error.errno in NO_ROOM:
-        raise failure(path, error) from None
-
-
 def failure(path: Path | str, error: OSError, doing: str = "") -> CgroupError:
     """What the kernel said, with the place and the remedy."""
     what = f"{path}: {doing}{': ' if doing else ''}{error.strerror or error}"
     number = error.errno or 0
     if number in NO_ROOM:
-        return NoRoomError(what, "raise LimitNOFILE (ulimit -n), or free memory")
+        return no_room(path, error)
     remedy = _REMEDIES_OF_FILES.get((Path(path).name.partition(".")[0], number))
     # A file of the kernel says EACCES also to root, and then means something else.
     if remedy is None or (number == errno.EACCES and os.geteuid() != 0):

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from pinfold.adapters.cgroup.files import NoRoomError, failure, gone_or_raise, numbers, read
+from pinfold.adapters.cgroup.files import failure, numbers, read
 from pinfold.adapters.cgroup.names import key_of
-from pinfold.ports.errors import CgroupError, ContainerKey
+from pinfold.linux.descriptors import gone_or_raise
+from pinfold.ports.errors import CgroupError, ContainerKey, NoRoomError
 
 _LEAF_LINKS: Final = 2
 _REMOVAL_TRIES: Final = 100

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from pinfold.adapters.cgroup.files import write
 from pinfold.adapters.cgroup.folders import members
-from pinfold.adapters.cgroup.tasks import began, lives
+from pinfold.linux.processes import began, lives
 from pinfold.ports.errors import CgroupError
 
 _PATIENCE: Final = 3

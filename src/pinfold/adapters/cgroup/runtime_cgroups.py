@@ -30,8 +30,9 @@ from pinfold.adapters.cgroup.hierarchy import (
     parse_own,
 )
 from pinfold.adapters.cgroup.moving import end_all
-from pinfold.adapters.cgroup.tasks import age, began, cgroups_of, lives
+from pinfold.adapters.cgroup.tasks import cgroups_of
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.linux.processes import age, began, lives
 from pinfold.ports.cgroups import ObservedCgroups, ObservedContainer, Placement
 from pinfold.ports.errors import CgroupError, ContainerKey, ProcessGoneError
 

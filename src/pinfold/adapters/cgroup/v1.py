@@ -27,10 +27,12 @@ from pinfold.adapters.cgroup.hierarchy import parse_own
 from pinfold.adapters.cgroup.limits import apply_nested, v1_settings
 from pinfold.adapters.cgroup.moving import end_all, gather
 from pinfold.adapters.cgroup.names import can_be_named, container_folder, pod_folder
-from pinfold.adapters.cgroup.tasks import allowed, began, catch_strays, lives, outside, tree, widen
+from pinfold.adapters.cgroup.tasks import catch_strays, tree, widen_all
 from pinfold.adapters.cgroup.v1_cpusets import EFFECTIVE, SHARED, CpusetTree
 from pinfold.adapters.cgroup.watch import CPUS, watch_cpusets
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.linux.affinity import allowed, outside
+from pinfold.linux.processes import began, lives
 from pinfold.ports.cgroups import ObservedCgroups, ObservedContainer, Partition, Placement
 from pinfold.ports.errors import CgroupError, ContainerKey, ProcessGoneError
 
@@ -148,7 +150,7 @@ class CgroupsV1:
         freeze = self._freezer(key, cpuset)
         if await gather(lambda: tree(pid), self._targets(key, cpuset), freeze):
             for one in tree(pid):
-                widen(one)
+                widen_all(one)
         self._escapes.adopt(key, tree(pid))
 
     def _home(self, cgroups: str) -> ContainerKey | None:

@@ -36,9 +36,11 @@ from pinfold.adapters.cgroup.limits import apply_nested, v2_settings
 from pinfold.adapters.cgroup.moving import KILL_PAUSE, Patience, end_all, ended, gather, unending
 from pinfold.adapters.cgroup.names import can_be_named, container_folder, pod_folder
 from pinfold.adapters.cgroup.partitions import Partitions, observed_owner
-from pinfold.adapters.cgroup.tasks import began, catch_strays, lives, outside, tree, widen
+from pinfold.adapters.cgroup.tasks import catch_strays, tree, widen_all
 from pinfold.adapters.cgroup.watch import CPUS, MEMS, Written, watch_cpusets
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.linux.affinity import outside
+from pinfold.linux.processes import began, lives
 from pinfold.ports.cgroups import ObservedCgroups, ObservedContainer, Placement
 from pinfold.ports.errors import CgroupError, ContainerKey, ProcessGoneError
 
@@ -193,7 +195,7 @@ class CgroupsV2:
             raise ProcessGoneError(f"{folder}: there is no process {pid}")
         if await gather(lambda: tree(pid), [folder], freezer_v2(folder)):
             for one in tree(pid):
-                widen(one)
+                widen_all(one)
         self._escapes.adopt(key, tree(pid))
 
     def _home(self, cgroups: str) -> ContainerKey | None:

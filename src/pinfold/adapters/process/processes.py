@@ -10,17 +10,11 @@ import contextlib
 import os
 import select
 import signal
-from pathlib import Path
-from typing import Final
 
 from msgspec import Struct
 
-from pinfold.linux.descriptors import NO_ROOM
+from pinfold.linux.processes import stat_of
 from pinfold.ports.errors import RuntimeFailedError
-
-_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-_PARENT, _START_TIME = 4 - 3, 22 - 3
-"""Fields 4 and 22 of ``/proc/PID/stat`` among those that follow the command (proc_pid_stat(5))."""
 
 
 class ProcessId(Struct, frozen=True):
@@ -30,48 +24,24 @@ class ProcessId(Struct, frozen=True):
     start: int
 
 
-def boot_id() -> str:
-    """The kernel's name for the time since the machine was started.
-
-    Raises:
-        RuntimeFailedError: there is no ``/proc``.
-    """
-    try:
-        return _BOOT_ID.read_text().strip()
-    except OSError as error:
-        raise RuntimeFailedError(
-            f"cannot read {_BOOT_ID}: {error.strerror}", "mount /proc"
-        ) from None
-
-
 def identify(pid: int) -> ProcessId | None:
     """Which process ``pid`` is now; None where there is none.
 
     Raises:
-        RuntimeFailedError: no more files can be open, so nobody knows.
+        NoRoomError: no more files can be open, so nobody knows.
     """
-    start = _field(pid, _START_TIME)
-    return None if start is None else ProcessId(pid, start)
+    stat = stat_of(pid)
+    return None if stat is None else ProcessId(pid, stat.start)
 
 
 def parent_of(pid: int) -> int | None:
-    """The pid of a process's parent; None where there is no such process."""
-    return _field(pid, _PARENT)
+    """The pid of a process's parent; None where there is no such process.
 
-
-def _field(pid: int, number: int) -> int | None:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-        # The command may hold spaces and parentheses: the last one ends it.
-        return int(stat[stat.rindex(b")") + 1 :].split()[number])
-    except OSError as error:
-        if error.errno in NO_ROOM:
-            raise RuntimeFailedError(
-                f"cannot look at process {pid}: {error.strerror}", "raise LimitNOFILE (ulimit -n)"
-            ) from None
-        return None
-    except (ValueError, IndexError):
-        return None
+    Raises:
+        NoRoomError: nobody knows.
+    """
+    stat = stat_of(pid)
+    return None if stat is None else stat.parent
 
 
 def open_process(process: ProcessId) -> int | None:

@@ -25,13 +25,13 @@ from pinfold.adapters.process.launch import launch_reader
 from pinfold.adapters.process.living import supervisors
 from pinfold.adapters.process.processes import (
     ProcessWatch,
-    boot_id,
     identify,
     move_here,
     send_signal,
 )
 from pinfold.adapters.process.salvage import containers, look
 from pinfold.linux.descriptors import raise_file_limit
+from pinfold.linux.processes import boot_id
 from pinfold.logs.layout import LogLimits
 from pinfold.ports.errors import RuntimeFailedError
 

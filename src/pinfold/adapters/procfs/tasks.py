@@ -9,54 +9,12 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from msgspec import Struct
-
 from pinfold.adapters.procfs.files import KernelFiles, parse_list
 from pinfold.audit.snapshot import Task
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.linux.processes import parse_stat
 
-_PF_EXITING: Final = 0x00000004
-_PF_KTHREAD: Final = 0x00200000
-_PF_NO_SETAFFINITY: Final = 0x04000000
-_GONE: Final = frozenset("ZXx")
 _KTHREADD: Final = 2
-
-
-class Stat(Struct, frozen=True):
-    """What the audit needs of ``/proc/PID/stat``; fields 2, 3, 4, 9, 22 and 39."""
-
-    comm: str
-    state: str
-    ppid: int
-    flags: int
-    start_time: int
-    processor: int
-
-
-def parse_stat(text: str) -> Stat:
-    """Read a ``stat`` file.
-
-    The name is whatever the process has chosen, parentheses, blanks and ends of line included:
-    only the last closing parenthesis ends it.
-
-    Raises:
-        ValueError: it is no such file.
-    """
-    opening, closing = text.find("("), text.rfind(")")
-    if not 0 < opening < closing:
-        raise ValueError("no name in parentheses: this is no stat file")
-    fields = text[closing + 1 :].split()
-    # The first of these is field 3 of the manual page.
-    if len(fields) < 37:
-        raise ValueError(f"{len(fields) + 2} fields, at least 39 are needed")
-    return Stat(
-        comm=text[opening + 1 : closing],
-        state=fields[0],
-        ppid=_number(fields[1]),
-        flags=_number(fields[6]),
-        start_time=_number(fields[19]),
-        processor=_number(fields[36]),
-    )
 
 
 def parse_allowed(text: str) -> CPUSet:
@@ -159,35 +117,32 @@ class _Reader:
         if not stat_text:
             return None
         stat = parse_stat(stat_text)
-        if stat.state in _GONE:
+        if stat.is_defunct:
             return None
         status = self._files.text(f"{folder}/status")
         cgroup = self._files.text(f"{folder}/cgroup")
         if not status or cgroup is None:
             return None
         path = self._path(cgroup)
-        if path == "/" and not stat.flags & _PF_KTHREAD and self._has_ended(folder):
+        if path == "/" and not stat.is_kernel and self._has_ended(folder):
             # Cgroup v1 shows what ends in the root, where it never was.
             return None
         return Task(
             pid=pid,
             tid=tid,
-            ppid=stat.ppid,
+            ppid=stat.parent,
             comm=stat.comm,
             cgroup=path,
             allowed=parse_allowed(status),
             last_cpu=stat.processor,
-            start_time=stat.start_time,
-            is_kernel=bool(stat.flags & _PF_KTHREAD),
-            is_bound=bool(stat.flags & _PF_NO_SETAFFINITY),
+            start_time=stat.start,
+            is_kernel=stat.is_kernel,
+            is_bound=stat.is_bound,
         )
 
     def _has_ended(self, folder: str) -> bool:
         text = self._files.text(f"{folder}/stat")
-        if not text:
-            return True
-        stat = parse_stat(text)
-        return stat.state in _GONE or bool(stat.flags & _PF_EXITING)
+        return not text or parse_stat(text).is_over
 
     def _path(self, text: str) -> str:
         path = self._paths.get(text)
@@ -195,11 +150,3 @@ class _Reader:
             path = self._place(parse_cgroup(text, self._controller) or "/")
             self._paths[text] = path
         return path
-
-
-def _number(text: str) -> int:
-    if not (text.removeprefix("-").isascii() and text.removeprefix("-").isdigit()):
-        raise ValueError(f"{text[:20]!r} is no number")
-    if len(text) > 20:
-        raise ValueError(f"{text[:20]!r}... is too long for a number")
-    return int(text)

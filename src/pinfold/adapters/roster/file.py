@@ -15,12 +15,11 @@ from msgspec.structs import asdict
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.linux.folders import Purpose, check_own, make_folder
 from pinfold.linux.locks import HeldError, Lock, lock
+from pinfold.linux.processes import began, boot_id
 from pinfold.ports.errors import PortError
 
 _PATIENCE: Final = 60.0
 """Seconds for other commands, each of which has the list for a moment."""
-
-_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class RosterError(PortError):
@@ -92,22 +91,27 @@ class Roster:
             raise RosterError(f"{self._path}: {error.strerror}", self._remedy) from None
 
     def _read(self) -> dict[str, Entry]:
-        """What lives; a list of another boot, or one that is damaged, speaks of nobody."""
+        """What lives; a list of another boot, or one that is damaged, speaks of nobody.
+
+        Raises:
+            RosterError: it cannot be told who lives.
+        """
         try:
+            boot = boot_id()
             descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             with os.fdopen(descriptor, encoding="utf-8") as file:
                 document = json.load(file)
-            if document["boot"] != _boot():
+            if document["boot"] != boot:
                 return {}
             entries = {uid: Entry(**fields) for uid, fields in document["entries"].items()}
+            return {uid: one for uid, one in entries.items() if began(one.pid) == one.started}
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return {}
-        return {
-            uid: entry for uid, entry in entries.items() if start_of(entry.pid) == entry.started
-        }
+        except PortError as error:
+            raise RosterError(error.problem, error.remedy) from None
 
     def _write(self, entries: dict[str, Entry]) -> None:
-        document = {"boot": _boot(), "entries": {uid: asdict(e) for uid, e in entries.items()}}
+        document = {"boot": boot_id(), "entries": {uid: asdict(e) for uid, e in entries.items()}}
         temporary = self._path.with_suffix(".new")
         try:
             # What was left of a command that was killed; a new file is nobody else's.
@@ -123,23 +127,3 @@ class Roster:
 def _opened(path: Path) -> int:
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     return os.open(path, flags, 0o600)
-
-
-def start_of(pid: int) -> int | None:
-    """When a process was started, in clock ticks since boot; None when it is gone, or a zombie.
-
-    One whose first thread has ended is no zombie as long as others run.
-    """
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-        has_ended = fields[0] in (b"Z", b"X") and os.listdir(f"/proc/{pid}/task") == [str(pid)]  # noqa: PTH208 - names only
-    except OSError:
-        return None
-    return None if has_ended else int(fields[19])
-
-
-def _boot() -> str:
-    try:
-        return _BOOT.read_text(encoding="ascii").strip()
-    except OSError:
-        return ""

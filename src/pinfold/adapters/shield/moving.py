@@ -23,15 +23,10 @@ from pinfold.adapters.shield.kernel import (
     write,
 )
 from pinfold.adapters.shield.record import Journal, SavedAffinity, Shield
-from pinfold.adapters.shield.threads import (
-    Thread,
-    allowed,
-    outside,
-    set_affinity,
-    thread,
-    threads_of,
-)
+from pinfold.adapters.shield.threads import Thread, outside, thread
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.linux.affinity import allowed, set_affinity
+from pinfold.linux.processes import threads
 
 _ROUNDS: Final = 300
 _PAUSE: Final = 0.002
@@ -224,7 +219,7 @@ def _task(number: int, method: Method) -> Thread | None:
     """A thread, or a process, which lives on when only its main thread has ended."""
     one = thread(number)
     if one is None and method is not Method.CGROUP1:
-        others = threads_of(number)
+        others = threads(number)
         living = next((found for tid in others if (found := thread(tid))), None)
         return (
             None
@@ -235,7 +230,7 @@ def _task(number: int, method: Method) -> Thread | None:
 
 
 def _threads(one: Thread, method: Method) -> list[int]:
-    return [one.tid] if method is Method.CGROUP1 else threads_of(one.tid)
+    return [one.tid] if method is Method.CGROUP1 else threads(one.tid)
 
 
 def _move(number: int, target: Path) -> bool:

@@ -44,12 +44,13 @@ from pinfold.adapters.shield.record import (
     Journal,
     Kind,
     Shield,
-    boot_id,
     lock,
     read_shield,
 )
 from pinfold.adapters.shield.values import move_irqs, restore, return_irqs, return_units
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.linux.processes import boot_id
+from pinfold.ports.errors import PortError
 
 AGENT_TREE = "/pinfold"
 """The agent's cgroup, unless it is configured otherwise."""
@@ -133,12 +134,12 @@ async def raise_shield(  # noqa: PLR0913 - the options, one each
         )
         try:
             return await _raise(journal)
-        except ShieldError as error:
+        except PortError as error:
             if old is not None:
                 raise _unfinished(error) from None
             try:
                 await _lower(journal.shield, record)
-            except ShieldError:
+            except PortError:
                 raise _unfinished(error) from None
             raise
 
@@ -247,7 +248,7 @@ def _check(cpus: CPUSet) -> CPUSet:
     return online
 
 
-def _unfinished(error: ShieldError) -> ShieldError:
+def _unfinished(error: PortError) -> ShieldError:
     return ShieldError(
         f"{error.problem}; the shield is half done",
         "run pinfold shield again, or pinfold shield --off",

@@ -16,12 +16,12 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pinfold.adapters.shield.kernel import Method, ShieldError, failure, read
+from pinfold.adapters.shield.kernel import Method, ShieldError, failure
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
+from pinfold.linux.processes import boot_id
 
 RECORD: Final = Path("/run/pinfold/shield.json")
 CGROUP: Final = "pinfold-system"
-_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _LOCK_WAIT: Final = 20.0
 _LOCK_PAUSE: Final = 0.02
 
@@ -164,15 +164,6 @@ def read_shield(record: Path = RECORD) -> Shield | None:
             f"{record}: version {shield.version} is not known", "use the pinfold that wrote it"
         )
     return shield if shield.boot == boot_id() else None
-
-
-def boot_id() -> str:
-    """Tells this run of the kernel from others.
-
-    Raises:
-        ShieldError: it cannot be read.
-    """
-    return read(_BOOT)
 
 
 @asynccontextmanager

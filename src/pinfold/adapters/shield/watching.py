@@ -6,7 +6,8 @@ from pathlib import Path
 
 from pinfold.adapters.shield.kernel import Method
 from pinfold.adapters.shield.record import Shield
-from pinfold.adapters.shield.threads import Thread, allowed, everybody, thread
+from pinfold.adapters.shield.threads import Thread, everybody, thread
+from pinfold.linux.affinity import allowed
 
 
 def strangers(shield: Shield) -> list[Thread]:
