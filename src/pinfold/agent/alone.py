@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from pinfold.adapters.affinity import Affinity
 from pinfold.adapters.machines.source import open_machine
 from pinfold.adapters.roster import Entry, Roster
-from pinfold.adapters.roster.file import start_of
 from pinfold.admission.admission import Decision, NodeState, decide_near, resume, settle
 from pinfold.config.agent import DEFAULT_NODE
 from pinfold.core.kubelet.faults import SOUND
@@ -24,6 +23,7 @@ from pinfold.core.machine.machine import Machine
 from pinfold.core.pod.pod import Pod
 from pinfold.core.pod.workload_api import workload_from_api
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.linux.processes import began
 from pinfold.planning.planner import Planner
 from pinfold.ports.cgroups import Placement
 from pinfold.ports.errors import ContainerKey
@@ -79,7 +79,7 @@ class Alone:
             if decision.admitted:
                 given = [str(allocation.cpus) for allocation in decision.allocations.values()]
                 cpus = given[0] if given else None
-                entries[pod.uid] = Entry(pid, start_of(pid) or 0, cpus, json.dumps(manifest))
+                entries[pod.uid] = Entry(pid, began(pid) or 0, cpus, json.dumps(manifest))
                 asyncio.run(_pin(entries, settle(state, decision).ledger.default))
         return decision
 
@@ -113,7 +113,7 @@ async def _pin(entries: Mapping[str, Entry], pool: CPUSet) -> None:
     await affinity.open(pool & usable)
     sharing_first = sorted(entries.items(), key=lambda item: item[1].cpus is not None)
     for uid, entry in sharing_first:
-        if start_of(entry.pid) != entry.started:
+        if began(entry.pid) != entry.started:
             continue  # it has ended meanwhile
         key = ContainerKey(uid, "main")
         await affinity.place(key, Placement(cpus=entry.exclusive))
