@@ -1,4 +1,4 @@
-"""The audit's rules about tasks: strangers, kernel threads, and the owners' own processes."""
+"""The audit's rules about tasks: foreign tasks, kernel threads, and the owners' own processes."""
 
 from __future__ import annotations
 

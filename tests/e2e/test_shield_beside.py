@@ -15,10 +15,10 @@ from pinfold.adapters.shield import (
     Place,
     ShieldError,
     ShieldReport,
+    foreign_threads,
     lower_shield,
     raise_shield,
     read_shield,
-    strangers,
 )
 from pinfold.core.values.cpuset import CPUSet
 from tests.scenes.shield_scene import Scene, allowed, online, own_machine, scene_in
@@ -172,7 +172,7 @@ def test_the_whole_machine(tmp_path: Path) -> None:
             shield = read_shield(record)
             assert shield is not None
             # Kernel threads born just now come with the affinity that the kernel gives them.
-            assert len(strangers(shield)) <= 3 or report.left
+            assert len(foreign_threads(shield)) <= 3 or report.left
             assert allowed(daemon).isdisjoint(last)
             assert allowed(os.getpid()).isdisjoint(last)
             return report

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pinfold.adapters.shield import ShieldError, raise_shield, read_shield, strangers
+from pinfold.adapters.shield import ShieldError, foreign_threads, raise_shield, read_shield
 from pinfold.core.values.cpuset import CPUSet
 from tests.scenes.shield_scene import Scene, alive, allowed, scene_in, session, until
 
@@ -69,7 +69,7 @@ def test_everything_goes_and_comes_back(scene: Scene) -> None:
     assert shield is not None
     assert shield.complete
     assert (shield.cpus, shield.others) == (scene.last, others)
-    seen = {one.tid for one in strangers(shield)}
+    seen = {one.tid for one in foreign_threads(shield)}
     assert seen.isdisjoint({free, pinned, elsewhere, *tids})
 
     scene.down()

@@ -110,17 +110,17 @@ SHARED_OVERLAPS: Final = Kind(
     "it takes time from the owner without anything being out of order in the record",
     "write the shared pool into its cpuset",
 )
-STRANGER_RAN: Final = Kind(
+FOREIGN_TASK_RAN: Final = Kind(
     "stranger-ran",
     _E,
-    "a stranger has run on exclusive CPUs",
+    "a foreign task has run on exclusive CPUs",
     "it has taken time from the owner and pushed its data out of the caches, and may do so again",
     "take the exclusive CPUs away from it",
 )
-STRANGER_ALLOWED: Final = Kind(
+FOREIGN_TASK_ALLOWED: Final = Kind(
     "stranger-allowed",
     _W,
-    "a stranger is allowed on exclusive CPUs",
+    "a foreign task is allowed on exclusive CPUs",
     "it has not been seen there, but the scheduler may put it there at any time",
     "take the exclusive CPUs away from it",
 )
@@ -256,10 +256,10 @@ INCOMPLETE: Final = Kind(
 KINDS: Final = (
     CPUSET_DIFFERS,
     SHARED_OVERLAPS,
-    STRANGER_RAN,
+    FOREIGN_TASK_RAN,
     MEMS_DIFFER,
     RECORD_BROKEN,
-    STRANGER_ALLOWED,
+    FOREIGN_TASK_ALLOWED,
     KERNEL_THREAD,
     OWNER_OUTSIDE,
     FOREIGN_INSIDE,

@@ -18,7 +18,7 @@ from pinfold.audit.findings import (
     write_command,
 )
 from pinfold.audit.record import AuditRecord, Owner
-from pinfold.audit.snapshot import Irq, KernelSnapshot, lineage
+from pinfold.audit.snapshot import Irq, KernelSnapshot, lineage, union
 from pinfold.core.values.cpuset import CPUSet
 
 _DEFAULT_AFFINITY = "/proc/irq/default_smp_affinity"
@@ -47,24 +47,20 @@ def machine_findings(snapshot: KernelSnapshot, record: AuditRecord) -> Iterator[
                 file,
                 mask & exclusive,
                 (write_command(left.hex(), file),) if left else (),
-                owners=_owners(record, mask & exclusive),
+                owners=record.owners_of(mask & exclusive),
             )
-
-
-def _owners(record: AuditRecord, cpus: CPUSet) -> tuple[str, ...]:
-    return tuple(str(owner) for owner in record.owners if owner.cpus & cpus)
 
 
 def _siblings(snapshot: KernelSnapshot, record: AuditRecord) -> Iterator[Finding]:
     pods = {path: owner.pod for owner in record.owners for path in owner.cgroups}
-    in_group: dict[str, int] = {}
+    in_group: dict[str, CPUSet] = {}
     for task in snapshot.tasks:
         if not task.is_bound:
-            in_group[task.cgroup] = in_group.get(task.cgroup, 0) | task.allowed.mask
-    used: dict[str, int] = {}
-    for cgroup, mask in in_group.items():
+            in_group[task.cgroup] = in_group.get(task.cgroup, CPUSet()) | task.allowed
+    used: dict[str, CPUSet] = {}
+    for cgroup, cpus in in_group.items():
         pod = next((pods[step] for step in lineage(cgroup) if step in pods), "")
-        used[pod] = used.get(pod, 0) | mask
+        used[pod] = used.get(pod, CPUSet()) | cpus
     for owner in record.owners:
         own, others = _same_pod(record, owner)
         siblings = CPUSet(
@@ -73,7 +69,7 @@ def _siblings(snapshot: KernelSnapshot, record: AuditRecord) -> Iterator[Finding
             for sibling in snapshot.siblings.get(cpu, CPUSet())
             if sibling in snapshot.online and sibling not in own
         )
-        busy = CPUSet.from_mask(_busy(used, owner.pod)) | others
+        busy = union(cpus for pod, cpus in used.items() if pod != owner.pod) | others
         shared = siblings & busy
         if shared:
             nobodys = shared - others
@@ -89,23 +85,10 @@ def _siblings(snapshot: KernelSnapshot, record: AuditRecord) -> Iterator[Finding
             )
 
 
-def _busy(used: dict[str, int], pod: str) -> int:
-    mask = 0
-    for other, cpus in used.items():
-        if other != pod:
-            mask |= cpus
-    return mask
-
-
 def _same_pod(record: AuditRecord, owner: Owner) -> tuple[CPUSet, CPUSet]:
     """The CPUs of an owner's pod, and those of all other pods."""
-    own = others = 0
-    for other in record.owners:
-        if other.pod == owner.pod:
-            own |= other.cpus.mask
-        else:
-            others |= other.cpus.mask
-    return CPUSet.from_mask(own), CPUSet.from_mask(others)
+    own = union(other.cpus for other in record.owners if other.pod == owner.pod)
+    return own, union(other.cpus for other in record.owners if other.pod != owner.pod)
 
 
 def _online_file(cpu: int) -> str:
@@ -129,12 +112,10 @@ def _interrupts(
     for kind, irqs in found.items():
         if not irqs:
             continue
-        reach = 0
-        for irq in irqs:
-            uses_effective = kind is IRQ_DELIVERED and irq.effective is not None
-            reach |= (irq.effective if uses_effective and irq.effective else irq.affinity).mask
-        cpus = CPUSet.from_mask(reach) & exclusive
-        verb = "is delivered to" if kind is IRQ_DELIVERED else "may be delivered to"
+        is_delivered = kind is IRQ_DELIVERED
+        reached = ((irq.effective if is_delivered else None) or irq.affinity for irq in irqs)
+        cpus = union(reached) & exclusive
+        verb = "is delivered to" if is_delivered else "may be delivered to"
         if len(irqs) > 1:
             verb = verb.replace("is ", "are ")
         fixed = "" if kind is not IRQ_MANAGED else " and cannot be moved"
@@ -145,7 +126,7 @@ def _interrupts(
             "/proc/irq",
             cpus,
             () if kind is IRQ_MANAGED else _irq_commands(irqs, snapshot.online - exclusive),
-            owners=_owners(record, cpus),
+            owners=record.owners_of(cpus),
             examples=first_few([_irq_name(irq) for irq in irqs]),
             count=len(irqs),
         )

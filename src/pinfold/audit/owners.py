@@ -238,7 +238,7 @@ def _shared(snapshot: KernelSnapshot, record: AuditRecord) -> Iterator[Finding]:
             if pool & snapshot.online
             else "the shared pool is empty, so that there is no CPU to move it to: stop it, or "
             "release a CPU",
-            owners=tuple(str(owner) for owner in record.owners if owner.cpus & overlap),
+            owners=record.owners_of(overlap),
             examples=first_few([f"{task.pid}/{task.tid} {task.comm}" for task in ran or inside]),
             count=len(inside),
         )

@@ -8,6 +8,7 @@ from msgspec import Struct, field
 
 from pinfold.audit.containers import KnownContainer, container_title
 from pinfold.audit.findings import Finding
+from pinfold.audit.snapshot import union
 from pinfold.core.values.cpuset import CPUSet
 
 
@@ -71,7 +72,8 @@ class AuditRecord(Struct, frozen=True):
     @property
     def exclusive(self) -> CPUSet:
         """Every CPU that somebody owns."""
-        mask = 0
-        for owner in self.owners:
-            mask |= owner.cpus.mask
-        return CPUSet.from_mask(mask)
+        return union(owner.cpus for owner in self.owners)
+
+    def owners_of(self, cpus: CPUSet) -> tuple[str, ...]:
+        """Those who own some of these CPUs, as they are told of."""
+        return tuple(str(owner) for owner in self.owners if owner.cpus & cpus)

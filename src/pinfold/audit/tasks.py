@@ -1,4 +1,4 @@
-"""Who else may run on exclusive CPUs: strangers, kernel threads, and owners' own strays."""
+"""Who else may run on exclusive CPUs: foreign tasks, kernel threads, and owners' own strays."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from pinfold.audit.containers import (
 from pinfold.audit.findings import (
     EXEC_STRAY,
     FOREIGN_INSIDE,
+    FOREIGN_TASK_ALLOWED,
+    FOREIGN_TASK_RAN,
     KERNEL_THREAD,
     OWNER_OUTSIDE,
     SANDBOX_ALLOWED,
-    STRANGER_ALLOWED,
-    STRANGER_RAN,
     Finding,
     first_few,
     write_command,
 )
 from pinfold.audit.owners import cpuset_commands
 from pinfold.audit.record import AuditRecord, Owner
-from pinfold.audit.snapshot import KernelSnapshot, Task, is_within, lineage
+from pinfold.audit.snapshot import KernelSnapshot, Task, is_within, lineage, union
 from pinfold.core.values.cpuset import CPUSet
 
 _UNITS = (".slice", ".service", ".scope")
@@ -103,7 +103,7 @@ class _Tasks:
     def findings(self) -> Iterator[Finding]:
         """Every finding about a task."""
         kernel: list[Task] = []
-        strangers: dict[tuple[str, KnownContainer | None], list[tuple[Task, CPUSet]]] = {}
+        foreign: dict[tuple[str, KnownContainer | None], list[tuple[Task, CPUSet]]] = {}
         outside: dict[Owner, list[tuple[Task, bool]]] = {}
         for task in self._snapshot.tasks:
             owner = self._owner_at(task.cgroup)
@@ -124,8 +124,8 @@ class _Tasks:
             if overlap and not any(step in self._shared for step in lineage(task.cgroup)):
                 entered = None if kin is not None else self._entered(task)
                 key = (self._unit(task.cgroup), entered)
-                strangers.setdefault(key, []).append((task, overlap))
-        yield from self._all_strangers(strangers)
+                foreign.setdefault(key, []).append((task, overlap))
+        yield from self._all_foreign(foreign)
         if kernel:
             yield self._kernel(kernel)
         for owner, tasks in outside.items():
@@ -137,23 +137,23 @@ class _Tasks:
         found = self._namespaces.entered(task.pid)
         return None if found is None or is_within(task.cgroup, found.cgroup) else found
 
-    def _all_strangers(
-        self, strangers: Mapping[tuple[str, KnownContainer | None], list[tuple[Task, CPUSet]]]
+    def _all_foreign(
+        self, foreign: Mapping[tuple[str, KnownContainer | None], list[tuple[Task, CPUSet]]]
     ) -> Iterator[Finding]:
         sandboxes: dict[str, list[Task]] = {}
         for (path, entered), found in sorted(
-            strangers.items(), key=lambda item: (item[0][0], str(item[0][1] or ""))
+            foreign.items(), key=lambda item: (item[0][0], str(item[0][1] or ""))
         ):
             processes = len({task.pid for task, _ in found})
             if all(is_idle_sandbox(self._record, task, processes) for task, _ in found):
                 sandboxes[path] = [task for task, _ in found]
             else:
-                yield self._strangers(path, found, entered)
+                yield self._foreign(path, found, entered)
         if sandboxes:
             yield self._sandboxes(sandboxes)
 
     def _sandboxes(self, found: Mapping[str, list[Task]]) -> Finding:
-        cpus = _union(task.allowed & self._exclusive for tasks in found.values() for task in tasks)
+        cpus = union(task.allowed & self._exclusive for tasks in found.values() for task in tasks)
         names = [place_title(self._record, path) for path in found]
         return Finding(
             SANDBOX_ALLOWED,
@@ -162,7 +162,7 @@ class _Tasks:
             next(iter(found)),
             cpus,
             tuple(line for path, tasks in found.items() for line in self._banish(path, tasks)),
-            owners=tuple(str(owner) for owner in self._record.owners if owner.cpus & cpus),
+            owners=self._record.owners_of(cpus),
             examples=first_few([_name(task) for tasks in found.values() for task in tasks]),
             count=sum(len(tasks) for tasks in found.values()),
         )
@@ -175,7 +175,7 @@ class _Tasks:
         return group is not None and group.effective <= owner.cpus
 
     def _unit(self, path: str) -> str:
-        """The cgroup under which a stranger is reported: its systemd slice, or its own."""
+        """The cgroup under which a foreign task is reported: its systemd slice, or its own."""
         for step in reversed([*lineage(path)]):
             name = step.rpartition("/")[2]
             if "kubepods" in name:
@@ -185,11 +185,11 @@ class _Tasks:
                 return step
         return path
 
-    def _strangers(
+    def _foreign(
         self, path: str, found: list[tuple[Task, CPUSet]], entered: KnownContainer | None
     ) -> Finding:
         ran = [task for task, overlap in found if task.last_cpu in overlap]
-        cpus = _union(overlap for _, overlap in found)
+        cpus = union(overlap for _, overlap in found)
         processes = len({task.pid for task, _ in found})
         seen = f"{len(ran)} ran there last" if ran else "none has been seen there"
         shown = [*ran, *(task for task, _ in found if task not in ran[:5])] if ran else None
@@ -206,13 +206,13 @@ class _Tasks:
                     for pid in dict.fromkeys(task.pid for task in tasks)
                 )
         return Finding(
-            STRANGER_RAN if ran else STRANGER_ALLOWED,
+            FOREIGN_TASK_RAN if ran else FOREIGN_TASK_ALLOWED,
             f"{title}: {_count(len(found), 'thread')} of {_count(processes, 'process', 'es')}"
             f"{where} may run on the exclusive CPUs {cpus}; {seen}",
             path,
             cpus,
             fix,
-            owners=tuple(str(owner) for owner in self._record.owners if owner.cpus & cpus),
+            owners=self._record.owners_of(cpus),
             examples=first_few([_name(task) for task in shown or tasks]),
             count=len(found),
         )
@@ -236,7 +236,7 @@ class _Tasks:
         return tuple(affinity_commands(moved, self._snapshot.tasks))
 
     def _kernel(self, tasks: list[Task]) -> Finding:
-        cpus = _union(task.allowed & self._exclusive for task in tasks)
+        cpus = union(task.allowed & self._exclusive for task in tasks)
         ran = [task for task in tasks if task.last_cpu in self._exclusive]
         moved = ((task, task.allowed & self._rest or self._rest) for task in tasks)
         return Finding(
@@ -246,7 +246,7 @@ class _Tasks:
             "kernel",
             cpus,
             tuple(affinity_commands(moved, ())) if self._rest else (),
-            owners=tuple(str(owner) for owner in self._record.owners if owner.cpus & cpus),
+            owners=self._record.owners_of(cpus),
             examples=first_few([_name(task) for task in ran or tasks]),
             count=len(tasks),
         )
@@ -261,9 +261,9 @@ class _Tasks:
         return Finding(
             OWNER_OUTSIDE,
             f"{owner}: {_count(len(tasks), 'thread')} of it may run outside of its CPUs "
-            f"{owner.cpus}, on {_union(task.allowed for task, _ in tasks) - owner.cpus}",
+            f"{owner.cpus}, on {union(task.allowed for task, _ in tasks) - owner.cpus}",
             next((task.cgroup for task, _ in tasks), owner.cgroups[0]),
-            _union(task.allowed for task, _ in tasks) & self._snapshot.online - owner.cpus,
+            union(task.allowed for task, _ in tasks) & self._snapshot.online - owner.cpus,
             tuple(fix),
             owners=(str(owner),),
             examples=first_few([_name(task) for task, _ in tasks]),
@@ -337,13 +337,6 @@ def _not_of_the_main_process(
         if pid != main and not task.is_kernel:
             strays.append(task)
     return main, strays
-
-
-def _union(sets: Iterable[CPUSet]) -> CPUSet:
-    mask = 0
-    for cpus in sets:
-        mask |= cpus.mask
-    return CPUSet.from_mask(mask)
 
 
 def _name(task: Task) -> str:

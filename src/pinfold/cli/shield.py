@@ -104,13 +104,13 @@ def _lowered(record: Path) -> dict[str, Any]:
 
 
 def _status(record: Path) -> dict[str, Any]:
-    from pinfold.adapters.shield import read_shield, strangers  # noqa: PLC0415 - after --help
+    from pinfold.adapters.shield import foreign_threads, read_shield  # noqa: PLC0415 - after --help
 
     found = read_shield(record)
     if found is None:
         return _document("none", None, None)
     document = _document("up" if found.complete else "unfinished", found, None)
-    return document | {"strangers": [str(one) for one in strangers(found)]}
+    return document | {"strangers": [str(one) for one in foreign_threads(found)]}
 
 
 def _document(state: str, shield: Shield | None, report: ShieldReport | None) -> dict[str, Any]:

@@ -94,7 +94,7 @@ class Family:
         return (process.pid, process.start) in self._mains
 
 
-class _Strangers:
+class _Foreign:
     """Processes that are nobody's yet."""
 
     def __init__(self, processes: Iterable[Process]) -> None:
@@ -137,9 +137,9 @@ def reunite(families: Iterable[Family], now: Snapshot, reuse: int) -> None:
     for family in families:
         family.renew(now, reuse)
         owned |= family.members.keys()
-    strangers = _Strangers(p for pid, p in now.processes.items() if pid not in owned)
+    foreign = _Foreign(p for pid, p in now.processes.items() if pid not in owned)
     for family in families:
-        strangers.join_parents(family, now)
+        foreign.join_parents(family, now)
     # An orphan may lead to a session, and that one to further orphans.
-    while any([strangers.join_sessions(family, now) for family in families]):  # noqa: C419 - all have to
+    while any([foreign.join_sessions(family, now) for family in families]):  # noqa: C419 - all have to
         pass

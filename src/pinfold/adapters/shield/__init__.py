@@ -9,7 +9,7 @@ from pinfold.adapters.shield.kernel import (
 )
 from pinfold.adapters.shield.raising import AGENT_TREE, ShieldReport, lower_shield, raise_shield
 from pinfold.adapters.shield.record import CGROUP, RECORD, Shield, read_shield
-from pinfold.adapters.shield.watching import strangers
+from pinfold.adapters.shield.watching import foreign_threads
 
 __all__ = [
     "AGENT_TREE",
@@ -22,8 +22,8 @@ __all__ = [
     "ShieldReport",
     "ShieldRequestError",
     "find_place",
+    "foreign_threads",
     "lower_shield",
     "raise_shield",
     "read_shield",
-    "strangers",
 ]

@@ -10,11 +10,11 @@ from pinfold.adapters.shield.threads import Thread, everybody, thread
 from pinfold.linux.affinity import allowed
 
 
-def strangers(shield: Shield) -> list[Thread]:
+def foreign_threads(shield: Shield) -> list[Thread]:
     """The threads that may run on shielded CPUs, without those that may by right.
 
     These are the kept cgroups' and those that the kernel binds to their CPU.  Not told apart from
-    strangers: who was put there on purpose, into the root cgroup or another of his own.
+    foreign ones: who was put there on purpose, into the root cgroup or another of his own.
     """
     controller = "cpuset" if shield.method is Method.CGROUP1 else ""
     kept = [Path("/", name.lstrip("/")) for name in shield.keep]
