@@ -179,18 +179,11 @@ def _live_pools(root: Path) -> list[Pool]:
 
 def _recorded_pools(source: str) -> list[Pool]:
     from pinfold.adapters.machines.source import open_machine  # noqa: PLC0415 - after --help
-    from pinfold.core.memory.hugepage_pools import Pool  # noqa: PLC0415
+    from pinfold.core.memory.hugepage_pools import recorded_pools  # noqa: PLC0415
 
     with input_errors():
         machine = open_machine(source)
-    by_node = [(None if n.synthetic else n.id, n.hugepages) for n in machine.numa_nodes]
-    if not any(found for _, found in by_node):
-        by_node = [(None, machine.hugepages)]
-    pools = [
-        Pool(node, size, pool.total, pool.free, None)
-        for node, found in by_node
-        for size, pool in sorted(found.items())
-    ]
+    pools = recorded_pools(machine)
     if not pools:
         raise InputError(f"{source}: it says nothing about huge pages; take a pinfold capture")
     return pools

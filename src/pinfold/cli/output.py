@@ -28,13 +28,13 @@ class InputError(click.ClickException):
 
 
 @contextmanager
-def input_errors(*kinds: type[Exception]) -> Iterator[None]:
+def input_errors(*kinds: type[Exception], prefix: str = "") -> Iterator[None]:
     """Turn the declared errors of the layers below into one line and exit code 2."""
     declared: tuple[type[Exception], ...] = (MachineError, *kinds)
     try:
         yield
     except declared as error:
-        raise InputError(str(error)) from None
+        raise InputError(f"{prefix}{error}") from None
 
 
 def output_option(*formats: str) -> Callable[[F], F]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import to_builtins
 
 from pinfold.adapters.statefile.files import (
     StateFileError,
@@ -15,16 +15,15 @@ from pinfold.adapters.statefile.files import (
     replace_state_file,
 )
 from pinfold.adapters.statefile.references import read_container_ids, read_pod_uids
+from pinfold.cli.output import F, input_errors, output_option, print_json
 from pinfold.core.kubelet.policy_options import (
     PolicyOptionError,
     StaticPolicyOptions,
 )
-from pinfold.core.machine.machine import MachineError
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
 from pinfold.state.cpu_manager_state import CheckpointError, Layout
 from pinfold.state.doctor import Circumstances, Finding, Severity, examine, unusable
 from pinfold.state.repair import Repair, RepairError, RepairRequest, convert, repair
-from pinfold.state.restore import ContainerIDs
 from pinfold.state.show import describe, describe_text
 from pinfold.state.state_file import StateFile, UnusableFileError
 
@@ -41,24 +40,14 @@ _USER_ERRORS = (
     CheckpointError,
     CPUSetError,
     PolicyOptionError,
-    MachineError,
 )
 
-_F = TypeVar("_F", bound=Callable[..., Any])
-_T = TypeVar("_T")
 
 _FILE = click.argument("file", type=click.Path(path_type=Path))
-_OUTPUT = click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="How to print it.",
-)
+_OUTPUT = output_option("text", "json")
 
 
-def _node_options(command: _F) -> _F:
+def _node_options(command: F) -> F:
     for option in (
         click.option("--machine", metavar="SRC", help="The machine the file belongs to."),
         click.option("--this-machine", is_flag=True, help="It belongs to this machine."),
@@ -96,11 +85,12 @@ def state() -> None:
 @_OUTPUT
 def show(file: Path, output: str) -> None:
     """Print a state file readably."""
-    document = _read(file)
-    if output == "json":
-        _print_json({"file": str(file), **_said(lambda: describe(document))})
-    else:
-        click.echo(_said(lambda: describe_text(document)))
+    with input_errors(*_USER_ERRORS):
+        document = _read(file)
+        if output == "json":
+            print_json({"file": str(file), **describe(document)})
+        else:
+            click.echo(describe_text(document))
 
 
 @state.command()
@@ -114,16 +104,16 @@ def check(file: Path, output: str, **node: Any) -> None:  # noqa: ANN401 - the o
     """
     circumstances = _circumstances(file, **node)
     status = 0
+    with input_errors(StateFileError):
+        data = read_state_file(file)
     try:
-        findings = examine(StateFile.read(_bytes(file)), circumstances)
+        findings = examine(StateFile.read(data), circumstances)
     except UnusableFileError as error:
         findings, status = [unusable(error, circumstances)], _UNUSABLE
     if any(finding.severity is not Severity.NOTE for finding in findings):
         status = status or _FINDINGS
     if output == "json":
-        _print_json(
-            {"version": 1, "file": str(file), "findings": [_finding_json(f) for f in findings]}
-        )
+        print_json({"version": 1, "file": str(file), "findings": to_builtins(findings)})
     else:
         _print_findings(file, findings)
     raise SystemExit(status)
@@ -158,19 +148,20 @@ def repair_command(
     shared pool anew, and corrects the checksum.
     """
     circumstances = _circumstances(file, **node)
-    old = _read(file)
-    if keep_pods is not None and circumstances.pods is not None:
-        raise click.UsageError("--pods and --keep-pods exclude each other")
-    request = RepairRequest(
-        drop_pods=_pods(drop_missing_pods) or frozenset(),
-        keep_pods=circumstances.pods if keep_pods is None else _pods(keep_pods),
-        machine=None if circumstances.topology is None else circumstances.topology.cpus,
-        reserved=circumstances.reserved or CPUSet(),
-        strict_cpu_reservation=circumstances.strict_cpu_reservation,
-        policy=circumstances.policy,
-    )
-    repaired = _said(lambda: repair(old, request))
-    _write(file, old.file, repaired, out, dry_run=dry_run)
+    with input_errors(*_USER_ERRORS):
+        old = _read(file)
+        if keep_pods is not None and circumstances.pods is not None:
+            raise click.UsageError("--pods and --keep-pods exclude each other")
+        request = RepairRequest(
+            drop_pods=_pods(drop_missing_pods) or frozenset(),
+            keep_pods=circumstances.pods if keep_pods is None else _pods(keep_pods),
+            machine=None if circumstances.topology is None else circumstances.topology.cpus,
+            reserved=circumstances.reserved or CPUSet(),
+            strict_cpu_reservation=circumstances.strict_cpu_reservation,
+            policy=circumstances.policy,
+        )
+        repaired = repair(old, request)
+        _write(file, old.file, repaired, out, dry_run=dry_run)
     for finding in examine(StateFile.read(repaired.file), circumstances):
         if finding.severity is not Severity.NOTE:
             click.echo(f"still {finding.severity.value}: {finding.what}", err=True)
@@ -198,17 +189,16 @@ def convert_command(
     file: Path, layout: str, containers: Path | None, out: Path | None, *, dry_run: bool
 ) -> None:
     """Write a cpu_manager_state file in another layout (or describe it as JSON)."""
-    old = _read(file)
-    if layout == "json":
-        text = json.dumps({"file": str(file), **_said(lambda: describe(old))}, indent=2) + "\n"
-        converted = Repair(text.encode(), ("layout: JSON, which no kubelet reads",))
-        _write(file, old.file, converted, out or Path("-"), dry_run=dry_run)
-        return
-    ids: ContainerIDs = {}
-    if containers is not None:
-        ids = _said(lambda: read_container_ids(containers))
-    converted = _said(lambda: convert(old, Layout(layout), ids))
-    _write(file, old.file, converted, out, dry_run=dry_run)
+    with input_errors(*_USER_ERRORS):
+        old = _read(file)
+        if layout == "json":
+            text = json.dumps({"file": str(file), **describe(old)}, indent=2) + "\n"
+            converted = Repair(text.encode(), ("layout: JSON, which no kubelet reads",))
+            out = out or Path("-")
+        else:
+            ids = {} if containers is None else read_container_ids(containers)
+            converted = convert(old, Layout(layout), ids)
+        _write(file, old.file, converted, out, dry_run=dry_run)
 
 
 def _circumstances(  # noqa: PLR0913 - the options that check and repair share
@@ -231,25 +221,27 @@ def _circumstances(  # noqa: PLR0913 - the options that check and repair share
         options[key] = value
     topology = None
     if machine is not None or this_machine:
-        topology = _said(lambda: _topology(machine), "--machine: ")
-    # Alpha options do not change what is in the file; none of them is refused here.
-    gates = {"CPUManagerPolicyAlphaOptions": True}
-    parsed = _said(lambda: StaticPolicyOptions.parse(options, gates)) if options else None
-    return Circumstances(
-        path=str(file),
-        topology=topology,
-        machine=machine,
-        reserved=None
-        if reserved_cpus is None
-        else _said(lambda: CPUSet.parse(reserved_cpus), "--reserved-cpus: "),
-        strict_cpu_reservation=bool(parsed and parsed.strict_cpu_reservation),
-        policy=policy,
-        pods=_pods(pods),
-    )
+        with input_errors(prefix="--machine: "):
+            topology = _topology(machine)
+    with input_errors(CPUSetError, prefix="--reserved-cpus: "):
+        reserved = None if reserved_cpus is None else CPUSet.parse(reserved_cpus)
+    with input_errors(PolicyOptionError, StateFileError):
+        # Alpha options do not change what is in the file; none of them is refused here.
+        gates = {"CPUManagerPolicyAlphaOptions": True}
+        parsed = StaticPolicyOptions.parse(options, gates) if options else None
+        return Circumstances(
+            path=str(file),
+            topology=topology,
+            machine=machine,
+            reserved=reserved,
+            strict_cpu_reservation=bool(parsed and parsed.strict_cpu_reservation),
+            policy=policy,
+            pods=_pods(pods),
+        )
 
 
 def _pods(text: str | None) -> frozenset[str] | None:
-    return None if text is None else _said(lambda: read_pod_uids(text))
+    return None if text is None else read_pod_uids(text)
 
 
 def _topology(machine: str | None) -> CPUTopology:
@@ -261,22 +253,10 @@ def _topology(machine: str | None) -> CPUTopology:
     return kubelet_view(open_machine(machine)).topology
 
 
-def _said(action: Callable[[], _T], prefix: str = "") -> _T:
-    """Run ``action``; what users can be wrong about becomes one line and exit status 2."""
-    try:
-        return action()
-    except _USER_ERRORS as error:
-        click.echo(f"Error: {prefix}{error}", err=True)
-        raise SystemExit(_UNUSABLE) from None
-
-
-def _bytes(file: Path) -> bytes:
-    return _said(lambda: read_state_file(file))
-
-
 def _read(file: Path) -> StateFile:
-    data = _bytes(file)
-    return _said(lambda: StateFile.read(data), f"{file}: ")
+    data = read_state_file(file)
+    with input_errors(UnusableFileError, prefix=f"{file}: "):
+        return StateFile.read(data)
 
 
 def _write(file: Path, old: bytes, new: Repair, out: Path | None, *, dry_run: bool) -> None:
@@ -295,8 +275,8 @@ def _write(file: Path, old: bytes, new: Repair, out: Path | None, *, dry_run: bo
         click.echo(new.file, nl=False)
         return
     target = file if out is None else out
-    before = old if out is None else (_bytes(out) if out.exists() else None)
-    backup = _said(lambda: replace_state_file(target, before, new.file))
+    before = old if out is None else (read_state_file(out) if out.exists() else None)
+    backup = replace_state_file(target, before, new.file)
     kept = "" if backup is None else f", what it was is kept as {backup}"
     click.echo(f"{target}: written{kept}")
 
@@ -309,17 +289,3 @@ def _print_findings(file: Path, findings: list[Finding]) -> None:
         click.echo(f"  where: {finding.where}")
         click.echo(f"  why:   {finding.why}")
         click.echo(f"  mend:  {finding.fix}")
-
-
-def _finding_json(finding: Finding) -> dict[str, str]:
-    return {
-        "severity": finding.severity.value,
-        "what": finding.what,
-        "where": finding.where,
-        "why": finding.why,
-        "fix": finding.fix,
-    }
-
-
-def _print_json(value: object) -> None:
-    click.echo(json.dumps(value, indent=2))

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from pinfold.core.machine.machine import Machine
 from pinfold.core.pod.hugepages import HugePagesError, resource_name
 from pinfold.core.pod.pod import HUGEPAGES_PREFIX
 from pinfold.core.values.quantity import Format, Quantity, QuantityError
@@ -48,6 +49,18 @@ class Pool(Struct, frozen=True):
     def place(self) -> str:
         """``node 1``, or ``this machine``."""
         return "this machine" if self.node is None else f"node {self.node}"
+
+
+def recorded_pools(machine: Machine) -> list[Pool]:
+    """The pools that a machine's description tells of, by node where it knows that."""
+    by_node = [(None if n.synthetic else n.id, n.hugepages) for n in machine.numa_nodes]
+    if not any(found for _, found in by_node):
+        by_node = [(None, machine.hugepages)]
+    return [
+        Pool(node, size, pool.total, pool.free, None)
+        for node, found in by_node
+        for size, pool in sorted(found.items())
+    ]
 
 
 def size_text(size: int) -> str:
