@@ -24,13 +24,15 @@ from tests.scenes.runtime_place import Place
 from benchmarks.agent_measuring import detailed
 from benchmarks.agent_scene import GivenUpError, NotHereError, require_node
 from benchmarks.measure import Result
+from pinfold.adapters.cgroup.inotify import Inotify
 from pinfold.adapters.cgroup.runtime_cgroups import RuntimeCgroups
+from pinfold.adapters.cgroup.watch import CPUS
 from pinfold.adapters.cri import CriClient, CriRecord
 from pinfold.adapters.machines.source import open_machine
 from pinfold.adapters.podfiles import PodFileFolder
 from pinfold.adapters.store import SQLiteStore
 from pinfold.agent.nri_driver import NriDriver
-from pinfold.agent.parts import Ports
+from pinfold.agent.parts import GATES, Ports
 from pinfold.agent.wiring import build_agent
 from pinfold.config.agent import AgentConfig, AgentSection
 from pinfold.core.kubelet.faults import SOUND
@@ -42,7 +44,7 @@ from pinfold.ports.errors import ContainerKey
 from pinfold.ports.nri import Container, ContainerState, ContainerUpdate, PodSandbox, Resources
 
 MOVED: Final = (10, 100, 300)
-PRESENT: Final = (10, 100, 500)
+PRESENT: Final = (10, 50, 100, 500)
 ROUNDS: Final = 60
 CREATED: Final = 30
 UPDATED: Final = 100
@@ -61,6 +63,25 @@ def _place() -> Iterator[Place]:
         place.clean()
 
 
+@contextmanager
+def _counting(place: Place) -> Iterator[Callable[[], float]]:
+    """How many cpusets of the place were written meanwhile, as the kernel tells it."""
+    inotify = Inotify()
+    try:
+        for folder in (place.root, *place.root.rglob("*/")):
+            inotify.watch(folder)
+
+        def written() -> float:
+            files = set()
+            while events := inotify.events():
+                files |= {(event.folder, event.name) for event in events}
+            return float(sum(name == CPUS for _, name in files))
+
+        yield written
+    finally:
+        inotify.close()
+
+
 def _percentiles(times: Sequence[float]) -> dict[str, float]:
     ranked = sorted(times)
     return {
@@ -71,14 +92,14 @@ def _percentiles(times: Sequence[float]) -> dict[str, float]:
 
 def _move(count: int) -> Result:
     """Take a CPU from so many shared containers, each in a cgroup of its own, until confirmed."""
-    with _place() as place:
+    with _place() as place, tempfile.TemporaryDirectory(prefix="pinfold-bench-") as folder:
 
         async def work() -> Result:
-            cgroups = RuntimeCgroups()
+            cgroups = RuntimeCgroups(gates=Path(folder) / GATES)
             await cgroups.open(place.cpus)
             for number in range(count):
                 key = ContainerKey("uid", f"c{number}")
-                path, _ = place.container("pod", f"c{number}")
+                path, _ = place.container("kubepods", "burstable", "pod", f"c{number}")
                 await cgroups.place(key, Placement())
                 await cgroups.find(key, path)
             moves = []
@@ -87,7 +108,12 @@ def _move(count: int) -> Result:
                 await cgroups.set_shared(place.low)
                 moves.append(float(time.perf_counter_ns() - began))
                 await cgroups.set_shared(place.cpus)
-            return detailed(moves, ms_per_container=statistics.median(moves) / count / 1e6)
+            with _counting(place) as writes:
+                await cgroups.set_shared(place.low)
+                counted = writes()
+            await cgroups.close(remove=True)
+            each = statistics.median(moves) / count / 1e6
+            return detailed(moves, ms_per_container=each, kernel_writes=counted)
 
         return asyncio.run(work())
 
@@ -104,7 +130,7 @@ def _answer(count: int) -> Result:
 async def _answers(place: Place, folder: Path, count: int) -> Result:
     node = NodeConfig(cpu_manager_policy="static", reserved_system_cpus=CPUSet([0]))
     config = AgentConfig(node, AgentSection(state_dir=str(folder), runtime="nri"))
-    driver = NriDriver(config, RuntimeCgroups())
+    driver = NriDriver(config, RuntimeCgroups(gates=folder / GATES))
     ports = Ports(
         cgroups=driver.cgroups,
         runtime=driver.runtime,
@@ -117,7 +143,7 @@ async def _answers(place: Place, folder: Path, count: int) -> Result:
     if lifecycle is None:
         raise GivenUpError("nobody answers")
     for number in range(count):
-        path, pid = place.container(f"pod{number}", "main")
+        path, pid = place.container("kubepods", "burstable", f"pod{number}", "main")
         pod = PodSandbox(f"s{number}", f"uid-{number}", f"pod-{number}", "default")
         seen = Container(f"c{number}", pod.id, "main", resources=SHARED, cgroups_path=path)
         await lifecycle.create_container(pod, seen)
@@ -135,9 +161,14 @@ async def _answers(place: Place, folder: Path, count: int) -> Result:
         await lifecycle.post_create_container(pod, seen)
         await lifecycle.stop_pod_sandbox(pod)
         await lifecycle.remove_pod_sandbox(pod)
+    pod = PodSandbox("one-more", "uid-one-more", "one-more", "default")
+    with _counting(place) as writes:
+        await lifecycle.create_container(pod, Container("one", pod.id, "main", resources=OWNER))
+        counted = writes()
     await agent.manager.close()
+    await driver.cgroups.close(remove=True)
     await ports.store.close()
-    return detailed(times, **_percentiles(times))
+    return detailed(times, **_percentiles(times), kernel_writes=counted)
 
 
 def _running(seen: Container, pid: int) -> Container:

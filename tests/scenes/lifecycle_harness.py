@@ -32,7 +32,7 @@ from pinfold.node.runtime_ledger import RuntimeLedger
 from pinfold.node.settings import ManagerSettings
 from pinfold.planning.fake_nri import FakeContainer, FakeNode
 from pinfold.planning.fake_plugins import FakeKubeletDevices
-from pinfold.planning.fake_runtime_cgroups import FakeRuntimeCgroups
+from pinfold.planning.fake_runtime_cgroups import FakeRuntimeCgroups, MemoryGateRecord
 from pinfold.planning.fakes import MemoryPodFiles, MemoryStore
 from pinfold.ports.nri import ContainerUpdate, PodSandbox, Resources
 from pinfold.web.documents import Documents
@@ -75,11 +75,13 @@ class LifecycleHarness:
     over_cri: bool = False
     listed: bool = True
     busy: bool = False
+    version: int = 2
     problems: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.view = kubelet_view(parse_short_form(self.machine))
-        self.node = FakeNode(self.view.topology.cpus)
+        self.node = FakeNode(self.view.topology.cpus, self.version)
+        self.gates = MemoryGateRecord()
         self.store = MemoryStore()
         self.files = MemoryPodFiles()
         self.kubelet = FakeKubeletDevices()
@@ -96,7 +98,7 @@ class LifecycleHarness:
         )
         settings = replace(ManagerSettings(), reserved_system_cpus=self.config.reserved_system_cpus)
         runtime = SeenRuntime()
-        self.cgroups = FakeRuntimeCgroups(self.node)
+        self.cgroups = FakeRuntimeCgroups(self.node, self.gates)
         self.ledger = RuntimeLedger(self.cgroups, self.report, batch=4)
         self.manager = Manager(
             node,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 import structlog
 
 from pinfold.agent.log_bounds import log_companion
-from pinfold.agent.parts import LOGS, PODS, Claim, Companion, Parse, Ports, Report
+from pinfold.agent.parts import GATES, LOGS, PODS, Claim, Companion, Parse, Ports, Report
 from pinfold.config.agent import AgentConfig
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.logs.folders import LogFolders
@@ -80,7 +80,8 @@ async def open_driver(config: AgentConfig) -> Driver:
         from pinfold.adapters.cgroup.runtime_cgroups import RuntimeCgroups  # noqa: PLC0415
         from pinfold.agent.nri_driver import NriDriver  # noqa: PLC0415 - one of three
 
-        return NriDriver(config, RuntimeCgroups())
+        gates = Path(config.own.state_dir) / GATES
+        return NriDriver(config, RuntimeCgroups(gates=gates))
     return open_processes(config)
 
 

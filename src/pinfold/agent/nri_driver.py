@@ -157,6 +157,7 @@ class NriDriver:
                 "socket": own.nri_socket,
                 **guarded.about(),
                 "behind": ledger.behind,
+                "gates": self.cgroups.gates(),
                 "kubeletPodResources": {
                     "socket": own.kubelet_pod_resources,
                     **devices.about(),

@@ -24,6 +24,9 @@ PODS: Final = "pods"
 LOGS: Final = "logs"
 """The folder in the state directory with what containers write."""
 
+GATES: Final = "gates.json"
+"""The file in the state directory with what a kubelet's cpusets had before they were used."""
+
 CRI_BATCH: Final = 16
 """Containers that a runtime is told of at once: the shared pool holds still meanwhile."""
 

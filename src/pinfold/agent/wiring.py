@@ -115,11 +115,13 @@ class _Parts(Struct):
             if self.plugins is not None:
                 await self.plugins.close()
             await self.driver.runtime.close()
-            await self.driver.cgroups.close(remove=remove)
-            if store is not None:
-                await store.close(undo=remove and is_refused)
-            if self.driver.claim is not None:
-                self.driver.claim.release()
+            try:
+                await self.driver.cgroups.close(remove=remove)
+            finally:
+                if store is not None:
+                    await store.close(undo=remove and is_refused)
+                if self.driver.claim is not None:
+                    self.driver.claim.release()
 
 
 async def _work(

@@ -32,11 +32,14 @@ def allowed(tid: int) -> CPUSet | None:
 
 def outside(tids: Iterable[int], cpus: CPUSet) -> dict[int, CPUSet]:
     """The threads that may run elsewhere than on ``cpus``, and where."""
-    found = {}
+    found, wanted = {}, set(cpus)
     for tid in tids:
-        mask = allowed(tid)
-        if mask is not None and mask - cpus:
-            found[tid] = mask
+        try:
+            mask = os.sched_getaffinity(tid)
+        except OSError:
+            continue  # it is gone
+        if not mask <= wanted:
+            found[tid] = CPUSet(mask)
     return found
 
 

@@ -8,7 +8,9 @@ keeps a container from being created; without anybody to ask, it is created as i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -26,13 +28,16 @@ from pinfold.ports.nri import (
     RuntimeEvents,
 )
 
+_ABOVE_PODS: Final = frozenset({"kubepods", "burstable", "besteffort"})
+
 
 class FakeContainer(Struct):
-    """``kernel`` and ``mems`` are its cpuset in the kernel, once there is one."""
+    """``cpuset`` and ``mems`` are what its cpuset in the kernel has, once there is one."""
 
     pod: PodSandbox
     seen: Container
-    kernel: CPUSet | None = None
+    node: FakeNode
+    cpuset: CPUSet | None = None
     mems: CPUSet = CPUSet()
     """Empty: wherever there is memory."""
     started: float = 0.0
@@ -42,6 +47,13 @@ class FakeContainer(Struct):
     def key(self) -> ContainerKey:
         """Its key."""
         return ContainerKey(self.pod.uid, self.seen.name)
+
+    @property
+    def kernel(self) -> CPUSet | None:
+        """The CPUs that the kernel lets it use, once it has a cgroup."""
+        if self.cpuset is None:
+            return None
+        return self.node.effective(Path(self.seen.cgroups_path))
 
     @property
     def runs(self) -> bool:
@@ -55,8 +67,16 @@ class FakeNode:
     ``starts`` says where each first instruction ran.
     """
 
-    def __init__(self, machine: CPUSet) -> None:
+    def __init__(self, machine: CPUSet, version: int = 2) -> None:
         self.machine = machine
+        self.version = version
+        """Of its cgroups: with 2, what is above a container's cuts its CPUs."""
+        self.gates: dict[Path, CPUSet] = {}
+        """The cpusets above those of containers that were ever written."""
+        self.partitions: set[Path] = set()
+        self.gate_faults = Faults()
+        self.wrote: Callable[[], None] = lambda: None
+        """Called after each write to a cpuset."""
         self.plugin: RuntimeEvents | None = None
         self.pods: dict[str, PodSandbox] = {}
         self.stopped_pods: set[str] = set()
@@ -112,18 +132,19 @@ class FakeNode:
             seen = replace(seen, resources=_applied(resources, adjustment.resources))
             if self.creation_faults.due():
                 raise RuntimeFailedError("the disk is full", "injected")
-        container = self.containers[number] = FakeContainer(pod, seen)
+        container = self.containers[number] = FakeContainer(pod, seen, self)
         if self.plugin is not None:
             await self.plugin.post_create_container(pod, seen)
         return container
 
     async def start(self, container: FakeContainer) -> None:
         """Make its cgroup, then let it execute."""
-        container.kernel = CPUSet.parse(container.seen.resources.cpus) or self.machine
+        container.cpuset = CPUSet.parse(container.seen.resources.cpus) or self.machine
         container.mems = CPUSet.parse(container.seen.resources.mems)
+        self.wrote()
         if self.plugin is not None:
             await self.plugin.start_container(container.pod, container.seen)
-        self.starts.append((container.key, container.kernel))
+        self.starts.append((container.key, container.kernel or CPUSet()))
         self._number += 1
         container.seen = replace(container.seen, state=ContainerState.RUNNING, pid=self._number)
         container.started = asyncio.get_running_loop().time()
@@ -144,7 +165,7 @@ class FakeNode:
     async def stop(self, container: FakeContainer) -> None:
         """It ends."""
         container.seen = replace(container.seen, state=ContainerState.STOPPED, pid=None)
-        container.kernel = None
+        container.cpuset = None
         if self.plugin is not None:
             self._change(await self.plugin.stop_container(container.pod, container.seen))
 
@@ -220,15 +241,34 @@ class FakeNode:
                 continue  # a runtime passes over ids that it does not know
             resources = _applied(container.seen.resources, update.resources)
             container.seen = replace(container.seen, resources=resources)
-            if container.kernel is not None and resources.cpus:
-                container.kernel = CPUSet.parse(resources.cpus)
+            if container.cpuset is not None and resources.cpus:
+                container.cpuset = CPUSet.parse(resources.cpus)
                 container.mems = CPUSet.parse(resources.mems) or container.mems
+                self.wrote()
+
+    def effective(self, folder: Path) -> CPUSet:
+        """The CPUs that the kernel lets those in a cgroup use."""
+        cpus = self.machine
+        container = self.by_path(str(folder))
+        own = [] if container is None or container.cpuset is None else [container.cpuset]
+        above = (self.gates.get(one, CPUSet()) for one in [*reversed(folder.parents), folder])
+        # One without any of what is above it has all of that.
+        for configured in [*above, *own]:
+            cpus = configured & cpus or cpus
+        return cpus
+
+    def has_cgroup(self, folder: Path) -> bool:
+        """Whether there is such a cgroup: of a container, a pod, or above pods."""
+        if self.by_path(str(folder)) is not None:
+            return True
+        pods = [Path(pod.cgroup_parent) for pod in self.pods.values()]
+        return any(pod == folder for pod in pods) or folder.name in _ABOVE_PODS
 
     def by_path(self, path: str) -> FakeContainer | None:
         """The container whose cgroup this is, once it is there."""
         found = (one for one in self.containers.values() if one.seen.cgroups_path == path)
         container = next(found, None)
-        return None if container is None or container.kernel is None else container
+        return None if container is None or container.cpuset is None else container
 
 
 def _applied(before: Resources, change: Resources) -> Resources:

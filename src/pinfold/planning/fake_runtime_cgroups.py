@@ -2,26 +2,134 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pinfold.adapters.cgroup.container_cpusets import ContainerCpusets, Known
+from pinfold.adapters.cgroup.files import CgroupGoneError
+from pinfold.adapters.cgroup.gates import GateRecord
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.planning.fake_cgroups import Faults
-from pinfold.planning.fake_nri import FakeContainer, FakeNode
+from pinfold.planning.fake_nri import FakeNode
 from pinfold.ports.cgroups import ObservedCgroups, ObservedContainer, Placement
-from pinfold.ports.errors import CgroupError, ContainerKey, ProcessGoneError
+from pinfold.ports.errors import CgroupError, ContainerKey, PortError, ProcessGoneError
 
 
-class FakeRuntimeCgroups:
-    """The :class:`pinfold.ports.cgroups.FoundCgroups` of a :class:`FakeNode`."""
+class FakeCpusets:
+    """The :class:`pinfold.adapters.cgroup.gates.Cpusets` of a :class:`FakeNode`."""
 
     def __init__(self, node: FakeNode) -> None:
         self._node = node
-        self._pool = CPUSet()
-        self._known: dict[ContainerKey, Placement] = {}
-        self._found: dict[ContainerKey, FakeContainer] = {}
+
+    @property
+    def has_gates(self) -> bool:
+        """See :class:`pinfold.adapters.cgroup.gates.Cpusets`."""
+        return self._node.version == 2
+
+    def configured(self, folder: Path) -> CPUSet:
+        """See :class:`pinfold.adapters.cgroup.gates.Cpusets`."""
+        container = self._node.by_path(str(folder))
+        if container is not None and container.cpuset is not None:
+            return container.cpuset
+        return self._node.gates.get(self._there(folder), CPUSet())
+
+    def effective(self, folder: Path) -> CPUSet:
+        """See :class:`pinfold.adapters.cgroup.gates.Cpusets`."""
+        return self._node.effective(self._there(folder))
+
+    def is_plain(self, folder: Path) -> bool:
+        """See :class:`pinfold.adapters.cgroup.gates.Cpusets`."""
+        return folder not in self._node.partitions
+
+    def put(self, folder: Path, cpus: CPUSet) -> None:
+        """See :class:`pinfold.adapters.cgroup.gates.Cpusets`."""
+        if self.configured(folder) != cpus:
+            self._fault(folder)
+            below = (Path(pod.cgroup_parent) for pod in self._node.pods.values())
+            populated = any(pod.is_relative_to(folder) for pod in below)
+            self._node.gates[folder] = cpus or (self._node.machine if populated else cpus)
+            self._node.wrote()
+
+    def cut(self, folder: Path, wanted: CPUSet) -> bool:
+        """See :class:`pinfold.adapters.cgroup.gates.Cpusets`."""
+        container = self._node.by_path(str(folder))
+        if self.has_gates or container is None:
+            return False
+        container.cpuset = wanted
+        self._node.wrote()
+        return True
+
+    def set(self, folder: Path, wanted: CPUSet, mems: CPUSet | None) -> tuple[CPUSet, CPUSet]:
+        """See :class:`pinfold.adapters.cgroup.gates.Cpusets`."""
+        container = self._node.by_path(str(folder))
+        if container is None or container.cpuset is None:
+            return CPUSet(), wanted
+        before = self.effective(folder)
+        container.mems = mems or container.mems
+        if container.cpuset != wanted:
+            container.cpuset = wanted
+            self._node.wrote()
+        effective = self.effective(folder)
+        if effective - wanted:
+            raise CgroupError(f"{folder}: cpuset.cpus is {wanted}, but in force is {effective}")
+        return before - wanted, effective
+
+    async def confirm(self, folders: Sequence[Path], cpus: CPUSet, *, below: bool = True) -> None:
+        """See :class:`pinfold.adapters.cgroup.gates.Cpusets`."""
+        del below  # what a container has made in its cgroup is not told here
+        for folder in folders:
+            try:
+                left = self.effective(folder) - cpus
+            except CgroupGoneError:
+                continue
+            if left:
+                raise CgroupError(f"{folder}: somebody may still run on {left}")
+
+    def _there(self, folder: Path) -> Path:
+        if not self._node.has_cgroup(folder):
+            raise CgroupGoneError(f"{folder}: no such cgroup")
+        return folder
+
+    def _fault(self, folder: Path) -> None:
+        if self._node.gate_faults.due():
+            raise CgroupError(f"{folder}: the kernel refused", "injected")
+
+
+class MemoryGateRecord:
+    """The :class:`pinfold.adapters.cgroup.gates.GateRecord` of a machine that is never started."""
+
+    def __init__(self) -> None:
+        self.before: dict[Path, CPUSet] = {}
+        self.faults = Faults()
+
+    def load(self) -> Mapping[Path, CPUSet]:
+        """See :class:`pinfold.adapters.cgroup.gates.GateRecord`."""
+        return dict(self.before)
+
+    def save(self, before: Mapping[Path, CPUSet]) -> None:
+        """See :class:`pinfold.adapters.cgroup.gates.GateRecord`."""
+        if self.faults.due():
+            raise PortError("the record of gates: the disk is full", "injected")
+        self.before = dict(before)
+
+
+class FakeRuntimeCgroups:
+    """The :class:`pinfold.ports.cgroups.FoundCgroups` of a :class:`FakeNode`.
+
+    Args:
+        node: runtime and kernel.
+        record: see :class:`pinfold.adapters.cgroup.container_cpusets.ContainerCpusets`.
+    """
+
+    def __init__(self, node: FakeNode, record: GateRecord | None = None) -> None:
+        self._node = node
+        self._cpusets = FakeCpusets(node)
+        self.all = ContainerCpusets(self._cpusets, record)
         self.faults = Faults()
 
     async def open(self, shared: CPUSet) -> None:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
-        self._pool = shared
+        self.all.open(shared)
 
     def identify(self, key: ContainerKey, container_id: str) -> None:
         """See :class:`pinfold.ports.cgroups.MadeCgroups`; the path alone finds it."""
@@ -29,26 +137,27 @@ class FakeRuntimeCgroups:
     async def set_shared(self, cpus: CPUSet) -> None:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
         self._fault("the shared pool")
-        self._pool = cpus
-        for key in self._known:
-            self._write(key)
+        await self.all.set_shared(cpus)
 
     async def place(self, key: ContainerKey, placement: Placement) -> str:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
         self._fault(str(key))
-        self._known[key] = placement
-        self._write(key)
+        await self._pin(self.all.place(key, placement))
         return ""
 
     async def find(self, key: ContainerKey, cgroups_path: str) -> bool:
         """See :class:`pinfold.ports.cgroups.FoundCgroups`."""
         self._fault(str(key))
-        container = self._node.by_path(cgroups_path)
-        if container is None or key not in self._known:
+        known = self.all.known.get(key)
+        if known is None or self._node.by_path(cgroups_path) is None:
             return False
-        self._found[key] = container
-        self._write(key)
+        self.all.locate(known, Path(cgroups_path))
+        await self._pin(known)
         return True
+
+    async def settle(self) -> None:
+        """See :class:`pinfold.ports.cgroups.FoundCgroups`."""
+        await self.all.settle()
 
     def began(self, pid: int) -> int | None:
         """See :class:`pinfold.ports.cgroups.FoundCgroups`."""
@@ -72,32 +181,33 @@ class FakeRuntimeCgroups:
 
     async def remove(self, key: ContainerKey) -> None:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
-        self._known.pop(key, None)
-        self._found.pop(key, None)
+        await self.all.forget(key)
 
     async def observe(self) -> ObservedCgroups:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
-        found = {
-            key: ObservedContainer(
+        found = {}
+        for key, known in self.all.known.items():
+            container = None if known.folder is None else self._node.by_path(str(known.folder))
+            if container is None or container.cpuset is None or known.folder is None:
+                continue
+            found[key] = ObservedContainer(
                 key,
-                exclusive=self._known[key].cpus is not None,
-                configured=container.kernel,
-                effective=container.kernel,
+                exclusive=known.placement.cpus is not None,
+                configured=container.cpuset,
+                effective=self._node.effective(known.folder),
                 populated=True,
             )
-            for key, container in self._found.items()
-            if container.kernel is not None
-        }
-        return ObservedCgroups(self._pool, self._pool, found)
+        return ObservedCgroups(self.all.gates.found(self.all.pool), self.all.pool, found)
 
     async def close(self, *, remove: bool) -> None:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
+        await self.all.close(everything=remove)
 
-    def _write(self, key: ContainerKey) -> None:
-        container = self._found.get(key)
-        if container is not None and container.kernel is not None:
-            container.kernel = self._known[key].cpus or self._pool
-            container.mems = self._known[key].mems or container.mems
+    async def _pin(self, known: Known) -> None:
+        pinned = await self.all.pin(known)
+        if pinned is not None and pinned[0] and known.folder is not None:
+            own = known.placement.cpus
+            await self._cpusets.confirm([known.folder], own or self.all.pool)
 
     def _fault(self, where: str) -> None:
         if self.faults.due():

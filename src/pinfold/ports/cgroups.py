@@ -194,6 +194,9 @@ class FoundCgroups(MadeCgroups, Protocol):
             CgroupError: it is there, and its CPUs are not in force.
         """
 
+    async def settle(self) -> None:
+        """Take note that every container that exists was placed, and looked for."""
+
     def began(self, pid: int) -> int | None:
         """When the process of this id began, in clock ticks since the boot; None: there is none."""
 

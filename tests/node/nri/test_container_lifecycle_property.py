@@ -64,16 +64,21 @@ async def _life(seed: int, length: int, *, faults: bool) -> None:
     choice = random.Random(seed)  # noqa: S311 - reproducible
     machine = choice.choice(("1s4c2t", "2s2c2t", "1s8c1t"))
     over_cri = choice.random() < 0.5
-    h = LifecycleHarness(machine=machine, over_cri=over_cri, listed=choice.random() < 0.5)
+    h = LifecycleHarness(
+        machine=machine,
+        over_cri=over_cri,
+        listed=choice.random() < 0.5,
+        version=choice.choice((1, 2)),
+    )
     await h.start()
     for number in range(length):
         if faults and choice.random() < 0.2:
-            ports = (h.store.faults, h.cgroups.faults, h.node.record_faults)
-            port = choice.choice((*ports, h.node.creation_faults))
+            ports = (h.store.faults, h.cgroups.faults, h.gates.faults, h.node.record_faults)
+            port = choice.choice((*ports, h.node.gate_faults, h.node.creation_faults))
             port.fail_at = {port.calls + choice.randrange(1, 4)}
         with suppress(RefusedError, *([PortError] if faults else [])):
             await _step(h, choice, number)
-        for port in (h.store.faults, h.cgroups.faults):
+        for port in (h.store.faults, h.cgroups.faults, h.gates.faults, h.node.gate_faults):
             port.fail_at = set()
         if h.node.plugin is None:
             await h.start()

@@ -55,7 +55,7 @@ def failure(path: Path | str, error: OSError, doing: str = "") -> CgroupError:
     return (CgroupGoneError if number in _GONE_ERRORS else CgroupError)(what, remedy)
 
 
-def write(path: Path, text: str) -> None:
+def write(path: Path | str, text: str) -> None:
     """Write one value.
 
     Raises:

@@ -7,17 +7,20 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from pinfold.adapters.cgroup.files import CgroupGoneError, numbers, put, read_cpus
+from pinfold.adapters.cgroup.files import CgroupGoneError, numbers, put, read, read_cpus, write
 from pinfold.adapters.cgroup.folders import children, descendants, members
 from pinfold.adapters.cgroup.hierarchy import Mount
 from pinfold.adapters.cgroup.moving import gather
 from pinfold.adapters.cgroup.tasks import catch_strays
-from pinfold.adapters.cgroup.watch import CPUS, MEMS
+from pinfold.adapters.cgroup.watch import CPUS, MEMS, PARTITION
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.ports.cgroups import Partition
 from pinfold.ports.errors import CgroupError
 
 _OTHERS: Final = ("freezer", "pids", "memory", "cpu")
 """The hierarchies of cgroup v1 that may tell who belongs to a container, the best first."""
+
+_POSSIBLE: Final = Path("/sys/devices/system/cpu/possible")
 
 EFFECTIVE: Final = {1: "cpuset.effective_cpus", 2: "cpuset.cpus.effective"}
 THREADS: Final = {1: "tasks", 2: "cgroup.threads"}
@@ -41,31 +44,49 @@ class FoundCpusets:
         other = next((point for point in others if not point.samefile(root)), None)
         self._other = other if version == 1 else None
 
-    def effective(self, folder: Path) -> CPUSet:
-        """The CPUs that are in force.
+    @property
+    def has_gates(self) -> bool:
+        """See :class:`pinfold.adapters.cgroup.gates.Cpusets`."""
+        return self._version == 2
 
-        Raises:
-            CgroupError: it is gone.
-        """
-        return read_cpus(folder / EFFECTIVE[self._version])
+    def effective(self, folder: Path) -> CPUSet:
+        """See :class:`pinfold.adapters.cgroup.gates.Cpusets`."""
+        return read_cpus(f"{folder}/{EFFECTIVE[self._version]}")
 
     def configured(self, folder: Path) -> CPUSet:
-        """The CPUs that were written.
+        """See :class:`pinfold.adapters.cgroup.gates.Cpusets`."""
+        return read_cpus(f"{folder}/{CPUS}")
 
-        Raises:
-            CgroupError: it is gone.
+    def is_plain(self, folder: Path) -> bool:
+        """See :class:`pinfold.adapters.cgroup.gates.Cpusets`."""
+        return read(folder / PARTITION) == Partition.MEMBER.value
+
+    def put(self, folder: Path, cpus: CPUSet) -> None:
+        """See :class:`pinfold.adapters.cgroup.gates.Cpusets`."""
+        try:
+            put(folder / CPUS, str(cpus))
+        except CgroupGoneError:
+            raise
+        except CgroupError:
+            if cpus:
+                raise
+            put(folder / CPUS, read(_POSSIBLE))
+
+    def cut(self, folder: Path, wanted: CPUSet) -> bool:
+        """See :class:`pinfold.adapters.cgroup.gates.Cpusets`.
+
+        The kernel of cgroup v1 refuses it while a cpuset below has more.
         """
-        return read_cpus(folder / CPUS)
+        if self._version == 2:
+            return False
+        try:
+            write(f"{folder}/{CPUS}", str(wanted))
+        except CgroupError:
+            return False
+        return True
 
     def set(self, folder: Path, wanted: CPUSet, mems: CPUSet | None) -> tuple[CPUSet, CPUSet]:
-        """Write a cpuset.
-
-        Returns:
-            The CPUs that it had to leave, and those that are in force.
-
-        Raises:
-            CgroupError: others than wanted are in force.
-        """
+        """See :class:`pinfold.adapters.cgroup.gates.Cpusets`."""
         try:
             before = self.effective(folder)
             self._write(folder, wanted)
@@ -103,16 +124,12 @@ class FoundCpusets:
             return False
         return await gather(lambda: members(other), [folder], not_frozen)
 
-    async def confirm(self, folders: Sequence[Path], cpus: CPUSet) -> None:
-        """See that no thread of these may run elsewhere.
-
-        Raises:
-            CgroupError: one may.
-        """
+    async def confirm(self, folders: Sequence[Path], cpus: CPUSet, *, below: bool = True) -> None:
+        """See :class:`pinfold.adapters.cgroup.gates.Cpusets`."""
         if not folders:
             return
         strays = await catch_strays(
-            lambda: [tid for folder in folders for tid in self._threads(folder)], cpus
+            lambda: [tid for one in folders for tid in self._threads(one, below=below)], cpus
         )
         for tid, mask in strays.items():
             raise CgroupError(f"thread {tid} of a container may still run on {mask - cpus}")
@@ -144,8 +161,10 @@ class FoundCpusets:
         there = read_cpus(folder.parent / CPUS)
         put(folder / CPUS, str(read_cpus(folder / CPUS) | missing & there))
 
-    def _threads(self, folder: Path) -> list[int]:
+    def _threads(self, folder: Path, *, below: bool) -> list[int]:
         name = THREADS[self._version]
+        if not below:
+            return numbers(f"{folder}/{name}")
         return [tid for one in descendants(folder) for tid in numbers(f"{one}/{name}")]
 
 

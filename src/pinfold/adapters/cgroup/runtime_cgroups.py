@@ -1,9 +1,10 @@
 """The cgroups of containers that a container runtime has made, wherever it made them.
 
 Each container has a cpuset of its own there, exclusive or a copy of the shared pool.  It is written
-straight into the kernel, all shared ones one after the other (a runtime starts a process for each),
-and confirmed; the runtime's record of it is its own affair (:class:`RuntimeRecord`'s user brings
-the two together).  Folders are the runtime's: they are never made, and never removed.
+straight into the kernel (a runtime starts a process for each), or held by a gate above it
+(:mod:`pinfold.adapters.cgroup.gates`), and confirmed; the runtime's record of it is its own affair
+(:class:`RuntimeRecord`'s user brings the two together).  Folders are the runtime's: they are never
+made, and never removed.
 """
 
 from __future__ import annotations
@@ -15,11 +16,10 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from msgspec import Struct
-from msgspec.structs import replace
-
+from pinfold.adapters.cgroup.container_cpusets import ContainerCpusets, Known
 from pinfold.adapters.cgroup.folders import members, remove_if_empty
 from pinfold.adapters.cgroup.found_cpusets import FoundCpusets, cgroup_of, not_frozen
+from pinfold.adapters.cgroup.gate_record import GateFile
 from pinfold.adapters.cgroup.hierarchy import (
     CPUSET,
     Hierarchies,
@@ -29,6 +29,7 @@ from pinfold.adapters.cgroup.hierarchy import (
     find_hierarchies,
     parse_own,
 )
+from pinfold.adapters.cgroup.inotify import Inotify
 from pinfold.adapters.cgroup.moving import end_all
 from pinfold.adapters.cgroup.tasks import cgroups_of
 from pinfold.core.values.cpuset import CPUSet
@@ -41,17 +42,6 @@ PATIENCE: Final = 10.0
 _PARTS: Final = 10
 
 
-class _Known(Struct, frozen=True):
-    """A container that was placed; ``folder`` is None until one of its processes was seen.
-
-    ``main`` is the process by which it was found, with the time at which that began.
-    """
-
-    placement: Placement
-    folder: Path | None = None
-    main: tuple[int, int] | None = None
-
-
 class RuntimeCgroups:
     """The :class:`pinfold.ports.cgroups.Cgroups` of containers that somebody else makes.
 
@@ -61,6 +51,8 @@ class RuntimeCgroups:
     Args:
         root: OCI's ``cgroupsPath`` of a cgroup in which the runtime was told to make them, which is
             removed in the end; "": somebody else's.
+        gates: where it is written down what a kubelet's cpusets above those of containers had
+            before they were used; None: they are not used.
         found: what is mounted; None: looked for.
         proc: where proc is mounted, as the host's processes are seen there.
 
@@ -69,7 +61,12 @@ class RuntimeCgroups:
     """
 
     def __init__(
-        self, *, root: str = "", found: Hierarchies | None = None, proc: Path = Path("/proc")
+        self,
+        *,
+        root: str = "",
+        gates: Path | None = None,
+        found: Hierarchies | None = None,
+        proc: Path = Path("/proc"),
     ) -> None:
         found = found or find_hierarchies()
         self._root = root
@@ -78,10 +75,10 @@ class RuntimeCgroups:
         assert mount is not None  # noqa: S101 - the version was taken from it
         self._mount: Mount = mount
         self._cpusets = FoundCpusets(self._version, mount.point, found.v1)
+        self._all = ContainerCpusets(self._cpusets, None if gates is None else GateFile(gates))
         self._ids: dict[ContainerKey, str] = {}
         self._proc = proc
-        self._pool = CPUSet()
-        self._known: dict[ContainerKey, _Known] = {}
+        self._mains: dict[ContainerKey, tuple[int, int]] = {}
         self._starting = 0
         self._changing = asyncio.Lock()
         self._quiet = asyncio.Event()
@@ -94,7 +91,7 @@ class RuntimeCgroups:
     @property
     def pool(self) -> CPUSet:
         """The shared pool, as it was set last."""
-        return self._pool
+        return self._all.pool
 
     @asynccontextmanager
     async def starting(self) -> AsyncIterator[None]:
@@ -124,7 +121,7 @@ class RuntimeCgroups:
                 f"{self._mount.point}: cannot be written",
                 "run as root, and mount the host's cgroup hierarchy read-write",
             )
-        self._pool = shared
+        self._all.open(shared)
 
     async def set_shared(self, cpus: CPUSet) -> None:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
@@ -147,30 +144,11 @@ class RuntimeCgroups:
                     "cannot be moved until they are",
                     "see what the container runtime does",
                 )
-            await self._set_shared(cpus)
-
-    async def _set_shared(self, cpus: CPUSet) -> None:
-        self._pool = cpus
-        failed: CgroupError | None = None
-        left: list[Path] = []
-        for known in list(self._known.values()):
-            if known.placement.cpus is None and known.folder is not None:
-                try:
-                    if self._cpusets.set(known.folder, cpus, known.placement.mems)[0]:
-                        left.append(known.folder)
-                except CgroupError as error:
-                    failed = failed or error
-                # Hundreds of them must not hold up those who wait for something else.
-                await asyncio.sleep(0)
-        await self._cpusets.confirm(left, cpus)
-        if failed is not None:
-            raise failed
+            await self._all.set_shared(cpus)
 
     async def place(self, key: ContainerKey, placement: Placement) -> str:
         """See :class:`pinfold.ports.cgroups.Cgroups`; without a cgroup yet it is only noted."""
-        known = replace(self._known.get(key) or _Known(placement), placement=placement)
-        self._known[key] = known
-        return await self._pin(known)
+        return await self._pin(self._all.place(key, placement))
 
     async def enter(self, key: ContainerKey, pid: int, *, start: int | None = None) -> None:
         """Find the cgroup that the runtime has put a process into, and place it.
@@ -179,27 +157,26 @@ class RuntimeCgroups:
             ProcessGoneError: the process has ended, whoever has its number now.
             CgroupError: it is in no cgroup of its own, or its CPUs are not in force.
         """
-        known = self._known.get(key)
+        known, main = self._all.known.get(key), self._mains.get(key)
         if known is None:
             raise CgroupError(f"container {key} was not placed", "place it")
-        if start is None and known.main and known.main[0] == pid:
-            start = known.main[1]
+        if start is None and main and main[0] == pid:
+            start = main[1]
         began_at = self.began(pid)
         if began_at is None or start not in (None, began_at):
             raise _gone(key, pid)
         main = (pid, began_at)
-        folder = self._folder_of(key, main)
-        if (known.folder, known.main) != (folder, main):
-            self._known[key] = known = replace(known, folder=folder, main=main)
+        self._all.locate(known, self._folder_of(key, main))
+        self._mains[key] = main
         await self._pin(known)
 
     async def find(self, key: ContainerKey, cgroups_path: str) -> bool:
         """See :class:`pinfold.ports.cgroups.FoundCgroups`."""
-        known = self._known.get(key)
+        known = self._all.known.get(key)
         folder = below(self._mount, cgroup_of(cgroups_path))
         if known is None or folder == self._mount.point or not folder.is_dir():
             return False
-        self._known[key] = known = replace(known, folder=folder)
+        self._all.locate(known, folder)
         await self._pin(known)
         return True
 
@@ -217,19 +194,54 @@ class RuntimeCgroups:
 
     async def kill(self, key: ContainerKey, *, wait: float = 5.0) -> None:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
-        known = self._known.get(key)
+        known = self._all.known.get(key)
         if known is not None and (folder := known.folder) is not None and folder.exists():
             await end_all(lambda: members(folder), wait=wait, freeze=not_frozen)
 
     async def remove(self, key: ContainerKey) -> None:
         """Forget a container; its cgroup is the runtime's to remove."""
-        self._known.pop(key, None)
+        await self._all.forget(key)
+        self._mains.pop(key, None)
         self._ids.pop(key, None)
+
+    async def settle(self) -> None:
+        """See :class:`pinfold.ports.cgroups.FoundCgroups`."""
+        await self._all.settle()
+
+    def gates(self) -> Mapping[str, Any]:
+        """What ``/v1/status`` says of the cpusets above the containers' that are used."""
+        held = {str(gate): str(cpus) for gate, cpus in self._all.gates.written.items()}
+        return {"held": held, "rewritten": self._all.gates.rewritten}
+
+    async def changes(self) -> AsyncIterator[ContainerKey | None]:
+        """See :class:`pinfold.ports.cgroups.Watchful`; gates are made right at once."""
+        inotify, something = Inotify(), asyncio.Event()
+        loop = asyncio.get_running_loop()
+        loop.add_reader(inotify.descriptor, something.set)
+        self._all.gates.on_change = something.set
+        watched: set[Path] = set()
+        try:
+            while True:
+                changed = {event.folder for event in inotify.events()}
+                gates = set(self._all.gates.written)
+                for gone in watched - gates:
+                    inotify.forget(gone)
+                for new in gates - watched:
+                    inotify.watch(new)
+                looked = gates if None in changed else gates & changed | gates - watched
+                watched = gates
+                if [gate for gate in looked if self._all.gates.mend(gate)]:
+                    yield None
+                await something.wait()
+                something.clear()
+        finally:
+            loop.remove_reader(inotify.descriptor)
+            inotify.close()
 
     async def observe(self) -> ObservedCgroups:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
         found = {}
-        for key, known in self._known.items():
+        for key, known in self._all.known.items():
             if (folder := known.folder) is None:
                 continue
             try:
@@ -244,10 +256,11 @@ class RuntimeCgroups:
                 effective=effective,
                 populated=bool(members(folder)),
             )
-        return ObservedCgroups(self._pool, self._pool, found)
+        return ObservedCgroups(self._all.gates.found(self._all.pool), self._all.pool, found)
 
     async def close(self, *, remove: bool) -> None:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
+        await self._all.close(everything=remove)
         if remove and self._root:
             self.remove_parent(self._root)
 
@@ -280,19 +293,17 @@ class RuntimeCgroups:
             )
         return folder
 
-    async def _pin(self, known: _Known) -> str:
-        folder, placement = known.folder, known.placement
-        if folder is None:
+    async def _pin(self, known: Known) -> str:
+        pinned = await self._all.pin(known)
+        if pinned is None or (folder := known.folder) is None:
             return ""
-        wanted = self._pool if placement.cpus is None else placement.cpus
-        if not wanted:
-            return ""
-        left, effective = self._cpusets.set(folder, wanted, placement.mems)
+        left, effective = pinned
+        wanted = self._all.pool if known.placement.cpus is None else known.placement.cpus
         if await self._cpusets.bring_back(folder) or left:
             await self._cpusets.confirm([folder], wanted)
         missing = wanted - effective
         notes = [f"CPUs {missing} are not in force: offline"] if missing else []
-        if placement.frozen:
+        if known.placement.frozen:
             notes.append("not frozen: its runtime stops containers")
         return "; ".join(notes)
 

@@ -161,7 +161,7 @@ class ContainerLifecycle:
                 seen = self._pods.put(pod)
                 await self._containers.adopt(seen, container, devices)
                 await self._books.grow_pool()
-                await self._containers.locate(seen, container)
+                await self._containers.locate((seen, container))
 
     async def _expect(self, key: ContainerKey, pod: PodSandbox, container: Container) -> None:
         """Let go of what a container was given whose creation has failed after the answer."""

@@ -224,10 +224,9 @@ class SeenContainers:
         await books.grow_pool()
         # The others leave the owners' CPUs before these come.
         owners = books.state.ledger.assignments
-        for seen, one in sorted(
-            shown, key=lambda item: item[1].name in owners.get(item[0].sandbox.uid, ())
-        ):
-            await self.locate(seen, one)
+        shown.sort(key=lambda item: item[1].name in owners.get(item[0].sandbox.uid, ()))
+        await self.locate(*shown)
+        await self.cgroups.settle()
 
     async def adopt(self, seen: SeenPod, one: Container, devices: PodDevices) -> None:
         """Take over a container that is there; one that cannot have its CPUs is among the others.
@@ -285,12 +284,19 @@ class SeenContainers:
         allocations = {one.name: CPUAllocation(kept, CPUSet(), ())} if kept else {}
         return replace(refused.refused("", ""), admitted=True, allocations=allocations)
 
-    async def locate(self, seen: SeenPod, one: Container) -> None:
-        """Bring one that was taken over to its CPUs, as far as its cgroup is there."""
-        key = ContainerKey(seen.sandbox.uid, one.name)
-        try:
-            await self.place(self.books.pods.active[key.pod_uid], key.name)
-            await self.find(key, one)
-        except CgroupError as error:
-            # It may have ended a moment ago; the reconciliation looks again.
-            self.books.observers.report(seen.name, str(error))
+    async def locate(self, *shown: tuple[SeenPod, Container]) -> None:
+        """Bring those that were taken over to their CPUs, as far as their cgroups are there."""
+        # Where all belong is said first: a cgroup above some of them has room for all.
+        for work in (self._say_place, self._find):
+            for seen, one in shown:
+                try:
+                    await work(seen, one)
+                except CgroupError as error:
+                    # It may have ended a moment ago; the reconciliation looks again.
+                    self.books.observers.report(seen.name, str(error))
+
+    async def _say_place(self, seen: SeenPod, one: Container) -> None:
+        await self.place(self.books.pods.active[seen.sandbox.uid], one.name)
+
+    async def _find(self, seen: SeenPod, one: Container) -> None:
+        await self.find(ContainerKey(seen.sandbox.uid, one.name), one)

@@ -1,0 +1,430 @@
+"""Cpusets above those of containers: no owner's CPU is anybody else's after any single write."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pinfold.adapters.cgroup.container_cpusets import ContainerCpusets
+from pinfold.adapters.cgroup.gate_record import GateFile
+from pinfold.adapters.cgroup.gates import gate_of
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.planning.fake_nri import FakeContainer, FakeNode
+from pinfold.planning.fake_runtime_cgroups import FakeCpusets, MemoryGateRecord
+from pinfold.ports.cgroups import Placement
+from pinfold.ports.errors import CgroupError, ContainerKey, PortError
+from pinfold.ports.nri import ContainerState, PodSandbox, Resources
+from tests.scenes.manager_harness import run_virtually
+
+MACHINE = CPUSet(range(8))
+OPEN = {CPUSet(), MACHINE}
+"""What a gate has that holds nobody."""
+PARENTS = ("/kubepods", "/kubepods", "/kubepods/burstable", "/kubepods/besteffort")
+BURSTABLE = Path("/kubepods/burstable")
+
+
+class KilledError(Exception):
+    """The agent is killed after a write."""
+
+
+class World:
+    """An agent's cpusets, its books and the kernel; ``granted`` is what nobody else may use."""
+
+    def __init__(
+        self, seed: int, version: int = 2, kernel: type[FakeCpusets] = FakeCpusets
+    ) -> None:
+        self.choice = random.Random(seed)  # noqa: S311 - reproducible
+        self.node = FakeNode(MACHINE, version)
+        self.kernel = kernel(self.node)
+        self.node.wrote = self.wrote
+        self.record = MemoryGateRecord()
+        self.pool = MACHINE
+        self.own: dict[ContainerKey, CPUSet] = {}
+        self.granted: dict[ContainerKey, CPUSet] = {}
+        self.containers: dict[ContainerKey, FakeContainer] = {}
+        self.writes = 0
+        self.dies_at: int | None = None
+        self.is_stale = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self.cpusets = ContainerCpusets(self.kernel, self.record)
+        self.cpusets.open(self.pool)
+
+    def wrote(self) -> None:
+        self.check()
+        self.writes += 1
+        if self.writes == self.dies_at:
+            raise KilledError
+
+    def check(self) -> None:
+        if self.is_stale:
+            return
+        for key, one in self.containers.items():
+            for owner, cpus in self.granted.items():
+                shared = (one.kernel or CPUSet()) & cpus
+                assert owner == key or not shared, f"{key} is on {shared} of {owner}"
+
+    # ------------------------------------------------------------------------- what happens
+
+    async def pod(self, parent: str | None = None) -> PodSandbox:
+        number = len(self.node.pods)
+        parent = parent or self.choice.choice(PARENTS)
+        return await self.node.run_pod(f"uid-{number}", f"p{number}", f"{parent}/pod{number}")
+
+    async def create(self, pod: PodSandbox, own: CPUSet | None) -> ContainerKey:
+        """As the runtime does, with what the books say or, as an old record has it, with all."""
+        name = f"c{len(self.containers)}-{self.choice.randrange(1 << 30)}"
+        key = ContainerKey(pod.uid, name)
+        if own is not None:
+            self.own[key] = own
+            self.pool -= own
+            await self.cpusets.set_shared(self.pool)
+            self.granted[key] = own
+        known = self.cpusets.place(key, Placement(cpus=own))
+        await self.cpusets.pin(known)
+        one = await self.node.create(pod, name, Resources(cpus=str(own or self.pool)))
+        one.cpuset = own or self.pool
+        self.containers[key] = one
+        self.wrote()
+        one.seen = type(one.seen)(
+            one.seen.id, pod.id, name, ContainerState.RUNNING, cgroups_path=one.seen.cgroups_path
+        )
+        await self.find(key)
+        return key
+
+    async def find(self, key: ContainerKey) -> None:
+        known = self.cpusets.place(key, Placement(cpus=self.own.get(key)))
+        self.cpusets.locate(known, Path(self.containers[key].seen.cgroups_path))
+        await self.cpusets.pin(known)
+
+    async def end(self, key: ContainerKey) -> None:
+        one = self.containers.pop(key)
+        self.granted.pop(key, None)
+        del self.node.containers[one.seen.id]
+        freed = self.own.pop(key, CPUSet())
+        self.pool |= freed
+        await self.cpusets.forget(key)
+        await self.cpusets.set_shared(self.pool)
+
+    async def move(self, key: ContainerKey, new: CPUSet) -> None:
+        """An owner gets other CPUs, as a resize in place does it."""
+        before, old = self.pool, self.own[key]
+        self.own[key] = new
+        self.pool = (before | old) - new
+        await self.cpusets.set_shared(before & self.pool)
+        self.granted[key] = old | new
+        await self.find(key)
+        self.granted[key] = new
+        await self.cpusets.set_shared(self.pool)
+
+    def rewrite(self, key: ContainerKey) -> None:
+        """A runtime writes what it had on record long ago; only a gate can hold that."""
+        one = self.containers[key]
+        gate = gate_of(Path(one.seen.cgroups_path))
+        if gate is not None and not self.cpusets.gates.written.get(gate, MACHINE) - self.pool:
+            one.cpuset = MACHINE
+            self.wrote()
+
+    def wipe(self) -> None:
+        """As others do; until it is noticed, it is as if there were no gate."""
+        held = self.cpusets.gates.written.items()
+        if gates := [gate for gate, cpus in held if cpus not in OPEN]:
+            gate = self.choice.choice(gates)
+            self.is_stale = True
+            self.node.gates[gate] = MACHINE
+            assert self.cpusets.gates.mend(gate)
+            assert not self.cpusets.gates.mend(gate)
+            self.is_stale = False
+            self.check()
+
+    async def begin_again(self) -> None:
+        """Another agent takes over what the books say and the runtime shows."""
+        self.dies_at = None
+        for key in self.own.keys() - self.containers.keys():
+            self.pool |= self.own.pop(key)
+            self.granted.pop(key, None)
+        # What the one before was just about to give is had when this one is through.
+        self.granted = {key: cpus & self.own[key] for key, cpus in self.granted.items()}
+        self._begin()
+        await self.cpusets.set_shared(self.pool)
+        for key in self.containers:
+            await self.cpusets.pin(self.cpusets.place(key, Placement(cpus=self.own.get(key))))
+        for key in sorted(self.containers, key=lambda one: one in self.own):
+            await self.find(key)
+        await self.cpusets.settle()
+        self.granted = dict(self.own)
+
+    def check_all(self) -> None:
+        """All are exactly where they belong, and the gates that are not needed are as before."""
+        self.check()
+        for key, one in self.containers.items():
+            assert one.kernel == self.own.get(key, self.pool), key
+        assert self.record.before.keys() == self.cpusets.gates.written.keys()
+        held = {gate for gate, cpus in self.node.gates.items() if cpus not in OPEN}
+        written = self.cpusets.gates.written
+        assert held == {gate for gate, cpus in written.items() if cpus not in OPEN}
+
+    async def step(self) -> None:
+        pods = list(self.node.pods.values())
+        owners = [key for key in self.own if key in self.containers]
+        sharers = [key for key in self.containers if key not in self.own]
+        what = self.choice.choice(("share", "share", "own", "own", "end", "move", "old", "wipe"))
+        free = sorted(self.pool - CPUSet([0]))
+        wanted = CPUSet(self.choice.sample(free, min(len(free), self.choice.choice((1, 2)))))
+        pod = self.choice.choice(pods) if len(pods) > 4 else await self.pod()
+        if what == "share":
+            await self.create(pod, None)
+        elif what == "own" and wanted and pod.cgroup_parent.startswith("/kubepods/pod"):
+            await self.create(pod, wanted)
+        elif what == "end" and self.containers:
+            await self.end(self.choice.choice(list(self.containers)))
+        elif what == "move" and owners and wanted:
+            await self.move(self.choice.choice(owners), wanted)
+        elif what == "old" and sharers:
+            self.rewrite(self.choice.choice(sharers))
+        elif what == "wipe":
+            self.wipe()
+
+
+async def _life(seed: int, length: int, *, kills: bool, version: int = 2) -> None:
+    world = World(seed, version)
+    for _ in range(length):
+        if kills and world.choice.random() < 0.4:
+            world.dies_at = world.writes + world.choice.randrange(1, 5)
+        try:
+            await world.step()
+        except KilledError:
+            await world.begin_again()
+        world.check_all()
+    if kills and world.choice.random() < 0.5:
+        world.dies_at = world.writes + world.choice.randrange(1, 5)
+    try:
+        await world.cpusets.close(everything=False)
+    except KilledError:
+        await world.begin_again()
+        await world.cpusets.close(everything=False)
+    # Everybody holds by himself now, and nothing is left of the gates.
+    assert set(world.node.gates.values()) <= OPEN
+    assert not world.record.before
+    for key, one in world.containers.items():
+        assert one.kernel == world.own.get(key, world.pool)
+
+
+@settings(max_examples=150)
+@given(st.integers(0, 2**32), st.integers(1, 30))
+def test_an_owners_cpus_are_nobody_elses_after_any_write(seed: int, length: int) -> None:
+    run_virtually(_life(seed, length, kills=False))
+
+
+@settings(max_examples=150)
+@given(st.integers(0, 2**32), st.integers(1, 30))
+def test_nor_when_the_agent_is_killed_between_any_two(seed: int, length: int) -> None:
+    run_virtually(_life(seed, length, kills=True))
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 2**32), st.integers(1, 20))
+def test_without_gates_everybody_is_written(seed: int, length: int) -> None:
+    run_virtually(_life(seed, length, kills=True, version=1))
+
+
+# ------------------------------------------------------------------------------- single cases
+
+
+@pytest.mark.parametrize("count", [1, 50])
+def test_the_writes_for_an_owner_do_not_grow_with_the_containers(count: int) -> None:
+    async def scenario() -> int:
+        world = World(0)
+        for number in range(count):
+            parent = ("/kubepods/burstable", "/kubepods/besteffort")[number % 2 if number else 0]
+            await world.create(await world.pod(parent), None)
+        if count == 1:
+            await world.create(await world.pod("/kubepods/besteffort"), None)
+        before = world.writes
+        await world.cpusets.set_shared(MACHINE - CPUSet([7]))
+        return world.writes - before
+
+    assert run_virtually(scenario()) == 2
+
+
+def test_what_a_gate_had_is_kept_from_those_below() -> None:
+    """An administrator's own limit stands, while it is used and after that."""
+
+    async def scenario() -> None:
+        world = World(0)
+        world.node.gates[BURSTABLE] = CPUSet([0, 1, 2])
+        key = await world.create(await world.pod("/kubepods/burstable"), None)
+        await world.cpusets.set_shared(MACHINE - CPUSet([2]))
+        assert world.containers[key].kernel == CPUSet([0, 1])
+        assert world.record.before == {BURSTABLE: CPUSet([0, 1, 2])}
+        await world.cpusets.close(everything=False)
+        assert world.node.gates[BURSTABLE] == CPUSet([0, 1, 2])
+        assert world.containers[key].kernel == CPUSet([0, 1])
+
+    run_virtually(scenario())
+
+
+def test_what_somebody_else_has_written_last_stays_at_the_end() -> None:
+    async def scenario() -> None:
+        world = World(0)
+        await world.create(await world.pod("/kubepods/burstable"), None)
+        world.node.gates[BURSTABLE] = CPUSet([0, 1])
+        await world.cpusets.close(everything=False)
+        assert world.node.gates[BURSTABLE] == CPUSet([0, 1])
+
+    run_virtually(scenario())
+
+
+@pytest.mark.parametrize("why", ["partition", "kernel", "disk"])
+def test_without_a_gate_that_can_be_had_each_is_written(why: str) -> None:
+    async def scenario() -> None:
+        world = World(0)
+        if why == "partition":
+            world.node.partitions.add(BURSTABLE)
+        faults = world.record.faults if why == "disk" else world.node.gate_faults
+        faults.fail_all = why != "partition"
+        key = await world.create(await world.pod("/kubepods/burstable"), None)
+        await world.cpusets.set_shared(CPUSet([0, 1]))
+        assert not world.cpusets.gates.written
+        assert not world.record.before
+        one = world.containers[key]
+        assert one.cpuset == one.kernel == CPUSet([0, 1])
+
+    run_virtually(scenario())
+
+
+def test_a_gate_that_fails_later_lets_nobody_onto_an_owners_cpus() -> None:
+    async def scenario() -> None:
+        world = World(0)
+        sharer = await world.create(await world.pod("/kubepods/burstable"), None)
+        await world.create(await world.pod("/kubepods"), CPUSet([3]))
+        world.node.gate_faults.fail_at = {world.node.gate_faults.calls + 1}
+        await world.create(await world.pod("/kubepods"), CPUSet([4]))
+        world.check_all()
+        assert not world.cpusets.gates.written
+        assert world.containers[sharer].cpuset == MACHINE - CPUSet([3, 4])
+
+    run_virtually(scenario())
+
+
+def test_gates_of_before_stay_until_their_containers_are_shown() -> None:
+    async def scenario() -> None:
+        world = World(0)
+        await world.create(await world.pod("/kubepods/burstable"), None)
+        await world.create(await world.pod("/kubepods"), CPUSet([3]))
+        after = ContainerCpusets(FakeCpusets(world.node), world.record)
+        after.open(world.pool)
+        await after.set_shared(world.pool)
+        await after.close(everything=False)
+        assert world.node.gates[BURSTABLE] == world.pool
+        # An agent that has nothing to look after leaves nothing behind.
+        world.granted.clear()
+        await after.close(everything=True)
+        assert set(world.node.gates.values()) <= OPEN
+        assert not world.record.before
+
+    run_virtually(scenario())
+
+
+def test_who_shares_beside_an_owner_is_refused_before_the_gate_is_wider() -> None:
+    """Somebody who cannot be moved keeps the owner from its CPUs, not the owner from its own."""
+
+    async def scenario() -> None:
+        world = World(0, kernel=_Stuck)
+        pod = await world.pod("/kubepods")
+        await world.create(pod, None)
+        with pytest.raises(CgroupError, match="stuck"):
+            await world.create(pod, CPUSet([3]))
+        world.check()
+
+    run_virtually(scenario())
+
+
+class _Stuck(FakeCpusets):
+    """A kernel that takes nothing narrower from those who have all."""
+
+    def set(self, folder: Path, wanted: CPUSet, mems: CPUSet | None) -> tuple[CPUSet, CPUSet]:
+        if wanted != MACHINE:
+            raise CgroupError(f"{folder}: stuck at {wanted}")
+        return super().set(folder, wanted, mems)
+
+
+@pytest.mark.parametrize(
+    ("folder", "gate"),
+    [
+        ("/kubepods/burstable/pod1/abc", "/kubepods/burstable"),
+        ("/kubepods/besteffort/pod1/abc/inner", "/kubepods/besteffort"),
+        ("/kubepods/pod1/abc", "/kubepods/pod1"),
+        (
+            "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1.slice/c-abc.scope",
+            "/kubepods.slice/kubepods-burstable.slice",
+        ),
+        (
+            "/kubepods.slice/kubepods-pod1.slice/cri-containerd-abc.scope",
+            "/kubepods.slice/kubepods-pod1.slice",
+        ),
+        (
+            "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice/p.slice/c",
+            "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice",
+        ),
+        ("/kubelet/kubepods/pod1/abc", "/kubelet/kubepods/pod1"),
+        # A kubelet in a container of a kubelet.
+        (
+            "/kubepods/burstable/pod1/abc/kubepods/pod2/def",
+            "/kubepods/burstable/pod1/abc/kubepods/pod2",
+        ),
+        ("/kubepods/pod1", None),
+        ("/kubepods/burstable", None),
+        ("/kubepods/other/abc", None),
+        ("/kubepods.slice/burstable/pod1/abc", None),
+        ("/pinfold/pod1/abc", None),
+        ("/system.slice/kubepods-burstable/abc/d", None),
+    ],
+)
+def test_the_gate_of_a_container(folder: str, gate: str | None) -> None:
+    assert gate_of(Path(folder)) == (None if gate is None else Path(gate))
+
+
+def test_the_record_in_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "gates.json"
+    assert not GateFile(file).load()
+    before = {BURSTABLE: CPUSet(), Path("/kubepods/pod1"): CPUSet([1, 2])}
+    GateFile(file).save(before)
+    assert GateFile(file).load() == before
+    text = file.read_text()
+    file.write_text(text.replace('"boot": "', '"boot": "another'))
+    assert not GateFile(file).load(), "cgroups do not outlive the machine's start"
+    for damaged in ("", "[]", text.replace('""', '"x"'), text.replace("gates", "none")):
+        file.write_text(damaged)
+        with pytest.raises(PortError, match="no record of a kubelet's cpusets"):
+            GateFile(file).load()
+    GateFile(file).save({})
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(PortError, match="nowhere"):
+        GateFile(tmp_path / "nowhere" / "gates.json").save(before)
+
+
+def test_no_two_changes_at_a_time() -> None:
+    """What is placed while the pool moves sees the pool that it moves to."""
+
+    async def scenario() -> None:
+        world = World(0)
+        pod = await world.pod("/kubepods")
+        for _ in range(40):
+            await world.create(pod, None)
+        await world.create(pod, CPUSet([7]))
+        fewer = world.pool - CPUSet([6])
+        moving = asyncio.create_task(world.cpusets.set_shared(fewer))
+        await asyncio.sleep(0)
+        world.pool = fewer
+        await world.find(next(iter(world.containers)))
+        await moving
+        world.check_all()
+
+    run_virtually(scenario())
