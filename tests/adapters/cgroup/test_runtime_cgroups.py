@@ -248,7 +248,7 @@ def test_a_number_that_is_used_again_is_another_process(tmp_path: Path) -> None:
 
     def begin(at: int, cgroup: str) -> None:
         (tmp_path / "7/task/7").mkdir(parents=True, exist_ok=True)
-        text = f"7 (sh) S {' '.join(['1'] * 18)} {at} 7 8\n"
+        text = f"7 (sh) S {' '.join(['1'] * 18)} {at} {' '.join(['0'] * 30)}\n"
         for file in (tmp_path / "7/stat", tmp_path / "7/task/7/stat"):
             file.write_text(text)
         (tmp_path / "7/task/7/cgroup").write_text(f"0::/{cgroup}\n")
@@ -350,5 +350,7 @@ def test_when_a_process_began(tmp_path: Path) -> None:
     for state, began in (("S", 4711), ("Z", None)):
         (tmp_path / "5").mkdir(exist_ok=True)
         fields = " ".join(["1"] * 18)
-        (tmp_path / "5" / "stat").write_text(f"5 (a) b (c) {state} {fields} 4711 7 8\n")
+        (tmp_path / "5" / "stat").write_text(
+            f"5 (a) b (c) {state} {fields} 4711 {' '.join(['0'] * 30)}\n"
+        )
         assert other.began(5) == began
