@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -88,7 +88,7 @@ def yaml_documents(text: str) -> Iterator[Document]:
         raise YAMLError(line, column, "a character that no text has (a lone surrogate)") from None
 
 
-class _EventKinds(NamedTuple):
+class _EventKinds(Struct, frozen=True):
     """The parser's classes, which are known only when it has been imported."""
 
     scalar: type

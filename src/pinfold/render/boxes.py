@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.core.values.cpuset import CPUSet
 
@@ -37,7 +40,7 @@ class Level(enum.IntEnum):
     KIND = 3
 
 
-class Place(NamedTuple):
+class Place(Struct, frozen=True):
     """Where one CPU sits.  Ids are the kernel's; ``None`` where it has none or is unknown.
 
     ``core`` and ``l3`` are unique in the machine (the lowest CPU id of the core or cache).
@@ -55,7 +58,7 @@ class Place(NamedTuple):
     seen: bool = True
 
 
-class Cell(NamedTuple):
+class Cell(Struct, frozen=True):
     """One thread.  ``muted`` cells are drawn faint (those that a comparison leaves alone)."""
 
     cpu: int
@@ -65,14 +68,14 @@ class Cell(NamedTuple):
     muted: bool = False
 
 
-class Core(NamedTuple):
+class Core(Struct, frozen=True):
     """The threads of one core, ascending."""
 
     id: int
     cells: tuple[Cell, ...]
 
 
-class Label(NamedTuple):
+class Label(Struct, frozen=True):
     """One title of a box: ``detail`` is free text such as ``64 GiB``; ids below 0 are not shown."""
 
     level: Level
@@ -88,7 +91,7 @@ class Label(NamedTuple):
         return head if short or not self.detail else f"{head} · {self.detail}"
 
 
-class Box(NamedTuple):
+class Box(Struct, frozen=True):
     """A part of the machine: either ``children`` or ``cores``, never both."""
 
     labels: tuple[Label, ...] = ()
@@ -142,7 +145,7 @@ def arrange(
     lost = [row for row in rows if not (row.online or row.core is not None)]
     if lost:
         offline = Box((), (), tuple(Core(p.cpu, (cells[p.cpu],)) for p in lost), offline=True)
-        inner_boxes = top.children or ((top._replace(labels=()),) if top.cores else ())
+        inner_boxes = top.children or ((replace(top, labels=()),) if top.cores else ())
         top = Box((), (*inner_boxes, offline))
     return top, crossing
 
@@ -193,7 +196,7 @@ def _finish(node: _Node, by_cpu: Mapping[int, Place], cells: Mapping[int, Cell])
     ]
     labels = tuple(node.labels)
     if len(leaves) == 1 and not children:
-        return leaves[0]._replace(labels=labels)
+        return replace(leaves[0], labels=labels)
     return Box(labels, (*children, *leaves))
 
 

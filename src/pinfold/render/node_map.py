@@ -75,12 +75,12 @@ def mute(node_map: NodeMap, keep: CPUSet) -> NodeMap:
 
     def redraw(box: Box) -> Box:
         cores = tuple(
-            core._replace(
-                cells=tuple(cell._replace(muted=cell.cpu not in keep) for cell in core.cells)
+            replace(
+                core, cells=tuple(replace(cell, muted=cell.cpu not in keep) for cell in core.cells)
             )
             for core in box.cores
         )
-        return box._replace(children=tuple(redraw(child) for child in box.children), cores=cores)
+        return replace(box, children=tuple(redraw(child) for child in box.children), cores=cores)
 
     return replace(node_map, root=redraw(node_map.root))
 

@@ -8,13 +8,15 @@ somewhere: therefore every owner has a symbol as well, and colour is never the o
 
 from __future__ import annotations
 
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
+
+from msgspec import Struct
 
 from pinfold.render.boxes import Cell, CellState
 from pinfold.render.node_map import NodeMap
 
 
-class Paint(NamedTuple):
+class Paint(Struct, frozen=True):
     """Background and text as ``RRGGBB``, and the nearest of the 16 basic ANSI backgrounds."""
 
     background: str

@@ -9,7 +9,9 @@ padding, the same without, and one character for each thread with the CPUs of th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
+
+from msgspec import Struct
 
 from pinfold.core.values.cpuset import mask_ranges
 from pinfold.render.boxes import Box, Cell, Core, cores_per_row, shapes
@@ -24,7 +26,7 @@ _SHORT: Final = 4  # lines that a full title is worth
 _GROUP: Final = 8  # dense cells between two gaps
 
 
-class _Mode(NamedTuple):
+class _Mode(Struct, frozen=True):
     """One way to draw: ``ids`` or dense, ``padding`` columns about a cell, frames or indents."""
 
     ids: bool
@@ -32,7 +34,7 @@ class _Mode(NamedTuple):
     framed: bool
 
 
-class _Size(NamedTuple):
+class _Size(Struct, frozen=True):
     """Columns and lines, how many children stand side by side, and how many titles are cut."""
 
     columns: int

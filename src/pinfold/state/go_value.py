@@ -15,7 +15,9 @@ import binascii
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from pinfold.state.go_json import Array, GoJSONError, Node, Number, Object, encode_string
 
@@ -238,7 +240,7 @@ class GoMap(GoType):
         return "map[" + " ".join(f"{k}:{self.value.dump(v)}" for k, v in _items(value)) + "]"
 
 
-class GoField(NamedTuple):
+class GoField(Struct, frozen=True):
     """A field of a struct: its Go name, its JSON name and its type."""
 
     name: str

@@ -56,7 +56,7 @@ class Process(NamedTuple):
         return self.state in _GONE
 
 
-class Refusal(NamedTuple):
+class Refusal(Struct, frozen=True):
     """What the kernel did not do, and what can be done about it."""
 
     problem: str

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 from urllib.parse import quote
 
 import grpc
@@ -60,7 +60,7 @@ class PluginLimits(Struct, frozen=True):
     asked_at_once: int = 64
 
 
-class PluginOptions(NamedTuple):
+class PluginOptions(Struct, frozen=True):
     """What a plugin offers beyond listing and allocating."""
 
     pre_start_required: bool = False

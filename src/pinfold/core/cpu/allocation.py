@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from pinfold.core.kubelet.faults import KUBELET, AllocationRules
 from pinfold.core.machine.topology import CPUTopology
@@ -18,7 +19,7 @@ from pinfold.core.topology_manager.hints import AllocationError
 from pinfold.core.values.cpuset import iter_bits
 
 
-class Step(NamedTuple):
+class Step(Struct, frozen=True):
     """One step of an allocation, for explanations: what was taken.
 
     ``kind`` is "NUMA node", "socket", "uncore cache", "part of uncore cache", "cores" or "CPUs";

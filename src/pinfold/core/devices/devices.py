@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec import Struct
 
@@ -75,7 +75,7 @@ class DeviceRunOptions(Struct, frozen=True):
     cdi_devices: tuple[str, ...] = ()
 
 
-class PreferenceQuestion(NamedTuple):
+class PreferenceQuestion(Struct, frozen=True):
     """What a plugin is asked: which ``size`` of the devices it would rather give away.
 
     ``available`` and ``must_include`` are ids in natural order (``gpu-2`` before ``gpu-10``); the

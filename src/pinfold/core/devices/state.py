@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec import Struct, field
 from msgspec.structs import force_setattr, replace
@@ -33,7 +33,7 @@ class DeviceOwnershipError(ValueError):
     """Devices would have two owners, or be assigned without an id or twice."""
 
 
-class DeviceUser(NamedTuple):
+class DeviceUser(Struct, frozen=True):
     """A container that has some of the devices asked about (``devices``)."""
 
     pod_uid: str
