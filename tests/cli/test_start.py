@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import click
 import pytest
 from click.shell_completion import BashComplete
@@ -23,3 +28,46 @@ def test_commands_and_options_are_completed() -> None:
     assert [item.value for item in complete([], "-")] == ["--version", "-h", "--help"]
     assert "--watch" in [item.value for item in complete(["status"], "--")]
     assert [item.value for item in complete(["state"], "sh")] == ["show"]
+
+
+KNOWN_TO_NO_CLIENT = ("admission", "agent", "audit", "node", "planning", "state")
+"""Who decides, plans and keeps books: a client prints what it was told."""
+
+_LOADED = """
+import sys
+from pinfold.cli import main
+try:
+    main(sys.argv[1:])
+except SystemExit:
+    pass
+print("\\n".join(name for name in sys.modules if name.startswith("pinfold.")))
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["status"],
+        ["status", "-o", "json"],
+        ["delete", "pod/a"],
+        ["logs", "pod/a"],
+        ["apply", "pod.json"],
+        ["explain", "pod/a"],
+        ["run", "--detach", "true"],
+    ],
+    ids=" ".join,
+)
+def test_a_client_knows_no_manager_and_no_planner(words: list[str], tmp_path: Path) -> None:
+    (tmp_path / "pod.json").write_text('{"apiVersion": "v1", "kind": "Pod"}')
+    done = subprocess.run(
+        [sys.executable, "-c", _LOADED, *words],
+        env={**os.environ, "PINFOLD_SOCKET": str(tmp_path / "nobody.sock")},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "no agent listens" in done.stderr or "none listens" in done.stderr
+    loaded = done.stdout.split()
+    assert f"pinfold.cli.{words[0]}" in loaded
+    assert {name.split(".")[1] for name in loaded}.isdisjoint(KNOWN_TO_NO_CLIENT)

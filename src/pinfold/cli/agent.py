@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from pathlib import Path
@@ -9,11 +10,15 @@ from pathlib import Path
 import click
 from msgspec.structs import replace
 
+from pinfold.admission.model import NodeError
 from pinfold.cli.client import SOCKET_VARIABLE, RefusedError, default_socket
 from pinfold.cli.output import InputError, input_errors
 from pinfold.config.agent import load_agent_config, override_section
 from pinfold.config.kubelet import ConfigError
 from pinfold.config.settings import SettingError, override
+from pinfold.core.machine.machine import MachineError
+from pinfold.node.recovery.recovery import MismatchError
+from pinfold.ports.errors import PortError
 
 
 @click.command()
@@ -71,18 +76,12 @@ def agent(  # noqa: PLR0913 - the options, one each
     # gRPC writes lines of its own, such as each GOAWAY of a plugin; the agent tells what matters.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
-        import asyncio  # noqa: PLC0415 - after the configuration is known to be good
-
         from pinfold.agent.wiring import start_agent  # noqa: PLC0415 - heavy
     except ModuleNotFoundError as error:
         raise InputError(
             f"the agent needs {error.name}; install pinfold with its extra: pip install "
             "'pinfold[agent]'"
         ) from None
-    from pinfold.admission.model import NodeError  # noqa: PLC0415
-    from pinfold.core.machine.machine import MachineError  # noqa: PLC0415
-    from pinfold.node.recovery.recovery import MismatchError  # noqa: PLC0415
-    from pinfold.ports.errors import PortError  # noqa: PLC0415
 
     try:
         asyncio.run(start_agent(configured))

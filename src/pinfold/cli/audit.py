@@ -32,8 +32,8 @@ from pinfold.cli.output import (
     output_option,
     print_json,
     print_text,
-    style,
 )
+from pinfold.cli.terminal import style
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
 from pinfold.ports.errors import PortError
 from pinfold.render.audit_text import render_audit

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import click
 
+from pinfold.adapters.machines.capture import capture_entries
+from pinfold.adapters.machines.capture_file import capture_suffix, pack, refuse_existing, write_new
+from pinfold.adapters.machines.tree import open_tree
 from pinfold.core.machine.machine import MachineError
 from pinfold.core.values.cpuset import CPUSet
 
@@ -36,16 +39,6 @@ def capture(output: Path, root: Path, *, force: bool) -> None:
     parameters about CPUs and hugepages.  No host name, hardware address, serial number, mount or
     other parameter.
     """
-    # Only this command needs them, and start-up time counts for the others.
-    from pinfold.adapters.machines.capture import capture_entries  # noqa: PLC0415 - see above
-    from pinfold.adapters.machines.capture_file import (  # noqa: PLC0415 - see above
-        capture_suffix,
-        pack,
-        refuse_existing,
-        write_new,
-    )
-    from pinfold.adapters.machines.tree import open_tree  # noqa: PLC0415 - see above
-
     try:
         suffix = capture_suffix(output)
     except MachineError as error:

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import click
 
 from pinfold.cli.output import F, InputError
-from pinfold.core.pod.manifest_fields import MANIFEST_BYTES
+from pinfold.core.pod.manifest_size import MANIFEST_BYTES
 
 _REFUSED: Final = 400
 _PIECE: Final = 1 << 16

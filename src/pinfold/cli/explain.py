@@ -9,16 +9,19 @@ from typing import Any, Final
 
 import click
 
-from pinfold.cli.client import socket_option
-from pinfold.cli.node import load_request, manifest_arguments, node_options
+from pinfold.cli.client import Client, RefusedError, pod_path, socket_option
+from pinfold.cli.node_options import manifest_arguments, node_options
 from pinfold.cli.output import (
     color_option,
     input_errors,
     output_option,
     print_json,
     print_text,
-    style,
 )
+from pinfold.cli.status_view import ended_since, recorded_explanation
+from pinfold.cli.terminal import style
+from pinfold.core.machine.machine import MachineError
+from pinfold.render.explain_text import render_explain
 
 _LABELS: Final = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 
@@ -49,30 +52,27 @@ def explain(
     if pod is None:
         _explain_recorded(manifests, socket, output, color=color)
         return
-    from pinfold.planning.explain import (  # noqa: PLC0415 - after --help
+    # For who asks an agent; figures: see the architecture page.
+    from pinfold.cli.explain_view import explain_view  # noqa: PLC0415
+    from pinfold.cli.node import load_request  # noqa: PLC0415
+    from pinfold.planning.explain import (  # noqa: PLC0415
         UnknownPodError,
         explain_document,
         explain_pod,
     )
 
     request = load_request(manifests, node)
-    with input_errors(UnknownPodError):
+    with input_errors(MachineError, UnknownPodError):
         explanation = explain_pod(request.planner, request.pods, pod)
     if output == "json":
         print_json(explain_document(request.planner, explanation))
         return
-    from pinfold.cli.explain_view import explain_view  # noqa: PLC0415
-    from pinfold.render.explain_text import render_explain  # noqa: PLC0415
-
     print_text(render_explain(explain_view(request.planner, explanation), style(color)))
 
 
 def _explain_recorded(
     names: tuple[str, ...], socket: str, output: str, *, color: bool | None
 ) -> None:
-    from pinfold.cli.client import Client, RefusedError, pod_path  # noqa: PLC0415 - for an agent
-    from pinfold.cli.status_view import ended_since, recorded_explanation  # noqa: PLC0415
-
     if len(names) != 1 or not _names_a_pod(names[0]):
         raise click.UsageError(
             "say which pod: --pod NAME with manifests, or pod/NAME or NAMESPACE/NAME of an agent"
@@ -90,8 +90,6 @@ def _explain_recorded(
     if output == "json":
         print_json(document)
         return
-    from pinfold.render.explain_text import render_explain  # noqa: PLC0415
-
     print_text(render_explain(recorded_explanation(document), style(color)))
 
 

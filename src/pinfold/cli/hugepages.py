@@ -5,16 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
+from pinfold.adapters.hugetlb import HugePagePoolError, HugePagePools
 from pinfold.cli.client import RefusedError
 from pinfold.cli.output import InputError, input_errors, machine_option, output_option, print_json
-
-if TYPE_CHECKING:
-    from pinfold.adapters.hugetlb import HugePagePools
-    from pinfold.core.memory.hugepage_pools import Pool
+from pinfold.core.machine.machine import MachineError
+from pinfold.core.memory.hugepage_pools import (
+    Pool,
+    changes_document,
+    parse_amount,
+    parse_page_size,
+    pools_document,
+    recorded_pools,
+    size_text,
+    unused,
+)
+from pinfold.core.pod.hugepages import HugePagesError
 
 Command = Callable[..., Any]
 
@@ -48,8 +57,6 @@ def hugepages() -> None:
 @output_option("text", "json")
 def show(*, machine: str | None, root: Path, output: str) -> None:
     """Show the pages of every size on every NUMA node: all, the free ones, the surplus."""
-    from pinfold.core.memory.hugepage_pools import pools_document  # noqa: PLC0415 - after --help
-
     pools = _live_pools(root) if machine is None else _recorded_pools(machine)
     if output == "json":
         print_json(pools_document(pools))
@@ -124,8 +131,6 @@ def release(  # noqa: PLR0913 - the options, one each
 
     Exit status: 0 done, 1 refused by the kernel or for want of root, 2 the input is at fault.
     """
-    from pinfold.core.memory.hugepage_pools import unused  # noqa: PLC0415 - after --help
-
     bytes_, asked = _asked(size, amount, total, whole=True)
     with _refusals():
         pools = _open(root)
@@ -143,9 +148,6 @@ def release(  # noqa: PLR0913 - the options, one each
 
 def _asked(size: str, amount: str | None, total: str | None, *, whole: bool) -> tuple[int, int]:
     """Page size in bytes, and pages; ``whole`` where no number is one, too."""
-    from pinfold.core.memory.hugepage_pools import parse_amount, parse_page_size  # noqa: PLC0415
-    from pinfold.core.pod.hugepages import HugePagesError  # noqa: PLC0415
-
     if amount is not None and total is not None:
         raise click.UsageError("say either how many pages, or --total")
     text = total if amount is None else amount
@@ -157,15 +159,11 @@ def _asked(size: str, amount: str | None, total: str | None, *, whole: bool) -> 
 
 
 def _open(root: Path) -> HugePagePools:
-    from pinfold.adapters.hugetlb import HugePagePools  # noqa: PLC0415 - after --help
-
     return HugePagePools(root)
 
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    from pinfold.adapters.hugetlb import HugePagePoolError  # noqa: PLC0415 - after --help
-
     try:
         yield
     except HugePagePoolError as error:
@@ -179,9 +177,8 @@ def _live_pools(root: Path) -> list[Pool]:
 
 def _recorded_pools(source: str) -> list[Pool]:
     from pinfold.adapters.machines.source import open_machine  # noqa: PLC0415 - after --help
-    from pinfold.core.memory.hugepage_pools import recorded_pools  # noqa: PLC0415
 
-    with input_errors():
+    with input_errors(MachineError):
         machine = open_machine(source)
     pools = recorded_pools(machine)
     if not pools:
@@ -193,8 +190,6 @@ def _recorded_pools(source: str) -> list[Pool]:
 
 
 def _table(pools: Sequence[Pool]) -> Iterator[str]:
-    from pinfold.core.memory.hugepage_pools import size_text  # noqa: PLC0415 - after --help
-
     rows = [
         _HEAD,
         *(
@@ -220,8 +215,6 @@ def _tell(
     after: dict[int | None, Pool],
     output: str,
 ) -> None:
-    from pinfold.core.memory.hugepage_pools import changes_document, size_text  # noqa: PLC0415
-
     document = changes_document(size, asked, before, after)
     if output == "json":
         print_json(document)

@@ -1,4 +1,4 @@
-"""The options that describe a node and what runs on it, for ``plan`` and ``explain``."""
+"""What ``plan`` and ``explain`` are asked: a node, and what runs on it."""
 
 from __future__ import annotations
 
@@ -6,46 +6,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import click
 from msgspec import Struct
 
 from pinfold.adapters.kubernetes.manifests import ManifestError, read_manifests
 from pinfold.adapters.machines.source import open_machine
 from pinfold.admission.model import NodeError
-from pinfold.cli.output import F, input_errors, machine_option
-from pinfold.config.settings import SETTINGS, SettingError, override
+from pinfold.cli.output import input_errors
+from pinfold.config.settings import SettingError, override
 from pinfold.core.devices.devices import DeviceInventory
 from pinfold.core.kubelet.node_config import NodeConfig
-from pinfold.core.machine.machine import Machine
+from pinfold.core.machine.machine import Machine, MachineError
 from pinfold.core.pod.pod import Pod
 from pinfold.planning.planner import Planner
-
-manifest_arguments = click.argument("manifests", nargs=-1, required=True, metavar="MANIFEST...")
-
-
-def node_options(command: F) -> F:
-    """``--machine``, ``--devices``, ``--kubelet-config`` and the flags that win over it."""
-    for setting in reversed(SETTINGS):
-        if setting.option is not None:
-            command = click.option(
-                setting.option,
-                setting.attribute,
-                metavar=setting.metavar,
-                multiple=setting.pairs,
-                help=setting.help,
-            )(command)
-    command = click.option(
-        "--devices",
-        metavar="FILE",
-        help="What the device plugins list: a file of kind Devices, or a kubelet's "
-        "kubelet_internal_checkpoint.",
-    )(command)
-    command = click.option(
-        "--kubelet-config",
-        metavar="FILE",
-        help="A KubeletConfiguration file; the flags below win over it.",
-    )(command)
-    return machine_option(command)
 
 
 class Request(Struct, frozen=True):
@@ -66,7 +38,7 @@ def load_request(manifests: tuple[str, ...], options: Mapping[str, Any]) -> Requ
     """Read machine, configuration and manifests; exits with one clear line if they are bad."""
     config_file = options.get("kubelet_config")
     config, notes = load_config(config_file, options)
-    with input_errors(ManifestError, NodeError):
+    with input_errors(MachineError, ManifestError, NodeError):
         machine = open_machine(options.get("machine"))
         devices, device_notes = _load_devices(options.get("devices"), machine)
         planner = Planner(machine, config, devices=devices)
@@ -82,7 +54,7 @@ def _load_devices(
         return None, ()
     from pinfold.config.devices_file import ConfigError, load_devices  # noqa: PLC0415
 
-    with input_errors(ConfigError):
+    with input_errors(MachineError, ConfigError):
         loaded = load_devices(file, machine)
     return loaded.inventory, tuple(f"{file}: {note}" for note in loaded.notes)
 
@@ -91,7 +63,7 @@ def load_config(file: str | None, options: Mapping[str, Any]) -> tuple[NodeConfi
     """Read a configuration file, if any, and apply the flags."""
     from pinfold.config.kubelet import ConfigError, load_kubelet_config  # noqa: PLC0415
 
-    with input_errors(ConfigError, SettingError):
+    with input_errors(MachineError, ConfigError, SettingError):
         if file is None:
             return override(NodeConfig(), options), ()
         loaded = load_kubelet_config(file)

@@ -1,19 +1,14 @@
-"""What the commands share when they print: formats, the terminal's style, errors."""
+"""What the commands share: options, errors, and how a document is printed."""
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import click
-
-from pinfold.core.machine.machine import MachineError
-from pinfold.render.terminal import Style
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,10 +25,9 @@ class InputError(click.ClickException):
 @contextmanager
 def input_errors(*kinds: type[Exception], prefix: str = "") -> Iterator[None]:
     """Turn the declared errors of the layers below into one line and exit code 2."""
-    declared: tuple[type[Exception], ...] = (MachineError, *kinds)
     try:
         yield
-    except declared as error:
+    except kinds as error:
         raise InputError(f"{prefix}{error}") from None
 
 
@@ -66,18 +60,6 @@ def color_option(command: F) -> F:
         default=None,
         help="Colour the output; without it by terminal, NO_COLOR and FORCE_COLOR.",
     )(command)
-
-
-def style(color: bool | None = None) -> Style:  # noqa: FBT001 - the option's value
-    """How to print on standard output."""
-    stream = sys.stdout
-    return Style.detect(
-        os.environ,
-        is_tty=stream.isatty(),
-        encoding=stream.encoding,
-        width=shutil.get_terminal_size((80, 24)).columns,
-        color=color,
-    )
 
 
 def print_json(document: object) -> None:

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from msgspec.structs import replace
 
-from pinfold.cli.node import Request, load_request, manifest_arguments, node_options
+from pinfold.admission.model import NodeError
+from pinfold.cli.node import Request, load_config, load_request
+from pinfold.cli.node_options import manifest_arguments, node_options
 from pinfold.cli.output import (
     color_option,
     input_errors,
     output_option,
     print_json,
     print_text,
-    style,
 )
-
-if TYPE_CHECKING:
-    from pinfold.planning.planner import Plan
+from pinfold.cli.plan_view import plan_view
+from pinfold.cli.terminal import style
+from pinfold.core.machine.machine import MachineError
+from pinfold.planning.planner import Plan, Planner
+from pinfold.render.text import render_plan
 
 
 @click.command()
@@ -54,16 +57,12 @@ def plan(
 
         print_json(plan_document(placed) | {"notes": list(request.notes)})
     else:
-        from pinfold.cli.plan_view import plan_view  # noqa: PLC0415 - for pictures only
-
         view = plan_view(placed, request.title, notes=request.notes)
         if output == "svg":
             from pinfold.render.svg import render_plan_svg  # noqa: PLC0415
 
             print_text(render_plan_svg(view))
         else:
-            from pinfold.render.text import render_plan  # noqa: PLC0415
-
             print_text(render_plan(view, style(color)))
 
 
@@ -77,12 +76,8 @@ def _unknown_resources(request: Request) -> Iterator[str]:
 def _compare(
     request: Request, before: Plan, config_file: str, output: str, *, color: bool | None
 ) -> None:
-    from pinfold.admission.model import NodeError  # noqa: PLC0415
-    from pinfold.cli.node import load_config  # noqa: PLC0415
-    from pinfold.planning.planner import Planner  # noqa: PLC0415
-
     config, notes = load_config(config_file, {})
-    with input_errors(NodeError):
+    with input_errors(MachineError, NodeError):
         planner = Planner(request.planner.machine, config, devices=request.planner.devices)
     after = planner.plan(request.pods)
     if output == "json":

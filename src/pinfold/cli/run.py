@@ -24,13 +24,14 @@ from pinfold.cli.client import (
 from pinfold.cli.foreground import Foreground
 from pinfold.cli.output import InputError, input_errors
 from pinfold.core.machine.locality import Localities, Locality, LocalityError
-from pinfold.core.machine.machine import Machine
+from pinfold.core.machine.machine import Machine, MachineError
 from pinfold.core.pod.api import PodError, quantity_from_api
 from pinfold.core.pod.near_wishes import NEAR, NEAR_POLICY, POD, REQUIRED, device_names
-from pinfold.core.pod.workload import FACTS, application_environment
+from pinfold.core.pod.workload import FACTS, MEMORY_LIMIT, application_environment
+from pinfold.core.pod.workload_api import workload_from_api
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.core.values.names import invalid, subdomain_problems, variable_problems
-from pinfold.node.pods.containers import MEMORY_LIMIT
+from pinfold.ports.errors import PortError
 
 FOLDER_VARIABLE: Final = "PINFOLD_RUN_DIR"
 CONTAINER: Final = "main"
@@ -116,7 +117,7 @@ def run(  # noqa: PLR0913 - the options, one each
         from pinfold.adapters.machines.source import open_machine  # noqa: PLC0415 - only for --near
 
         # An agent keeps to a wish as far as it can; a misspelt name is an error all the same.
-        with input_errors():
+        with input_errors(MachineError):
             machine = open_machine(None)
         near_locality(wishes, machine)
     client = Client(socket)
@@ -144,12 +145,10 @@ def _run_alone(manifest: Mapping[str, Any], wishes: Wishes, socket: str) -> int:
     # The whole planner, where no agent has one.
     from pinfold.admission.model import NodeError  # noqa: PLC0415
     from pinfold.agent.alone import Alone  # noqa: PLC0415
-    from pinfold.core.pod.workload_api import workload_from_api  # noqa: PLC0415
-    from pinfold.ports.errors import PortError  # noqa: PLC0415
 
     # One list for all commands of a user, whichever socket they look for an agent on.
     folder = Path(os.environ.get(FOLDER_VARIABLE) or runtime_folder())
-    with input_errors(NodeError, PodError):
+    with input_errors(MachineError, NodeError, PodError):
         node = Alone(folder, remedy=f"another folder is given with {FOLDER_VARIABLE}")
         pod = workload_from_api(manifest).pod
     near = near_locality(wishes, node.machine) if wishes.near else None

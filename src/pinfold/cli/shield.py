@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from pinfold.adapters import shield as adapter
+from pinfold.adapters.shield import (
+    AGENT_TREE,
+    Shield,
+    ShieldReport,
+    foreign_threads,
+    lower_shield,
+    raise_shield,
+    read_shield,
+)
 from pinfold.cli.client import RefusedError
 from pinfold.cli.output import input_errors, output_option, print_json
+from pinfold.core.values.cpuset import CPUSet, CPUSetError
 from pinfold.ports.errors import PortError
-
-if TYPE_CHECKING:
-    from pinfold.adapters.shield import Shield, ShieldReport
-    from pinfold.core.values.cpuset import CPUSet
 
 
 @click.command()
@@ -50,8 +58,6 @@ def shield(  # noqa: PLR0913 - the options, one each
 
     Exit status: 0 done, 1 refused by the kernel or for want of root, 2 the input is at fault.
     """
-    from pinfold.adapters import shield as adapter  # noqa: PLC0415 - after --help
-
     if off and (cpus is not None or irqs or keep):
         raise click.UsageError("--off takes no --cpus, --irqs or --keep")
     if cpus is None and (irqs or keep):
@@ -76,8 +82,6 @@ def shield(  # noqa: PLR0913 - the options, one each
 
 
 def _parse(text: str) -> CPUSet:
-    from pinfold.core.values.cpuset import CPUSet, CPUSetError  # noqa: PLC0415 - after --help
-
     try:
         return CPUSet.parse(text)
     except CPUSetError as error:
@@ -85,27 +89,17 @@ def _parse(text: str) -> CPUSet:
 
 
 def _raised(cpus: CPUSet, record: Path, keep: tuple[str, ...], *, irqs: bool) -> dict[str, Any]:
-    import asyncio  # noqa: PLC0415 - after --help
-
-    from pinfold.adapters.shield import AGENT_TREE, raise_shield  # noqa: PLC0415
-
     kept = tuple(dict.fromkeys((AGENT_TREE, *keep)))
     report = asyncio.run(raise_shield(cpus, irqs=irqs, keep=kept, record=record))
     return _document("raised", report.shield, report)
 
 
 def _lowered(record: Path) -> dict[str, Any]:
-    import asyncio  # noqa: PLC0415 - after --help
-
-    from pinfold.adapters.shield import lower_shield  # noqa: PLC0415
-
     report = asyncio.run(lower_shield(record=record))
     return _document("none" if report.shield is None else "lowered", report.shield, report)
 
 
 def _status(record: Path) -> dict[str, Any]:
-    from pinfold.adapters.shield import foreign_threads, read_shield  # noqa: PLC0415 - after --help
-
     found = read_shield(record)
     if found is None:
         return _document("none", None, None)

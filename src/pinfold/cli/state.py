@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from msgspec import to_builtins
 
+from pinfold.adapters.machines.source import open_machine
 from pinfold.adapters.statefile.files import (
     StateFileError,
     read_state_file,
@@ -20,15 +21,15 @@ from pinfold.core.kubelet.policy_options import (
     PolicyOptionError,
     StaticPolicyOptions,
 )
+from pinfold.core.machine.kubelet_view import kubelet_view
+from pinfold.core.machine.machine import MachineError
+from pinfold.core.machine.topology import CPUTopology
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
 from pinfold.state.cpu_manager_state import CheckpointError, Layout
 from pinfold.state.doctor import Circumstances, Finding, Severity, examine, unusable
 from pinfold.state.repair import Repair, RepairError, RepairRequest, convert, repair
 from pinfold.state.show import describe, describe_text
 from pinfold.state.state_file import StateFile, UnusableFileError
-
-if TYPE_CHECKING:
-    from pinfold.core.machine.topology import CPUTopology
 
 _FINDINGS = 1
 _UNUSABLE = 2
@@ -221,7 +222,7 @@ def _circumstances(  # noqa: PLR0913 - the options that check and repair share
         options[key] = value
     topology = None
     if machine is not None or this_machine:
-        with input_errors(prefix="--machine: "):
+        with input_errors(MachineError, prefix="--machine: "):
             topology = _topology(machine)
     with input_errors(CPUSetError, prefix="--reserved-cpus: "):
         reserved = None if reserved_cpus is None else CPUSet.parse(reserved_cpus)
@@ -246,10 +247,6 @@ def _pods(text: str | None) -> frozenset[str] | None:
 
 def _topology(machine: str | None) -> CPUTopology:
     """The CPUs that a kubelet on ``machine`` (``None``: this one) sees."""
-    # Slow, and rarely needed.
-    from pinfold.adapters.machines.source import open_machine  # noqa: PLC0415
-    from pinfold.core.machine.kubelet_view import kubelet_view  # noqa: PLC0415
-
     return kubelet_view(open_machine(machine)).topology
 
 

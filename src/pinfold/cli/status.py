@@ -9,7 +9,10 @@ from typing import Any
 import click
 
 from pinfold.cli.client import Client, socket_option
-from pinfold.cli.output import color_option, output_option, print_json, print_text, style
+from pinfold.cli.output import color_option, output_option, print_json, print_text
+from pinfold.cli.status_view import status_view
+from pinfold.cli.terminal import style
+from pinfold.render.text import render_plan
 
 
 @click.command()
@@ -60,14 +63,11 @@ def _print(client: Client, output: str, *, color: bool | None) -> None:
 
 
 def _text(client: Client, output: str, *, color: bool | None) -> str:
-    from pinfold.cli.status_view import status_view  # noqa: PLC0415 - for pictures only
-
     document: dict[str, Any] = client.get("/v1/status")
     view = status_view(document, client.get("/v1/machine"), client.get("/v1/node"))
     if output == "svg":
         from pinfold.render.svg import render_plan_svg  # noqa: PLC0415
 
         return render_plan_svg(view)
-    from pinfold.render.text import render_plan  # noqa: PLC0415
 
     return render_plan(view, style(color))

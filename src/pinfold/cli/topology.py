@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from pinfold.adapters.machines.source import open_machine
 from pinfold.cli.output import (
     color_option,
     input_errors,
@@ -11,8 +12,12 @@ from pinfold.cli.output import (
     output_option,
     print_json,
     print_text,
-    style,
 )
+from pinfold.cli.terminal import style
+from pinfold.core.machine.kubelet_view import kubelet_view
+from pinfold.core.machine.machine import MachineError
+from pinfold.render.machine_map import topology_view
+from pinfold.render.topology_text import render_topology
 
 
 @click.command()
@@ -21,10 +26,7 @@ from pinfold.cli.output import (
 @color_option
 def topology(machine: str | None, output: str, color: bool | None) -> None:  # noqa: FBT001 - click
     """Show sockets, NUMA nodes, caches, cores, threads and memory of a machine."""
-    from pinfold.adapters.machines.source import open_machine  # noqa: PLC0415 - after --help
-    from pinfold.core.machine.kubelet_view import kubelet_view  # noqa: PLC0415
-
-    with input_errors():
+    with input_errors(MachineError):
         found = open_machine(machine)
         view = kubelet_view(found)
     if output == "json":
@@ -32,7 +34,6 @@ def topology(machine: str | None, output: str, color: bool | None) -> None:  # n
 
         print_json(machine_document(found, view))
         return
-    from pinfold.render.machine_map import topology_view  # noqa: PLC0415
 
     shown = topology_view(found, view)
     if output == "svg":
@@ -40,6 +41,4 @@ def topology(machine: str | None, output: str, color: bool | None) -> None:  # n
 
         print_text(render_topology_svg(shown))
     else:
-        from pinfold.render.topology_text import render_topology  # noqa: PLC0415
-
         print_text(render_topology(shown, style(color)))

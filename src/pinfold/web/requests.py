@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 from starlette.requests import Request
 
-from pinfold.core.pod.manifest_fields import MANIFEST_BYTES
+from pinfold.core.pod.manifest_size import MANIFEST_BYTES
 from pinfold.web.answers import Refusal
 
 BODY_LIMIT: Final = MANIFEST_BYTES + 4096

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from pinfold.adapters.affinity.affinity import not_granted
 from pinfold.adapters.cgroup.limits import apply, apply_nested, v1_settings, v2_settings
 from pinfold.core.pod.pod import Container, Pod, apply_defaults
-from pinfold.core.pod.workload import Workload
+from pinfold.core.pod.workload import MEMORY_LIMIT, Workload
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.core.values.quantity import Quantity
 from pinfold.node.active_pod import ActivePod
-from pinfold.node.pods.containers import MEMORY_LIMIT, Containers
+from pinfold.node.pods.containers import Containers
 from pinfold.node.settings import ManagerSettings
 from pinfold.planning.fake_cgroups import FakeCgroups
 from pinfold.planning.fakes import FakeRuntime

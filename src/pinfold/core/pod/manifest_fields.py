@@ -7,9 +7,6 @@ from typing import Any, Final
 
 from pinfold.core.pod.api import PodError
 
-MANIFEST_BYTES: Final = 1536 << 10
-"""The longest manifest of a pod that is to run: what etcd takes in one request by default."""
-
 MOST_CONTAINERS: Final = 1000
 """Containers of a pod that is to run, init containers too."""
 

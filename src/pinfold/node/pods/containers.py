@@ -10,7 +10,12 @@ from msgspec.structs import replace
 from pinfold.core.devices.devices import DeviceRunOptions
 from pinfold.core.pod.cgroup_values import container_cgroup, pod_cgroup
 from pinfold.core.pod.pod import Container, Pod
-from pinfold.core.pod.workload import FACTS, application_environment, environment_beside
+from pinfold.core.pod.workload import (
+    FACTS,
+    MEMORY_LIMIT,
+    application_environment,
+    environment_beside,
+)
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.pods.device_grants import unseen_by_a_process
@@ -30,13 +35,6 @@ from pinfold.ports.runtime import (
     Watching,
 )
 from pinfold.ports.volumes import Volumes, with_volumes
-
-MEMORY_LIMIT: Final = "pinfold.dev/memory-limit"
-"""The annotation that, with the value ``none``, leaves a pod's memory without a limit.
-
-It also leaves huge pages of sizes that the pod does not ask for without one.
-"""
-
 
 NO_DEVICES: Final = DeviceRunOptions()
 
