@@ -11,6 +11,7 @@ from typing import Final
 from fuzz import seeds
 from fuzz.devices_target import DEVICES_TARGET
 from fuzz.engine import Target
+from fuzz.linux_target import LINUX_TARGET
 from fuzz.machine_targets import MACHINE_TARGETS
 from fuzz.nri_target import NRI_TARGET
 from fuzz.store_target import STORE_TARGET
@@ -286,6 +287,7 @@ def _all() -> dict[str, Target]:
         Target("references", run_references, _references, _STATE),
         *MACHINE_TARGETS,
         DEVICES_TARGET,
+        LINUX_TARGET,
         NRI_TARGET,
         STORE_TARGET,
     ]

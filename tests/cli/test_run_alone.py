@@ -208,7 +208,7 @@ def test_the_roster_forgets_the_dead_and_survives_damage(tmp_path: Path) -> None
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")
-@pytest.mark.parametrize("planted", ["alone.json", "alone.json.lock", "alone.new", "other"])
+@pytest.mark.parametrize("planted", ["alone.json", "alone.json.lock", ".alone.json.new", "other"])
 def test_what_another_user_planted_is_neither_followed_nor_used(
     tmp_path: Path, planted: str
 ) -> None:
@@ -240,7 +240,7 @@ def test_what_another_user_planted_is_neither_followed_nor_used(
     assert precious.read_text() == "kept"
 
 
-@pytest.mark.parametrize("name", ["alone.json", "alone.new"])
+@pytest.mark.parametrize("name", ["alone.json", ".alone.json.new"])
 def test_a_link_in_ones_own_folder_is_replaced_not_followed(tmp_path: Path, name: str) -> None:
     precious = tmp_path / "precious"
     precious.write_text('{"boot": "x"}')

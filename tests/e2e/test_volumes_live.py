@@ -14,8 +14,9 @@ import pytest
 
 from pinfold.adapters.hugetlb import HugePagePools
 from pinfold.adapters.volumes import VolumeFolders
-from pinfold.adapters.volumes.mounts import Mount, mount, mounts_below, unmount
+from pinfold.adapters.volumes.mounts import mount, mounts_below, unmount
 from pinfold.core.pod.workload import EmptyDir
+from pinfold.linux.mounts import Mount
 from pinfold.ports.volumes import VolumeError
 from tests.scenes.agent_process import AgentProcess, manifest, skip_unless_an_agent_can_run, until
 from tests.scenes.hugepages_scene import SMALL, more_pages

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.linux.folders import Purpose, check_own, check_path, make_folder, remove_made
-from pinfold.linux.locks import HeldError, Lock, lock
+from pinfold.linux.locks import HeldError, Lock, folder_of, lock, locked
 from pinfold.ports.errors import PortError
 
 PURPOSE = Purpose("what is written", "name another folder")
@@ -39,6 +40,45 @@ def test_a_lock_keeps_others_out_and_names_its_holder(tmp_path: Path) -> None:
     mine.release()
     mine.release()
     take(path).release()
+
+
+def test_a_lock_that_is_waited_for_lets_others_go_on(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+
+    async def run() -> list[str]:
+        happened = []
+        mine = take(path)
+
+        async def other() -> None:
+            async with locked(path, lambda: opened(path), patience=60.0) as held:
+                happened.append(f"had, {held.in_place}")
+
+        waiting = asyncio.create_task(other())
+        await asyncio.sleep(0)
+        happened.append("released")
+        mine.release()
+        await waiting
+        take(path).release()
+        mine = take(path)
+        with pytest.raises(HeldError):
+            async with locked(path, lambda: opened(path)):
+                happened.append("never")
+        mine.release()
+        return happened
+
+    assert asyncio.run(run()) == ["released", "had, True"]
+
+
+def test_a_folder_can_be_locked_and_is_free_after_a_failure(tmp_path: Path) -> None:
+    async def run() -> None:
+        with pytest.raises(ValueError, match="in the block"):
+            async with locked(tmp_path, folder_of(tmp_path)):
+                raise ValueError("in the block")
+
+    asyncio.run(run())
+    lock(tmp_path, folder_of(tmp_path)).release()
+    with pytest.raises(FileNotFoundError):
+        lock(tmp_path / "none", folder_of(tmp_path / "none"))
 
 
 def test_a_lock_goes_with_its_process(tmp_path: Path) -> None:

@@ -7,10 +7,12 @@ at any moment, so that a lock says nothing until the two are compared.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import fcntl
 import os
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Final
 
@@ -75,18 +77,52 @@ def lock(path: Path, opened: Callable[[], int], *, patience: float = 0.0) -> Loc
     """
     deadline = time.monotonic() + patience
     while True:
-        descriptor = opened()
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_at(path, descriptor):
-                return Lock(path, os.dup(descriptor))
-        except BlockingIOError:
+            if (held := _tried(path, opened)) is not None:
+                return held
+        except HeldError:
             if time.monotonic() >= deadline:
-                raise HeldError(path, _holder(descriptor)) from None
+                raise
             time.sleep(_PAUSE)
-        finally:
-            # Also a lock on what has lost its name, which would keep nobody out.
-            os.close(descriptor)
+
+
+@contextlib.asynccontextmanager
+async def locked(
+    path: Path, opened: Callable[[], int], *, patience: float = 0.0
+) -> AsyncIterator[Lock]:
+    """Have a lock for a while; arguments and errors as :func:`lock`, and others go on meanwhile."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + patience
+    while True:
+        try:
+            if (held := _tried(path, opened)) is not None:
+                break
+        except HeldError:
+            if loop.time() >= deadline:
+                raise
+            await asyncio.sleep(_PAUSE)
+    try:
+        yield held
+    finally:
+        held.release()
+
+
+def folder_of(path: Path) -> Callable[[], int]:
+    """Opens a folder, to lock it."""
+    return lambda: os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def _tried(path: Path, opened: Callable[[], int]) -> Lock | None:
+    """The lock; None where something else was at the path by the time that it was had."""
+    descriptor = opened()
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return Lock(path, os.dup(descriptor)) if _is_at(path, descriptor) else None
+    except BlockingIOError:
+        raise HeldError(path, _holder(descriptor)) from None
+    finally:
+        # Also a lock on what has lost its name, which would keep nobody out.
+        os.close(descriptor)
 
 
 def _is_at(path: Path, descriptor: int) -> bool:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import fcntl
 import os
 import socket
 import stat
@@ -12,13 +10,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
+from pinfold.linux import locks
 from pinfold.ports.errors import PortError
 
 LONGEST_PATH: Final = 107
 """Bytes of a socket's path (``sun_path`` of ``unix(7)`` without its end)."""
 
 _PATIENCE: Final = 1.0
-_PAUSE: Final = 0.02
 
 Identity = tuple[int, int, int]
 """Device, inode and time of a file: what tells it from another one at its place later."""
@@ -58,19 +56,14 @@ async def locked(path: Path) -> AsyncIterator[None]:
         PortError: somebody holds a lock on its folder.
         OSError: there is no such folder.
     """
-    descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    folder = path.parent
     try:
-        deadline = asyncio.get_running_loop().time() + _PATIENCE
-        while True:
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            if asyncio.get_running_loop().time() > deadline:
-                raise PortError(f"{path}: its folder is locked", "see who holds a lock on it")
-            await asyncio.sleep(_PAUSE)
-        yield
-    finally:
-        os.close(descriptor)
+        async with locks.locked(folder, locks.folder_of(folder), patience=_PATIENCE):
+            yield
+    except locks.HeldError as held:
+        raise PortError(
+            f"{path}: its folder is locked{held.who}", "see who holds a lock on it"
+        ) from None
 
 
 def remove_stale(path: Path, *, who: str, elsewhere: str, beside: str = "") -> None:

@@ -20,8 +20,8 @@ from pinfold.adapters.cgroup.folders import children, is_populated, members
 from pinfold.adapters.cgroup.hierarchy import (
     Hierarchies,
     Mount,
+    cgroup_mounts,
     find_hierarchies,
-    parse_mounts,
     parse_own,
 )
 from pinfold.adapters.cgroup.limits import Setting, v1_settings, v2_settings
@@ -30,6 +30,7 @@ from pinfold.adapters.cgroup.opening import open_cgroups
 from pinfold.adapters.cgroup.v1 import CgroupsV1
 from pinfold.adapters.cgroup.v2 import CgroupsV2
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.linux.mounts import parse_mountinfo
 from pinfold.linux.processes import began, lives, stat_of, threads
 from pinfold.ports.cgroups import Limits
 from pinfold.ports.errors import CgroupError, ContainerKey, NoRoomError
@@ -42,12 +43,20 @@ NAMED = "40 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,name=sy
 HYBRID = "41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n"
 
 
+def mounted(text: str) -> tuple[Mount | None, dict[str, Mount]]:
+    """The cgroup mounts of a ``mountinfo`` text."""
+    return cgroup_mounts(parse_mountinfo(text))
+
+
 def test_a_unified_hierarchy() -> None:
-    assert parse_mounts(V2) == (Mount(Path("/sys/fs/cgroup"), "/", writable=True), {})
+    assert mounted(V2) == (
+        Mount(Path("/sys/fs/cgroup"), "/", writable=True),
+        {},
+    )
 
 
 def test_each_controller_with_its_hierarchy() -> None:
-    unified, v1 = parse_mounts(ROOT + CPUSET + CPU + NAMED + HYBRID)
+    unified, v1 = mounted(ROOT + CPUSET + CPU + NAMED + HYBRID)
     assert unified == Mount(Path("/sys/fs/cgroup/unified"), "/", writable=True)
     together = Mount(Path("/sys/fs/cgroup/cpu,cpuacct"), "/", writable=True)
     assert v1 == {
@@ -85,7 +94,7 @@ def test_each_controller_with_its_hierarchy() -> None:
     ],
 )
 def test_which_mount_counts(text: str, found: Mount | None) -> None:
-    assert parse_mounts(text)[0] == found
+    assert mounted(text)[0] == found
 
 
 def test_where_a_process_sits() -> None:

@@ -6,17 +6,17 @@ Source: ``proc_pid_mountinfo(5)``, ``cgroups(7)``.
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
 
+from pinfold.linux.mounts import Mount as Mounted
+from pinfold.linux.mounts import mounts
 from pinfold.ports.errors import CgroupError
 
 CPUSET: Final = "cpuset"
-_OCTAL: Final = re.compile(r"\\([0-3][0-7]{2})")
 V1_CONTROLLERS: Final = frozenset(
     {"cpuset", "cpu", "cpuacct", "memory", "hugetlb", "pids", "freezer", "devices", "blkio"}
 )
@@ -79,11 +79,11 @@ def find_hierarchies(proc: Path = Path("/proc")) -> Hierarchies:
         CgroupError: /proc cannot be read.
     """
     try:
-        mounts = (proc / "self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+        found = list(mounts(proc))
         own = (proc / "self/cgroup").read_text(encoding="utf-8", errors="surrogateescape")
     except OSError as error:
         raise CgroupError(f"{error.filename}: {error.strerror}", "mount proc at /proc") from None
-    unified, v1 = parse_mounts(mounts)
+    unified, v1 = cgroup_mounts(found)
     return Hierarchies(unified, v1, parse_own(own), _controllers(unified))
 
 
@@ -97,8 +97,8 @@ def _controllers(unified: Mount | None) -> frozenset[str]:
     return frozenset(text.split())
 
 
-def parse_mounts(text: str) -> tuple[Mount | None, dict[str, Mount]]:
-    """The cgroup mounts of a ``mountinfo`` text.
+def cgroup_mounts(found: Iterable[Mounted]) -> tuple[Mount | None, dict[str, Mount]]:
+    """The cgroup mounts among all of them.
 
     On one mount point the last mount covers the others.  Of several mount points the one counts
     that shows most of the hierarchy, can be written, and came first: containers' runtimes leave
@@ -106,34 +106,25 @@ def parse_mounts(text: str) -> tuple[Mount | None, dict[str, Mount]]:
     """
     unified: list[Mount] = []
     v1: dict[str, list[Mount]] = {}
-    for mount, kind, options in _mounted(text):
-        if kind == "cgroup2":
+    for mount, mounted in _mounted(found):
+        if mounted.kind == "cgroup2":
             unified.append(mount)
-        elif kind == "cgroup":
-            for controller in V1_CONTROLLERS.intersection(options):
+        elif mounted.kind == "cgroup":
+            for controller in V1_CONTROLLERS & mounted.options:
                 v1.setdefault(controller, []).append(mount)
     return (
         _best(unified) if unified else None,
-        {controller: _best(mounts) for controller, mounts in v1.items()},
+        {controller: _best(several) for controller, several in v1.items()},
     )
 
 
-def _mounted(text: str) -> list[tuple[Mount, str, list[str]]]:
-    """What is mounted where, with the kind of the file system and its options."""
-    mounted: dict[Path, tuple[Mount, str, list[str]]] = {}
-    for line in text.splitlines():
-        left, dash, right = line.partition(" - ")
-        # The source may be empty, so that there are two blanks.
-        before, after = left.split(), right.split(" ")
-        if not dash or len(before) < 6 or len(after) < 3:
-            continue
-        options, super_options = before[5].split(","), after[2].split(",")
-        point = Path(_unescaped(before[4]))
-        writable = "ro" not in options and "ro" not in super_options
-        mount = Mount(point, _unescaped(before[3]), writable)
-        mounted.pop(point, None)
-        mounted[point] = mount, after[0], super_options
-    return list(mounted.values())
+def _mounted(found: Iterable[Mounted]) -> list[tuple[Mount, Mounted]]:
+    """What can be seen of what is mounted: on one mount point the last covers the others."""
+    seen: dict[Path, tuple[Mount, Mounted]] = {}
+    for one in found:
+        seen.pop(one.path, None)
+        seen[one.path] = Mount(one.path, one.root, one.writable), one
+    return list(seen.values())
 
 
 def every_mount(proc: Path = Path("/proc")) -> list[Mount]:
@@ -143,10 +134,10 @@ def every_mount(proc: Path = Path("/proc")) -> list[Mount]:
         CgroupError: /proc cannot be read.
     """
     try:
-        text = (proc / "self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+        found = _mounted(mounts(proc))
     except OSError as error:
         raise CgroupError(f"{error.filename}: {error.strerror}", "mount proc at /proc") from None
-    return [mount for mount, kind, _ in _mounted(text) if kind in ("cgroup", "cgroup2")]
+    return [mount for mount, mounted in found if mounted.kind in ("cgroup", "cgroup2")]
 
 
 def _best(mounts: list[Mount]) -> Mount:
@@ -164,10 +155,6 @@ def parse_own(text: str) -> dict[str, str]:
         for controller in controllers.split(",") if controllers else [""] * (number == "0"):
             own[controller] = path
     return own
-
-
-def _unescaped(text: str) -> str:
-    return _OCTAL.sub(lambda match: chr(int(match[1], 8)), text)
 
 
 def delegated_folder(folder: Path) -> Path | None:

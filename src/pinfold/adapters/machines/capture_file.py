@@ -13,6 +13,7 @@ from typing import IO, Final, cast
 
 from pinfold.adapters.machines.capture import Entry
 from pinfold.core.machine.machine import MachineError
+from pinfold.linux.durable import create
 
 SUFFIXES: Final = (".tar.xz", ".tar.gz", ".tar.bz2", ".tar")
 
@@ -63,7 +64,7 @@ def write_new(path: Path, data: bytes, *, force: bool) -> None:
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         try:
-            _write(temporary, data)
+            create(temporary, data, mode=None)
             if force:
                 temporary.replace(path)
             else:
@@ -80,14 +81,6 @@ def write_new(path: Path, data: bytes, *, force: bool) -> None:
 
 def _exists(path: Path) -> MachineError:
     return MachineError(f"{path}: exists; choose another name, or --force to replace it")
-
-
-def _write(path: Path, data: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-    with open(descriptor, "wb") as file:  # noqa: PTH123 - Path cannot take a descriptor
-        file.write(data)
-        file.flush()
-        os.fsync(descriptor)
 
 
 def _packed(buffer: IO[bytes], suffix: str) -> contextlib.AbstractContextManager[IO[bytes]]:

@@ -7,7 +7,6 @@ itself would stay with the old file.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import re
@@ -17,6 +16,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from pinfold.linux.durable import replace
 from pinfold.ports.errors import PortError
 
 _SUFFIX: Final = ".json"
@@ -133,23 +133,9 @@ class PodFileFolder:
         return is_current
 
     def _replace(self, path: Path, content: bytes) -> None:
-        temporary = path.with_name(f".{path.name}.new")
-        temporary.unlink(missing_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(temporary, flags, _FILE_MODE)
-        try:
-            with open(descriptor, "wb") as file:  # noqa: PTH123 - as above
-                # The umask may have taken something away.
-                os.fchmod(descriptor, _FILE_MODE)
-                file.write(content)
-                file.flush()
-                signature = _signature(os.fstat(descriptor))
-            temporary.replace(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-            raise
-        self._published[path.name] = _Published(content, signature)
+        # The next agent writes them anew: that they are whole is enough.
+        status = replace(path, content, mode=_FILE_MODE, sync=False)
+        self._published[path.name] = _Published(content, _signature(status))
 
     def _remove(self, path: Path) -> None:
         self._published.pop(path.name, None)

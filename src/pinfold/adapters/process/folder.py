@@ -36,6 +36,7 @@ from pinfold.adapters.process.records import (
     read_summed,
     summed,
 )
+from pinfold.linux.durable import sync_folder
 from pinfold.ports.errors import RuntimeFailedError
 from pinfold.ports.runtime import ContainerSpec
 
@@ -217,7 +218,7 @@ class ContainerFolder(Struct, frozen=True):
             file.write(bytes(RESERVED))
             file.flush()
             os.fsync(file.fileno())
-        _sync(self.path.parent)
+        sync_folder(self.path.parent)
 
     def _write(self, name: str, data: bytes) -> None:
         temporary = self.path / f"{name}.new"
@@ -229,7 +230,7 @@ class ContainerFolder(Struct, frozen=True):
             file.flush()
             os.fsync(descriptor)
         temporary.replace(self.path / name)
-        _sync(self.path)
+        sync_folder(self.path)
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
@@ -249,11 +250,3 @@ def _sensible(path: Path) -> Iterator[None]:
     except NonsenseError as error:
         why = f": {error}" if str(error) else ""
         raise CorruptRecordError(f"{path} makes no sense{why}") from None
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

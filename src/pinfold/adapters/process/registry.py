@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import os
 import signal
 import time
 from collections.abc import Iterator
@@ -31,6 +29,7 @@ from pinfold.adapters.process.processes import (
 )
 from pinfold.adapters.process.salvage import containers, look
 from pinfold.linux.descriptors import raise_file_limit
+from pinfold.linux.locks import HeldError, Lock, folder_of, lock
 from pinfold.linux.processes import boot_id
 from pinfold.logs.layout import LogLimits
 from pinfold.ports.errors import RuntimeFailedError
@@ -61,7 +60,7 @@ class Registry:
         self._exited: asyncio.Queue[str | None] = asyncio.Queue()
         self._watch: ProcessWatch | None = None
         self._unwatched: list[str] = []
-        self._lock = -1
+        self._lock: Lock | None = None
         self._closed = False
 
     def open(self) -> None:
@@ -247,24 +246,16 @@ class Registry:
         if container.folder.id in self._containers and not container.ended.is_set():
             self._have_read(container)
 
-    def _take(self) -> int:
-        descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
-        deadline = time.monotonic() + _LOCK_PATIENCE
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    os.close(descriptor)
-                    raise RuntimeFailedError(
-                        f"{self.root} is used by another agent", "stop it, or give another folder"
-                    ) from None
-                time.sleep(0.01)
-            else:
-                return descriptor
+    def _take(self) -> Lock:
+        try:
+            return lock(self.root, folder_of(self.root), patience=_LOCK_PATIENCE)
+        except HeldError as held:
+            raise RuntimeFailedError(
+                f"{self.root} is used by another agent{held.who}", "stop it, or give another folder"
+            ) from None
 
     def _let_go(self) -> None:
         self._watch = None
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None

@@ -5,7 +5,6 @@ Sources: cgroups(7), cpuset(7), the kernel's ``cgroup-v2.rst`` and ``scheduler/s
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -13,8 +12,8 @@ from msgspec import Struct
 
 from pinfold.adapters.procfs.files import KernelFiles
 from pinfold.audit.snapshot import Cpuset, Quota
+from pinfold.linux.mounts import parse_mountinfo
 
-_ESCAPE: Final = re.compile(r"\\([0-7]{3})")
 _CONTROLLERS: Final = ("cpuset", "cpu")
 _MAX_GROUPS: Final = 100_000
 
@@ -50,18 +49,14 @@ def find_hierarchies(files: KernelFiles) -> dict[str, Hierarchy]:
 def _mounted(files: KernelFiles, mounts: str) -> Iterator[tuple[str, Hierarchy]]:
     unified: list[Hierarchy] = []
     v1: dict[str, list[Hierarchy]] = {}
-    for line in mounts.splitlines():
-        before, separator, after = line.partition(" - ")
-        left, right = before.split(" "), after.split(" ")
-        if not separator or len(left) < 5 or len(right) < 3:
-            continue
-        root, folder = _unescape(left[3]), _unescape(left[4])
-        if right[0] == "cgroup2":
-            unified.append(Hierarchy(2, folder, "", root))
-        elif right[0] == "cgroup":
+    for mount in parse_mountinfo(mounts):
+        if mount.kind == "cgroup2":
+            unified.append(Hierarchy(2, mount.point, "", mount.root))
+        elif mount.kind == "cgroup":
             for controller in _CONTROLLERS:
-                if controller in right[2].split(","):
-                    v1.setdefault(controller, []).append(Hierarchy(1, folder, controller, root))
+                if controller in mount.options:
+                    one = Hierarchy(1, mount.point, controller, mount.root)
+                    v1.setdefault(controller, []).append(one)
     for controller in _CONTROLLERS:
         if controller in v1:
             yield controller, _widest(v1[controller])
@@ -84,10 +79,6 @@ def _usual(files: KernelFiles) -> Iterator[tuple[str, Hierarchy]]:
             yield controller, Hierarchy(2, top, "")
         elif files.text(f"{top}/{controller}/{mark}") is not None:
             yield controller, Hierarchy(1, f"{top}/{controller}", controller)
-
-
-def _unescape(text: str) -> str:
-    return _ESCAPE.sub(lambda match: chr(int(match[1], 8)), text)
 
 
 def read_cpusets(files: KernelFiles, hierarchy: Hierarchy) -> dict[str, Cpuset]:

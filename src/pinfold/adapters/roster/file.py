@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.linux.durable import replace
 from pinfold.linux.folders import Purpose, check_own, make_folder
 from pinfold.linux.locks import HeldError, Lock, lock
 from pinfold.linux.processes import began, boot_id
@@ -112,14 +113,9 @@ class Roster:
 
     def _write(self, entries: dict[str, Entry]) -> None:
         document = {"boot": boot_id(), "entries": {uid: asdict(e) for uid, e in entries.items()}}
-        temporary = self._path.with_suffix(".new")
         try:
-            # What was left of a command that was killed; a new file is nobody else's.
-            temporary.unlink(missing_ok=True)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            with os.fdopen(os.open(temporary, flags, 0o600), "w", encoding="utf-8") as file:
-                json.dump(document, file)
-            temporary.replace(self._path)
+            # It speaks of processes, which do not survive the machine either.
+            replace(self._path, json.dumps(document).encode(), sync=False)
         except OSError as error:
             raise RosterError(f"{self._path}: {error.strerror}", self._remedy) from None
 

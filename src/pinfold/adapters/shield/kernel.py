@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 from enum import Enum
 from pathlib import Path
 from typing import Final
@@ -15,11 +14,11 @@ from typing import Final
 from msgspec import Struct
 
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
+from pinfold.linux.mounts import mounts
 from pinfold.ports.errors import PortError
 
 ONLINE: Final = Path("/sys/devices/system/cpu/online")
 PRESENT: Final = Path("/sys/devices/system/cpu/present")
-_OCTAL: Final = re.compile(r"\\([0-7]{3})")
 _REMEDIES: Final = {
     errno.EACCES: "run as root",
     errno.EPERM: "run as root",
@@ -58,19 +57,17 @@ def find_place(proc: Path = Path("/proc"), systemd: Path = Path("/run/systemd/sy
     Raises:
         ShieldError: none has it, or only a part of it can be seen.
     """
-    mounts = read(proc / "self/mountinfo")
     version_1: Path | None = None
     version_2: Path | None = None
-    for line in mounts.splitlines():
-        left, dash, right = line.partition(" - ")
-        before, after = left.split(), right.split()
-        if not dash or len(before) < 6 or len(after) < 3:
-            continue
-        point = Path(_OCTAL.sub(lambda match: chr(int(match[1], 8)), before[4]))
-        if after[0] == "cgroup2" and _has_cpuset(point):
-            version_2 = point
-        elif after[0] == "cgroup" and "cpuset" in after[-1].split(","):
-            version_1 = point
+    try:
+        found = list(mounts(proc))
+    except OSError as error:
+        raise failure(proc / "self/mountinfo", error) from None
+    for mount in found:
+        if mount.kind == "cgroup2" and _has_cpuset(mount.path):
+            version_2 = mount.path
+        elif mount.kind == "cgroup" and "cpuset" in mount.options:
+            version_1 = mount.path
     if version_2 is not None:
         place = Place(Method.SYSTEMD if systemd.is_dir() else Method.CGROUP2, version_2)
         whole = not (version_2 / "cgroup.type").exists()

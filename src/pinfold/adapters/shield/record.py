@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import fcntl
 import os
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final
@@ -18,12 +15,13 @@ from msgspec.structs import replace
 
 from pinfold.adapters.shield.kernel import Method, ShieldError, failure
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
+from pinfold.linux.durable import replace as replace_file
+from pinfold.linux.locks import HeldError, locked
 from pinfold.linux.processes import boot_id
 
 RECORD: Final = Path("/run/pinfold/shield.json")
 CGROUP: Final = "pinfold-system"
 _LOCK_WAIT: Final = 20.0
-_LOCK_PAUSE: Final = 0.02
 
 
 class Kind(Enum):
@@ -174,27 +172,21 @@ async def lock(record: Path) -> AsyncIterator[None]:
         ShieldError: somebody else does not end, or the folder cannot be written.
     """
     file = record.with_name(f"{record.name}.lock")
-    try:
-        record.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise failure(file, error) from None
-    try:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + _LOCK_WAIT
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if loop.time() > deadline:
-                    raise ShieldError(
-                        f"{file}: another process is changing the shield", "try again"
-                    ) from None
-                await asyncio.sleep(_LOCK_PAUSE)
+
+    def opened() -> int:
+        return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    async with AsyncExitStack() as stack:
+        try:
+            record.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            await stack.enter_async_context(locked(file, opened, patience=_LOCK_WAIT))
+        except HeldError as held:
+            raise ShieldError(
+                f"{file}: another process{held.who} is changing the shield", "try again"
+            ) from None
+        except OSError as error:
+            raise failure(file, error) from None
         yield
-    finally:
-        os.close(descriptor)
 
 
 def _cpus(kind: type, value: object) -> object:
@@ -210,23 +202,7 @@ def _cpus(kind: type, value: object) -> object:
 
 
 def _save(file: Path, data: bytes) -> None:
-    new = file.with_name(f".{file.name}.new")
     try:
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(descriptor, view) :]
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        new.replace(file)
-        folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        replace_file(file, data, mode=0o644)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            new.unlink()
         raise failure(file, error, "writing the record: ") from None

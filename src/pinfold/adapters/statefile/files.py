@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 from pinfold.audit.recorded import StateFiles, memory_file
+from pinfold.linux.durable import create, sync_folder
 
 MAX_STATE_BYTES: Final = 16 * 1024 * 1024
 """A state file of a machine with thousands of CPUs has a few hundred kilobytes."""
@@ -68,14 +69,7 @@ class DiskFilesystem:
         if like is not None:
             status = like.stat()
             mode, owner = stat.S_IMODE(status.st_mode), (status.st_uid, status.st_gid)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with open(descriptor, "wb") as file:  # noqa: PTH123 - Path cannot take a descriptor
-            if owner is not None and owner != (os.geteuid(), os.getegid()):
-                os.fchown(descriptor, *owner)
-            os.fchmod(descriptor, mode)
-            file.write(data)
-            file.flush()
-            os.fsync(descriptor)
+        create(path, data, mode=mode, owner=owner)
 
     def link(self, source: Path, target: Path) -> None:
         """See :class:`Filesystem`."""
@@ -91,11 +85,7 @@ class DiskFilesystem:
 
     def sync_directory(self, path: Path) -> None:
         """See :class:`Filesystem`."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_folder(path)
 
 
 DISK: Final[Filesystem] = DiskFilesystem()

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from pinfold.adapters.store.schema import REMEDY
+from pinfold.linux.durable import sync_folder
 from pinfold.linux.folders import Purpose, check_own, make_folder, remove_made
 from pinfold.linux.locks import SECOND_AGENT, HeldError, Lock, lock
 from pinfold.ports.errors import PortError, StoreError
@@ -81,7 +82,7 @@ class Ownership:
         made = make_folder(self._path.parent, _PURPOSE)
         self._made += made
         for folder in made:
-            _sync_folder(folder.parent)
+            sync_folder(folder.parent)
         check_own(self._path.parent, _PURPOSE)
 
     def _open(self) -> int:
@@ -225,7 +226,7 @@ def create(path: Path, fill: Callable[[Path], None]) -> None:
         for leftover in leftovers:
             leftover.unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 @contextlib.contextmanager
@@ -254,14 +255,6 @@ def _remedy(error: sqlite3.Error) -> str:
         if name.startswith(prefix):
             return remedy
     return REMEDY if "decode" in str(error) else ""
-
-
-def _sync_folder(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _who(path: Path, held: HeldError) -> str:

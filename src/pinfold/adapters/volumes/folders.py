@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote, unquote
 
-from pinfold.adapters.volumes.mounts import Mount, knows, mount, mounts_below, unmount
+from pinfold.adapters.volumes.mounts import knows, mount, mounts_below, unmount
 from pinfold.core.memory.hugepage_pools import size_text
 from pinfold.core.pod.hugepages import MEDIUM_MEMORY, folder_name
 from pinfold.core.pod.workload import EmptyDir
+from pinfold.linux.mounts import Mount
 from pinfold.ports.volumes import VolumeError
 
 _LAYOUT: Final = Path("volumes", "kubernetes.io~empty-dir")

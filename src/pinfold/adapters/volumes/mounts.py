@@ -1,45 +1,19 @@
-"""Mounting, unmounting, and what is mounted: the system calls and the kernel's table."""
+"""Mounting, unmounting, and what is mounted below a folder."""
 
 from __future__ import annotations
 
 import ctypes
 import errno
 import os
-import re
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Final
 
-from msgspec import Struct
+from pinfold.linux.mounts import Mount, mounts
 
-_TABLE: Final = Path("/proc/self/mountinfo")
 _FILESYSTEMS: Final = Path("/proc/filesystems")
-_ESCAPE: Final = re.compile(rb"\\([0-7]{3})")
 _MNT_DETACH: Final = 2
 _UMOUNT_NOFOLLOW: Final = 8
-
-
-class Mount(Struct, frozen=True):
-    """One mount; ``options`` are the file system's own."""
-
-    path: Path
-    kind: str
-    options: frozenset[str]
-
-
-def mounts() -> Iterator[Mount]:
-    """What is mounted, in the order in which it was."""
-    for line in _TABLE.read_bytes().splitlines():
-        fields, _, rest = line.partition(b" - ")
-        words, own = fields.split(b" "), rest.split(b" ")
-        if len(words) < 5 or len(own) < 3:
-            continue
-        yield Mount(
-            Path(os.fsdecode(_unescaped(words[4]))),
-            os.fsdecode(own[0]),
-            frozenset(os.fsdecode(own[2]).split(",")),
-        )
 
 
 def mounts_below(folder: Path) -> list[Mount]:
@@ -82,10 +56,6 @@ def unmount(target: Path) -> None:
             _call("umount2", path, _UMOUNT_NOFOLLOW | _MNT_DETACH)
         elif error.errno not in (errno.EINVAL, errno.ENOENT):
             raise
-
-
-def _unescaped(text: bytes) -> bytes:
-    return _ESCAPE.sub(lambda match: bytes([int(match[1], 8)]), text)
 
 
 @cache
