@@ -35,6 +35,7 @@ NEED_V1: Final = (
 )
 V2: Final = (
     "tests/adapters/cgroup/test_cgroup_live.py",
+    "tests/adapters/cgroup/test_runtime_gates.py",
     _MOVING,
     _ESCAPES,
     *(f"'--deselect={test}'" for test in NEED_V1),

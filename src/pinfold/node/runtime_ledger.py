@@ -151,7 +151,7 @@ class RuntimeLedger:
 
         It carries them out before it goes on, so they are taken for recorded.
         """
-        self._answered = asyncio.get_running_loop().time()
+        self.answer_nothing()
         told = self._stale()[:ANSWERED]
         updates = tuple(self._update(self._entries[key]) for key in told)
         for key in told:
@@ -163,6 +163,10 @@ class RuntimeLedger:
                 capped=entry.capped and entry.own is None,
             )
         return updates
+
+    def answer_nothing(self) -> None:
+        """Take note of an answer that tells nothing of the others: somebody waits for a start."""
+        self._answered = asyncio.get_running_loop().time()
 
     async def run(self, record: RuntimeRecord) -> None:
         """Let the record follow, for ever."""

@@ -298,6 +298,7 @@ async def test_a_runtime_that_does_not_answer_is_asked_again(h: LifecycleHarness
     h.node.record_faults.fail_at = {1, 2}
     shared = await h.run(await h.pod("web", "burstable"), "main", BEST_EFFORT)
     owner = await h.run(await h.pod("a"), "main", guaranteed(2))
+    await h.node.stop(owner)
     assert shared.seen.resources.cpus == "1,4-7"
     await h.node.stop_pod(owner.pod)
     await h.settle()

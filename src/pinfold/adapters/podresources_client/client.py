@@ -127,6 +127,9 @@ class PodResourcesClient:
 
     async def _call(self, method: str, request: Message, answer: type[_Answer]) -> _Answer:
         connected = self._channel is not None
+        if not connected and not self.path.exists():
+            # To find that out, a channel takes some milliseconds each time.
+            raise _FailedCallError(grpc.StatusCode.UNAVAILABLE, "there is no such socket")
         while True:
             try:
                 return answer.FromString(await self._raw(method, request))

@@ -139,9 +139,11 @@ class ContainerLifecycle:
         key = ContainerKey(pod.uid, container.name)
         self._creating[key] = container.id
         books.spawn(self._expect(key, pod, container), name=f"creation of {container.id}")
-        books.announce_soon()
+        # The mirror is a file, and on the disk before anything goes on: after the answer.
+        asyncio.get_running_loop().call_soon(books.announce_soon)
         env = self._containers.environment(active, container, cpus)
-        return ContainerAdjustment(given, env), self._ledger.answer()
+        self._ledger.answer_nothing()
+        return ContainerAdjustment(given, env), ()
 
     async def post_create_container(self, pod: PodSandbox, container: Container) -> None:
         """See :class:`pinfold.ports.nri.RuntimeEvents`."""
