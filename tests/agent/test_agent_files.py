@@ -21,8 +21,8 @@ from tests.scenes.agent_process import (
     allowed,
     manifest,
     skip_unless_an_agent_can_run,
-    until,
 )
+from tests.scenes.waiting import wait_until
 
 FEW = 64
 
@@ -68,7 +68,7 @@ def test_pods_are_refused_before_the_files_are_gone(node: AgentProcess) -> None:
     # A pod of the folder is refused for the same reason, and tried again when there is room.
     late = [manifest(f"late-{number}", ("c", IDLE, "")) for number in range(4)]
     (node.manifests / "late.yaml").write_text(yaml.safe_dump_all(late))
-    until(lambda: any("late" in p for p in node.client.get("/v1/status")["agent"]["problems"]))
+    wait_until(lambda: any("late" in p for p in node.client.get("/v1/status")["agent"]["problems"]))
     assert "late" in node.run("status").stdout
     with pytest.raises(RefusedError, match="manifests: pod default/late-"):
         node.client.get("/readyz")
@@ -76,7 +76,7 @@ def test_pods_are_refused_before_the_files_are_gone(node: AgentProcess) -> None:
     assert node.client.post("/v1/reconcile")["drifts"] == []
     for name in taken[:6]:
         assert node.run("delete", f"pod/{name}", "--grace", "0").returncode == 0
-    until(lambda: node.client.get("/v1/status")["agent"]["problems"] == [])
+    wait_until(lambda: node.client.get("/v1/status")["agent"]["problems"] == [])
     node.client.get("/readyz")
     for pod in late:
         node.pids(pod["metadata"]["name"])
@@ -110,15 +110,15 @@ def test_nothing_ends_an_agent_whose_files_somebody_else_takes(node: AgentProces
     node.start()
     node.apply(manifest("web", ("main", IDLE, "")))
     (node.manifests / "own.yaml").write_text(yaml.safe_dump(manifest("own", ("c", IDLE, "1"))))
-    until(lambda: len(node.client.get("/v1/pods")["pods"]) == 2)
+    wait_until(lambda: len(node.client.get("/v1/pods")["pods"]) == 2)
     pids = {**node.pids("web"), "own": node.pids("own")["c"]}
     assert node.process is not None
     resource.prlimit(node.process.pid, resource.RLIMIT_NOFILE, (3, FEW))
-    until(lambda: "failed" in node.log())
+    wait_until(lambda: "failed" in node.log())
     time.sleep(3)
     assert node.process.poll() is None, node.log()
     resource.prlimit(node.process.pid, resource.RLIMIT_NOFILE, (FEW, FEW))
-    until(lambda: node.client.get("/v1/status")["agent"]["problems"] == [])
+    wait_until(lambda: node.client.get("/v1/status")["agent"]["problems"] == [])
     assert {**node.pids("web"), "own": node.pids("own")["c"]} == pids, "no pod was ended or begun"
     assert CPUSet.parse(node.pod("own")["containers"][0]["cpus"]) == allowed(pids["own"])
     told = [line for line in node.log().splitlines() if "[error" in line and "online CPUs" in line]

@@ -21,13 +21,12 @@ from pinfold.core.values.cpuset import CPUSet
 from tests.scenes.agent_process import (
     BUSY,
     IDLE,
-    PATIENCE,
     AgentProcess,
     allowed,
     manifest,
     skip_unless_an_agent_can_run,
-    until,
 )
+from tests.scenes.waiting import PATIENCE, wait_until
 
 CPUS = CPUSet(os.sched_getaffinity(0))
 
@@ -63,7 +62,7 @@ def test_an_exclusive_pod_beside_noisy_neighbours(node: AgentProcess) -> None:
     )
     try:
         pod = node.apply(manifest("owner", ("main", (sys.executable, "-c", script), "1")))
-        until(lambda: stamp.exists() and bool(stamp.read_text()))
+        wait_until(lambda: stamp.exists() and bool(stamp.read_text()))
         time.sleep(0.5)
     finally:
         done.set()
@@ -94,8 +93,8 @@ def test_containers_outlive_the_agent_and_are_adopted(node: AgentProcess) -> Non
     assert {name: node.pids(name)["main"] for name in pids} == pids
     assert node.run("delete", "pod/db").returncode == 0
     assert own.isdisjoint(CPUSet([0]))
-    until(lambda: allowed(pids["web"]) == CPUS - CPUSet([0]))
-    until(lambda: _gone(pids["db"]))
+    wait_until(lambda: allowed(pids["web"]) == CPUS - CPUSet([0]))
+    wait_until(lambda: _gone(pids["db"]))
 
 
 def _gone(pid: int) -> bool:
@@ -114,7 +113,7 @@ def test_an_exit_in_the_agents_absence_is_not_lost(node: AgentProcess) -> None:
     node.kill()
     time.sleep(1.5)
     node.start()
-    until(lambda: node.pod("job")["phase"] == "Failed")
+    wait_until(lambda: node.pod("job")["phase"] == "Failed")
     assert [c["exit_code"] for c in node.pod("job")["containers"]] == [7]
     assert node.client.get("/v1/status")["shared"] == str(CPUS)
 
@@ -153,15 +152,15 @@ def test_the_manifest_folder_is_followed(node: AgentProcess) -> None:
     node.start()
     file = node.manifests / "web.json"
     file.write_text(json.dumps(manifest("web", ("main", IDLE, "1"))))
-    until(lambda: len(node.client.get("/v1/pods")["pods"]) == 1)
+    wait_until(lambda: len(node.client.get("/v1/pods")["pods"]) == 1)
     first = node.pids("web")["main"]
     file.write_text(json.dumps(manifest("web", ("main", ("sleep", "999"), ""))))
-    until(lambda: _main_pids(node) not in ([], [None], [first]))
+    wait_until(lambda: _main_pids(node) not in ([], [None], [first]))
     assert allowed(node.pids("web")["main"]) == CPUS - CPUSet([0])
     (node.manifests / "bad.yaml").write_text("kind: Deployment\n")
-    until(lambda: "only pods run here" in node.log())
+    wait_until(lambda: "only pods run here" in node.log())
     file.unlink()
-    until(lambda: node.client.get("/v1/pods")["pods"] == [])
+    wait_until(lambda: node.client.get("/v1/pods")["pods"] == [])
 
 
 def _main_pids(node: AgentProcess) -> list[int | None]:
@@ -178,8 +177,8 @@ def test_foreign_writes_are_repaired_and_reported(node: AgentProcess) -> None:
     (file,) = Path("/sys/fs/cgroup").rglob(f"{node.name}/exclusive/pod-*/main/cpuset.cpus")
     file.write_text(str(CPUS))
     # Noticed when it happens: the period of this agent is an hour.
-    until(lambda: allowed(pid) == own)
-    until(lambda: node.client.get("/v1/history", limit=1)["entries"][0]["kind"] == "repaired")
+    wait_until(lambda: allowed(pid) == own)
+    wait_until(lambda: node.client.get("/v1/history", limit=1)["entries"][0]["kind"] == "repaired")
     document = node.client.get("/v1/history", limit=1)["entries"][0]["document"]
     assert document["found"] == f"effective {CPUS}"
     assert document["repaired"]
@@ -204,7 +203,7 @@ def test_processes_that_leave_their_pod_are_brought_back_and_ended_with_it(
     node.apply(manifest("db", ("main", ["sh", "-c", script], "1")))
 
     def told(name: str) -> int:
-        until(lambda: (tmp_path / name).exists() and bool((tmp_path / name).read_text()))
+        wait_until(lambda: (tmp_path / name).exists() and bool((tmp_path / name).read_text()))
         return int((tmp_path / name).read_text())
 
     first, main = told("first"), node.pids("db")["main"]
@@ -370,7 +369,7 @@ def _command(entry: Path) -> bytes:
 def test_a_command_that_cannot_run_says_why(node: AgentProcess) -> None:
     node.start()
     node.apply(manifest("x", ("main", ("no-such-command",), ""), restartPolicy="Never"))
-    until(lambda: node.pod("x")["phase"] == "Failed")
+    wait_until(lambda: node.pod("x")["phase"] == "Failed")
     pod = node.pod("x")
     assert pod["reason"] == "ContainerCannotRun"
     assert "no-such-command" in pod["message"]
@@ -382,7 +381,7 @@ def test_names_are_checked_wherever_a_pod_comes_from(node: AgentProcess) -> None
     (node.manifests / "1-bad.json").write_text(json.dumps(bad))
     (node.manifests / "2-good.json").write_text(json.dumps(manifest("good", ("main", IDLE, ""))))
     node.start()
-    until(lambda: [pod["name"] for pod in node.client.get("/v1/pods")["pods"]] == ["good"])
+    wait_until(lambda: [pod["name"] for pod in node.client.get("/v1/pods")["pods"]] == ["good"])
     file = node.folder / "bad.json"
     file.write_text(json.dumps(bad))
     refused = node.run("apply", str(file))
@@ -436,7 +435,7 @@ def test_all_pods_are_deleted_at_once_and_one_that_stays_stops_nobody(node: Agen
         node.apply(manifest(f"slow-{number}", ("main", slow, ""), terminationGracePeriodSeconds=30))
         node.pids(f"slow-{number}")
     ending = node.begin("delete", "--all")
-    until(lambda: {p["phase"] for p in node.client.get("/v1/pods")["pods"]} == {"Terminating"})
+    wait_until(lambda: {p["phase"] for p in node.client.get("/v1/pods")["pods"]} == {"Terminating"})
     out, err = ending.communicate(timeout=60 * PATIENCE)
     assert (ending.returncode, err) == (0, "")
     assert sorted(out.splitlines()) == [f"pod/slow-{number} deleted" for number in range(8)]
@@ -491,9 +490,9 @@ def test_the_longest_names_are_started_logged_and_let_go(node: AgentProcess) -> 
     container["volumeMounts"] = [{"name": "v" * 63, "mountPath": "/v"}]
     assert node.apply(longest)["phase"] == "Admitted"
     path = f"/v1/pods/{'n' * 63}/{'x' * 253}"
-    until(lambda: node.client.get(path)["phase"] == "Running")
+    wait_until(lambda: node.client.get(path)["phase"] == "Running")
     assert node.client.get(path)["containers"][0]["exclusive"]
-    until(lambda: "up" in node.run("logs", f"{'n' * 63}/{'x' * 253}").stdout)
+    wait_until(lambda: "up" in node.run("logs", f"{'n' * 63}/{'x' * 253}").stdout)
     deleted = node.run("delete", "--grace", "0", f"{'n' * 63}/{'x' * 253}")
     assert (deleted.returncode, deleted.stderr) == (0, "")
     assert node.client.get("/v1/status")["shared"] == str(CPUS)

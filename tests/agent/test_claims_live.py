@@ -22,14 +22,12 @@ from pinfold.ports.cgroups import Placement
 from pinfold.ports.errors import ContainerKey
 from tests.scenes.agent_process import (
     IDLE,
-    PATIENCE,
     AgentProcess,
     allowed,
-    eventually,
     manifest,
     skip_unless_an_agent_can_run,
-    until,
 )
+from tests.scenes.waiting import PATIENCE, eventually, wait_until
 
 CPUS = CPUSet(os.sched_getaffinity(0))
 OWN = CPUSet([max(CPUS)])
@@ -297,7 +295,7 @@ def test_a_tree_that_somebody_else_has_now_is_told(first: AgentProcess) -> None:
             if os.fstat(descriptor).st_ino != base.stat().st_ino:
                 raise OSError
     try:
-        until(lambda: "cgroupName" in _readiness(first))
+        wait_until(lambda: "cgroupName" in _readiness(first))
         assert f"process {os.getpid()}" in _readiness(first)
         assert "was taken away, and cannot be had again" in first.log()
     finally:
@@ -325,7 +323,7 @@ def test_what_another_agent_has_in_the_tree_is_left_alone(first: AgentProcess) -
                 await theirs.enter(key, process.pid)
 
             asyncio.run(run_one())
-            until(lambda: "cgroupName" in _readiness(first))
+            wait_until(lambda: "cgroupName" in _readiness(first))
             for request in (
                 lambda: first.client.post("/v1/reconcile"),
                 lambda: first.apply(manifest("more", ("main", IDLE, "1"))),

@@ -23,9 +23,13 @@ from pinfold.cli import main
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.state.ledger import Ledger
 from pinfold.state.restore import to_checkpoint
-from tests.scenes.agent_process import AgentProcess, eventually, skip_unless_an_agent_can_run
+from tests.scenes.agent_process import (
+    AgentProcess,
+    skip_unless_an_agent_can_run,
+)
 from tests.scenes.containerd_node import ContainerdNode
 from tests.scenes.kubelet_stand_in import KubeletStandIn
+from tests.scenes.waiting import eventually
 
 QUIET = {"workqueue", "sandbox-allowed", "mems-wider"}
 """Infos that are always there: of the machine, and of pods' sandboxes."""

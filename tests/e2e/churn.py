@@ -25,7 +25,10 @@ from tests.e2e.pod_worlds import (
     World,
 )
 from tests.roots import ROOT
-from tests.scenes.agent_process import allowed, eventually
+from tests.scenes.agent_process import (
+    allowed,
+)
+from tests.scenes.waiting import eventually
 
 SECONDS: Final = float(os.environ.get("PINFOLD_TEST_CHURN_SECONDS", "20"))
 """How long each churn goes on; minutes show what seconds do not."""

@@ -22,9 +22,13 @@ from pinfold.core.pod.cgroup_values import milli_cpu_to_quota, milli_cpu_to_shar
 from pinfold.core.pod.pod import QOSClass, apply_defaults
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.core.values.quantity import Quantity
-from tests.scenes.agent_process import PATIENCE, AgentProcess, allowed, eventually
+from tests.scenes.agent_process import (
+    AgentProcess,
+    allowed,
+)
 from tests.scenes.containerd_node import ContainerdNode, containerd_node
 from tests.scenes.kubelet_stand_in import KubeletStandIn
+from tests.scenes.waiting import PATIENCE, eventually
 
 START_SECONDS: Final = 30 * PATIENCE
 LASTING: Final = ("sleep", "1000000")

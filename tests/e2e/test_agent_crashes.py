@@ -28,7 +28,6 @@ from tests.scenes.agent_process import (
     allowed,
     manifest,
     skip_unless_an_agent_can_run,
-    until,
 )
 from tests.scenes.sample_plugin import (
     WIDGET,
@@ -37,6 +36,7 @@ from tests.scenes.sample_plugin import (
     skip_unless_the_sample_plugin_can_run,
     until_offered,
 )
+from tests.scenes.waiting import wait_until
 
 PLUGINS = "p"
 CPUS = CPUSet(os.sched_getaffinity(0))
@@ -102,15 +102,15 @@ def _live(node: AgentProcess) -> None:
         until_offered(node, 4, 4)
         for pod in PODS:
             node.apply(pod)
-        until(lambda: node.pod("web")["containers"][0]["pid"] or process.poll() is not None, 5)
-        until(lambda: node.pod("job")["phase"] in ("Succeeded", "Failed"), 5)
+        wait_until(lambda: node.pod("web")["containers"][0]["pid"] or process.poll() is not None, 5)
+        wait_until(lambda: node.pod("job")["phase"] in ("Succeeded", "Failed"), 5)
         node.client.delete("/v1/pods/default/db", grace=0)
         node.client.post("/v1/reconcile")
 
 
 def _check(node: AgentProcess) -> None:
     """Record, kernel and runtime agree, and no CPU has two owners."""
-    until(lambda: all(_settled(pod) for pod in node.client.get("/v1/pods")["pods"]))
+    wait_until(lambda: all(_settled(pod) for pod in node.client.get("/v1/pods")["pods"]))
     status = node.client.get("/v1/status")
     shared, pool = CPUSet.parse(status["shared"]), CPUSet.parse(status["pool"])
     owned = CPUSet()

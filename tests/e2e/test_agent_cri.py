@@ -15,12 +15,11 @@ from pinfold.cli.client import RefusedError
 from tests.scenes.agent_process import (
     AgentProcess,
     allowed,
-    eventually,
     skip_unless_an_agent_can_run,
-    until,
 )
 from tests.scenes.containerd_node import ContainerdNode
 from tests.scenes.kubelet_stand_in import KubeletStandIn
+from tests.scenes.waiting import eventually, wait_until
 
 
 class Scene:
@@ -190,7 +189,7 @@ def test_a_runtime_that_is_away_is_told(scene: Scene) -> None:
         agent.client.get("/readyz")
     assert refused.value.status == 503
     assert f"\u2022 {problem}" in " ".join(agent.run("status").stdout.split())
-    until(lambda: problem in agent.log()[before:])
+    wait_until(lambda: problem in agent.log()[before:])
     deleting = agent.begin("delete", "pod/db")
     assert deleting.stderr is not None
     assert deleting.stderr.readline().startswith(f"note: still waiting: {problem} (")
@@ -199,9 +198,9 @@ def test_a_runtime_that_is_away_is_told(scene: Scene) -> None:
     scene.node.start()
     said, _ = deleting.communicate(timeout=60)
     assert (deleting.returncode, said) == (0, "pod/db deleted\n")
-    until(lambda: agent.client.get("/v1/status")["agent"]["containerRuntime"]["problem"] == "")
+    wait_until(lambda: agent.client.get("/v1/status")["agent"]["containerRuntime"]["problem"] == "")
     assert agent.client.get("/readyz") == "ok"
-    until(lambda: "again" in agent.log()[before:])
+    wait_until(lambda: "again" in agent.log()[before:])
 
 
 def test_a_runtime_that_starts_later_is_waited_for(scene: Scene, tmp_path: Path) -> None:
@@ -210,7 +209,7 @@ def test_a_runtime_that_starts_later_is_waited_for(scene: Scene, tmp_path: Path)
     agent.config["pinfold"]["runtimeEndpoint"] = f"unix://{socket}"
     before = len(agent.log())
     process = agent.launch()
-    until(lambda: f"{socket} (the configuration): there is no" in agent.log()[before:])
+    wait_until(lambda: f"{socket} (the configuration): there is no" in agent.log()[before:])
     assert process.poll() is None
     socket.symlink_to(scene.node.address)
     agent.started()

@@ -18,7 +18,6 @@ import yaml
 from tests.scenes.agent_process import (
     IDLE,
     AgentProcess,
-    eventually,
     manifest,
     skip_unless_an_agent_can_run,
 )
@@ -30,6 +29,7 @@ from tests.scenes.sample_plugin import (
     skip_unless_the_sample_plugin_can_run,
     until_offered,
 )
+from tests.scenes.waiting import eventually
 
 LIMITS = {"grace": 3.0, "allocate": 2.0}
 """Instead of 5 minutes and 30 s."""

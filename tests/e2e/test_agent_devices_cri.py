@@ -15,7 +15,9 @@ import pytest
 
 from pinfold.adapters.cri import cri_pb2 as cri
 from tests.e2e.test_agent_cri import Scene
-from tests.scenes.agent_process import eventually, skip_unless_an_agent_can_run
+from tests.scenes.agent_process import (
+    skip_unless_an_agent_can_run,
+)
 from tests.scenes.containerd_node import ContainerdNode
 from tests.scenes.sample_plugin import (
     WIDGET,
@@ -25,6 +27,7 @@ from tests.scenes.sample_plugin import (
     skip_unless_the_sample_plugin_can_run,
     until_offered,
 )
+from tests.scenes.waiting import eventually
 
 CDI = {
     "cdiVersion": "0.5.0",

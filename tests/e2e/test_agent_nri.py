@@ -10,13 +10,12 @@ import grpc
 import pytest
 
 from tests.scenes.agent_process import (
-    PATIENCE,
     AgentProcess,
-    eventually,
     skip_unless_an_agent_can_run,
 )
 from tests.scenes.containerd_node import ContainerdNode
 from tests.scenes.kubelet_stand_in import KubeletStandIn
+from tests.scenes.waiting import PATIENCE, eventually
 
 
 class Scene:

@@ -19,8 +19,8 @@ from pinfold.adapters.procfs.cgroups import find_hierarchies
 from pinfold.adapters.procfs.files import KernelFiles
 from pinfold.cli import main
 from tests.e2e.audit_scene import SCENES, Scene, nri_scene, skip_unless_audited
-from tests.scenes.agent_process import eventually
 from tests.scenes.containerd_node import ContainerdNode
+from tests.scenes.waiting import eventually
 
 QUIET = {"workqueue", "sandbox-allowed", "mems-wider"}
 """Infos that are always there: of the machine, and of pods' sandboxes."""

@@ -22,8 +22,11 @@ from tests.e2e.churn import (
     shared_pod,
 )
 from tests.e2e.pod_worlds import CriWorld, NriWorld, started
-from tests.scenes.agent_process import eventually, skip_unless_an_agent_can_run
+from tests.scenes.agent_process import (
+    skip_unless_an_agent_can_run,
+)
 from tests.scenes.containerd_node import ContainerdNode
+from tests.scenes.waiting import eventually
 
 ROUNDS = max(2, round(SECONDS / 10))
 

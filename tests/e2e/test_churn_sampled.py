@@ -12,8 +12,11 @@ import pytest
 from pinfold.core.values.cpuset import CPUSet
 from tests.e2e.churn import SECONDS, Churn, check, end_all, owner_pod, sampled, shared_pod
 from tests.e2e.pod_worlds import CriWorld, NriWorld, World, started
-from tests.scenes.agent_process import eventually, skip_unless_an_agent_can_run
+from tests.scenes.agent_process import (
+    skip_unless_an_agent_can_run,
+)
 from tests.scenes.containerd_node import ContainerdNode
+from tests.scenes.waiting import eventually
 
 
 @pytest.fixture(params=["cri", "nri"])

@@ -18,8 +18,8 @@ from tests.scenes.runtime_contract import (
     opened,
     story,
     the,
-    until_marked,
 )
+from tests.scenes.waiting import until
 
 
 @pytest.fixture
@@ -49,5 +49,5 @@ class TestCriRuntime(RuntimeContract):
             assert running.id == created.id
             assert running.pid is not None
             assert running.started_at is not None
-            await until_marked(is_marked)
+            await until(is_marked)
             assert await the(runtime, created.id) == running

@@ -8,7 +8,10 @@ import sysconfig
 from pathlib import Path
 
 from tests.roots import ROOT
-from tests.scenes.agent_process import PATIENCE, skip_unless_an_agent_can_run
+from tests.scenes.agent_process import (
+    skip_unless_an_agent_can_run,
+)
+from tests.scenes.waiting import PATIENCE
 
 SCRIPT = ROOT / "examples" / "demo.sh"
 PINFOLD = Path(sysconfig.get_path("scripts")) / "pinfold"

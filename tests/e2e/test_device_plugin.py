@@ -16,7 +16,11 @@ import pytest
 from pinfold.adapters.deviceplugin import DevicePluginServer
 from pinfold.core.devices.devices import PreferenceQuestion
 from pinfold.ports.devices import DevicePluginError
-from tests.scenes.device_plugin_peer import Scene, scene, until
+from tests.scenes.device_plugin_peer import (
+    Scene,
+    scene,
+)
+from tests.scenes.waiting import until
 
 PROGRAM = Path(__file__).parents[2] / "examples" / "device-plugin" / "plugin.py"
 WIDGET = "example.com/widget"

@@ -20,10 +20,10 @@ from tests.scenes.agent_process import (
     allowed,
     manifest,
     skip_unless_an_agent_can_run,
-    until,
 )
 from tests.scenes.process_world import processes_of
 from tests.scenes.small_disk import mounted
+from tests.scenes.waiting import wait_until
 
 LIMIT = 1 << 20
 FLOOD = ("sh", "-c", "yes 0123456789012345678901234567890123456789")
@@ -66,10 +66,10 @@ def test_a_flood_stops_neither_agent_nor_neighbour(node: AgentProcess) -> None:
     node.start()
     node.apply(manifest("owner", ("busy", BUSY, "1")))
     node.apply(manifest("flood", ("flood", FLOOD, "")))
-    until(lambda: len(logs_of(node, "flood")) == 2)
+    wait_until(lambda: len(logs_of(node, "flood")) == 2)
     (first,) = {path for path in logs_of(node, "flood") if path.name != "0.log"}
     # Several times the disk.
-    until(lambda: rotations(node) > 30)
+    wait_until(lambda: rotations(node) > 30)
     assert not first.exists()
     sizes = [path.stat().st_size for path in logs_of(node, "flood") if path.exists()]
     assert all(size <= LIMIT for size in sizes)
@@ -103,7 +103,7 @@ def test_pods_are_deleted_on_a_full_disk(node: AgentProcess) -> None:
         node.apply(manifest(name, ("main", IDLE, "")))
         node.pids(name)
     ballast = fill(node)
-    until(lambda: not is_ready(node))
+    wait_until(lambda: not is_ready(node))
     began = time.monotonic()
     with pytest.raises(RefusedError, match="are kept for deleting pods") as refused:
         node.apply(manifest("four", ("main", IDLE, "")))
@@ -118,7 +118,7 @@ def test_pods_are_deleted_on_a_full_disk(node: AgentProcess) -> None:
     node.start()
     assert node.run("delete", "three", "--grace", "0").returncode == 0
     ballast.unlink()
-    until(lambda: is_ready(node))
+    wait_until(lambda: is_ready(node))
     node.apply(manifest("four", ("main", IDLE, "")))
     node.pids("four")
 
@@ -127,7 +127,7 @@ def test_a_job_that_ended_leaves_its_log(node: AgentProcess) -> None:
     node.start()
     script = ("sh", "-c", "echo working; echo failed >&2; exit 3")
     node.apply(manifest("job", ("main", script, ""), restartPolicy="Never"))
-    until(lambda: node.pod("job")["phase"] == "Failed")
+    wait_until(lambda: node.pod("job")["phase"] == "Failed")
     assert node.run("logs", "job").stdout == "working\nfailed\n"
     node.kill()
     node.start()
@@ -163,7 +163,7 @@ def test_a_client_that_goes_away_is_no_pod_later(node: AgentProcess) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    until(lambda: is_ready(node))
+    wait_until(lambda: is_ready(node))
     # In this order: one that was begun may still come to its end.
     pods = {f"default/{pod['name']}" for pod in node.client.get("/v1/pods")["pods"]}
     entries = node.client.get("/v1/history", limit=1000)["entries"]

@@ -13,11 +13,11 @@ from pinfold.core.values.quantity import Quantity
 from tests.scenes.agent_process import (
     IDLE,
     AgentProcess,
-    eventually,
     manifest,
     skip_unless_an_agent_can_run,
 )
 from tests.scenes.hugepages_scene import SMALL, more_pages
+from tests.scenes.waiting import eventually
 
 HUGE = "hugepages-2Mi"
 MIB = 1 << 20

@@ -10,10 +10,14 @@ import pytest
 
 from pinfold.cli.client import RefusedError
 from pinfold.state.cpu_manager_state import CPUManagerCheckpoint, Layout
-from tests.scenes.agent_process import AgentProcess, eventually, skip_unless_an_agent_can_run
+from tests.scenes.agent_process import (
+    AgentProcess,
+    skip_unless_an_agent_can_run,
+)
 from tests.scenes.containerd_node import ContainerdNode
 from tests.scenes.kube_api_peer import KubeApiPeer, make_certificates, serving
 from tests.scenes.kubelet_stand_in import KubeletStandIn
+from tests.scenes.waiting import eventually
 
 
 class Scene:

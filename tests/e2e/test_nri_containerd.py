@@ -20,7 +20,12 @@ from pinfold.adapters.nri import NriPlugin, PluginSettings
 from pinfold.ports.errors import RuntimeFailedError
 from pinfold.ports.nri import ContainerAdjustment, ContainerState, RefusedError, Resources
 from tests.scenes.containerd_node import ContainerdNode, containerd_node
-from tests.scenes.nri_peer import Recorder, cpus, running_plugin, until
+from tests.scenes.nri_peer import (
+    Recorder,
+    cpus,
+    running_plugin,
+)
+from tests.scenes.waiting import until
 
 REQUEST_TIMEOUT = 1.0
 MANY = 20

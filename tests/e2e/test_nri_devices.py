@@ -18,13 +18,12 @@ from pinfold.adapters.cri import cri_pb2 as cri
 from pinfold.adapters.podresources import podresources_pb2 as v1
 from pinfold.core.values.cpuset import CPUSet
 from tests.scenes.agent_process import (
-    PATIENCE,
     AgentProcess,
-    eventually,
     skip_unless_an_agent_can_run,
 )
 from tests.scenes.containerd_node import ContainerdNode
 from tests.scenes.kubelet_stand_in import KubeletStandIn
+from tests.scenes.waiting import PATIENCE, eventually
 
 NODES = Path("/sys/devices/system/node")
 NIC = "example.com/nic"

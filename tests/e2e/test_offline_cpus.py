@@ -17,11 +17,10 @@ from tests.scenes.agent_process import (
     IDLE,
     AgentProcess,
     allowed,
-    eventually,
     manifest,
     skip_unless_an_agent_can_run,
-    until,
 )
+from tests.scenes.waiting import eventually, wait_until
 
 CPUS = CPUSet(os.sched_getaffinity(0))
 LAST = CPUSet([max(CPUS)])
@@ -87,7 +86,7 @@ def test_an_agent_starts_while_a_cpu_is_offline(
     node.start(*flag)
     assert (status(node)["offline"], status(node)["shared"]) == (str(LAST), str(CPUS - LAST))
     switch.on()
-    until(lambda: allowed(pid) == LAST)
+    wait_until(lambda: allowed(pid) == LAST)
     node.kill()
     node.start(*flag)
     assert allowed(pid) == LAST
@@ -139,7 +138,7 @@ def test_an_owner_without_cpus_is_frozen_where_that_is_asked_for(
     pid = node.pids("db")["main"]
     assert runtime(pid) < runtime(pid, 0.3)
     switch.off()
-    until(lambda: told(node) == ("frozen", str(LAST)))
+    wait_until(lambda: told(node) == ("frozen", str(LAST)))
     assert node.client.post("/v1/reconcile")["drifts"] == []
     assert runtime(pid) == runtime(pid, 0.3)
     assert allowed(pid) == CPUS - LAST
@@ -151,6 +150,6 @@ def test_an_owner_without_cpus_is_frozen_where_that_is_asked_for(
     assert told(node) == ("own", "")
     assert runtime(pid) < runtime(pid, 0.3)
     switch.off()
-    until(lambda: told(node) == ("frozen", str(LAST)))
+    wait_until(lambda: told(node) == ("frozen", str(LAST)))
     node.client.delete("/v1/pods/default/db")
     assert not lives(pid)

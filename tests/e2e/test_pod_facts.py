@@ -20,8 +20,12 @@ from tests.e2e.pod_worlds import (
     planned,
     started,
 )
-from tests.scenes.agent_process import allowed, eventually, skip_unless_an_agent_can_run
+from tests.scenes.agent_process import (
+    allowed,
+    skip_unless_an_agent_can_run,
+)
 from tests.scenes.containerd_node import ContainerdNode
+from tests.scenes.waiting import eventually
 
 
 @pytest.fixture(scope="module")

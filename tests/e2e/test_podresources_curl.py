@@ -18,7 +18,12 @@ import pytest
 from pinfold.adapters.podresources import podresources_pb2 as v1
 from pinfold.config.agent import AgentSection
 from pinfold.core.values.cpuset import CPUSet
-from tests.scenes.agent_process import AgentProcess, manifest, skip_unless_an_agent_can_run, until
+from tests.scenes.agent_process import (
+    AgentProcess,
+    manifest,
+    skip_unless_an_agent_can_run,
+)
+from tests.scenes.waiting import wait_until
 
 SLEEP = ("sleep", "600")
 METHODS = "v1.PodResourcesLister"
@@ -89,7 +94,7 @@ def allowed(pid: int) -> CPUSet:
 
 def test_what_it_tells_is_what_the_kernel_has(agent: AgentProcess) -> None:
     socket = agent.folder / "pr" / "p.sock"
-    until(socket.exists)
+    wait_until(socket.exists)
     assert listed(socket) == {}
     agent.apply(manifest("own", ("main", SLEEP, "1")))
     agent.apply(manifest("shared", ("main", SLEEP, "")))
@@ -114,7 +119,7 @@ def test_what_it_tells_is_what_the_kernel_has(agent: AgentProcess) -> None:
     agent.kill()
     assert socket.exists()
     agent.start()
-    until(lambda: listed(socket) == found)
+    wait_until(lambda: listed(socket) == found)
     agent.client.delete("/v1/pods/default/own", grace=0)
     assert set(listed(socket)) == {"shared"}
     agent.stop()

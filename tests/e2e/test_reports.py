@@ -16,7 +16,6 @@ from tests.e2e.test_podresources_curl import ask
 from tests.scenes.agent_process import (
     IDLE,
     AgentProcess,
-    eventually,
     manifest,
     skip_unless_an_agent_can_run,
 )
@@ -26,6 +25,7 @@ from tests.scenes.sample_plugin import (
     skip_unless_the_sample_plugin_can_run,
     until_offered,
 )
+from tests.scenes.waiting import eventually
 
 MIB = 1 << 20
 GRACE = {"grace": 1.0}

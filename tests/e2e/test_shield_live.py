@@ -14,7 +14,14 @@ import pytest
 
 from pinfold.adapters.shield import ShieldError, foreign_threads, raise_shield, read_shield
 from pinfold.core.values.cpuset import CPUSet
-from tests.scenes.shield_scene import Scene, alive, allowed, scene_in, session, until
+from tests.scenes.shield_scene import (
+    Scene,
+    alive,
+    allowed,
+    scene_in,
+    session,
+)
+from tests.scenes.waiting import wait_until
 
 THREADS = (
     "import threading, time\n"
@@ -55,7 +62,7 @@ def test_everything_goes_and_comes_back(scene: Scene) -> None:
     threaded = scene.start(sys.executable, "-c", THREADS, ready=True)
     pinned = scene.start("taskset", "-c", str(scene.last), "sleep", "1000")
     elsewhere = scene.start("taskset", "-c", str(low), "sleep", "1000")
-    until(lambda: allowed(pinned) == scene.last and allowed(elsewhere) == low)
+    wait_until(lambda: allowed(pinned) == scene.last and allowed(elsewhere) == low)
 
     report = scene.up(scene.last)
 
@@ -99,7 +106,7 @@ def test_an_affinity_set_under_the_shield_stays(scene: Scene) -> None:
         pytest.skip("needs three CPUs")
     others = scene.cpus - scene.last
     pid = scene.start("taskset", "-c", str(scene.last), "sleep", "1000")
-    until(lambda: allowed(pid) == scene.last)
+    wait_until(lambda: allowed(pid) == scene.last)
     scene.up(scene.last)
     own = CPUSet([min(others)])
     os.sched_setaffinity(pid, own)
@@ -111,7 +118,7 @@ def test_raised_again_it_is_another(scene: Scene) -> None:
     low = CPUSet([min(scene.cpus)])
     pid = scene.start("sleep", "1000")
     pinned = scene.start("taskset", "-c", str(scene.last), "sleep", "1000")
-    until(lambda: allowed(pinned) == scene.last)
+    wait_until(lambda: allowed(pinned) == scene.last)
     scene.up(scene.last)
     scene.up(scene.last)
     assert allowed(pid) == scene.cpus - scene.last
@@ -129,7 +136,7 @@ def test_a_crash_is_mended(scene: Scene, finish: str) -> None:
     """Killed before its n-th step, for steps from the first to the last."""
     pid = scene.start("sleep", "1000")
     pinned = scene.start("taskset", "-c", str(scene.last), "sleep", "1000")
-    until(lambda: allowed(pinned) == scene.last)
+    wait_until(lambda: allowed(pinned) == scene.last)
     deaths = 0
     for step in (2, 4, 7, 11, 16, 22, 100_000) if finish == "lower" else (9, 18):
         where = (str(scene.place.root), scene.place.method.value, scene.name, str(scene.record))

@@ -8,7 +8,10 @@ import sys
 from typing import Final
 
 from tests.roots import ROOT
-from tests.scenes.agent_process import PATIENCE, skip_unless_an_agent_can_run
+from tests.scenes.agent_process import (
+    skip_unless_an_agent_can_run,
+)
+from tests.scenes.waiting import PATIENCE
 
 SECONDS: Final = os.environ.get("PINFOLD_TEST_TRIAL_SECONDS", "60")
 SEED: Final = os.environ.get("PINFOLD_TEST_TRIAL_SEED", "20")

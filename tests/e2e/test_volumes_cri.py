@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 
 from pinfold.adapters.volumes.mounts import mounts_below
-from tests.scenes.agent_process import AgentProcess, eventually, skip_unless_an_agent_can_run
+from tests.scenes.agent_process import (
+    AgentProcess,
+    skip_unless_an_agent_can_run,
+)
 from tests.scenes.containerd_node import ContainerdNode
 from tests.scenes.hugepages_scene import more_pages
+from tests.scenes.waiting import eventually
 
 HUGETLBFS, TMPFS = "958458f6", "1021994"
 """The kernel's magic numbers of file systems, as stat prints them."""

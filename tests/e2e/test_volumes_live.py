@@ -18,8 +18,13 @@ from pinfold.adapters.volumes.mounts import mount, mounts_below, unmount
 from pinfold.core.pod.workload import EmptyDir
 from pinfold.linux.mounts import Mount
 from pinfold.ports.volumes import VolumeError
-from tests.scenes.agent_process import AgentProcess, manifest, skip_unless_an_agent_can_run, until
+from tests.scenes.agent_process import (
+    AgentProcess,
+    manifest,
+    skip_unless_an_agent_can_run,
+)
 from tests.scenes.hugepages_scene import SMALL, more_pages
+from tests.scenes.waiting import wait_until
 
 PAGES = EmptyDir("HugePages", None, SMALL)
 MEMORY = EmptyDir("Memory", 1 << 20)
@@ -214,7 +219,7 @@ def test_a_pod_has_its_volumes_until_it_ends(node: AgentProcess) -> None:
     pods = node.state / "pods"
     node.start()
     assert node.apply(a_pod(out))["phase"] != "Failed"
-    until(out.exists)
+    wait_until(out.exists)
     huge, fast, plain = out.read_text().split()
     assert (huge, fast) == ("hugetlbfs", "tmpfs")
     assert plain != "hugetlbfs"
@@ -228,7 +233,7 @@ def test_a_pod_has_its_volumes_until_it_ends(node: AgentProcess) -> None:
     assert not Path(left).exists()
     assert mounts_below(pods) == before
     assert node.run("delete", "pod/owner").returncode == 0
-    until(lambda: not (pods / "owner-uid").exists())
+    wait_until(lambda: not (pods / "owner-uid").exists())
     assert mounts_below(pods) == []
 
 
@@ -237,6 +242,6 @@ def test_a_volume_that_cannot_be_had_keeps_the_container_from_starting(node: Age
     pod = a_pod(node.folder / "out")
     pod["spec"]["volumes"][0]["emptyDir"] = {"medium": "HugePages-1Gi"}
     node.apply(pod)
-    until(lambda: "volume huge: medium HugePages-1Gi: hugePages storage" in node.log())
+    wait_until(lambda: "volume huge: medium HugePages-1Gi: hugePages storage" in node.log())
     assert node.run("delete", "pod/owner").returncode == 0
-    until(lambda: not (node.state / "pods/owner-uid").exists())
+    wait_until(lambda: not (node.state / "pods/owner-uid").exists())

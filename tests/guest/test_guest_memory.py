@@ -31,10 +31,10 @@ from tests.guest.two_nodes import (
 from tests.scenes.agent_process import (
     AgentProcess,
     allowed,
-    eventually,
     skip_unless_an_agent_can_run,
 )
 from tests.scenes.containerd_node import ContainerdNode, containerd_node
+from tests.scenes.waiting import eventually
 
 from pinfold.adapters.volumes.mounts import mounts_below, unmount
 from pinfold.core.values.cpuset import CPUSet

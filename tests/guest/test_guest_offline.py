@@ -12,10 +12,10 @@ from tests.scenes.agent_process import (
     IDLE,
     AgentProcess,
     allowed,
-    eventually,
     manifest,
     skip_unless_an_agent_can_run,
 )
+from tests.scenes.waiting import eventually
 
 from pinfold.core.values.cpuset import CPUSet
 

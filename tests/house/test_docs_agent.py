@@ -34,8 +34,11 @@ from pinfold.config.agent import AgentSection, load_agent_config
 from pinfold.core.pod.workload import application_environment
 from pinfold.core.values.cpuset import CPUSet
 from tests.roots import ROOT
-from tests.scenes.agent_process import AgentProcess, until
+from tests.scenes.agent_process import (
+    AgentProcess,
+)
 from tests.scenes.console import Command, commands, matches, run
+from tests.scenes.waiting import wait_until
 
 REFERENCE = ROOT / "docs" / "reference"
 HOW_TO = ROOT / "docs" / "how-to"
@@ -166,9 +169,9 @@ def test_a_file_in_the_folder_is_a_pod(scene: Path, node: AgentProcess) -> None:
     node.start()
     manifest = scene / "try" / "manifests" / "noisy.yaml"
     shutil.copy(scene / "agent" / "noisy.yaml", manifest)
-    until(lambda: bool(node.client.get("/v1/pods")["pods"]))
+    wait_until(lambda: bool(node.client.get("/v1/pods")["pods"]))
     manifest.unlink()
-    until(lambda: not node.client.get("/v1/pods")["pods"])
+    wait_until(lambda: not node.client.get("/v1/pods")["pods"])
 
 
 # ----------------------------------------------------------------------------------- deployment

@@ -19,13 +19,16 @@ from tests.house.test_docs_agent import (
     node,
     scene,
 )
-from tests.scenes.agent_process import AgentProcess, eventually
+from tests.scenes.agent_process import (
+    AgentProcess,
+)
 from tests.scenes.sample_plugin import (
     PLUGIN_SECONDS,
     SamplePlugin,
     skip_unless_the_sample_plugin_can_run,
     until_offered,
 )
+from tests.scenes.waiting import eventually
 
 __all__ = ["node", "scene"]
 

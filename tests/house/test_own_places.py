@@ -17,8 +17,11 @@ from pathlib import Path
 import pytest
 
 from tests.roots import ROOT
-from tests.scenes.agent_process import PATIENCE, skip_unless_an_agent_can_run
+from tests.scenes.agent_process import (
+    skip_unless_an_agent_can_run,
+)
 from tests.scenes.own_places import PLACES, SHIMS, VARIABLES
+from tests.scenes.waiting import PATIENCE
 
 OWN_MOUNTS = ("unshare", "--mount", "--propagation", "private")
 SOCKETS = (

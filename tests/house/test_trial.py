@@ -17,7 +17,7 @@ from trial.faults import FAULTS
 from trial.observed import Judge, Judgement, Process, Processes
 
 from tests.roots import ROOT
-from tests.scenes.agent_process import until
+from tests.scenes.waiting import wait_until
 
 ONE, TWO = frozenset([1]), frozenset([1, 2])
 
@@ -134,7 +134,7 @@ def test_real_processes_on_one_cpu(tmp_path: Path) -> None:
         assert sampler.stdout is not None
         sampler.stdout.readline()
         # It does not judge in the first seconds after a CPU went or came, or before three walks.
-        until(lambda: _has_slept(sampler.pid, 20))
+        wait_until(lambda: _has_slept(sampler.pid, 20))
         sampler.stdin.close()
         sampler.stdout.close()
         assert sampler.wait(30) == 0

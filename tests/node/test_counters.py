@@ -16,8 +16,13 @@ from pinfold.node.counters import ALLOCATE_SECONDS, Counters, Durations
 from pinfold.ports.devices import CountsRegistrations
 from pinfold.web.documents import counters_document
 from pinfold.web.metrics import Metrics
-from tests.scenes.device_plugin_peer import WIDGET, scene, some_devices, until
+from tests.scenes.device_plugin_peer import (
+    WIDGET,
+    scene,
+    some_devices,
+)
 from tests.scenes.manager_harness import ALL_MANAGERS, STATIC, Harness, manifest, run_virtually
+from tests.scenes.waiting import until
 
 GPU = "example.com/gpu"
 

@@ -19,7 +19,7 @@ from pinfold.adapters.affinity import Affinity
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.cgroups import Placement
 from pinfold.ports.errors import ContainerKey
-from tests.scenes.cgroups_contract import wait_until
+from tests.scenes.waiting import wait_until
 
 P = ParamSpec("P")
 

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +22,7 @@ from pinfold.adapters.cgroup import CgroupError, open_cgroups
 from pinfold.cli.client import Client, NoAgentError, RefusedError
 from pinfold.core.values.cpuset import CPUSet
 from tests.roots import ROOT
-
-PATIENCE = float(os.environ.get("PINFOLD_TEST_PATIENCE", "1"))
-"""How much slower than a usual machine this one may be (an emulated one is)."""
-
-
-def eventually(what: Callable[[], object], expected: object, seconds: float = 15) -> None:
-    """Wait until something is so."""
-    deadline = time.monotonic() + seconds * PATIENCE
-    while (found := what()) != expected:
-        assert time.monotonic() < deadline, f"{found!r} is not {expected!r}"
-        time.sleep(0.02)
+from tests.scenes.waiting import PATIENCE, wait_until
 
 
 def skip_unless_an_agent_can_run() -> None:
@@ -189,7 +179,7 @@ class AgentProcess:
             pod = self.pod(name)
             return all(container["pid"] for container in pod["containers"])
 
-        until(running)
+        wait_until(running)
         return {container["name"]: container["pid"] for container in pod["containers"]}
 
     def clean_up(self) -> None:
@@ -218,14 +208,6 @@ def _supervisors(folder: Path) -> list[int]:
             if entry.name.isdigit() and str(folder) in (entry / "cmdline").read_text():
                 found.append(int(entry.name))
     return found
-
-
-def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    """Until it holds; fails when it does not in time."""
-    deadline = time.monotonic() + seconds * PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.02)
 
 
 def manifest(name: str, *containers: tuple[str, Sequence[str], str], **spec: Any) -> dict[str, Any]:

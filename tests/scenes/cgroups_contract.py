@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +16,7 @@ import pytest
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.cgroups import Cgroups, Placement
 from pinfold.ports.errors import CgroupError, ContainerKey, ProcessGoneError
+from tests.scenes.waiting import until, wait_until
 
 SHARED = ContainerKey("uid-shared", "main")
 OWNER = ContainerKey("uid-owner", "main")
@@ -225,14 +224,6 @@ def dying_process(*cgroup_files: Path) -> Iterator[int]:
             child.kill()
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    """Until it holds; fails when it does not in time."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.005)
-
-
 FORKING = """
 import os, time
 os.nice(5)  # other tests run at the same time
@@ -271,7 +262,7 @@ async def check_offline(node: Node, switch: Callable[[CPUSet], None]) -> None:
     for frozen in (False, True):
         switch(rest)
         # Why all this is needed: it may run wherever somebody else may.
-        await _until(lambda: node.allowed(owner) == rest)
+        await until(lambda: node.allowed(owner) == rest)
         with pytest.raises(CgroupError, match="line"):
             await cgroups.place(OWNER, Placement(cpus=own))
         assert await cgroups.place(OWNER, Placement(frozen=frozen)) == ""
@@ -294,12 +285,3 @@ async def check_offline(node: Node, switch: Callable[[CPUSet], None]) -> None:
     assert not node.alive(owner)
     await cgroups.remove(OWNER)
     switch(everything)
-
-
-async def _until(condition: Callable[[], bool]) -> None:
-    """The kernel moves processes out of an empty cpuset in its own time (cgroup v1)."""
-    for _ in range(1000):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it did not come true")

@@ -21,6 +21,7 @@ from pinfold.adapters.deviceplugin import deviceplugin_pb2 as pb
 from pinfold.adapters.deviceplugin import pluginregistration_pb2 as registry_pb
 from pinfold.adapters.deviceplugin.messages import list_of
 from pinfold.core.devices.devices import Device, DeviceInventory
+from tests.scenes.waiting import until
 
 WIDGET = "example.com/widget"
 GOOD = "example.com/good"
@@ -204,13 +205,6 @@ class Scene:
         if found is None or not found.connected:
             return []
         return sorted(device.id for device in found.devices.values() if device.healthy)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Wait for what is going to be; a busy machine may take its time."""
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - files and other ends tell of no event here
-            await asyncio.sleep(0.01)
 
 
 async def refusal(call: Awaitable[object]) -> tuple[grpc.StatusCode, str]:

@@ -31,13 +31,6 @@ from pinfold.ports.nri import (
 PLUGIN = "nri.pkg.api.v1alpha1.Plugin"
 
 
-async def until(fact: Callable[[], object], seconds: float = 10) -> None:
-    """Wait until something is so."""
-    async with asyncio.timeout(seconds):
-        while not fact():  # noqa: ASYNC110 - a fact of another process sets no event
-            await asyncio.sleep(0.005)
-
-
 def cpus(container_id: str, cpus: str, *, ignore_failure: bool = False) -> ContainerUpdate:
     return ContainerUpdate(container_id, Resources(cpus=cpus), ignore_failure=ignore_failure)
 

@@ -8,7 +8,13 @@ from pathlib import Path
 
 from pinfold.adapters.nri import NriPlugin, PluginSettings
 from pinfold.adapters.nri import nri_pb2 as nri
-from tests.scenes.nri_peer import Recorder, RuntimePeer, running_plugin, runtime, until
+from tests.scenes.nri_peer import (
+    Recorder,
+    RuntimePeer,
+    running_plugin,
+    runtime,
+)
+from tests.scenes.waiting import until
 
 POD = nri.PodSandbox(id="s", name="p", uid="u", namespace="ns")
 

@@ -6,7 +6,6 @@ import asyncio
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -15,6 +14,7 @@ from pathlib import Path
 from pinfold.adapters.process import ProcessRuntime
 from pinfold.core.pod.workload import Process
 from tests.roots import ROOT
+from tests.scenes.waiting import wait_until
 
 
 @dataclass
@@ -54,7 +54,7 @@ class ProcessWorld:
             await runtime.close()
 
         asyncio.run(remove_all())
-        until(lambda: not self.processes())
+        wait_until(lambda: not self.processes())
 
     def processes(self) -> list[int]:
         """The supervisors of this world, and what was forked of them and not executed."""
@@ -107,14 +107,6 @@ def processes_of(argument: str) -> list[int]:
             if argument.encode() in line and int(entry) != os.getpid():
                 found.append(int(entry))
     return found
-
-
-def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    """Wait until something is so."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never came to pass"
-        time.sleep(0.005)
 
 
 def process_state(pid: int) -> str:

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from pinfold.core.pod.workload import Process
 from pinfold.ports.errors import ContainerKey, RuntimeFailedError
 from pinfold.ports.runtime import ContainerSpec, ContainerState, ContainerStatus, Runtime
+from tests.scenes.waiting import until
 
 PATIENCE = 120.0
 """Seconds after which a test has failed; no test is meant to take so long."""
@@ -99,13 +100,6 @@ async def until_exited(runtime: Runtime, container_id: str) -> ContainerStatus:
         await asyncio.sleep(0.01)
 
 
-async def until_marked(is_marked: Callable[[], bool]) -> None:
-    while True:
-        if is_marked():
-            return
-        await asyncio.sleep(0.01)
-
-
 def play(case: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end; it fails instead of hanging."""
 
@@ -145,7 +139,7 @@ class RuntimeContract:
             assert running.state is ContainerState.RUNNING
             assert (running.id, running.pid) == (created.id, created.pid)
             assert running.started_at is not None
-            await until_marked(is_marked)
+            await until(is_marked)
             assert await the(runtime, created.id) == running
 
     @story
@@ -290,7 +284,7 @@ class RuntimeContract:
             assert await the(runtime, created.id) == created
             assert not is_marked()
             await runtime.start(created.id)
-            await until_marked(is_marked)
+            await until(is_marked)
 
     @story
     async def test_a_removed_container_stays_removed(self, world: World) -> None:

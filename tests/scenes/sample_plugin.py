@@ -14,7 +14,10 @@ from typing import Any, Final
 import pytest
 
 from tests.roots import ROOT
-from tests.scenes.agent_process import PATIENCE, AgentProcess, eventually
+from tests.scenes.agent_process import (
+    AgentProcess,
+)
+from tests.scenes.waiting import PATIENCE, eventually
 
 PROGRAM: Final = ROOT / "examples" / "device-plugin" / "plugin.py"
 WIDGET: Final = "example.com/widget"

@@ -14,7 +14,7 @@ import secrets
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,7 @@ from pinfold.adapters.shield import (
     raise_shield,
 )
 from pinfold.core.values.cpuset import CPUSet
+from tests.scenes.waiting import wait_until
 
 
 @dataclass
@@ -137,13 +138,6 @@ def allowed(pid: int) -> CPUSet:
     return CPUSet(os.sched_getaffinity(pid))
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-
-
 @contextmanager
 def own_machine() -> Iterator[Place]:
     """The machine's own hierarchy; one test at a time, whichever process it runs in."""
@@ -194,4 +188,4 @@ def remove_soon(folder: Path) -> None:
             folder.rmdir()
         return not folder.exists()
 
-    until(gone)
+    wait_until(gone)

@@ -23,8 +23,11 @@ from pinfold.planning.explain import explain_document, explain_pod
 from pinfold.render.terminal import Style
 from pinfold.render.text import render_plan
 from tests.scenes.manager_harness import ALL_MANAGERS, manifest, parse
+from tests.scenes.waiting import wait_until
 from tests.scenes.web_world import Served, served
-from tests.web.test_web_pods import phase, until
+from tests.web.test_web_pods import (
+    phase,
+)
 
 GPU = "example.com/gpu"
 USB = "example.com/usb"
@@ -58,7 +61,7 @@ def given(found: dict[str, Any]) -> tuple[Any, Any, Any]:
 
 def test_a_container_with_memory_and_devices(api: Served) -> None:
     api.ask("POST", "/v1/pods", manifest("app", "2", more={GPU: "2", USB: "1"}))
-    until(lambda: phase(api, "app") == "Running")
+    wait_until(lambda: phase(api, "app") == "Running")
     assert given(container(api, "app")) == (
         [0],
         [{"type": "memory", "size": 64 * MIB, "numa_nodes": [0]}],
@@ -71,7 +74,7 @@ def test_a_container_with_memory_and_devices(api: Served) -> None:
 def test_one_without_and_one_that_has_ended_have_none(api: Served) -> None:
     api.ask("POST", "/v1/pods", manifest("plain", ""))
     api.ask("POST", "/v1/pods", manifest("wide", "99", more={GPU: "1"}))
-    until(lambda: phase(api, "plain") == "Running")
+    wait_until(lambda: phase(api, "plain") == "Running")
     assert given(container(api, "plain")) == ([], [], {})
     assert given(container(api, "wide")) == ([], [], {})
 
@@ -83,11 +86,11 @@ def test_an_init_container_that_is_done_has_handed_on_what_it_had(api: Served) -
     def init_runs() -> bool:
         return bool(container(api, "app")["pid"])
 
-    until(init_runs)
+    wait_until(init_runs)
     assert container(api, "app")["devices"] == {GPU: ["g0"]}
     (status,) = api.do(api.node.runtime.known)
     api.do(lambda: api.node.runtime.exit(status.id, 0))
-    until(lambda: api.ask("GET", "/v1/pods/default/app").json["containers"][1]["pid"])
+    wait_until(lambda: api.ask("GET", "/v1/pods/default/app").json["containers"][1]["pid"])
     assert given(container(api, "app")) == ([], [], {})
     main = api.ask("GET", "/v1/pods/default/app").json["containers"][1]
     assert main["devices"] == {GPU: ["g0"]}
@@ -109,7 +112,7 @@ def picture(api: Served, *, connected: bool = True) -> str:
 
 def test_the_picture_has_them(api: Served) -> None:
     api.ask("POST", "/v1/pods", manifest("app", "2", more={GPU: "2", USB: "1"}))
-    until(lambda: phase(api, "app") == "Running")
+    wait_until(lambda: phase(api, "app") == "Running")
     text = picture(api)
     assert "topology manager restricted · memory manager Static" in text
     assert "memory 64 MiB on NUMA node 0" in text
@@ -130,7 +133,7 @@ def test_a_node_without_any_of_it_has_no_panel(tmp_path: Path) -> None:
 
 def test_devices_without_their_plugin_are_told_as_used(api: Served) -> None:
     api.ask("POST", "/v1/pods", manifest("app", "2", more={GPU: "2", USB: "1"}))
-    until(lambda: phase(api, "app") == "Running")
+    wait_until(lambda: phase(api, "app") == "Running")
     assert api.ask("GET", "/v1/status").json["unhealthy_in_use"] == {}
     for resource in (GPU, USB):
         api.do(partial(api.node.plugins.disconnect, resource))
@@ -167,7 +170,7 @@ def test_a_pod_whose_device_failed_was_not_rejected(api: Served) -> None:
     api.ask("POST", "/v1/pods", manifest("app", "2", more={GPU: "2"}))
     api.ask("POST", "/v1/pods", manifest("wide", "99", more={GPU: "1"}))
     api.ask("POST", "/v1/pods", manifest("well", ""))
-    until(lambda: phase(api, "app") == "Running")
+    wait_until(lambda: phase(api, "app") == "Running")
     api.do(lambda: note_real_explanations(api))
     assert "ended" not in explain(api, "pod/app")
     assert "ended" not in json.loads(explain(api, "pod/app", "-o", "json"))
@@ -176,7 +179,7 @@ def test_a_pod_whose_device_failed_was_not_rejected(api: Served) -> None:
     gpus = [Device(f"g{n}", healthy=n > 1, numa_nodes=(n // 2,)) for n in range(4)]
     api.do(lambda: plugins.put_devices(GPU, *gpus))
     api.call(api.node.health.take(plugins.inventory()))
-    until(lambda: phase(api, "app") == "Failed")
+    wait_until(lambda: phase(api, "app") == "Failed")
     text = explain(api, "pod/app")
     assert text.startswith("✗ default/app\n  admitted  Guaranteed\n")
     assert f"  ended: UnhealthyDevice: device g0 of {GPU} is unhealthy\n" in text

@@ -15,8 +15,11 @@ from pinfold.cli import main
 from pinfold.logs.folders import LogFolders
 from pinfold.node.settings import ManagerSettings
 from tests.scenes.manager_harness import manifest
+from tests.scenes.waiting import wait_until
 from tests.scenes.web_world import Served, UnixConnection, served
-from tests.web.test_web_pods import phase, until
+from tests.web.test_web_pods import (
+    phase,
+)
 
 
 @pytest.fixture
@@ -29,7 +32,7 @@ def api(tmp_path: Path) -> Iterator[Served]:
 def admitted(api: Served, name: str, *cpus: str, init: tuple[str, ...] = ()) -> None:
     api.ask("POST", "/v1/pods", manifest(name, *(cpus or ("",)), init=init, restartPolicy="Never"))
     if not init:
-        until(lambda: phase(api, name) == "Running")
+        wait_until(lambda: phase(api, name) == "Running")
 
 
 def written(api: Served, name: str, text: str, container: str = "c0", attempt: int = 0) -> Log:
@@ -57,7 +60,7 @@ def test_the_log_of_a_pod_is_what_it_wrote(api: Served) -> None:
     # A pod that has ended has it until it is deleted.
     (status,) = api.node.runtime.known()
     api.do(lambda: api.node.runtime.exit(status.id, 3))
-    until(lambda: phase(api, "web") == "Failed")
+    wait_until(lambda: phase(api, "web") == "Failed")
     assert logs(api, "web", "-f").output == "one\ntwo\nthree\n"
     api.ask("DELETE", "/v1/pods/default/web")
     gone = logs(api, "web")
@@ -123,7 +126,7 @@ def test_who_stops_following_leaves_nothing_behind(api: Served) -> None:
     assert connection.getresponse().read1(100) == b"one\n"
     assert is_open()
     connection.close()
-    until(lambda: not is_open())
+    wait_until(lambda: not is_open())
 
 
 def test_an_agent_that_stops_ends_what_is_followed(api: Served) -> None:
@@ -132,7 +135,7 @@ def test_an_agent_that_stops_ends_what_is_followed(api: Served) -> None:
     results: list[Result] = []
     follower = threading.Thread(target=lambda: results.append(logs(api, "web", "-f")))
     follower.start()
-    until(lambda: len(api.do(api.connections)) == 1)
+    wait_until(lambda: len(api.do(api.connections)) == 1)
     api.end()
     follower.join(20)
     assert (results[0].exit_code, "the agent did not answer" in results[0].output) == (1, True)

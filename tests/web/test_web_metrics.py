@@ -13,8 +13,11 @@ from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.values.cpuset import CPUSet
 from tests.roots import ROOT
 from tests.scenes.manager_harness import manifest
+from tests.scenes.waiting import wait_until
 from tests.scenes.web_world import Served, served
-from tests.web.test_web_pods import phase, until
+from tests.web.test_web_pods import (
+    phase,
+)
 
 PAGE = ROOT / "docs" / "reference" / "metrics.md"
 
@@ -57,7 +60,7 @@ def test_the_metrics_follow_the_pods(api: Served) -> None:
     api.ask("POST", "/v1/pods", manifest("db", "4"))
     api.ask("POST", "/v1/pods", manifest("web", "", ""))
     api.ask("POST", "/v1/pods", manifest("wide", "10"))
-    until(lambda: phase(api, "web") == phase(api, "db") == "Running")
+    wait_until(lambda: phase(api, "web") == phase(api, "db") == "Running")
     found = scrape(api)
     # The merge of hints refused the wide one: the CPU manager was never asked for its CPUs.
     assert found["pinfold_cpu_manager_pinning_requests_total"] == 1
@@ -92,7 +95,7 @@ def test_the_metrics_follow_the_pods(api: Served) -> None:
 
 def test_the_buckets_of_the_histogram_grow(api: Served) -> None:
     api.ask("POST", "/v1/pods", manifest("web", "", ""))
-    until(lambda: phase(api, "web") == "Running")
+    wait_until(lambda: phase(api, "web") == "Running")
     name = "pinfold_container_start_duration_seconds_bucket"
     counts = [value for sample, value in scrape(api).items() if sample.startswith(name)]
     assert len(counts) > 5

@@ -13,8 +13,11 @@ from structlog.testing import capture_logs
 
 from pinfold.web.changes import Patience
 from tests.scenes.manager_harness import manifest
+from tests.scenes.waiting import wait_until
 from tests.scenes.web_world import Served, plain, served
-from tests.web.test_web_pods import phase, until
+from tests.web.test_web_pods import (
+    phase,
+)
 
 SHORT = Patience(change=0.2, reading=0.2)
 
@@ -87,7 +90,7 @@ def test_what_has_begun_goes_on_and_is_told(api: Served) -> None:
             # Whoever comes meanwhile is answered, too.
             assert api.ask("POST", "/v1/pods", manifest("other", "1")).status == 503
             assert api.ask("GET", "/healthz").status == 200
-        until(lambda: phase(api, "web") == "Running")
+        wait_until(lambda: phase(api, "web") == "Running")
         outcomes = [entry["outcome"] for entry in logs if entry["event"] == "abandoned"]
         assert outcomes == ["it goes on", "nothing was changed", "it was carried out"]
     (entry,) = api.ask("GET", "/v1/history").json["entries"]
@@ -102,9 +105,9 @@ def test_a_client_that_goes_away_takes_its_wish_along(tmp_path: Path) -> None:
                 b"POST /v1/pods HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
             )
             connection.sendall(body)
-            until(lambda: api.do(lambda: api.desk.applied))
+            wait_until(lambda: api.do(lambda: api.desk.applied))
             connection.close()
-            until(lambda: [entry for entry in logs if entry["event"] == "abandoned"])
+            wait_until(lambda: [entry for entry in logs if entry["event"] == "abandoned"])
         assert api.ask("GET", "/v1/pods").json["pods"] == []
     (entry,) = (entry for entry in logs if entry["event"] == "abandoned")
     assert (entry["why"], entry["outcome"]) == ("the client has gone", "nothing was changed")
@@ -112,7 +115,7 @@ def test_a_client_that_goes_away_takes_its_wish_along(tmp_path: Path) -> None:
 
 def test_the_grace_period_comes_on_top(api: Served) -> None:
     api.ask("POST", "/v1/pods", manifest("web", "1", terminationGracePeriodSeconds=1))
-    until(lambda: phase(api, "web") == "Running")
+    wait_until(lambda: phase(api, "web") == "Running")
     (status,) = api.node.runtime.known()
     api.do(lambda: api.node.runtime.ignores_sigterm.add(status.id))
     assert api.ask("DELETE", "/v1/pods/default/web").status == 204
@@ -136,7 +139,7 @@ def test_an_answer_that_does_not_come_is_one(api: Served) -> None:
 
 def test_a_full_disk_refuses_at_once_and_is_no_readiness(api: Served) -> None:
     api.ask("POST", "/v1/pods", manifest("web", "1"))
-    until(lambda: phase(api, "web") == "Running")
+    wait_until(lambda: phase(api, "web") == "Running")
     api.node.store.problem = "/state: there is hardly any room"
     answer = api.ask("POST", "/v1/pods", manifest("other", "1"))
     assert (answer.status, answer.error["message"]) == (503, "/state: there is hardly any room")
@@ -147,11 +150,11 @@ def test_a_record_that_cannot_be_written_holds_up_nobody_else(api: Served) -> No
     """A pod's end waits for the disk; everybody else gets an answer meanwhile."""
     for name in ("one", "two"):
         api.ask("POST", "/v1/pods", manifest(name, "1"))
-        until(lambda name=name: phase(api, name) == "Running")  # type: ignore[misc] # a default
+        wait_until(lambda name=name: phase(api, name) == "Running")  # type: ignore[misc] # a default
     one = next(s for s in api.node.runtime.known() if s.key.pod_uid == "uid-one")
     api.node.store.faults.fail_all = True
     api.do(lambda: api.node.runtime.exit(one.id, 0))
-    until(lambda: any("trying again in" in problem for problem in api.node.problems))
+    wait_until(lambda: any("trying again in" in problem for problem in api.node.problems))
     for method, path, body in (
         ("POST", "/v1/pods", manifest("three", "1")),
         ("DELETE", "/v1/pods/default/two?grace=0", None),
@@ -163,6 +166,8 @@ def test_a_record_that_cannot_be_written_holds_up_nobody_else(api: Served) -> No
     # Its CPUs stay taken as long as the record has them.
     assert api.do(lambda: str(api.desk.manager.state.ledger.cpus_of_pod("uid-one"))) != ""
     api.node.store.faults.fail_all = False
-    until(lambda: api.ask("GET", "/v1/pods/default/one").json["containers"][0]["restarts"] == 1)
+    wait_until(
+        lambda: api.ask("GET", "/v1/pods/default/one").json["containers"][0]["restarts"] == 1
+    )
     assert api.ask("DELETE", "/v1/pods/default/two?grace=0").status == 204
     api.do(api.node.check)

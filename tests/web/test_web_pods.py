@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -23,6 +23,7 @@ from pinfold.node.settings import ManagerSettings
 from pinfold.ports.errors import ContainerKey, StoreError
 from pinfold.ports.runtime import ContainerState
 from tests.scenes.manager_harness import manifest
+from tests.scenes.waiting import wait_until
 from tests.scenes.web_world import Served, served
 
 
@@ -30,15 +31,6 @@ from tests.scenes.web_world import Served, served
 def api(tmp_path: Path) -> Iterator[Served]:
     with served(tmp_path / "agent.sock", adopts=True) as server:
         yield server
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    """What the condition gives once it holds."""
-    deadline = time.monotonic() + 10
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.005)
-    return found
 
 
 def phase(api: Served, name: str) -> str:
@@ -68,7 +60,7 @@ def test_a_pod_with_exclusive_cpus(api: Served) -> None:
     answer = api.ask("POST", "/v1/pods", manifest("db", "2"))
     assert answer.status == 201
     assert api.desk.applied == [("api", None)]
-    until(lambda: phase(api, "db") == "Running")
+    wait_until(lambda: phase(api, "db") == "Running")
     pod = api.ask("GET", "/v1/pods/default/db").json
     assert pod["qos"] == "Guaranteed"
     assert pod["source"] == "api"
@@ -118,9 +110,9 @@ def test_a_rejected_pod_is_answered_with_its_reason(api: Served) -> None:
 def test_pods_stand_in_the_order_of_admission(api: Served) -> None:
     for name, cpus in (("a", "1"), ("too-big", "20"), ("b", ""), ("ends", "1"), ("c", "")):
         api.ask("POST", "/v1/pods", manifest(name, cpus, restartPolicy="Never"))
-    until(lambda: phase(api, "ends") == "Running")
+    wait_until(lambda: phase(api, "ends") == "Running")
     api.do(lambda: api.node.runtime.exit(container_id(api, "ends"), 0))
-    until(lambda: phase(api, "ends") == "Succeeded")
+    wait_until(lambda: phase(api, "ends") == "Succeeded")
     pods = api.ask("GET", "/v1/status").json["pods"]
     assert [pod["name"] for pod in pods] == ["a", "too-big", "b", "ends", "c"]
     ended = pods[3]["containers"][0]
@@ -143,23 +135,25 @@ def test_the_containers_of_a_pod_have_kinds_and_states(tmp_path: Path) -> None:
         assert (first["state"], first["exclusive"]) == ("RUNNING", True)
         assert (main["state"], main["pid"]) == ("Waiting", None)
         api.do(lambda: api.node.runtime.exit(container_id(api, "app", "i0"), 0))
-        until(lambda: phase(api, "app") == "Running")
+        wait_until(lambda: phase(api, "app") == "Running")
         first, side, main = api.ask("GET", "/v1/pods/default/app").json["containers"]
         assert (first["state"], first["exit_code"]) == ("EXITED", 0)
         assert (first["cpus"], first["exclusive"]) == ("", False), "it has given them back"
         assert side["exclusive"] is main["exclusive"] is True
         api.do(lambda: api.node.runtime.exit(container_id(api, "app"), 3))
-        until(lambda: api.ask("GET", "/v1/pods/default/app").json["containers"][2]["restarts"] == 1)
+        wait_until(
+            lambda: api.ask("GET", "/v1/pods/default/app").json["containers"][2]["restarts"] == 1
+        )
 
 
 def test_a_container_between_two_attempts_waits(tmp_path: Path) -> None:
     with served(tmp_path / "s", settings=ManagerSettings(backoff=60.0)) as api:
         api.ask("POST", "/v1/pods", manifest("loop", "1"))
-        first = until(lambda: running(api, "loop"))
+        first = wait_until(lambda: running(api, "loop"))
         api.do(lambda: api.node.runtime.exit(first, 3))
-        second = until(lambda: found if (found := running(api, "loop")) != first else "")
+        second = wait_until(lambda: found if (found := running(api, "loop")) != first else "")
         api.do(lambda: api.node.runtime.exit(second, 4))
-        until(lambda: container(api, "loop")["state"] == "Waiting")
+        wait_until(lambda: container(api, "loop")["state"] == "Waiting")
         waiting = container(api, "loop")
         assert (waiting["exit_code"], waiting["cpus"], waiting["pid"]) == (4, "1", None)
 
@@ -185,7 +179,7 @@ def test_a_name_is_taken_only_once(api: Served) -> None:
 
 def test_a_deleted_pod_is_gone_when_the_answer_comes(api: Served) -> None:
     api.ask("POST", "/v1/pods", manifest("db", "2"))
-    until(lambda: phase(api, "db") == "Running")
+    wait_until(lambda: phase(api, "db") == "Running")
     assert api.ask("DELETE", "/v1/pods/default/db").status == 204
     assert api.node.runtime.known() == ()
     status = api.ask("GET", "/v1/status").json
@@ -250,7 +244,7 @@ def test_what_is_not_in_force_is_told_or_refused(api: Served) -> None:
 def test_the_grace_of_the_request_counts(api: Served) -> None:
     stubborn = manifest("stubborn", "1", terminationGracePeriodSeconds=600)
     api.ask("POST", "/v1/pods", stubborn)
-    until(lambda: phase(api, "stubborn") == "Running")
+    wait_until(lambda: phase(api, "stubborn") == "Running")
     api.do(lambda: api.node.runtime.ignores_sigterm.add(container_id(api, "stubborn")))
     began = time.monotonic()
     assert api.ask("DELETE", "/v1/pods/default/stubborn?grace=0.3").status == 204
@@ -260,7 +254,7 @@ def test_the_grace_of_the_request_counts(api: Served) -> None:
 def test_while_a_pod_ends_others_are_answered(api: Served) -> None:
     stubborn = manifest("stubborn", "1", terminationGracePeriodSeconds=1)
     api.ask("POST", "/v1/pods", stubborn)
-    until(lambda: phase(api, "stubborn") == "Running")
+    wait_until(lambda: phase(api, "stubborn") == "Running")
     api.do(lambda: api.node.runtime.ignores_sigterm.add(container_id(api, "stubborn")))
     answers: list[int] = []
     deletions = [
@@ -271,7 +265,7 @@ def test_while_a_pod_ends_others_are_answered(api: Served) -> None:
     ]
     for deletion in deletions:
         deletion.start()
-    until(lambda: phase(api, "stubborn") == "Terminating")
+    wait_until(lambda: phase(api, "stubborn") == "Terminating")
     assert api.ask("GET", "/healthz").text == "ok"
     assert answers == []
     for deletion in deletions:
@@ -321,7 +315,7 @@ def test_the_decision_is_found_behind_a_long_history(api: Served) -> None:
 
 def test_reconciliation_tells_what_it_repaired(api: Served) -> None:
     api.ask("POST", "/v1/pods", manifest("db", "2"))
-    until(lambda: phase(api, "db") == "Running")
+    wait_until(lambda: phase(api, "db") == "Running")
     assert api.ask("POST", "/v1/reconcile").json["drifts"] == []
 
     def write() -> None:
@@ -354,7 +348,7 @@ def test_a_fault_of_the_agent_is_a_500_and_no_end(api: Served) -> None:
         answer = api.ask("POST", "/v1/pods", manifest("web", ""))
         assert (answer.status, answer.error["code"]) == (500, "InternalError")
         assert "of all things" not in answer.text
-        until(lambda: logged)
+        wait_until(lambda: logged)
     assert (logged[0]["log_level"], logged[0]["path"]) == ("error", "/v1/pods")
     assert "of all things" in logged[0]["where"]
     assert api.ask("GET", "/healthz").status == 200
@@ -406,7 +400,7 @@ def test_a_process_is_taken_over_and_its_exit_told(api: Served) -> None:
     (status,) = api.do(api.node.runtime.known)
     assert (status.pid, status.state) == (4242, ContainerState.RUNNING)
     api.do(lambda: api.node.runtime.exit(status.id, None))
-    until(pod.gone.is_set)
+    wait_until(pod.gone.is_set)
     assert pod.record.exit_codes == {"c0": 7}
     assert api.ask("GET", "/v1/status").json["pods"] == [], "it is in the history only"
     assert api.ask("GET", "/v1/explain/default/job").status == 200

@@ -24,8 +24,12 @@ from pinfold.ports.errors import PortError
 from pinfold.web.connection import Limits
 from pinfold.web.listening import listening
 from tests.scenes.manager_harness import manifest
+from tests.scenes.waiting import wait_until
 from tests.scenes.web_world import Served, UnixConnection, plain, served
-from tests.web.test_web_pods import container_id, phase, until
+from tests.web.test_web_pods import (
+    container_id,
+    phase,
+)
 from tests.web.test_web_requests import read_all
 
 ASK = b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
@@ -301,7 +305,7 @@ def test_who_does_not_read_is_hung_up_on(hasty: Served) -> None:
             for _ in range(200):
                 sock.sendall(b"GET /v1/status HTTP/1.1\r\nHost: a\r\n\r\n")
                 time.sleep(0.001)
-        until(lambda: hasty.ask("GET", "/healthz").status == 200)
+        wait_until(lambda: hasty.ask("GET", "/healthz").status == 200)
         time.sleep(0.6)
         assert len(read_all(sock)) < 10_000_000
 
@@ -340,16 +344,16 @@ def test_who_connects_and_says_nothing_keeps_nobody_out(tmp_path: Path) -> None:
         served(tmp_path / "s", limits=Limits(connections=5, request=60)) as api,
         contextlib.ExitStack() as stack,
     ):
-        until(lambda: api.do(lambda: len(api.connections())) == 0)
+        wait_until(lambda: api.do(lambda: len(api.connections())) == 0)
         kept = []
         for text in (b"", b"GET /", STALLS["half a body"], ASK.replace(b"close", b"keep-alive")):
             kept.append(stack.enter_context(plain(api.path)))
             kept[-1].sendall(text)
-        until(lambda: kept[3].recv(1000).endswith(b"ok"))
+        wait_until(lambda: kept[3].recv(1000).endswith(b"ok"))
         idle = [stack.enter_context(plain(api.path)) for _ in range(20)]
         for _ in range(3):
             assert api.ask("GET", "/healthz").status == 200
-        until(lambda: api.do(lambda: len(api.connections())) <= 5)
+        wait_until(lambda: api.do(lambda: len(api.connections())) <= 5)
         assert [read_all(sock) for sock in (*kept, *idle[:10])] == [b""] * 14
 
 
@@ -364,7 +368,7 @@ def test_a_flood_of_connections_keeps_nobody_out(tmp_path: Path) -> None:
             stack.callback(sock.close)
             if number % 100 == 0:
                 assert api.ask("POST", "/v1/pods", manifest(f"pod-{number}", "")).status == 201
-        until(lambda: api.do(lambda: len(api.connections())) <= 40)
+        wait_until(lambda: api.do(lambda: len(api.connections())) <= 40)
 
 
 def test_when_all_are_being_answered_one_more_is_told_to_come_again(tmp_path: Path) -> None:
@@ -372,12 +376,12 @@ def test_when_all_are_being_answered_one_more_is_told_to_come_again(tmp_path: Pa
         served(tmp_path / "s", limits=Limits(connections=3)) as api,
         contextlib.ExitStack() as stack,
     ):
-        until(lambda: api.do(lambda: len(api.connections())) == 0)
+        wait_until(lambda: api.do(lambda: len(api.connections())) == 0)
         api.call(api.desk.manager.lock.acquire())
         busy = [stack.enter_context(plain(api.path)) for _ in range(3)]
         for sock in busy:
             sock.sendall(b"POST /v1/reconcile HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
-        until(lambda: api.do(lambda: [one.waits for one in api.connections()]) == [False] * 3)
+        wait_until(lambda: api.do(lambda: [one.waits for one in api.connections()]) == [False] * 3)
         with plain(api.path) as sock:
             answer = read_all(sock)
         assert answer.startswith(b"HTTP/1.1 503 ")
@@ -417,14 +421,14 @@ def test_the_end_is_soon_although_requests_are_pending(tmp_path: Path) -> None:
     with served(tmp_path / "s") as api, contextlib.ExitStack() as stack:
         stubborn = manifest("stubborn", "1", terminationGracePeriodSeconds=600)
         api.ask("POST", "/v1/pods", stubborn)
-        until(lambda: phase(api, "stubborn") == "Running")
+        wait_until(lambda: phase(api, "stubborn") == "Running")
         api.do(lambda: api.node.runtime.ignores_sigterm.add(container_id(api, "stubborn")))
         answers: list[int] = []
         deletion = threading.Thread(
             target=lambda: answers.append(api.ask("DELETE", "/v1/pods/default/stubborn").status)
         )
         deletion.start()
-        until(lambda: phase(api, "stubborn") == "Terminating")
+        wait_until(lambda: phase(api, "stubborn") == "Terminating")
         for text in STALLS.values():
             stack.enter_context(plain(api.path)).sendall(text)
         idle = stack.enter_context(plain(api.path))

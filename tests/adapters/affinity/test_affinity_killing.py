@@ -17,7 +17,10 @@ from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.cgroups import Placement
 from pinfold.ports.errors import CgroupError, ContainerKey
 from tests.scenes.affinity_world import KEY, OTHER, World, a_world, hold, opened, story
-from tests.scenes.cgroups_contract import FORKER, wait_until
+from tests.scenes.cgroups_contract import (
+    FORKER,
+)
+from tests.scenes.waiting import wait_until
 
 
 @pytest.fixture

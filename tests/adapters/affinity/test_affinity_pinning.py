@@ -25,7 +25,10 @@ from tests.scenes.affinity_world import (
     opened,
     story,
 )
-from tests.scenes.cgroups_contract import check_contract, wait_until
+from tests.scenes.cgroups_contract import (
+    check_contract,
+)
+from tests.scenes.waiting import wait_until
 
 FAMILY = "sleep 1000 & (sleep 1000 & sleep 1000) & (sleep 1000 &) ; wait"
 """A child, a subshell with one, and an orphan: with the shell itself five processes."""

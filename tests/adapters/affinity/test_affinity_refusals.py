@@ -26,7 +26,7 @@ from tests.scenes.affinity_world import (
     opened,
     story,
 )
-from tests.scenes.cgroups_contract import wait_until
+from tests.scenes.waiting import wait_until
 
 
 @pytest.fixture

@@ -18,7 +18,10 @@ from pinfold.linux.processes import began
 from pinfold.ports.cgroups import ObservedCgroups, Placement
 from pinfold.ports.errors import ContainerKey
 from tests.scenes.cgroup_kernel import Kernel, a_kernel, only_cpusets
-from tests.scenes.cgroups_contract import FORKER, wait_until
+from tests.scenes.cgroups_contract import (
+    FORKER,
+)
+from tests.scenes.waiting import wait_until
 
 kernel = pytest.fixture(a_kernel)
 cpuset_only = pytest.fixture(only_cpusets)

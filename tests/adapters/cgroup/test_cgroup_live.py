@@ -21,8 +21,8 @@ from tests.scenes.cgroups_contract import (
     SHARED,
     check_contract,
     dying_process,
-    wait_until,
 )
+from tests.scenes.waiting import wait_until
 
 kernel = pytest.fixture(a_kernel)
 cpuset_only = pytest.fixture(only_cpusets)

@@ -14,8 +14,13 @@ from pinfold.adapters.cgroup.folders import members
 from pinfold.adapters.cgroup.moving import gather
 from pinfold.ports.cgroups import Placement
 from tests.scenes.cgroup_kernel import Kernel, a_kernel, only_cpusets
-from tests.scenes.cgroups_contract import FORKER, OWNER, SHARED, wait_until
+from tests.scenes.cgroups_contract import (
+    FORKER,
+    OWNER,
+    SHARED,
+)
 from tests.scenes.manager_harness import run_virtually
+from tests.scenes.waiting import wait_until
 
 kernel = pytest.fixture(a_kernel)
 cpuset_only = pytest.fixture(only_cpusets)

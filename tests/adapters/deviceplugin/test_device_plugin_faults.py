@@ -26,8 +26,8 @@ from tests.scenes.device_plugin_peer import (
     scene,
     some_devices,
     the_good_one_serves,
-    until,
 )
+from tests.scenes.waiting import until
 
 UNKNOWN = grpc.StatusCode.UNKNOWN
 

@@ -21,8 +21,8 @@ from tests.scenes.device_plugin_peer import (
     scene,
     some_devices,
     the_good_one_serves,
-    until,
 )
+from tests.scenes.waiting import until
 
 
 @given(st.binary(max_size=40))

@@ -30,8 +30,8 @@ from tests.scenes.device_plugin_peer import (
     an_answer,
     scene,
     some_devices,
-    until,
 )
+from tests.scenes.waiting import until
 
 # ------------------------------------------------------------------------------------- lists
 

@@ -13,8 +13,13 @@ from pinfold.adapters.deviceplugin import DevicePluginServer, response_of
 from pinfold.adapters.deviceplugin import deviceplugin_pb2 as pb
 from pinfold.core.devices.devices import DeviceResource, DeviceRunOptions
 from pinfold.planning.fake_plugins import FakeDevicePlugins
-from tests.scenes.device_plugin_peer import PluginPeer, Scene, scene, until
+from tests.scenes.device_plugin_peer import (
+    PluginPeer,
+    Scene,
+    scene,
+)
 from tests.scenes.device_plugins_contract import DevicePluginsContract, Place
+from tests.scenes.waiting import until
 
 
 class FakeWorld:

@@ -11,8 +11,8 @@ import grpc
 import grpc.aio
 import pytest
 
-from tests.scenes.device_plugin_peer import until
 from tests.scenes.sample_plugin import SamplePlugin, skip_unless_the_sample_plugin_can_run
+from tests.scenes.waiting import until
 
 
 class Kubelet:

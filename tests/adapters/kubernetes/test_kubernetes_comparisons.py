@@ -31,7 +31,7 @@ from tests.scenes.kube_api_peer import (
     make_certificates,
     serving,
 )
-from tests.scenes.nri_peer import until
+from tests.scenes.waiting import until
 
 
 @pytest.fixture(scope="session")

@@ -34,7 +34,7 @@ from tests.scenes.kube_api_peer import (
     refusal,
     serving,
 )
-from tests.scenes.nri_peer import until
+from tests.scenes.waiting import until
 
 DB = Involved("db", "uid-db", "default", "main")
 REFUSED = "SMTAlignmentError"

@@ -16,8 +16,14 @@ from pinfold.adapters.nri.conversation import EVENTS, MOST_SYNCHRONIZED
 from pinfold.adapters.nri.frames import MAX_MESSAGE, Message, MessageType, encode_message
 from pinfold.ports.errors import RuntimeFailedError
 from pinfold.ports.nri import ContainerAdjustment, ContainerState, RefusedError, Resources
-from tests.scenes.nri_peer import Recorder, RuntimePeer, cpus, running_plugin, until
+from tests.scenes.nri_peer import (
+    Recorder,
+    RuntimePeer,
+    cpus,
+    running_plugin,
+)
 from tests.scenes.nri_scene import Scene, event
+from tests.scenes.waiting import until
 
 POD = nri.PodSandbox(id="s", name="p", uid="u", namespace="ns")
 

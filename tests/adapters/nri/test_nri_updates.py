@@ -11,8 +11,12 @@ from msgspec.structs import replace
 from pinfold.adapters.nri import nri_pb2 as nri
 from pinfold.adapters.nri.frames import MessageType
 from pinfold.ports.errors import RuntimeFailedError
-from tests.scenes.nri_peer import RuntimePeer, cpus, until
+from tests.scenes.nri_peer import (
+    RuntimePeer,
+    cpus,
+)
 from tests.scenes.nri_scene import Scene, event
+from tests.scenes.waiting import until
 
 POD = nri.PodSandbox(id="s", name="p", uid="u", namespace="ns")
 

@@ -30,6 +30,7 @@ from tests.scenes.podresources_world import (
     serving,
     some_pod,
 )
+from tests.scenes.waiting import until
 
 
 @pytest.fixture
@@ -41,12 +42,6 @@ async def refusal(call: Callable[[], Awaitable[object]]) -> tuple[grpc.StatusCod
     with pytest.raises(grpc.aio.AioRpcError) as raised:
         await call()
     return raised.value.code(), raised.value.details() or ""
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - a file system tells of no event here
-            await asyncio.sleep(0.01)
 
 
 # -------------------------------------------------------------------------------------- answers

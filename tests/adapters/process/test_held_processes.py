@@ -22,8 +22,8 @@ from tests.scenes.agent_process import (
     allowed,
     manifest,
     skip_unless_an_agent_can_run,
-    until,
 )
+from tests.scenes.waiting import wait_until
 
 IDLE = ("sleep", "1000")
 
@@ -161,7 +161,7 @@ def test_a_child_of_another_process_is_refused(node: AgentProcess, child: int) -
         check=False,
     )
     assert f"process {child} is neither process" in done.stdout, done
-    until(lambda: Client(str(node.socket)).get("/v1/pods")["pods"] == [])
+    wait_until(lambda: Client(str(node.socket)).get("/v1/pods")["pods"] == [])
 
 
 def _cgroups(pid: int) -> str:

@@ -15,7 +15,9 @@ import pytest
 from pinfold.core.pod.workload import Process
 from pinfold.ports.errors import RuntimeFailedError
 from pinfold.ports.runtime import ContainerState
-from tests.scenes.process_world import ProcessWorld, until
+from tests.scenes.process_world import (
+    ProcessWorld,
+)
 from tests.scenes.runtime_contract import (
     a_spec,
     next_exit,
@@ -26,6 +28,7 @@ from tests.scenes.runtime_contract import (
     the,
     until_exited,
 )
+from tests.scenes.waiting import wait_until
 
 
 @pytest.fixture
@@ -209,4 +212,4 @@ def test_two_hundred_containers_in_and_out(world: ProcessWorld) -> None:
             assert list(world.root.iterdir()) == []
 
     play(run())
-    until(lambda: not world.processes())
+    wait_until(lambda: not world.processes())

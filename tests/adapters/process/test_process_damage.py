@@ -16,7 +16,10 @@ from msgspec.structs import replace
 from pinfold.adapters.process.living import supervisors
 from pinfold.core.pod.workload import Process
 from pinfold.ports.runtime import ContainerState
-from tests.scenes.process_world import ProcessWorld, is_alive, until
+from tests.scenes.process_world import (
+    ProcessWorld,
+    is_alive,
+)
 from tests.scenes.runtime_contract import (
     a_spec,
     next_exit,
@@ -26,6 +29,7 @@ from tests.scenes.runtime_contract import (
     the,
     until_exited,
 )
+from tests.scenes.waiting import wait_until
 
 FIFOS = ("go", "outcome", "output")
 FILES = ("spec.json", "state", "started", "exit.new", "log", *FIFOS)
@@ -175,7 +179,7 @@ def test_a_folder_that_was_removed_is_made_again(world: ProcessWorld) -> None:
             (problem,) = await runtime.mended()
             assert "uid-1/runs: its folder was removed" in problem
             assert waits.pid is not None
-            until(lambda: not is_alive(waits.pid or 0))
+            wait_until(lambda: not is_alive(waits.pid or 0))
             await runtime.signal(runs.id, signal.SIGTERM)
             assert (await next_exit(runtime)).exit_code == 143
             await runtime.remove(runs.id)
@@ -222,7 +226,7 @@ def test_files_of_another_container_change_nobodys_name(
         if is_orphan:
             for pid in world.processes():
                 os.kill(pid, signal.SIGKILL)
-            until(lambda: not world.processes())
+            wait_until(lambda: not world.processes())
         change(*(world.root / one.id for one in before), *names)
         for number in range(2):
             async with opened(world) as runtime:
@@ -261,7 +265,7 @@ def test_a_copy_of_a_folder_is_no_container(world: ProcessWorld, name: str, stat
         if state == "supervisor dead":
             for pid in world.processes():
                 os.kill(pid, signal.SIGKILL)
-            until(lambda: not world.processes())
+            wait_until(lambda: not world.processes())
         folder = world.root / runs.id
         shutil.copytree(
             folder,

@@ -22,7 +22,6 @@ from tests.scenes.process_world import (
     is_alive,
     process_state,
     processes_of,
-    until,
 )
 from tests.scenes.runtime_contract import (
     a_spec,
@@ -33,9 +32,9 @@ from tests.scenes.runtime_contract import (
     started,
     the,
     until_exited,
-    until_marked,
 )
 from tests.scenes.small_disk import SmallDisk, small_disk
+from tests.scenes.waiting import until, wait_until
 
 
 @pytest.fixture
@@ -128,7 +127,7 @@ def test_a_disk_that_cannot_be_written_is_an_error(disk: SmallDisk) -> None:
             # A disk with a file open for writing cannot become read-only, so close the log.
             quiet = Process(("sh", "-c", "exec sleep 1000 >&- 2>&-"))
             running = await started(runtime, quiet)
-            await asyncio.to_thread(until, lambda: disk.remounts("ro"))
+            await until(lambda: disk.remounts("ro"))
             try:
                 with pytest.raises(RuntimeFailedError, match="Read-only file system"):
                     await runtime.create(a_spec(disk.lasting(), "other"))
@@ -155,7 +154,7 @@ def test_a_stopped_process_runs_and_can_be_removed(world: ProcessWorld) -> None:
             await runtime.signal(running.id, signal.SIGSTOP)
             pid = running.pid
             assert pid is not None
-            await asyncio.to_thread(until, lambda: process_state(pid) == "T")
+            await until(lambda: process_state(pid) == "T")
             await runtime.signal(running.id, signal.SIGTERM)
             await no_exit(runtime, 0.1)
             assert await the(runtime, running.id) == running
@@ -177,7 +176,7 @@ def test_a_process_that_ignores_sigterm_is_killed(world: ProcessWorld) -> None:
     async def run() -> None:
         async with opened(world) as runtime:
             running = await started(runtime, Process(("sh", "-c", script)))
-            await until_marked(is_marked)
+            await until(is_marked)
             await runtime.signal(running.id, signal.SIGTERM)
             await no_exit(runtime, 0.1)
             await runtime.signal(running.id, signal.SIGKILL)
@@ -200,7 +199,7 @@ def test_a_daemon_s_container_ends_with_its_main_process(world: ProcessWorld) ->
             os.kill(daemon, signal.SIGKILL)
 
     play(run())
-    until(lambda: not world.processes())
+    wait_until(lambda: not world.processes())
 
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, 40])
@@ -253,7 +252,7 @@ def test_a_start_that_is_cancelled_may_have_happened(world: ProcessWorld) -> Non
             pid = created.pid
             assert pid is not None
             os.kill(pid, signal.SIGSTOP)
-            await asyncio.to_thread(until, lambda: process_state(pid) == "T")
+            await until(lambda: process_state(pid) == "T")
             task = asyncio.create_task(runtime.start(created.id))
             await asyncio.sleep(0.05)
             task.cancel()
@@ -261,7 +260,7 @@ def test_a_start_that_is_cancelled_may_have_happened(world: ProcessWorld) -> Non
                 await task
             assert await the(runtime, created.id) == created
             os.kill(pid, signal.SIGCONT)
-            await until_marked(is_marked)
+            await until(is_marked)
             status = await the(runtime, created.id)
             assert status is not None
             assert status.state is ContainerState.RUNNING
@@ -337,7 +336,7 @@ def test_too_few_files_are_one_error(world: ProcessWorld) -> None:
     made, known, folders = map(int, figures.split())
     assert 0 < made == known == folders
     assert os.strerror(errno.EMFILE) in message
-    until(lambda: len(world.processes()) == made)
+    wait_until(lambda: len(world.processes()) == made)
 
 
 def test_a_folder_deleted_by_somebody_else_is_told_at_the_end(world: ProcessWorld) -> None:

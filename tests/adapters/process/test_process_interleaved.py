@@ -16,8 +16,12 @@ import pytest
 from pinfold.ports.errors import ContainerKey
 from pinfold.ports.runtime import ContainerState, ContainerStatus
 from tests.roots import ROOT
-from tests.scenes.process_world import ProcessWorld, process_state, until
+from tests.scenes.process_world import (
+    ProcessWorld,
+    process_state,
+)
 from tests.scenes.runtime_contract import opened, play
+from tests.scenes.waiting import wait_until
 
 POINTS = os.environ.get("PINFOLD_CRASH_POINTS", "8")
 """How many more pairs of steps to try, chosen by chance; ``all`` tries every one."""
@@ -76,7 +80,7 @@ def check(world: ProcessWorld, at: int, stop: int) -> bool:
     for status in play(found(world)):
         assert status.key == ContainerKey("uid-1", "main"), (at, stop)
         assert status.state in (ContainerState.CREATED, ContainerState.RUNNING), (at, stop)
-    until(lambda: is_accounted_for(world))
+    wait_until(lambda: is_accounted_for(world))
 
     async def go_on() -> None:
         async with opened(world) as runtime:
@@ -87,7 +91,7 @@ def check(world: ProcessWorld, at: int, stop: int) -> bool:
             assert await runtime.mended() == (), (at, stop)
 
     play(go_on())
-    until(lambda: not world.processes())
+    wait_until(lambda: not world.processes())
     assert list(world.root.iterdir()) == [], (at, stop)
     return was_stopped
 

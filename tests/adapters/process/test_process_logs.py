@@ -11,7 +11,7 @@ import signal
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +29,15 @@ from pinfold.ports.errors import RuntimeFailedError
 from pinfold.ports.records import PodPhase, PodRecord
 from pinfold.ports.runtime import ContainerState, ContainerStatus
 from tests.scenes.log_texts import bytes_of, text_of
-from tests.scenes.process_world import ProcessWorld, is_alive, process_state, processes_of, until
+from tests.scenes.process_world import (
+    ProcessWorld,
+    is_alive,
+    process_state,
+    processes_of,
+)
 from tests.scenes.runtime_contract import a_spec, next_exit, opened, play, started, until_exited
 from tests.scenes.small_disk import SmallDisk, small_disk
+from tests.scenes.waiting import until, wait_until
 
 FLOOD = "i=0; while :; do echo 0123456789012345678901234567890123456789; done"
 LIMITS = LogLimits(size=64 * 1024, files=3)
@@ -84,7 +90,7 @@ def test_a_flood_is_bounded_at_every_moment(world: ProcessWorld) -> None:
         async with opened(world) as runtime:
             running = await started(runtime, Process(("sh", "-c", FLOOD)))
             log = runtime.log(running.id).resolve()
-            await asyncio.to_thread(until, lambda: len(parts(log)) == LIMITS.files)
+            await until(lambda: len(parts(log)) == LIMITS.files)
             first = parts(log)[0].name
             while parts(log)[0].name == first:
                 assert sum(sizes(log)) <= LIMITS.files * LIMITS.size
@@ -161,10 +167,10 @@ async def _write_on_a_full_disk(disk: SmallDisk) -> None:
     async with opened(disk) as runtime:
         running = await started(runtime, python(script))
         log = runtime.log(running.id)
-        await asyncio.to_thread(until, log.exists)
+        await until(log.exists)
         ballast = disk.fill()
         go.touch()
-        await asyncio.to_thread(until, mark.exists)  # it was not held up
+        await until(mark.exists)  # it was not held up
         supervisors = disk.processes()
         assert len(supervisors) == 1
         ballast.unlink()
@@ -204,10 +210,10 @@ def test_a_log_that_is_removed_is_begun_anew(world: ProcessWorld) -> None:
         async with opened(world) as runtime:
             running = await started(runtime, Process(("sh", "-c", FLOOD)))
             log = runtime.log(running.id).resolve()
-            await asyncio.to_thread(until, log.exists)
+            await until(log.exists)
             for part in parts(log):
                 part.unlink(missing_ok=True)
-            await asyncio.to_thread(until, log.exists)
+            await until(log.exists)
             await runtime.remove(running.id)
 
     play(run())
@@ -259,13 +265,8 @@ async def _orphan(runtime: ProcessRuntime, world: ProcessWorld, *, go: Path) -> 
     running = await started(runtime, python(script))
     (supervisor,) = world.processes()
     os.kill(supervisor, signal.SIGKILL)
-    await asyncio.to_thread(until, lambda: not is_alive(supervisor))
+    await until(lambda: not is_alive(supervisor))
     return running
-
-
-async def loop_until(condition: Callable[[], bool]) -> None:
-    """Let the agent's loop go on until something is so."""
-    await asyncio.to_thread(until, condition)
 
 
 def is_complete(log: Path) -> bool:
@@ -280,16 +281,16 @@ def test_an_orphan_s_output_is_read_on(world: ProcessWorld) -> None:
             running = await _orphan(runtime, world, go=go)
             go.touch()
             log = runtime.log(running.id).resolve()
-            await loop_until(lambda: is_complete(log))
+            await until(lambda: is_complete(log))
             (reader,) = reader_of(world)
             os.kill(reader, signal.SIGKILL)
             # Another one takes its place.
-            await loop_until(lambda: reader_of(world) not in ([], [reader]))
+            await until(lambda: reader_of(world) not in ([], [reader]))
             assert len(reader_of(world)) == 1
             await runtime.remove(running.id)
 
     play(run())
-    until(lambda: not reader_of(world))
+    wait_until(lambda: not reader_of(world))
 
 
 def test_a_reader_that_cannot_work_is_not_started_again_and_again(
@@ -308,7 +309,7 @@ def test_a_reader_that_cannot_work_is_not_started_again_and_again(
             (supervisor,) = world.processes()
             (world.root / running.id / "log").unlink()
             os.kill(supervisor, signal.SIGKILL)
-            await loop_until(lambda: len(begun) > 3)
+            await until(lambda: len(begun) > 3)
             for pause, one, other in zip((0.1, 0.2, 0.4), begun, begun[1:], strict=False):
                 assert other - one >= pause
             await runtime.remove(running.id)
@@ -333,7 +334,7 @@ def test_orphans_live_on_where_no_more_files_can_be_open(
                 patch.setattr(registry, "identify", short)
                 for supervisor in supervisors:
                     os.kill(supervisor, signal.SIGKILL)
-                until(lambda: all(process_state(one) in ("", "Z") for one in supervisors))
+                wait_until(lambda: all(process_state(one) in ("", "Z") for one in supervisors))
                 for _ in range(3):
                     assert {one.state for one in await runtime.containers()} == {
                         ContainerState.RUNNING
@@ -351,11 +352,11 @@ def test_a_log_that_was_removed_is_made_anew(world: ProcessWorld) -> None:
         async with opened(world) as runtime:
             running = await started(runtime, Process(("sh", "-c", script)))
             log = runtime.log(running.id).resolve()
-            await loop_until(lambda: log.exists() and "before" in text_of(log))
+            await until(lambda: log.exists() and "before" in text_of(log))
             # As somebody does whose disk is full.
             shutil.rmtree(log.parent)
             go.touch()
-            await loop_until(lambda: log.exists() and "after" in text_of(log))
+            await until(lambda: log.exists() and "after" in text_of(log))
             assert "before" not in text_of(log)
             await runtime.remove(running.id)
 
@@ -374,19 +375,19 @@ def test_an_orphan_of_an_agent_that_is_gone_is_read_by_one_process(world: Proces
         for _ in range(2):
             async with opened(world) as runtime:
                 await runtime.containers()
-                await loop_until(lambda: len(reader_of(world)) > 0)
+                await until(lambda: len(reader_of(world)) > 0)
                 readers.append(reader_of(world))
         assert readers[0] == readers[1]
         assert len(readers[0]) == 1
         go.touch()
         async with opened(world) as runtime:
             log = runtime.log(container_id).resolve()
-            await loop_until(lambda: is_complete(log))
+            await until(lambda: is_complete(log))
             await runtime.remove(container_id)
 
     container_id = play(first())
     play(second(container_id))
-    until(lambda: not reader_of(world))
+    wait_until(lambda: not reader_of(world))
 
 
 def test_a_container_of_an_older_program_is_adopted_with_its_log(world: ProcessWorld) -> None:

@@ -24,7 +24,12 @@ from pinfold.linux.processes import boot_id
 from pinfold.logs.layout import LogLimits
 from pinfold.ports.errors import ContainerKey, RuntimeFailedError
 from pinfold.ports.runtime import ContainerState, ContainerStatus, Runtime
-from tests.scenes.process_world import ProcessWorld, agent, is_alive, processes_of, until
+from tests.scenes.process_world import (
+    ProcessWorld,
+    agent,
+    is_alive,
+    processes_of,
+)
 from tests.scenes.runtime_contract import (
     a_spec,
     next_exit,
@@ -34,8 +39,8 @@ from tests.scenes.runtime_contract import (
     started,
     the,
     until_exited,
-    until_marked,
 )
+from tests.scenes.waiting import until, wait_until
 
 
 @pytest.fixture
@@ -121,7 +126,7 @@ def test_an_agent_killed_at_any_moment_leaves_no_stray(world: ProcessWorld) -> N
             return list(await runtime.containers())
 
     # A supervisor that was just being started finds its folder gone, or is adopted once complete.
-    until(lambda: len(world.processes()) <= len(play(run())) * 2)
+    wait_until(lambda: len(world.processes()) <= len(play(run())) * 2)
 
     def accounted_for() -> bool:
         statuses = play(run())
@@ -130,7 +135,7 @@ def test_an_agent_killed_at_any_moment_leaves_no_stray(world: ProcessWorld) -> N
         waiting = {s.pid for s in statuses if s.state is ContainerState.CREATED}
         return set(world.processes()) == living | waiting
 
-    until(accounted_for)
+    wait_until(accounted_for)
     names = sorted(path.name for path in world.root.iterdir())
     assert names == sorted(s.id for s in play(run()))
 
@@ -203,7 +208,7 @@ def test_a_word_that_a_killed_agent_gave_counts(world: ProcessWorld) -> None:
         async with opened(world) as runtime:
             created = await runtime.create(a_spec(process))
         (world.root / created.id / "go").write_bytes(b"\n")
-        await until_marked(is_marked)
+        await until(is_marked)
         async with opened(world) as runtime:
             found = await the(runtime, created.id)
             assert found is not None
@@ -218,7 +223,7 @@ def test_after_a_reboot_pids_mean_nothing(
 ) -> None:
     async def run() -> None:
         running = await running_then_closed(world, world.ending(0))
-        until(lambda: not world.processes())
+        wait_until(lambda: not world.processes())
         folder = world.root / running.id
         (folder / "exit").unlink()
         me = identify(bystander.pid)
@@ -244,7 +249,7 @@ def test_a_pid_that_was_used_again_is_somebody_else(
 
     async def run() -> None:
         running = await running_then_closed(world, world.ending(0))
-        until(lambda: not world.processes())
+        wait_until(lambda: not world.processes())
         folder = world.root / running.id
         (folder / "exit").unlink()
         stranger = identify(bystander.pid)
@@ -278,7 +283,7 @@ def test_a_corrupt_record_is_told_and_can_be_removed(world: ProcessWorld, case: 
 
     async def run() -> None:
         running = await running_then_closed(world, world.ending(0))
-        until(lambda: not world.processes())
+        wait_until(lambda: not world.processes())
         (world.root / running.id / name).write_bytes(content)
         async with opened(world) as runtime:
             other = await started(runtime, world.lasting(), "other")
@@ -297,7 +302,7 @@ def test_a_corrupt_record_is_told_and_can_be_removed(world: ProcessWorld, case: 
 def test_a_record_that_is_a_folder_is_told(world: ProcessWorld) -> None:
     async def run() -> None:
         running = await running_then_closed(world, world.ending(0))
-        until(lambda: not world.processes())
+        wait_until(lambda: not world.processes())
         (world.root / running.id / "exit").unlink()
         (world.root / running.id / "exit").mkdir()
         async with opened(world) as runtime:

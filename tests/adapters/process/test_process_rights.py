@@ -18,8 +18,11 @@ from pinfold.core.pod.security import CAPABILITIES, Security
 from pinfold.core.pod.workload import Process
 from pinfold.core.pod.workload_api import workload_from_api
 from pinfold.ports.errors import RuntimeFailedError
-from tests.scenes.process_world import ProcessWorld, until
+from tests.scenes.process_world import (
+    ProcessWorld,
+)
 from tests.scenes.runtime_contract import a_spec, play
+from tests.scenes.waiting import wait_until
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 FREE_USER = 54321
@@ -44,7 +47,7 @@ def observed(world: ProcessWorld, process: Process) -> dict[str, Any]:
             running = await runtime.start(created.id)
             pid = running.pid or 0
             # It has its arguments after its rights.
-            until(lambda: _read(pid, "cmdline")[0] == b"sleep")
+            wait_until(lambda: _read(pid, "cmdline")[0] == b"sleep")
             entries = (entry.split(b"=", 1) for entry in _read(pid, "environ"))
             env = {name.decode(): value.decode() for name, value in filter(_is_pair, entries)}
             return {"env": env, "before": waiting["Uid"], **_status(pid)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import pwd
@@ -20,7 +19,10 @@ from pinfold.core.pod.workload import Process
 from pinfold.ports.errors import RuntimeFailedError
 from pinfold.ports.runtime import ContainerSpec, ContainerState, ContainerStatus
 from tests.scenes.log_texts import text_of
-from tests.scenes.process_world import ProcessWorld, answer, until
+from tests.scenes.process_world import (
+    ProcessWorld,
+    answer,
+)
 from tests.scenes.runtime_contract import (
     RuntimeContract,
     a_spec,
@@ -30,6 +32,7 @@ from tests.scenes.runtime_contract import (
     started,
     the,
 )
+from tests.scenes.waiting import until
 
 
 @pytest.fixture
@@ -274,7 +277,7 @@ def test_its_folder_is_the_owner_s_alone(world: ProcessWorld) -> None:
             process = Process(("sh", "-c", "echo; exec sleep 1000"))
             running = await started(runtime, process)
             log = runtime.log(running.id)
-            await asyncio.to_thread(until, log.exists)
+            await until(log.exists)
             folder = world.root / running.id
             modes = {path.name: path.stat().st_mode & 0o077 for path in folder.iterdir()}
             assert folder.stat().st_mode & 0o077 == 0

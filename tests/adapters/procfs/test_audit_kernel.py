@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from pinfold.audit.located import locate_given
 from pinfold.audit.record import AuditRecord, Owner
 from pinfold.audit.snapshot import KernelSnapshot, is_within
 from pinfold.core.values.cpuset import CPUSet
+from tests.scenes.waiting import wait_until
 
 FORKER = """
 import os, sys, time
@@ -138,13 +139,6 @@ def run(finding: Finding) -> None:
     assert finding.fix
     for command in finding.fix:
         subprocess.run(["/bin/sh", "-ec", command], check=True, capture_output=True, timeout=20)
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < end, "nothing happened for 10 s"
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -264,7 +258,7 @@ def test_a_stranger_at_work_on_the_exclusive_cpu(scene: Scene) -> None:
     scene.start(own)
     busy = scene.start(None, "taskset", "-c", str(scene.last), "sh", "-c", "while :; do :; done")
     owner = scene.owner(own)
-    eventually(lambda: bool(scene.findings(owner)))
+    wait_until(lambda: bool(scene.findings(owner)))
     found = scene.only(owner)
     assert found.kind.slug == "stranger-ran"
     assert found.examples[0].startswith(f"{busy.pid} ")

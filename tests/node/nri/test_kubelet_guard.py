@@ -25,7 +25,10 @@ from pinfold.render.terminal import Style
 from pinfold.render.text import render_plan
 from pinfold.state.cpu_manager_state import CPUManagerCheckpoint, Layout
 from tests.scenes.manager_harness import STATIC
-from tests.scenes.nri_peer import Recorder, until
+from tests.scenes.nri_peer import (
+    Recorder,
+)
+from tests.scenes.waiting import until
 from tests.scenes.web_world import served
 
 FILE = "/var/lib/kubelet/cpu_manager_state"
