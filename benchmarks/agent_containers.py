@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from tests.scenes.agent_process import AgentProcess
 from tests.scenes.containerd_node import ContainerdNode, containerd_node, why_no_containerd
@@ -22,26 +22,21 @@ from tests.scenes.kubelet_stand_in import KubeletStandIn
 from tests.scenes.runtime_place import Place
 
 from benchmarks.agent_measuring import detailed
-from benchmarks.agent_scene import GivenUpError, NotHereError, require_node
+from benchmarks.agent_scene import GivenUpError, NotHereError, agent_within, require_node
 from benchmarks.measure import Result
 from pinfold.adapters.cgroup.inotify import Inotify
 from pinfold.adapters.cgroup.runtime_cgroups import RuntimeCgroups
 from pinfold.adapters.cgroup.watch import CPUS
 from pinfold.adapters.cri import CriClient, CriRecord
-from pinfold.adapters.machines.source import open_machine
-from pinfold.adapters.podfiles import PodFileFolder
-from pinfold.adapters.store import SQLiteStore
-from pinfold.agent.nri_driver import NriDriver
-from pinfold.agent.parts import GATES, Ports
-from pinfold.agent.wiring import build_agent
-from pinfold.config.agent import AgentConfig, AgentSection
-from pinfold.core.kubelet.faults import SOUND
+from pinfold.agent.nri import GATES
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.planning.planner import Planner
+from pinfold.node.nri.container_lifecycle import ContainerLifecycle
 from pinfold.ports.cgroups import Placement
 from pinfold.ports.errors import ContainerKey
 from pinfold.ports.nri import Container, ContainerState, ContainerUpdate, PodSandbox, Resources
+
+_P = TypeVar("_P")
 
 MOVED: Final = (10, 100, 300)
 PRESENT: Final = (10, 50, 100, 500)
@@ -124,24 +119,22 @@ def _answer(count: int) -> Result:
     With the real record on disk; the owner's CPU is taken from all the others in the kernel.
     """
     with _place() as place, tempfile.TemporaryDirectory(prefix="pinfold-bench-") as folder:
-        return asyncio.run(_answers(place, Path(folder), count))
+        events: list[ContainerLifecycle] = []
+
+        def front(port: _P, /) -> _P:
+            if isinstance(port, ContainerLifecycle):
+                events.append(port)
+            return port
+
+        node = NodeConfig(cpu_manager_policy="static", reserved_system_cpus=CPUSet([0]))
+        socket = str(Path(folder, "nri", "nri.sock"))
+        with agent_within(folder, node, front, runtime="nri", nri_socket=socket) as (runner, agent):
+            result = runner.run(_answers(place, events[0], count))
+            runner.run(agent.manager.containers.cgroups.close(remove=True))
+            return result
 
 
-async def _answers(place: Place, folder: Path, count: int) -> Result:
-    node = NodeConfig(cpu_manager_policy="static", reserved_system_cpus=CPUSet([0]))
-    config = AgentConfig(node, AgentSection(state_dir=str(folder), runtime="nri"))
-    driver = NriDriver(config, RuntimeCgroups(gates=folder / GATES))
-    ports = Ports(
-        cgroups=driver.cgroups,
-        runtime=driver.runtime,
-        store=SQLiteStore.open(folder / "pinfold.db"),
-        files=PodFileFolder(folder / "pods"),
-    )
-    planner = Planner(open_machine(None), node, rules=SOUND)
-    agent = await build_agent(config, planner, ports, driver)
-    lifecycle = driver.lifecycle
-    if lifecycle is None:
-        raise GivenUpError("nobody answers")
+async def _answers(place: Place, lifecycle: ContainerLifecycle, count: int) -> Result:
     for number in range(count):
         path, pid = place.container("kubepods", "burstable", f"pod{number}", "main")
         pod = PodSandbox(f"s{number}", f"uid-{number}", f"pod-{number}", "default")
@@ -165,9 +158,6 @@ async def _answers(place: Place, folder: Path, count: int) -> Result:
     with _counting(place) as writes:
         await lifecycle.create_container(pod, Container("one", pod.id, "main", resources=OWNER))
         counted = writes()
-    await agent.manager.close()
-    await driver.cgroups.close(remove=True)
-    await ports.store.close()
     return detailed(times, **_percentiles(times), kernel_writes=counted)
 
 

@@ -18,27 +18,17 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
 from math import log
-from pathlib import Path
 from typing import Final
 
 from benchmarks.agent_measuring import cpu_time, detailed
-from benchmarks.agent_scene import GivenUpError, pod, require_node
+from benchmarks.agent_scene import GivenUpError, agent_within, pod, require_node
 from benchmarks.measure import Result
 from benchmarks.report import series
 from pinfold.adapters.cgroup import open_cgroups
-from pinfold.adapters.machines.source import open_machine
-from pinfold.adapters.podfiles import PodFileFolder
-from pinfold.adapters.process import ProcessRuntime
 from pinfold.adapters.process.processes import identify
-from pinfold.adapters.store import SQLiteStore
-from pinfold.agent.parts import Ports
 from pinfold.agent.service import Agent
-from pinfold.agent.wiring import build_agent
-from pinfold.config.agent import AgentConfig, AgentSection
-from pinfold.core.kubelet.faults import SOUND
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.planning.planner import Planner
 from pinfold.ports.cgroups import Cgroups, Placement
 from pinfold.ports.errors import ContainerKey
 from pinfold.ports.held_process import HeldProcess
@@ -107,52 +97,37 @@ def _reconcile(count: int) -> Result:
     """CPU time of one reconciliation by an agent with its real ports, when nothing changed."""
     require_node()
     node = NodeConfig(cpu_manager_policy="static", reserved_system_cpus=CPUSet([0]), max_pods=count)
-    planner = Planner(open_machine(None), node, rules=SOUND)
     name = f"pinfold-bench-{secrets.token_hex(4)}"
     with (
         tempfile.TemporaryDirectory(prefix="pinfold-bench-") as folder,
-        asyncio.Runner() as runner,
         _sleepers(count) as pids,
+        agent_within(folder, node, cgroup_name=name) as (runner, agent),
     ):
-        state = Path(folder)
-        config = AgentConfig(node, AgentSection(state_dir=folder, cgroup_name=name))
-        ports = Ports(
-            cgroups=open_cgroups(name=name),
-            runtime=ProcessRuntime(state / "containers"),
-            store=SQLiteStore.open(state / "pinfold.db"),
-            files=PodFileFolder(state / "pods"),
-        )
+        runner.run(_fill(agent, pids))
+        cgroups = agent.manager.containers.cgroups
 
-        async def fill() -> Agent:
-            agent = await build_agent(config, planner, ports)
-            for number, pid in enumerate(pids):
-                await agent.apply(
-                    pod(f"pod-{number}", ("sleep", "infinity"), "" if number else "1"),
-                    source="run",
-                    held=_held(pid),
-                )
-            for active in agent.manager.pods.active.values():
-                await active.started.wait()
-            return agent
+        def call() -> None:
+            if drifts := runner.run(agent.reconcile()):
+                raise GivenUpError(f"something has changed: {drifts[0]}")
 
         try:
-            agent = runner.run(fill())
-
-            def call() -> None:
-                if drifts := runner.run(agent.reconcile()):
-                    raise GivenUpError(f"something has changed: {drifts[0]}")
-
-            result = cpu_time(call)
-            runner.run(agent.manager.close())
+            return cpu_time(call)
         finally:
-            runner.run(_close(ports))
-    return result
+            runner.run(_remove_all(cgroups))
 
 
-async def _close(ports: Ports) -> None:
-    await ports.runtime.close()
-    await _remove_all(ports.cgroups)
-    await ports.store.close()
+async def _fill(agent: Agent, pids: Sequence[int]) -> None:
+    """A pod around each process; one of them owns a CPU."""
+    if agent.pods is None:
+        raise GivenUpError("the agent runs no pods")
+    for number, pid in enumerate(pids):
+        await agent.pods.apply(
+            pod(f"pod-{number}", ("sleep", "infinity"), "" if number else "1"),
+            source="run",
+            held=_held(pid),
+        )
+    for active in agent.manager.pods.active.values():
+        await active.started.wait()
 
 
 def growth(results: Mapping[str, Result]) -> list[str]:

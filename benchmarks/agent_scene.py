@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +16,11 @@ from tests.scenes.agent_process import AgentProcess
 
 from benchmarks.effect_probe import Probe, build_probe
 from pinfold.adapters.cgroup import CgroupError, open_cgroups
+from pinfold.agent.service import Agent
+from pinfold.agent.start import Front, Start, nothing_in_front
+from pinfold.agent.wiring import open_agent
+from pinfold.config.agent import AgentConfig, AgentSection
+from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.values.cpuset import CPUSet
 
 CGROUPS: Final = Path("/sys/fs/cgroup")
@@ -144,3 +150,34 @@ def answer(file: Path) -> dict[str, float]:
     document: dict[str, float] = json.loads(file.read_text(encoding="ascii"))
     file.unlink()
     return document
+
+
+@contextmanager
+def agent_within(
+    folder: str,
+    node: NodeConfig,
+    front: Front = nothing_in_front,
+    **own: Any,  # noqa: ANN401 - the settings' own types
+) -> Iterator[tuple[asyncio.Runner, Agent]]:
+    """An agent that is put together in this process as always, and not asked to serve.
+
+    Args:
+        folder: where its record and its socket are.
+        node: what a kubelet is told.
+        front: what stands in front of its ports.
+        own: settings of its own.
+    """
+    before = os.sched_getaffinity(0)
+    section = AgentSection(state_dir=folder, socket=str(Path(folder, "s.sock")), **own)
+    stack = AsyncExitStack()
+    with asyncio.Runner() as runner:
+        try:
+            opened = open_agent(Start(AgentConfig(node, section), front))
+            agent = runner.run(stack.enter_async_context(opened))
+            try:
+                yield runner, agent
+            finally:
+                runner.run(agent.manager.close())
+                runner.run(stack.aclose())
+        finally:
+            os.sched_setaffinity(0, before)

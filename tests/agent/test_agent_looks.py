@@ -7,17 +7,16 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import yaml
 
 from pinfold.adapters.systemd.notify import Notifier
 from pinfold.agent.background import Background
-from pinfold.agent.claim_keeper import ClaimKeeper
+from pinfold.agent.claims import ClaimKeeper
 from pinfold.agent.cpu_follower import CPUFollower
 from pinfold.agent.hugepages import HugepageFollower
-from pinfold.agent.parts import Ports
-from pinfold.agent.static_pods import StaticPods
+from pinfold.agent.static_pods import static_pods
 from pinfold.core.kubelet.faults import SOUND
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.values.cpuset import CPUSet
@@ -61,18 +60,17 @@ class Scene:
     async def start(self) -> None:
         manager = await self.node.start()
         planner = Planner(parse_short_form(self.node.machine), self.node.config, rules=SOUND)
+        claim = ClaimKeeper(manager, self.tree)
         background = Background(
             self.loops,
             planner,
             manager,
-            (),
-            claim=ClaimKeeper(manager, self.tree),
+            [*static_pods(self.folder, manager, self.apply, claim, self.loops)],
+            claim=claim,
             cpus=CPUFollower(manager, CPUSet(), self.online, no_events, lambda *_: None),
             pages=HugepageFollower(planner, manager, lambda: pages_of(planner.machine)),
-            static_pods=StaticPods(self.folder, manager, self.apply),
         )
-        ports = Ports(self.node.cgroups, self.node.runtime, cast("Any", None), cast("Any", None))
-        self.tasks = [*background.begin(ports, Notifier(), asyncio.Event())]
+        self.tasks = [*background.begin(Notifier())]
 
     def online(self) -> CPUSet:
         self.looks += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from pinfold.agent.readiness import at_work
+from pinfold.agent.service import at_work
 from tests.scenes.manager_harness import run_virtually
 
 

@@ -27,7 +27,7 @@ import yaml
 
 from pinfold.adapters.cgroup import CgroupError, open_cgroups
 from pinfold.adapters.store.schema import MIGRATIONS
-from pinfold.agent.cri_driver import CRI_PATIENCE
+from pinfold.agent.cri import CRI_PATIENCE
 from pinfold.cli import main
 from pinfold.cli.client import Client
 from pinfold.config.agent import AgentSection, load_agent_config

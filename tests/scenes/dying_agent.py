@@ -14,13 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pinfold.agent import wiring
-from pinfold.agent.drivers import Driver
-from pinfold.agent.parts import Ports
-from pinfold.agent.service import Agent
-from pinfold.config.agent import AgentConfig, load_agent_config
-from pinfold.core.machine.known import KnownMachine
-from pinfold.planning.planner import Planner
+from pinfold.agent.wiring import start_agent
+from pinfold.config.agent import load_agent_config
 
 _EFFECTS = {
     *("open", "set_shared", "place", "enter", "kill", "remove"),
@@ -63,24 +58,11 @@ class Mortal:
 def main() -> None:
     """Run it."""
     file, at, when = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-    build = wiring.build_agent
 
-    async def build_mortal(
-        config: AgentConfig,
-        planner: Planner,
-        ports: Ports,
-        driver: Driver | None = None,
-        known: KnownMachine | None = None,
-    ) -> Agent:
-        count = file.with_suffix(".calls")
-        wrapped = (
-            None if port is None else Mortal(port, at, after=when == "after", count=count)
-            for port in (ports.cgroups, ports.runtime, ports.store, ports.files, ports.plugins)
-        )
-        return await build(config, planner, Ports(*wrapped), driver, known)  # type: ignore[arg-type] # each answers as its port does
+    def mortal(port: Any, /) -> Any:
+        return Mortal(port, at, after=when == "after", count=file.with_suffix(".calls"))
 
-    wiring.build_agent = build_mortal
-    asyncio.run(wiring.start_agent(load_agent_config(file)))
+    asyncio.run(start_agent(load_agent_config(file), mortal))
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from pinfold.node.pods.manager import Manager
 from pinfold.node.reconciler import Drift, reconcile
 from pinfold.ports.figures import Figure
 from pinfold.ports.held_process import HeldProcess, Peer
+from pinfold.ports.logs import PodLogs
 from pinfold.ports.records import PodRecord
 from pinfold.retry.loops import Loops
 from pinfold.web.app import make_app
@@ -49,7 +50,7 @@ _PATHS = {
 }
 
 
-class TestDesk:
+class TestBackend:
     """An agent without an agent: its manager is on fakes."""
 
     __test__ = False
@@ -94,6 +95,17 @@ class TestDesk:
 
     async def reconcile(self) -> list[Drift]:
         return await reconcile(self.manager)
+
+    def report_exit(self, uid: str, code: int) -> None:
+        self.manager.host.report_exit(uid, code)
+
+    @property
+    def logs(self) -> PodLogs | None:
+        return self.manager.containers.logs
+
+    @property
+    def pods(self) -> TestBackend | None:
+        return None if self.manager.settings.runtime == "nri" else self
 
     def problems(self) -> Sequence[str]:
         return self.told_problems
@@ -164,8 +176,8 @@ class Served:
 
     async def _run(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self.desk = TestDesk(await self.node.start(), self.node)
-        self.app = make_app(self.desk, self._patience)
+        self.backend = TestBackend(await self.node.start(), self.node)
+        self.app = make_app(self.backend, self._patience)
         await serve(self.app, self.path, stop=self.stop, limits=self._limits)
         await self.node.kill()
 

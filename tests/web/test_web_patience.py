@@ -31,7 +31,7 @@ def api(tmp_path: Path) -> Iterator[Served]:
 @contextlib.contextmanager
 def locked(api: Served) -> Iterator[None]:
     """As if something held the manager up."""
-    lock = api.desk.manager.lock
+    lock = api.backend.manager.lock
     api.call(lock.acquire())
     try:
         yield
@@ -105,7 +105,7 @@ def test_a_client_that_goes_away_takes_its_wish_along(tmp_path: Path) -> None:
                 b"POST /v1/pods HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
             )
             connection.sendall(body)
-            wait_until(lambda: api.do(lambda: api.desk.applied))
+            wait_until(lambda: api.do(lambda: api.backend.applied))
             connection.close()
             wait_until(lambda: [entry for entry in logs if entry["event"] == "abandoned"])
         assert api.ask("GET", "/v1/pods").json["pods"] == []
@@ -164,7 +164,7 @@ def test_a_record_that_cannot_be_written_holds_up_nobody_else(api: Served) -> No
         assert "no space left on device" in answer.error["message"]
     assert api.ask("POST", "/v1/reconcile").status == 200
     # Its CPUs stay taken as long as the record has them.
-    assert api.do(lambda: str(api.desk.manager.state.ledger.cpus_of_pod("uid-one"))) != ""
+    assert api.do(lambda: str(api.backend.manager.state.ledger.cpus_of_pod("uid-one"))) != ""
     api.node.store.faults.fail_all = False
     wait_until(
         lambda: api.ask("GET", "/v1/pods/default/one").json["containers"][0]["restarts"] == 1

@@ -59,7 +59,7 @@ def test_policy_none_has_reserved_cpus_and_nothing_to_give(tmp_path: Path) -> No
 def test_a_pod_with_exclusive_cpus(api: Served) -> None:
     answer = api.ask("POST", "/v1/pods", manifest("db", "2"))
     assert answer.status == 201
-    assert api.desk.applied == [("api", None)]
+    assert api.backend.applied == [("api", None)]
     wait_until(lambda: phase(api, "db") == "Running")
     pod = api.ask("GET", "/v1/pods/default/db").json
     assert pod["qos"] == "Guaranteed"
@@ -160,7 +160,7 @@ def test_a_container_between_two_attempts_waits(tmp_path: Path) -> None:
 
 def running(api: Served, pod: str) -> str:
     """The id of the pod's container once it runs, "" until then."""
-    status = api.do(lambda: api.desk.manager.pods.active[f"uid-{pod}"].statuses.get("c0"))
+    status = api.do(lambda: api.backend.manager.pods.active[f"uid-{pod}"].statuses.get("c0"))
     return status.id if status is not None and status.state is ContainerState.RUNNING else ""
 
 
@@ -209,7 +209,7 @@ def test_a_pod_of_an_older_agent_is_seen_and_deleted_whatever_its_name(
         pod = manifest("old", "1")
         pod["metadata"] |= {"name": name, "uid": "0123-uid"}
         text = json.dumps(pod)
-        api.call(api.desk.manager.admit(workload_from_api(pod, admitted=True), manifest=text))
+        api.call(api.backend.manager.admit(workload_from_api(pod, admitted=True), manifest=text))
         return f"/v1/pods/default/{quote(name, safe='')}"
 
     path = older()
@@ -329,12 +329,12 @@ def test_reconciliation_tells_what_it_repaired(api: Served) -> None:
 
 
 def test_a_refusing_world_is_a_503_with_its_remedy(api: Served) -> None:
-    api.desk.fault = StoreError("/var/lib/pinfold/pinfold.db: disk full", "free some space")
+    api.backend.fault = StoreError("/var/lib/pinfold/pinfold.db: disk full", "free some space")
     answer = api.ask("POST", "/v1/pods", manifest("web", ""))
     assert answer.status == 503
     assert answer.error["message"] == "/var/lib/pinfold/pinfold.db: disk full"
     assert answer.error["remedy"] == "free some space"
-    api.desk.fault = None
+    api.backend.fault = None
     api.do(lambda: api.node.cgroups.faults.fail_at.add(api.node.cgroups.faults.calls + 1))
     answer = api.ask("POST", "/v1/pods", manifest("db", "2"))
     assert answer.status == 503
@@ -343,7 +343,7 @@ def test_a_refusing_world_is_a_503_with_its_remedy(api: Served) -> None:
 
 
 def test_a_fault_of_the_agent_is_a_500_and_no_end(api: Served) -> None:
-    api.desk.fault = ZeroDivisionError("of all things")
+    api.backend.fault = ZeroDivisionError("of all things")
     with capture_logs() as logged:
         answer = api.ask("POST", "/v1/pods", manifest("web", ""))
         assert (answer.status, answer.error["code"]) == (500, "InternalError")
@@ -356,7 +356,7 @@ def test_a_fault_of_the_agent_is_a_500_and_no_end(api: Served) -> None:
 
 def test_readiness(api: Served) -> None:
     assert api.ask("GET", "/readyz").text == "ok"
-    api.desk.told_problems = ["the agent is starting", "no cgroup"]
+    api.backend.told_problems = ["the agent is starting", "no cgroup"]
     answer = api.ask("GET", "/readyz")
     assert answer.status == 503
     assert answer.error["message"] == "the agent is starting; no cgroup"
@@ -371,7 +371,7 @@ def test_readiness_as_a_probe_asks(api: Served, tmp_path: Path) -> None:
         return done.exit_code, done.output
 
     assert asked(api.path) == (0, "ready\n")
-    api.desk.told_problems = ["the kubelet pins"]
+    api.backend.told_problems = ["the kubelet pins"]
     assert asked(api.path) == (1, "Error: the kubelet pins (wait, or see the agent's log)\n")
     status, text = asked(tmp_path / "none")
     assert (status, text.count("\n")) == (2, 1)
@@ -391,12 +391,12 @@ def wrapped(name: str, *cpus: str, **spec: Any) -> dict[str, Any]:
 def test_a_process_is_taken_over_and_its_exit_told(api: Served) -> None:
     answer = api.ask("POST", "/v1/run", {"manifest": wrapped("job", "2"), "pid": 4242})
     assert answer.status == 200
-    assert api.desk.applied == [("run", 4242)]
+    assert api.backend.applied == [("run", 4242)]
     (only,) = answer.json["containers"]
     assert (only["state"], only["pid"], only["cpus"]) == ("RUNNING", 4242, "2-3")
     assert api.node.cgroups.allowed(4242) == CPUSet([2, 3]), "before the answer"
     assert api.ask("POST", "/v1/run/uid-job/exit", {"code": 7}).status == 204
-    pod = api.do(lambda: api.desk.manager.pods.active["uid-job"])
+    pod = api.do(lambda: api.backend.manager.pods.active["uid-job"])
     (status,) = api.do(api.node.runtime.known)
     assert (status.pid, status.state) == (4242, ContainerState.RUNNING)
     api.do(lambda: api.node.runtime.exit(status.id, None))
@@ -426,7 +426,7 @@ def test_what_is_no_pid(api: Served, pid: object) -> None:
     answer = api.ask("POST", "/v1/run", {"manifest": wrapped("job", "2"), "pid": pid})
     assert answer.status == 400
     assert answer.error["message"].startswith("pid")
-    assert api.desk.applied == []
+    assert api.backend.applied == []
 
 
 def test_one_process_is_one_container_and_runs_once(api: Served) -> None:
@@ -439,7 +439,7 @@ def test_one_process_is_one_container_and_runs_once(api: Served) -> None:
         answer = api.ask("POST", "/v1/run", {"manifest": pod, "pid": 4242})
         assert answer.status == 400, pod
         assert answer.error["message"].startswith("spec")
-    assert api.desk.applied == []
+    assert api.backend.applied == []
 
 
 @pytest.mark.parametrize("code", [-1, 256, "0", None, True, 1.0, []])

@@ -1,30 +1,32 @@
-"""What goes on beside an agent's API: the period, the looks, the watch, its companions."""
+"""What goes on beside an agent's API: the period, the looks, the watch, and what else there is."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
 import structlog
 
 from pinfold.adapters.systemd.notify import Notifier
-from pinfold.agent.claim_keeper import ClaimKeeper
+from pinfold.agent.claims import ClaimKeeper
 from pinfold.agent.cpu_follower import CPUFollower
 from pinfold.agent.hugepages import HugepageFollower
-from pinfold.agent.parts import Companion, Ports
-from pinfold.agent.record_watch import follow_record
-from pinfold.agent.static_pods import StaticPods
+from pinfold.agent.runnables import Runnable
 from pinfold.node.pods.manager import Manager
-from pinfold.node.reconciler import reconcile
+from pinfold.node.reconciler import Drift, reconcile
 from pinfold.planning.planner import Planner
-from pinfold.ports.cgroups import Cgroups, Watchful
+from pinfold.ports.cgroups import Watchful
 from pinfold.ports.errors import PortError
+from pinfold.ports.figures import Figure
 from pinfold.retry.loops import Loops
 
 LOOK_PERIOD: Final = 0.25
-"""Seconds between looks at manifests, online CPUs and huge pages; they take some 100 us."""
+"""Seconds between looks at online CPUs and huge pages; they take some 100 us."""
+
+RECORD_PERIOD: Final = 2.0
+"""Seconds between two looks at the record; one is a handful of system calls while all is well."""
 
 CLAIM: Final = "claim"
 """What the agent has for itself: its tree of cgroups, or the runtime whose plugin it is."""
@@ -48,11 +50,10 @@ class Background:
         loops: where it all goes through.
         planner: the machine and its configuration.
         manager: the node.
-        companions: what else goes on.
+        runnables: what else goes on.
         claim: keeps what the agent has for itself.
         cpus: follows the CPUs that are online.
         pages: follows the huge pages.
-        static_pods: follows the folder of manifests; None where there is none.
     """
 
     def __init__(  # noqa: PLR0913 - the parts, one each
@@ -60,51 +61,79 @@ class Background:
         loops: Loops,
         planner: Planner,
         manager: Manager,
-        companions: Sequence[Companion],
+        runnables: Sequence[Runnable],
         *,
         claim: ClaimKeeper,
         cpus: CPUFollower,
         pages: HugepageFollower,
-        static_pods: StaticPods | None,
     ) -> None:
         self._loops = loops
         self._planner = planner
         self._manager = manager
-        self._companions = companions
+        self._runnables = runnables
         self._claim = claim
         self._cpus = cpus
         self._pages = pages
-        self._static_pods = static_pods
 
-    def begin(
-        self, ports: Ports, notifier: Notifier, stop: asyncio.Event
-    ) -> Iterator[asyncio.Task[None]]:
+    def begin(self, notifier: Notifier) -> Iterator[asyncio.Task[None]]:
         """Begin it all, each as a task that ends with the agent.
 
         One that raises is worth the agent's end: what the configuration asks for cannot be had.
         """
-
-        async def exits() -> None:
-            await self._manager.exits.follow(ports.runtime.exits())
-
         own: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
-            "exits": exits,
             "reconcile": self._reconcile_for_ever,
             "look": self._look_for_ever,
             HOTPLUG: self._cpus.run,
-            WATCH: partial(self._watch_for_ever, ports.cgroups),
-            "record": partial(follow_record, self._manager.store),
+            WATCH: self._watch_for_ever,
+            "record": self._follow_record,
             "watchdog": partial(self._sign_of_life, notifier),
         }
-        if self._static_pods is not None:
-            own["looks at manifests"] = partial(self._look_at_manifests, self._static_pods)
         for name, work in own.items():
             yield asyncio.create_task(self._loops.keep(name, work), name=name)
-        for one in self._companions:
+        for one in self._runnables:
             for name, run in ((one.name, one.run), *one.also.items()):
                 fatal = (PortError,) if one.must_start and run is one.run else ()
-                kept = self._loops.keep(name, partial(run, stop), fatal=fatal)
-                yield asyncio.create_task(kept, name=name)
+                yield asyncio.create_task(self._loops.keep(name, run, fatal=fatal), name=name)
+
+    async def close(self) -> None:
+        """Let go of what went on, after its tasks have ended."""
+        for one in self._runnables:
+            await self._loops.attempt(f"the end of {one.name}", one.close)
+
+    def failing(self) -> list[str]:
+        """What fails now."""
+        return self._loops.problems()
+
+    def problems(self) -> list[str]:
+        """What keeps the agent from its work; some may be "", which is nothing."""
+        problems = [one.problem() for one in self._runnables]
+        return problems + self._loops.problems(besides=NOT_NEEDED)
+
+    def figures(self) -> Iterable[Figure]:
+        """What is counted of it."""
+        return [*(f for one in self._runnables for f in one.figures()), *self._loops.figures()]
+
+    def about(self) -> Mapping[str, Any]:
+        """What the status tells of it."""
+        followed = {"hugepages": self._pages.problem, "cpus": self._cpus.problem}
+        return {
+            **{name: {"problem": problem} for name, problem in followed.items() if problem},
+            **{one.name: dict(about) for one in self._runnables if (about := one.about())},
+        }
+
+    def unforeseen(self, _loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+        """Something failed that nobody waits for, such as a connection that cannot be accepted."""
+        error = context.get("exception") or RuntimeError("no exception is known")
+        self._loops.note("event loop", error, doing=context["message"])
+
+    async def reconcile(self) -> list[Drift]:
+        """Look at the kernel now, and repair.
+
+        Raises:
+            PortError: the kernel's side cannot be read, or is not this agent's any more.
+        """
+        await self._claim.look()
+        return await reconcile(self._manager)
 
     async def _reconcile_for_ever(self) -> None:
         while True:
@@ -116,8 +145,9 @@ class Background:
         if await self._loops.attempt(CLAIM, self._claim.look):
             await self._loops.attempt("reconcile", reconcile, self._manager)
 
-    async def _watch_for_ever(self, cgroups: Cgroups) -> None:
+    async def _watch_for_ever(self) -> None:
         """Repair at once what somebody else changes; the period does what is not noticed."""
+        cgroups = self._manager.containers.cgroups
         if not isinstance(cgroups, Watchful):
             return
         while True:
@@ -152,12 +182,17 @@ class Background:
             await self._loops.attempt("huge pages", self._pages.look)
             await asyncio.sleep(LOOK_PERIOD)
 
-    async def _look_at_manifests(self, pods: StaticPods) -> None:
-        """Apart from the other looks: a pod that left the folder may take long to end."""
+    async def _follow_record(self) -> None:
+        """Know whether the record can be written, without anybody asking."""
+        store, told = self._manager.store, ""
         while True:
-            if self._claim.is_had:
-                await self._loops.attempt("manifests", pods.look)
-            await asyncio.sleep(LOOK_PERIOD)
+            await store.check()
+            if store.problem and not told:
+                log.warning("record", problem=store.problem)
+            elif told and not store.problem:
+                log.info("record", problem="none any more")
+            told = store.problem
+            await asyncio.sleep(RECORD_PERIOD)
 
     async def _sign_of_life(self, notifier: Notifier) -> None:
         while True:

@@ -23,7 +23,7 @@ from pinfold.adapters.kubernetes.events import (
 from pinfold.adapters.kubernetes.pod_checks import PodChecks
 from pinfold.adapters.kubernetes.spec_check import Decided, declines
 from pinfold.adapters.kubernetes.start_up_taint import StartUpTaint
-from pinfold.agent.parts import Companion, Run
+from pinfold.agent.runnables import Run, Runnable
 from pinfold.config.agent import AgentConfig, AgentSection
 from pinfold.node.nri.seen_pod import qos_of
 from pinfold.node.nri.seen_pods import EXCLUSIVE, SeenPods
@@ -59,8 +59,6 @@ class Cluster:
         config: the agent's.
         manager: the node's state.
         report: told each problem (pod as ``namespace/name`` or None).
-
-    ``at_work`` says whether containers are placed here, once somebody knows.
     """
 
     def __init__(
@@ -71,7 +69,6 @@ class Cluster:
         self._config = config
         self._manager = manager
         self._report = report
-        self.at_work: Callable[[], bool] = lambda: False
         self.events = EventRecorder(client, self.node, self._report_of_node)
         self.checks = PodChecks(
             client,
@@ -110,8 +107,8 @@ class Cluster:
         """Nothing is pinned here: an event on the node (whose uid is its name in events)."""
         self.events.record(Involved(self.node, self.node), NOT_PINNING, message)
 
-    def companion(self) -> Companion:
-        """What goes on beside the agent."""
+    def runnable(self, at_work: Callable[[], bool]) -> Runnable:
+        """What goes on beside the agent; ``at_work`` says whether containers are placed here."""
 
         def about() -> Mapping[str, Any]:
             problems = {"events": self.events.problem, "checks": self.checks.problem}
@@ -124,24 +121,21 @@ class Cluster:
                 "problems": {name: problem for name, problem in problems.items() if problem},
             }
 
-        also: dict[str, Run] = {"comparisons with the API server": lambda _: self.checks.run()}
+        also: dict[str, Run] = {"comparisons with the API server": self.checks.run}
         own = self._config.own
         if own.node_labels or own.node_resource_topology:
-            also["what the node publishes"] = lambda _: self._publish()
+            also["what the node publishes"] = self._publish
         if own.start_up_taint is not None:
-            taint = self._untaint(own.start_up_taint)
-            also["the node's start-up taint"] = lambda _: taint.run()
+            also["the node's start-up taint"] = self._untaint(own.start_up_taint, at_work).run
         # A cluster that cannot be told is no reason to call the agent unready: it pins.
-        return Companion(
-            "kubernetes", lambda _: self.events.run(), also, about=about, close=self.client.close
-        )
+        return Runnable("kubernetes", self.events.run, also, about=about, close=self.client.close)
 
-    def _untaint(self, key: str) -> StartUpTaint:
+    def _untaint(self, key: str, at_work: Callable[[], bool]) -> StartUpTaint:
         return StartUpTaint(
             self.client,
             self.node,
             key,
-            ready=self.at_work,
+            ready=at_work,
             removed=lambda: log.info("node", name=self.node, taint=key, removed=True),
             report=self._report_of_node,
         )

@@ -1,159 +1,77 @@
-"""An agent at work: what the API asks of it, and its loops."""
+"""An agent at work: what the API asks of it, and its life."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import secrets
 import signal
 import socket
 import time
-import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import structlog
 
 from pinfold import __version__
-from pinfold.adapters.hugetlb import KeptPages
-from pinfold.adapters.machines.online import hotplug_events, online_cpus
 from pinfold.adapters.systemd.notify import Notifier
 from pinfold.admission.node_status import node_status, node_status_document
-from pinfold.agent.background import NOT_NEEDED, Background
-from pinfold.agent.claim_keeper import ClaimKeeper
-from pinfold.agent.cpu_follower import CPUFollower
-from pinfold.agent.hugepages import HugepageFollower
-from pinfold.agent.manifest_checks import check_rights
-from pinfold.agent.parts import Claim, Companion, Ports
-from pinfold.agent.readiness import at_work
-from pinfold.agent.static_pods import StaticPods
+from pinfold.agent.background import Background
+from pinfold.agent.pods import Pods
 from pinfold.config.agent import AgentConfig
 from pinfold.core.machine.document import machine_document
-from pinfold.core.pod.workload_api import workload_from_api
-from pinfold.core.pod.workload_fields import PROCESS, check_fields
-from pinfold.core.values.names import LONGEST_LABEL
-from pinfold.node.pods.caller import NOBODY, Caller
 from pinfold.node.pods.manager import Manager
-from pinfold.node.reconciler import Drift, reconcile
+from pinfold.node.reconciler import Drift
 from pinfold.planning.planner import Planner
-from pinfold.ports.errors import RuntimeFailedError
 from pinfold.ports.figures import Figure
-from pinfold.ports.held_process import HeldProcess, Peer
-from pinfold.ports.records import PodRecord
-from pinfold.retry.loops import Loops
 from pinfold.web.app import make_app
 from pinfold.web.server import serve_on
 
-_LARGE: Final = 64 << 10
-"""Characters of a manifest from which it is read in a thread, so that the loop goes on."""
+PATIENCE: Final = 10.0
+"""Seconds after which something that is wrong is no reason to wait any longer."""
 
-_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
-_ENDING: Final = 5
-"""Letters that end a generated name; upstream ``apiserver/pkg/storage/names`` makes no words."""
+_LOOK: Final = 0.02
 
 log = structlog.get_logger("pinfold")
 
 
 class Agent:
-    """A node that is looked after; also what the local API serves."""
+    """A node that is looked after; fulfils :class:`pinfold.web.backend.Backend`.
+
+    Args:
+        config: the configuration.
+        planner: the machine and its configuration.
+        manager: the node's state.
+        background: what goes on unasked.
+        pods: runs pods for the API; None: a kubelet runs those that are here.
+        listener: the socket of the API, which listens.
+        stop: set when the agent is to end.
+        cgroups: what ``/v1/status`` says of the cgroups.
+    """
 
     def __init__(  # noqa: PLR0913 - the parts, one each
         self,
         config: AgentConfig,
         planner: Planner,
         manager: Manager,
-        companions: Sequence[Companion] = (),
+        background: Background,
         *,
-        loops: Loops | None = None,
-        claim: Claim | None = None,
+        pods: Pods | None,
+        listener: socket.socket,
+        stop: asyncio.Event,
+        cgroups: Mapping[str, Any],
     ) -> None:
         self.config = config
-        self.companions = companions
         self.planner = planner
         self.manager = manager
-        self.loops = loops or Loops()
+        self.pods = pods
         self.started_at = time.time()
-        self._stop = asyncio.Event()
+        self._background = background
+        self._listener = listener
+        self._stop = stop
+        self._cgroups = dict(cgroups)
         self._ready = False
-        self._cpus = CPUFollower(manager, planner.view.unseen, online_cpus, hotplug_events)
-        self._pages = HugepageFollower(planner, manager, KeptPages().read)
-        self._claim = ClaimKeeper(manager, claim)
-        static_pods = (
-            None
-            # On a kubelet's node this is where the kubelet's own static pods are.
-            if config.static_pod_path is None or config.own.runtime == "nri"
-            else StaticPods(config.static_pod_path, manager, self.apply)
-        )
-        self._background = Background(
-            self.loops,
-            planner,
-            manager,
-            companions,
-            claim=self._claim,
-            cpus=self._cpus,
-            pages=self._pages,
-            static_pods=static_pods,
-        )
-        self._about: dict[str, Any] = {}
 
     # ------------------------------------------------------------------- what the API asks for
-
-    async def apply(
-        self,
-        manifest: Mapping[str, Any],
-        *,
-        source: str,
-        held: HeldProcess | None = None,
-        caller: Caller = NOBODY,
-    ) -> PodRecord:
-        """Admit the pod of a manifest.
-
-        Raises:
-            PodError: it is no pod, or not a valid one.
-            NameTakenError: there is a pod of that name.
-            PortError: it could not be written down, or no room could be made.
-        """
-        await self._check_may_change()
-        named = _as_created(manifest)
-        text = json.dumps(named)
-        notes = self.notes(named)
-        if len(text) < _LARGE:
-            workload = workload_from_api(named)
-        else:
-            workload = await asyncio.to_thread(workload_from_api, named)
-        if self.config.own.runtime == PROCESS:
-            check_rights(workload, attached=held is not None)
-        if notes:
-            pod = f"{workload.pod.namespace}/{workload.pod.name}"
-            log.warning("manifest", pod=pod, notes="; ".join(notes))
-        await self._pages.look()
-        return await self.manager.admit(
-            workload, manifest=text, source=source, held=held, caller=caller
-        )
-
-    def process_of(self, peer: Peer, pid: int) -> HeldProcess:
-        """See :meth:`pinfold.web.desk.Desk.process_of`."""
-        from pinfold.adapters.process.peers import process_of  # noqa: PLC0415 - for `pinfold run`
-
-        return process_of(peer, pid, agent=os.getpid())
-
-    def notes(self, manifest: Mapping[str, Any]) -> Sequence[str]:
-        """What of a manifest is not in force here; raises PodError where that cannot be."""
-        return check_fields(manifest, self.config.own.runtime)
-
-    async def delete(self, name: str, *, grace: float | None, caller: Caller = NOBODY) -> None:
-        """End a pod; see :meth:`pinfold.node.pods.manager.Manager.release`."""
-        await self._check_may_change()
-        await self.manager.release(name, grace=grace, caller=caller)
-
-    async def _check_may_change(self) -> None:
-        await self._claim.look()
-        if self.config.own.runtime == "nri":
-            raise RuntimeFailedError(
-                "this agent looks after the containers of a kubelet",
-                "create and delete pods through Kubernetes",
-            )
 
     @property
     def has_served(self) -> bool:
@@ -162,15 +80,13 @@ class Agent:
 
     async def reconcile(self) -> list[Drift]:
         """Look at the kernel now."""
-        await self._claim.look()
-        return await reconcile(self.manager)
+        return await self._background.reconcile()
 
     def problems(self) -> Sequence[str]:
         """Why the agent is not ready."""
         if not self._ready:
             return ("the agent is starting",)
-        problems = [self.manager.store.problem, *(one.problem() for one in self.companions)]
-        problems += self.loops.problems(besides=NOT_NEEDED)
+        problems = [self.manager.store.problem, *self._background.problems()]
         problems += self.manager.offline_owners.problems()
         return [problem for problem in problems if problem]
 
@@ -186,12 +102,12 @@ class Agent:
         )
 
     def figures(self) -> Iterable[Figure]:
-        """What the companions count."""
-        return [*(f for one in self.companions for f in one.figures()), *self.loops.figures()]
+        """What is counted of the work in the background."""
+        return self._background.figures()
 
     def about(self) -> Mapping[str, Any]:
         """What this agent is."""
-        config = self.config.node
+        config, failing = self.config.node, self._background.failing()
         return {
             "agent": {
                 "version": __version__,
@@ -200,11 +116,9 @@ class Agent:
                 "state_dir": self.config.own.state_dir,
                 "config_file": None if self.config.file is None else str(self.config.file),
                 "runtime": self.config.own.runtime,
-                "problems": [p for p in (self.manager.store.problem, *self.loops.problems()) if p],
-                **self._about,
-                **({"hugepages": {"problem": problem}} if (problem := self._pages.problem) else {}),
-                **({"cpus": {"problem": problem}} if (problem := self._cpus.problem) else {}),
-                **{one.name: dict(about) for one in self.companions if (about := one.about())},
+                "problems": [p for p in (self.manager.store.problem, *failing) if p],
+                "cgroups": self._cgroups,
+                **self._background.about(),
             },
             "config": {
                 "cpuManagerPolicy": config.cpu_manager_policy,
@@ -216,29 +130,21 @@ class Agent:
             },
         }
 
-    # ------------------------------------------------------------------------------- the loops
+    # --------------------------------------------------------------------- from start to end
 
-    async def run(
-        self, ports: Ports, listener: socket.socket, *, describe_cgroups: Mapping[str, Any]
-    ) -> None:
+    async def run(self) -> None:
         """Serve until SIGTERM or SIGINT; all containers run on.
 
-        Args:
-            ports: what is served.
-            listener: the socket of the API, which listens.
-            describe_cgroups: what ``/v1/status`` says of the cgroups.
-
         Raises:
-            PortError: a companion cannot go on.
+            PortError: something that the configuration asks for cannot be had.
         """
-        self._about["cgroups"] = dict(describe_cgroups)
         loop = asyncio.get_running_loop()
-        loop.set_exception_handler(self._unforeseen)
+        loop.set_exception_handler(self._background.unforeseen)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
-        notifier = Notifier()
-        api = asyncio.create_task(serve_on(make_app(self), listener, stop=self._stop), name="api")
-        tasks = {api, *self._background.begin(ports, notifier, self._stop)}
+        notifier, app = Notifier(), make_app(self)
+        api = asyncio.create_task(serve_on(app, self._listener, stop=self._stop), name="api")
+        tasks = {api, *self._background.begin(notifier)}
         # Who has connected since the socket was had is answered now.
         self._ready = True
         pods = len(self.manager.pods.active)
@@ -251,8 +157,7 @@ class Agent:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for one in self.companions:
-            await self.loops.attempt(f"the end of {one.name}", one.close)
+        await self._background.close()
         await self.manager.close()
         log.info("stopped", containers="run on" if self.manager.pods.active else "none")
         if failure is not None:
@@ -281,20 +186,19 @@ class Agent:
         finally:
             stopped.cancel()
 
-    def _unforeseen(self, _loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
-        """Something failed that nobody waits for, such as a connection that cannot be accepted."""
-        error = context.get("exception") or RuntimeError("no exception is known")
-        self.loops.note("event loop", error, doing=context["message"])
 
+async def at_work(problems: Callable[[], Sequence[str]], *, patience: float = PATIENCE) -> None:
+    """Return when nothing keeps the agent from its work any more, or that took too long.
 
-def _as_created(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The manifest with a uid, and with a name where it has only its beginning (as upstream)."""
-    metadata = manifest.get("metadata")
-    if not isinstance(metadata, Mapping):
-        return manifest
-    given = {} if metadata.get("uid") else {"uid": str(uuid.uuid4())}
-    prefix = metadata.get("generateName")
-    if isinstance(prefix, str) and prefix and not metadata.get("name"):
-        ending = "".join(secrets.choice(_LETTERS) for _ in range(_ENDING))
-        given["name"] = prefix[: LONGEST_LABEL - _ENDING] + ending
-    return {**manifest, "metadata": {**metadata, **given}}
+    Then a service manager may go on with what it starts after the agent: a kubelet, say.
+
+    Args:
+        problems: what does.
+        patience: seconds.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + patience
+    while True:
+        if not problems() or loop.time() > deadline:
+            return
+        await asyncio.sleep(_LOOK)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import structlog
 
 from pinfold.adapters.kubernetes.manifest_folder import ManifestFolder, StaticPod
+from pinfold.agent.claims import ClaimKeeper
+from pinfold.agent.runnables import Runnable
 from pinfold.core.devices.devices import DeviceInventory
 from pinfold.core.pod.api import PodError
 from pinfold.core.pod.pod import container_limits
@@ -18,6 +20,10 @@ from pinfold.node.pod_table import NameTakenError, UnknownPodError
 from pinfold.node.pods.manager import Manager
 from pinfold.ports.errors import PortError
 from pinfold.ports.records import UNHEALTHY_DEVICE, PodPhase, PodRecord
+from pinfold.retry.loops import Loops
+
+LOOK_PERIOD: Final = 0.25
+"""Seconds between looks at the manifests."""
 
 PATIENCE: Final = 1.0
 """Seconds that the others wait for one pod, whose device plugin may take its time."""
@@ -29,7 +35,7 @@ class Apply(Protocol):
     """Admits the pod of a manifest."""
 
     def __call__(self, manifest: Mapping[str, Any], *, source: str) -> Awaitable[PodRecord]:
-        """See :meth:`pinfold.agent.service.Agent.apply`."""
+        """See :meth:`pinfold.agent.pods.Pods.apply`."""
 
 
 class StaticPods:
@@ -143,6 +149,26 @@ class StaticPods:
             return
         if record.message:
             log.warning("rejected", pod=record.name, reason=record.reason, message=record.message)
+
+
+def static_pods(
+    path: Path | None, manager: Manager, apply: Apply, claim: ClaimKeeper, loops: Loops
+) -> Iterator[Runnable]:
+    """Keeps the pods those of the folder, if there is one, while the containers are ours.
+
+    Apart from the other looks: a pod that left the folder may take long to end.
+    """
+    if path is None:
+        return
+    pods = StaticPods(path, manager, apply)
+
+    async def run() -> None:
+        while True:
+            if claim.is_had:
+                await loops.attempt("manifests", pods.look)
+            await asyncio.sleep(LOOK_PERIOD)
+
+    yield Runnable("looks at manifests", run)
 
 
 def _was_refused(record: PodRecord) -> bool:

@@ -16,8 +16,8 @@ from pinfold.node.pod_table import NameTakenError, UnknownPodError
 from pinfold.ports.errors import PortError
 from pinfold.ports.held_process import ForeignProcessError
 from pinfold.web.answers import Refusal, error_answer
+from pinfold.web.backend import Backend
 from pinfold.web.changes import Patience
-from pinfold.web.desk import Desk
 from pinfold.web.handlers import Handlers
 from pinfold.web.operations import OPERATIONS, Operation
 from pinfold.web.requests import only_parameters
@@ -35,10 +35,10 @@ _FORESEEN = (
 )
 
 
-def make_app(desk: Desk, patience: Patience | None = None) -> Starlette:
+def make_app(backend: Backend, patience: Patience | None = None) -> Starlette:
     """The local API of an agent, as an ASGI application; ``state.handlers`` answer."""
     patience = patience or Patience()
-    handlers = Handlers(desk, patience)
+    handlers = Handlers(backend, patience)
     by_path: dict[str, dict[str, Handler]] = {}
     for operation in OPERATIONS:
         handler: Handler = getattr(handlers, operation.handler)

@@ -16,8 +16,8 @@ from pinfold.node.pods.caller import Caller
 from pinfold.ports.records import HistoryEntry, PodPhase
 from pinfold.ports.runtime import ContainerState
 from pinfold.web.answers import Document, Refusal, encoded
+from pinfold.web.backend import Backend, PodBackend
 from pinfold.web.changes import Changes, Patience
-from pinfold.web.desk import Desk
 from pinfold.web.documents import (
     VERSION,
     Documents,
@@ -43,10 +43,10 @@ class Handlers:
     ``snapshots`` are the answers that are shared.
     """
 
-    def __init__(self, desk: Desk, patience: Patience) -> None:
-        self._desk = desk
-        self._documents = Documents(desk.manager)
-        self._changes = Changes(desk.problems, patience.change)
+    def __init__(self, backend: Backend, patience: Patience) -> None:
+        self._backend = backend
+        self._documents = Documents(backend.manager)
+        self._changes = Changes(backend.problems, patience.change)
         self.snapshots = Snapshots()
         self._metrics: Any = None
 
@@ -54,15 +54,15 @@ class Handlers:
 
     async def status(self, _request: Request) -> Response:
         """The agent, its CPUs, its pods."""
-        return await self._shared("status", lambda: self._documents.status(self._desk.about()))
+        return await self._shared("status", lambda: self._documents.status(self._backend.about()))
 
     async def machine(self, _request: Request) -> Response:
         """The hardware."""
-        return await self._shared("machine", self._desk.machine)
+        return await self._shared("machine", self._backend.machine)
 
     async def node(self, _request: Request) -> Response:
         """Capacity and allocatable."""
-        return await self._shared("node", self._desk.node)
+        return await self._shared("node", self._backend.node)
 
     async def _shared(self, name: str, document: Callable[[], object]) -> Response:
         """An answer for all who wait for it."""
@@ -72,14 +72,14 @@ class Handlers:
     async def reconcile(self, request: Request) -> Response:
         """Look at the kernel now."""
         caller = Caller(begun=True)
-        drifts = await self._changes.run(self._desk.reconcile(), request=request, caller=caller)
+        drifts = await self._changes.run(self._backend.reconcile(), request=request, caller=caller)
         return Document(drifts_document(drifts))
 
     async def history(self, request: Request) -> Response:
         """What was decided and repaired, newest first."""
         count = limit(request)
         name = request.query_params.get("pod")
-        store = self._desk.manager.store
+        store = self._backend.manager.store
         if name is None or "/" in name:
             entries = await store.history(pod=name, limit=count)
         else:
@@ -99,33 +99,45 @@ class Handlers:
         """One pod."""
         return Document(self._documents.pod(_named(request)))
 
+    def _pods(self) -> PodBackend:
+        """Who runs pods; where a kubelet does, nothing is changed here."""
+        if self._backend.pods is None:
+            raise Refusal(
+                503,
+                "this agent looks after the containers of a kubelet",
+                "create and delete pods through Kubernetes",
+            )
+        return self._backend.pods
+
     async def create_pod(self, request: Request) -> Response:
         """Admit a pod."""
         manifest = await json_object(request)
         caller = Caller()
-        admission = self._desk.apply(manifest, source="api", caller=caller)
+        pods = self._pods()
+        admission = pods.apply(manifest, source="api", caller=caller)
         record = await self._changes.run(admission, request=request, caller=caller)
         status = 200 if record.phase is PodPhase.FAILED else 201
-        warnings = self._desk.notes(manifest)
+        warnings = pods.notes(manifest)
         return Document(self._documents.decided(record) | {"warnings": warnings}, status)
 
     async def delete_pod(self, request: Request) -> Response:
         """End a pod."""
         name, grace = _named(request), seconds(request, "grace")
-        pods, caller = self._desk.manager.pods, Caller()
+        pods, caller = self._backend.manager.pods, Caller()
         pod = pods.active.get(pods.find(name))
         longer = grace
         if longer is None:
             longer = 0.0 if pod is None else pod.workload.grace_period
-        deletion = self._desk.delete(name, grace=grace, caller=caller)
+        deletion = self._pods().delete(name, grace=grace, caller=caller)
         await self._changes.run(deletion, request=request, caller=caller, longer=longer)
         return Response(status_code=204)
 
     async def pod_log(self, request: Request) -> Response:
         """What a container has written."""
-        manager = self._desk.manager
-        uid = manager.pods.find(_named(request, POD_LOG))
-        return await pod_log(request, manager, uid, self._documents.containers(uid))
+        backend = self._backend
+        uid = backend.manager.pods.find(_named(request, POD_LOG))
+        containers = self._documents.containers(uid)
+        return await pod_log(request, backend.manager, backend.pods, uid, containers)
 
     async def explain(self, request: Request) -> Response:
         """Why a pod was decided about as it was."""
@@ -142,7 +154,7 @@ class Handlers:
         # A pod that drifts has many entries after the one that is looked for.
         count = 50
         while True:
-            entries = await self._desk.manager.store.history(pod=name, limit=count)
+            entries = await self._backend.manager.store.history(pod=name, limit=count)
             for entry in entries:
                 if entry.kind in DECISIONS:
                     return entry
@@ -161,15 +173,16 @@ class Handlers:
         if not 1 < pid < 1 << 31 or pid == os.getpid():
             raise Refusal(400, f"pid: {pid} is no process to run", "send the pid of a child")
         _check_one_process(manifest)
-        held = self._desk.process_of(request.state.peer, pid)
+        pods = self._pods()
+        held = pods.process_of(request.state.peer, pid)
         caller = Caller()
-        admission = self._desk.apply(manifest, source="run", held=held, caller=caller)
+        admission = pods.apply(manifest, source="run", held=held, caller=caller)
         record = await self._changes.run(admission, request=request, caller=caller)
-        pod = self._desk.manager.pods.active.get(record.uid)
+        pod = self._backend.manager.pods.active.get(record.uid)
         if pod is not None:
             await self._placed(pod, pid)
         document = self._documents.decided(record if pod is None else pod.record)
-        return Document(document | {"warnings": self._desk.notes(manifest)})
+        return Document(document | {"warnings": pods.notes(manifest)})
 
     async def _placed(self, pod: ActivePod, pid: int) -> None:
         """Return when the process is on its CPUs, or the pod has ended.
@@ -205,7 +218,7 @@ class Handlers:
             raise Refusal(
                 400, f"code: {code} is no exit code", "128 + the signal where one ended it"
             )
-        self._desk.manager.host.report_exit(request.path_params["uid"], code)
+        self._pods().report_exit(request.path_params["uid"], code)
         return Response(status_code=204)
 
     # -------------------------------------------------------------------------------- watching
@@ -216,7 +229,7 @@ class Handlers:
 
     async def readyz(self, _request: Request) -> Response:
         """Pods can be admitted."""
-        problems = self._desk.problems()
+        problems = self._backend.problems()
         if problems:
             raise Refusal(503, "; ".join(problems), "wait, or see the agent's log")
         return PlainTextResponse("ok")
@@ -226,7 +239,7 @@ class Handlers:
         if self._metrics is None:
             from pinfold.web.metrics import Metrics  # noqa: PLC0415 - memory, until one scrapes
 
-            self._metrics = Metrics(self._desk.manager, self._desk.figures)
+            self._metrics = Metrics(self._backend.manager, self._backend.figures)
         text = await self.snapshots.get("metrics", self._metrics.text)
         return Response(text, media_type=self._metrics.media_type)
 

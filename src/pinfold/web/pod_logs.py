@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
 
 from msgspec import Struct
 from starlette.requests import Request
@@ -18,10 +17,9 @@ from pinfold.node.pods.manager import Manager
 from pinfold.ports.records import PodRecord
 from pinfold.ports.runtime import ContainerState
 from pinfold.web.answers import Refusal
+from pinfold.web.backend import PodBackend
 from pinfold.web.connection import UNHURRIED
 from pinfold.web.requests import flag, seconds, whole_number
-
-KUBELET: Final = "nri"
 
 
 class _Wanted(Struct, frozen=True):
@@ -32,13 +30,18 @@ class _Wanted(Struct, frozen=True):
 
 
 async def pod_log(
-    request: Request, manager: Manager, uid: str, containers: tuple[tuple[str, str], ...]
+    request: Request,
+    manager: Manager,
+    pods: PodBackend | None,
+    uid: str,
+    containers: tuple[tuple[str, str], ...],
 ) -> Response:
     """Answer with the log of one container.
 
     Args:
         request: with the parameters of the Kubernetes API.
         manager: the node.
+        pods: who runs its pods; None: a kubelet.
         uid: the pod.
         containers: name and kind of each container of the pod.
 
@@ -56,7 +59,7 @@ async def pod_log(
     active = manager.pods.active.get(uid)
     record = manager.pods.ended[uid] if active is None else active.record
     name = _container(record, containers, request.query_params.get("container", ""))
-    wanted = _find(manager, record, name, previous=flag(request, "previous"))
+    wanted = _find(manager, pods, record, name, previous=flag(request, "previous"))
     # Somebody who reads in a pager takes his time.
     request.scope[UNHURRIED] = True
     return StreamingResponse(
@@ -88,12 +91,14 @@ def _container(record: PodRecord, containers: tuple[tuple[str, str], ...], asked
     )
 
 
-def _find(manager: Manager, record: PodRecord, name: str, *, previous: bool) -> _Wanted:
-    logs = manager.containers.logs
-    if manager.settings.runtime == KUBELET:
+def _find(
+    manager: Manager, pods: PodBackend | None, record: PodRecord, name: str, *, previous: bool
+) -> _Wanted:
+    if pods is None:
         raise Refusal(
             400, "these containers are a kubelet's, and so are their logs", "kubectl logs"
         )
+    logs = pods.logs
     if record.source == FOREGROUND or logs is None:
         raise Refusal(
             400,

@@ -295,8 +295,6 @@ def test_any_document_is_access_or_an_error(
 
 
 def test_an_agent_without_a_cluster_does_not_load_the_client() -> None:
-    code = (
-        "import sys, pinfold.agent.wiring, pinfold.agent.nri_driver; print('httpx' in sys.modules)"
-    )
+    code = "import sys, pinfold.agent.wiring, pinfold.agent.nri; print('httpx' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

@@ -12,7 +12,7 @@ import pytest
 
 from pinfold.adapters.process.credentials import Credentials, credentials_of
 from pinfold.adapters.process.privileges import take
-from pinfold.agent.manifest_checks import check_rights
+from pinfold.agent.pods import check_rights
 from pinfold.core.pod.api import PodError
 from pinfold.core.pod.security import CAPABILITIES, Security
 from pinfold.core.pod.workload import Process

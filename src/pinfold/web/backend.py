@@ -10,13 +10,16 @@ from pinfold.node.pods.manager import Manager
 from pinfold.node.reconciler import Drift
 from pinfold.ports.figures import Figure
 from pinfold.ports.held_process import HeldProcess, Peer
+from pinfold.ports.logs import PodLogs
 from pinfold.ports.records import PodRecord
 
 
-class Desk(Protocol):
-    """The agent, as far as the API needs it; all methods run in the server's event loop."""
+class PodBackend(Protocol):
+    """Who runs the pods that the API is given."""
 
-    manager: Manager
+    @property
+    def logs(self) -> PodLogs | None:
+        """What the containers have written; None where nothing is kept."""
 
     async def apply(
         self,
@@ -67,6 +70,23 @@ class Desk(Protocol):
             UnknownPodError: no such pod.
             PortError: that it is to go could not be written down.
         """
+
+    def report_exit(self, uid: str, code: int) -> None:
+        """Take the exit code of the only process of a pod, from the one who waited for it.
+
+        Raises:
+            UnknownPodError: no such pod.
+        """
+
+
+class Backend(Protocol):
+    """The agent, as far as the API needs it; all methods run in the server's event loop."""
+
+    manager: Manager
+
+    @property
+    def pods(self) -> PodBackend | None:
+        """Who runs pods for the API; None: those that are here are a kubelet's."""
 
     async def reconcile(self) -> list[Drift]:
         """Compare the kernel with the record now, and repair.

@@ -1,0 +1,169 @@
+"""An agent whose containers are those of a container runtime that it tells what to do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import structlog
+
+from pinfold.adapters.cgroup import claim_of_runtime, remove_leftovers
+from pinfold.adapters.cgroup.runtime_cgroups import RuntimeCgroups
+from pinfold.adapters.cri import (
+    CgroupDriver,
+    CriClient,
+    CriRecord,
+    CriRuntime,
+    CriSettings,
+    RuntimeInfo,
+    pod_cgroup_parent,
+    wait_for_runtime,
+)
+from pinfold.adapters.hugetlb import KeptPages
+from pinfold.adapters.podfiles import PodFileFolder
+from pinfold.adapters.volumes import VolumeFolders
+from pinfold.agent.claims import ClaimKeeper
+from pinfold.agent.hugepages import HugepageFollower
+from pinfold.agent.pods import Pods
+from pinfold.agent.runnables import Runnable, bounded_logs, container_exits
+from pinfold.agent.service import Agent
+from pinfold.agent.start import CRI_BATCH, LOGS, PODS, Start, report
+from pinfold.agent.static_pods import static_pods
+from pinfold.logs.folders import LogFolders
+from pinfold.node.pods.runtime_containers import RuntimeContainers
+from pinfold.node.recovery.resumption import take_over
+from pinfold.node.recovery.survivors import survivors
+from pinfold.node.runtime_ledger import RuntimeLedger
+
+VOLUMES: Final = "volumes"
+
+CRI_PATIENCE: Final = 60.0
+"""Seconds for a runtime that is started at the same time, as when the machine boots."""
+
+log = structlog.get_logger("pinfold")
+
+
+@asynccontextmanager
+async def cri_agent(start: Start) -> AsyncIterator[Agent]:
+    """An agent that has taken over what runs, and can serve.
+
+    Raises:
+        MismatchError: the record does not fit.
+        PortError: the runtime does not answer; the state directory, the cgroups or the socket
+            cannot be used, or are another agent's.
+    """
+    config, front = start.config, start.front
+    client, info = await wait_for_runtime(
+        config.own.runtime_endpoint or "",
+        patience=CRI_PATIENCE,
+        report=lambda problem: log.warning("waiting", runtime="cri", problem=problem),
+    )
+    if info.not_ready:
+        log.warning("runtime", name=info.name, problem=info.not_ready)
+    log.info("runtime", name=info.name, version=info.version, endpoint=client.address)
+
+    name, driver = config.own.cgroup_name, info.cgroup_driver or CgroupDriver.CGROUPFS
+
+    def parent(pod_uid: str) -> str:
+        return pod_cgroup_parent(name, pod_uid, driver)
+
+    found = RuntimeCgroups(root=parent("").rpartition("/")[0])
+    cgroups, described = front(found), found.describe()
+    logs = LogFolders(start.state_dir / LOGS)
+    cri_settings = CriSettings(
+        log_root=logs.root,
+        volume_root=start.state_dir / VOLUMES,
+        log_limits=config.logs,
+        cgroup_parent=lambda spec: parent(spec.key.pod_uid),
+    )
+    runtime, tree = front(CriRuntime(client, cri_settings)), claim_of_runtime(name)
+    async with start.alone(tree, cgroups, runtime) as listener:
+        store = start.open_record()
+        plugins = await start.open_plugins()
+        files = front(PodFileFolder(start.state_dir / PODS))
+        await start.confine_system()
+
+        settings = start.settings(name)
+        restored = await start.restore(store, name, await survivors(runtime, cgroups))
+        await remove_leftovers(config.own.cgroup_parent, name)
+        record = CriRecord(client)
+        ledger = RuntimeLedger(cgroups, report, batch=CRI_BATCH, gate=cgroups.starting)
+        containers = RuntimeContainers(
+            cgroups,
+            runtime,
+            settings,
+            record=record,
+            ledger=ledger,
+            parent=parent,
+            volumes=VolumeFolders(start.state_dir / PODS),
+            logs=logs,
+        )
+        manager = start.manager(
+            restored,
+            containers,
+            store,
+            files,
+            settings,
+            plugins=plugins,
+            pool_changed=ledger.follow,
+        )
+        await take_over(manager, restored)
+        files.retain(manager.pods.active)
+
+        claim = ClaimKeeper(manager, tree)
+        pages = HugepageFollower(start.planner, manager, KeptPages().read)
+        pods = Pods(config, manager, claim, pages)
+        runnables = [
+            container_exits(manager.exits, runtime),
+            *static_pods(config.static_pod_path, manager, pods.apply, claim, start.loops),
+            _told_runtime(client, info, runtime, record, ledger),
+            bounded_logs(runtime),
+            *start.served(manager, plugins),
+        ]
+        yield start.agent(
+            manager,
+            listener,
+            claim,
+            pages,
+            pods=pods,
+            runnables=runnables,
+            cgroups=described,
+        )
+
+
+def _told_runtime(
+    client: CriClient,
+    info: RuntimeInfo,
+    runtime: CriRuntime,
+    record: CriRecord,
+    ledger: RuntimeLedger,
+) -> Runnable:
+    """Lets the runtime's record follow, and tells when the runtime is away."""
+
+    async def follow() -> None:
+        await ledger.run(record)
+
+    async def tell_when_away() -> None:
+        told = ""
+        while True:
+            if (problem := runtime.problem) != told:
+                told = problem
+                if problem:
+                    log.warning("runtime", name=info.name, problem=problem)
+                else:
+                    log.info("runtime", name=info.name, answers="again")
+            await asyncio.sleep(1.0)
+
+    def about() -> Mapping[str, Any]:
+        return {
+            "name": info.name,
+            "version": info.version,
+            "endpoint": client.address,
+            "behind": ledger.behind,
+            "problem": runtime.problem,
+        }
+
+    also = {"container runtime's absence": tell_when_away}
+    return Runnable("containerRuntime", follow, also, problem=lambda: runtime.problem, about=about)

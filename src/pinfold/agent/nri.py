@@ -1,0 +1,176 @@
+"""An agent for the containers of a kubelet, whose runtime asks it before each step."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from pinfold.adapters.cgroup import remove_leftovers
+from pinfold.adapters.cgroup.runtime_cgroups import RuntimeCgroups
+from pinfold.adapters.cri import CriClient, CriListing, CriRecord, read_endpoint
+from pinfold.adapters.hugetlb import KeptPages
+from pinfold.adapters.nri import NriPlugin, PluginSettings
+from pinfold.adapters.podfiles import PodFileFolder
+from pinfold.adapters.podresources_client import PodResourcesClient
+from pinfold.agent.claims import ClaimKeeper, RuntimeClaim
+from pinfold.agent.cluster import ClusterEvents, open_cluster
+from pinfold.agent.guarded_plugin import GuardedPlugin
+from pinfold.agent.hugepages import HugepageFollower
+from pinfold.agent.runnables import Runnable
+from pinfold.agent.service import Agent
+from pinfold.agent.start import CRI_BATCH, PODS, Start, parse, report, report_of_node
+from pinfold.node.nri.container_lifecycle import ContainerLifecycle
+from pinfold.node.nri.kubelet_devices import KubeletDevices
+from pinfold.node.nri.lost_removals import LostRemovals
+from pinfold.node.nri.seen_containers import SeenContainers
+from pinfold.node.nri.seen_pods import SeenPods
+from pinfold.node.nri.seen_runtime import SeenRuntime, SeenRuntimeContainers
+from pinfold.node.recovery.resumption import load
+from pinfold.node.runtime_ledger import SETTLED, RuntimeLedger
+from pinfold.ports.figures import Figure
+
+GATES: Final = "gates.json"
+"""The file in the state directory with what a kubelet's cpusets had before they were used."""
+
+NRI_BATCH: Final = 256
+"""Containers in one unsolicited update: containerd 1.7 may hang for good when one crosses with an
+event, so there are few of them."""
+
+QUIET: Final = 0.2
+"""Seconds without an event before an unsolicited update, for the same reason."""
+
+
+log = structlog.get_logger("pinfold")
+
+
+@asynccontextmanager
+async def nri_agent(start: Start) -> AsyncIterator[Agent]:
+    """An agent that knows what its record says, and can serve.
+
+    Raises:
+        MismatchError: the record does not fit.
+        PortError: the state directory, the cgroups or the socket cannot be used, or are another
+            agent's.
+    """
+    config, own, front = start.config, start.config.own, start.front
+    tree = RuntimeClaim(Path(own.nri_socket))
+    found = RuntimeCgroups(gates=start.state_dir / GATES)
+    cgroups, described = front(found), found.describe()
+    client = kubelet = None
+    if own.runtime_endpoint is not None:
+        client = CriClient(read_endpoint(own.runtime_endpoint).address)
+    if own.kubelet_pod_resources:
+        kubelet = PodResourcesClient(Path(own.kubelet_pod_resources))
+    async with start.alone(tree, cgroups) as listener:
+        store = start.open_record()
+        files = front(PodFileFolder(start.state_dir / PODS))
+        await start.confine_system()
+
+        settings = start.settings("")
+        restored = await start.restore(store, "")
+        await remove_leftovers(own.cgroup_parent, own.cgroup_name)
+        # Told over the CRI, the runtime asks here before it writes: nothing can cross.
+        batch, settled = (NRI_BATCH, SETTLED) if client is None else (CRI_BATCH, 0.0)
+        ledger = RuntimeLedger(cgroups, report, batch=batch, settled=settled)
+        runtime = SeenRuntime()
+        manager = start.manager(
+            restored,
+            SeenRuntimeContainers(cgroups, runtime, settings, ledger),
+            store,
+            files,
+            settings,
+            pool_changed=ledger.follow,
+        )
+        await load(manager, restored)
+        await cgroups.open(manager.pool)
+        files.retain(manager.pods.active)
+
+        pods, devices = SeenPods(manager, parse), KubeletDevices(kubelet, report)
+        containers = SeenContainers(
+            manager, pods, cgroups=cgroups, runtime=runtime, ledger=ledger, devices=devices
+        )
+        lifecycle = front(ContainerLifecycle(containers))
+        cluster = open_cluster(config, manager, report)
+        events = lifecycle if cluster is None else ClusterEvents(lifecycle, pods, cluster)
+
+        async def serve(plugin: NriPlugin) -> None:
+            lost = LostRemovals(
+                lifecycle,
+                containers,
+                listing=None if client is None else CriListing(client),
+                events=events,
+                register_again=plugin.register_again,
+            )
+            record = plugin if client is None else CriRecord(client)
+            async with asyncio.TaskGroup() as tasks:  # none goes on without the others
+                for work in (plugin.run(), ledger.run(record), lost.run()):
+                    tasks.create_task(work)
+
+        def stopped(problem: str) -> None:
+            report_of_node(problem)
+            if cluster is not None:
+                cluster.node_problem(problem)
+
+        async def close() -> None:
+            for one in (client, kubelet):
+                if one is not None:
+                    await one.close()
+
+        plugin_settings = PluginSettings(
+            socket=Path(own.nri_socket), index=own.nri_plugin_index, pause=QUIET
+        )
+        guarded = GuardedPlugin(
+            lambda: NriPlugin(
+                events, plugin_settings, report=report_of_node, taken=_log_registration
+            ),
+            serve,
+            let_go=lambda: lifecycle.synchronize((), ()),
+            report=stopped,
+            state_file=Path(own.kubelet_state_file) if own.kubelet_state_file else None,
+        )
+
+        def about() -> Mapping[str, Any]:
+            return {
+                "socket": own.nri_socket,
+                **guarded.about(),
+                "behind": ledger.behind,
+                "gates": found.gates(),
+                "kubeletPodResources": {"socket": own.kubelet_pod_resources, **devices.about()},
+            }
+
+        def figures() -> Iterable[Figure]:
+            return (*guarded.figures(), *devices.figures())
+
+        runnables = [
+            Runnable(
+                "nri",
+                guarded.run,
+                problem=lambda: guarded.problem,
+                about=about,
+                figures=figures,
+                close=close,
+            ),
+            *(() if cluster is None else (cluster.runnable(lambda: not guarded.problem),)),
+            *start.served(manager, None),
+        ]
+        claim = ClaimKeeper(manager, tree)
+        pages = HugepageFollower(start.planner, manager, KeptPages().read)
+        yield start.agent(
+            manager,
+            listener,
+            claim,
+            pages,
+            pods=None,
+            runnables=runnables,
+            cgroups=described,
+        )
+
+
+def _log_registration(runtime: str) -> None:
+    """Say that all is well, also after what was said of a connection that was gone."""
+    log.info("runtime", name=runtime, plugin="registered")

@@ -1,0 +1,153 @@
+"""What the API asks of an agent that runs pods itself."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import structlog
+
+from pinfold.adapters.process.credentials import credentials_of
+from pinfold.adapters.process.peers import process_of
+from pinfold.agent.claims import ClaimKeeper
+from pinfold.agent.hugepages import HugepageFollower
+from pinfold.config.agent import AgentConfig
+from pinfold.core.pod.api import PodError
+from pinfold.core.pod.security import Security
+from pinfold.core.pod.workload import Workload
+from pinfold.core.pod.workload_api import workload_from_api
+from pinfold.core.pod.workload_fields import PROCESS, check_fields
+from pinfold.core.values.names import LONGEST_LABEL
+from pinfold.node.pods.caller import NOBODY, Caller
+from pinfold.node.pods.manager import Manager
+from pinfold.ports.errors import RuntimeFailedError
+from pinfold.ports.held_process import HeldProcess, Peer
+from pinfold.ports.logs import PodLogs
+from pinfold.ports.records import PodRecord
+
+_LARGE: Final = 64 << 10
+"""Characters of a manifest from which it is read in a thread, so that the loop goes on."""
+
+_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
+_ENDING: Final = 5
+"""Letters that end a generated name; upstream ``apiserver/pkg/storage/names`` makes no words."""
+
+log = structlog.get_logger("pinfold")
+
+
+class Pods:
+    """Admits and ends pods; fulfils :class:`pinfold.web.backend.PodBackend`.
+
+    Args:
+        config: what runs the containers.
+        manager: who gives them their CPUs.
+        claim: sees that the containers are this agent's.
+        pages: knows how many huge pages there are.
+    """
+
+    def __init__(
+        self, config: AgentConfig, manager: Manager, claim: ClaimKeeper, pages: HugepageFollower
+    ) -> None:
+        self._runtime = config.own.runtime
+        self._manager = manager
+        self._claim = claim
+        self._pages = pages
+
+    @property
+    def logs(self) -> PodLogs | None:
+        """See :class:`pinfold.web.backend.PodBackend`."""
+        return self._manager.containers.logs
+
+    async def apply(
+        self,
+        manifest: Mapping[str, Any],
+        *,
+        source: str,
+        held: HeldProcess | None = None,
+        caller: Caller = NOBODY,
+    ) -> PodRecord:
+        """Admit the pod of a manifest.
+
+        Raises:
+            PodError: it is no pod, or not a valid one.
+            NameTakenError: there is a pod of that name.
+            PortError: it could not be written down, or no room could be made.
+        """
+        await self._claim.look()
+        named = _as_created(manifest)
+        text = json.dumps(named)
+        notes = self.notes(named)
+        if len(text) < _LARGE:
+            workload = workload_from_api(named)
+        else:
+            workload = await asyncio.to_thread(workload_from_api, named)
+        if self._runtime == PROCESS:
+            check_rights(workload, attached=held is not None)
+        if notes:
+            pod = f"{workload.pod.namespace}/{workload.pod.name}"
+            log.warning("manifest", pod=pod, notes="; ".join(notes))
+        await self._pages.look()
+        return await self._manager.admit(
+            workload, manifest=text, source=source, held=held, caller=caller
+        )
+
+    def process_of(self, peer: Peer, pid: int) -> HeldProcess:
+        """See :meth:`pinfold.web.backend.PodBackend.process_of`."""
+        return process_of(peer, pid, agent=os.getpid())
+
+    def notes(self, manifest: Mapping[str, Any]) -> Sequence[str]:
+        """What of a manifest is not in force here; raises PodError where that cannot be."""
+        return check_fields(manifest, self._runtime)
+
+    async def delete(self, name: str, *, grace: float | None, caller: Caller = NOBODY) -> None:
+        """End a pod; see :meth:`pinfold.node.pods.manager.Manager.release`."""
+        await self._claim.look()
+        await self._manager.release(name, grace=grace, caller=caller)
+
+    def report_exit(self, uid: str, code: int) -> None:
+        """See :meth:`pinfold.web.backend.PodBackend.report_exit`."""
+        self._manager.host.report_exit(uid, code)
+
+
+def _as_created(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The manifest with a uid, and with a name where it has only its beginning (as upstream)."""
+    metadata = manifest.get("metadata")
+    if not isinstance(metadata, Mapping):
+        return manifest
+    given = {} if metadata.get("uid") else {"uid": str(uuid.uuid4())}
+    prefix = metadata.get("generateName")
+    if isinstance(prefix, str) and prefix and not metadata.get("name"):
+        ending = "".join(secrets.choice(_LETTERS) for _ in range(_ENDING))
+        given["name"] = prefix[: LONGEST_LABEL - _ENDING] + ending
+    return {**manifest, "metadata": {**metadata, **given}}
+
+
+def check_rights(workload: Workload, *, attached: bool) -> None:
+    """See that the processes of a pod can run with the rights that its manifest gives them.
+
+    Args:
+        workload: the pod.
+        attached: its only process was started by somebody else, who has given it its rights.
+
+    Raises:
+        PodError: one cannot.
+    """
+    pod = workload.pod
+    for key, containers in (
+        ("initContainers", pod.init_containers),
+        ("containers", pod.containers),
+    ):
+        for index, container in enumerate(containers):
+            path = f"spec.{key}[{index}].securityContext"
+            security = workload.processes[container.name].security
+            if attached and security != Security():
+                raise PodError(path, "the process that is taken over has the rights of its parent")
+            try:
+                credentials_of(security)
+            except RuntimeFailedError as error:
+                raise PodError(path, str(error)) from None

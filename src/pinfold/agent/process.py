@@ -1,0 +1,104 @@
+"""An agent whose containers are plain processes of its own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import structlog
+
+from pinfold.adapters.affinity import Affinity
+from pinfold.adapters.cgroup import CgroupError, open_cgroups
+from pinfold.adapters.hugetlb import KeptPages
+from pinfold.adapters.podfiles import PodFileFolder
+from pinfold.adapters.process import ProcessRuntime
+from pinfold.adapters.volumes import VolumeFolders
+from pinfold.agent.claims import Claim, ClaimKeeper
+from pinfold.agent.hugepages import HugepageFollower
+from pinfold.agent.pods import Pods
+from pinfold.agent.runnables import bounded_logs, container_exits
+from pinfold.agent.service import Agent
+from pinfold.agent.start import LOGS, PODS, Start
+from pinfold.agent.static_pods import static_pods
+from pinfold.config.agent import AgentConfig
+from pinfold.logs.folders import LogFolders
+from pinfold.node.pods.containers import Containers
+from pinfold.node.recovery.resumption import take_over
+from pinfold.node.recovery.survivors import survivors
+from pinfold.ports.cgroups import Cgroups
+
+CONTAINERS: Final = "containers"
+
+log = structlog.get_logger("pinfold")
+
+
+@asynccontextmanager
+async def process_agent(start: Start) -> AsyncIterator[Agent]:
+    """An agent that has taken over what runs, and can serve.
+
+    Raises:
+        MismatchError: the record does not fit.
+        PortError: the state directory, the cgroups or the socket cannot be used, or are another
+            agent's.
+    """
+    config, front = start.config, start.front
+    logs = LogFolders(start.state_dir / LOGS)
+    folder = start.state_dir / CONTAINERS
+    runtime = front(ProcessRuntime(folder, log_root=logs.root, log_limits=config.logs))
+    found, tree, described = open_tree(config)
+    cgroups = front(found)
+    async with start.alone(tree, cgroups, runtime) as listener:
+        store = start.open_record()
+        plugins = await start.open_plugins()
+        files = front(PodFileFolder(start.state_dir / PODS))
+        await start.confine_system()
+
+        settings = start.settings(str(described.get("path", "")))
+        restored = await start.restore(store, settings.cgroups, await survivors(runtime, cgroups))
+        volumes = VolumeFolders(start.state_dir / PODS)
+        containers = Containers(cgroups, runtime, settings, runtime, volumes=volumes, logs=logs)
+        manager = start.manager(restored, containers, store, files, settings, plugins=plugins)
+        await take_over(manager, restored)
+        files.retain(manager.pods.active)
+
+        claim = ClaimKeeper(manager, tree)
+        pages = HugepageFollower(start.planner, manager, KeptPages().read)
+        pods = Pods(config, manager, claim, pages)
+        runnables = [
+            container_exits(manager.exits, runtime),
+            *static_pods(config.static_pod_path, manager, pods.apply, claim, start.loops),
+            bounded_logs(runtime),
+            *start.served(manager, plugins),
+        ]
+        yield start.agent(
+            manager,
+            listener,
+            claim,
+            pages,
+            pods=pods,
+            runnables=runnables,
+            cgroups=described,
+        )
+
+
+def open_tree(config: AgentConfig) -> tuple[Cgroups, Claim | None, Mapping[str, Any]]:
+    """The cgroups of this machine; where none can be written, affinities of our own processes.
+
+    Returns:
+        The port, what no other agent may have of it (None: nothing that could be locked), and
+        what ``/v1/status`` says of it.
+
+    Raises:
+        CgroupError: a cgroup parent was asked for and cannot be used.
+    """
+    try:
+        cgroups = open_cgroups(config.own.cgroup_parent, config.own.cgroup_name)
+    except CgroupError as error:
+        if config.own.cgroup_parent is not None:
+            raise
+        affinity = Affinity()
+        limitations = list(affinity.limitations())
+        log.warning("weaker", problem=str(error), limitations=limitations)
+        return affinity, None, {"kind": "affinity", "limitations": limitations}
+    return cgroups, cgroups.claim, cgroups.describe()

@@ -1,0 +1,126 @@
+"""What goes on beside an agent, each begun and ended with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+from msgspec import Struct, field
+
+from pinfold.node.bookkeeper import Bookkeeper
+from pinfold.node.device_health import DeviceHealth
+from pinfold.node.exits import Exits
+from pinfold.node.pod_resources import ManagedPodResources
+from pinfold.node.pods.manager import Manager
+from pinfold.ports.devices import DevicePlugins
+from pinfold.ports.figures import Figure
+from pinfold.ports.logs import BoundedLogs
+from pinfold.ports.runtime import Runtime
+
+LOG_PERIOD: Final = 1.0
+"""Seconds between two looks at logs, a tenth of the kubelet's: as much may be written beyond."""
+
+log = structlog.get_logger("pinfold")
+
+Run = Callable[[], Coroutine[Any, Any, None]]
+"""Goes on for ever, until it is cancelled."""
+
+
+async def _nothing() -> None: ...
+
+
+class Runnable(Struct, frozen=True):
+    """Something that goes on beside the agent's own loops, and ends with them.
+
+    ``run`` and ``also`` (by name) are called once the agent serves, and again when they fail;
+    ``problem`` says why it is not at work ("" while it is), ``about`` what ``/v1/status`` tells of
+    it, ``figures`` what it counts for the metrics.  ``close`` is called at the end.  An agent whose
+    configuration asks for what cannot be had (``must_start``) ends when ``run`` says so at first,
+    with a :class:`PortError`.
+    """
+
+    name: str
+    run: Run
+    also: Mapping[str, Run] = field(default_factory=dict)
+    problem: Callable[[], str] = str
+    about: Callable[[], Mapping[str, Any]] = dict
+    figures: Callable[[], Iterable[Figure]] = tuple
+    close: Callable[[], Coroutine[Any, Any, None]] = _nothing
+    must_start: bool = False
+
+
+def bounded_logs(runtime: BoundedLogs) -> Runnable:
+    """Keeps a runtime's logs within their bound, where the one who writes does not."""
+
+    async def run() -> None:
+        told: list[str] = []
+        while True:
+            problems = await runtime.bound_logs()
+            if problems != told:
+                for text in problems:
+                    log.warning("logs", problem=text)
+            told = problems
+            await asyncio.sleep(LOG_PERIOD)
+
+    return Runnable("logs", run)
+
+
+def device_plugins(manager: Manager, plugins: DevicePlugins, folder: Path | None) -> Runnable:
+    """Keeps the node's devices those that the plugins list."""
+    health = DeviceHealth(manager)
+    plugins.subscribe(health.changed)
+    health.changed(plugins.inventory())
+
+    async def run() -> None:
+        # Also what changed while this had failed.
+        health.changed(plugins.inventory())
+        await health.follow()
+
+    def about() -> Mapping[str, Any]:
+        devices = manager.state.devices
+        allocatable = devices.allocatable()
+        return {
+            "folder": None if folder is None else str(folder),
+            "resources": {
+                name: {
+                    "capacity": count,
+                    "allocatable": allocatable[name],
+                    "in_use": len(devices.in_use(name)),
+                    "connected": devices.inventory[name].connected,
+                }
+                for name, count in sorted(devices.capacity().items())
+            },
+        }
+
+    return Runnable("devicePlugins", run, about=about)
+
+
+def container_exits(exits: Exits, runtime: Runtime) -> Runnable:
+    """Tells those who wait for a container's end, as the runtime tells of it."""
+
+    async def run() -> None:
+        await exits.follow(runtime.exits())
+
+    return Runnable("exits", run)
+
+
+def pod_resources(
+    books: Bookkeeper, place: Path, group: str | None, stop: asyncio.Event
+) -> Runnable:
+    """Serves podresources, also to a group, until the agent stops."""
+
+    async def run() -> None:
+        from pinfold.adapters.podresources import serve_pod_resources  # noqa: PLC0415 - heavy
+
+        await serve_pod_resources(
+            ManagedPodResources(books),
+            place,
+            stop=stop,
+            group=group,
+            report=lambda problem: log.warning("problem", pod=None, problem=problem),
+        )
+
+    return Runnable("podResources", run, about=lambda: {"socket": str(place)}, must_start=True)

@@ -1,0 +1,412 @@
+"""The steps that every start of an agent takes, whatever runs the containers.
+
+:mod:`pinfold.agent.process`, :mod:`pinfold.agent.cri` and :mod:`pinfold.agent.nri` are the three
+ways of an agent, each one function that is read from top to bottom.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+import structlog
+from msgspec.structs import replace
+
+from pinfold.adapters.machines.online import hotplug_events, online_cpus
+from pinfold.adapters.machines.source import open_machine
+from pinfold.adapters.podfiles import PodFileFolder
+from pinfold.adapters.shield import lower_shield, raise_shield
+from pinfold.adapters.store import SQLiteStore
+from pinfold.admission.admission import Decision, Node, NodeState
+from pinfold.agent.background import Background
+from pinfold.agent.claims import Claim, ClaimKeeper
+from pinfold.agent.cpu_follower import CPUFollower, stay_off_exclusive_cpus
+from pinfold.agent.hugepages import HugepageFollower
+from pinfold.agent.machine_file import remember_machine, remembered_machine
+from pinfold.agent.pods import Pods
+from pinfold.agent.runnables import Runnable, device_plugins, pod_resources
+from pinfold.agent.service import Agent
+from pinfold.agent.state_files import StateFiles
+from pinfold.config.agent import AgentConfig, device_plugin_dir, pod_resources_socket
+from pinfold.core.kubelet.faults import SOUND
+from pinfold.core.machine.known import known_machine
+from pinfold.core.pod.workload import Workload
+from pinfold.core.pod.workload_api import workload_from_api
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.linux.descriptors import raise_file_limit
+from pinfold.linux.socket_places import is_stale
+from pinfold.node.announcements import Announcements
+from pinfold.node.bookkeeper import Observers
+from pinfold.node.pods.containers import Containers
+from pinfold.node.pods.manager import Manager
+from pinfold.node.recovery.recovery import LostRecordError, OnMismatch, Restored, restore
+from pinfold.node.recovery.survivors import Survivor
+from pinfold.node.settings import ManagerSettings, OwnerOffline
+from pinfold.planning.explain import explain_decision, explain_document
+from pinfold.planning.planner import Planner
+from pinfold.ports.cgroups import Cgroups, Partition
+from pinfold.ports.errors import PortError
+from pinfold.ports.runtime import Runtime
+from pinfold.retry.loops import Loops
+from pinfold.web.listening import listening
+
+if TYPE_CHECKING:
+    from pinfold.adapters.deviceplugin import DevicePluginServer, PluginLimits
+
+DATABASE: Final = "pinfold.db"
+SHIELD: Final = "shield.json"
+PODS: Final = "pods"
+"""The folder in the state directory with what pods are told of their CPUs, and their volumes."""
+
+LOGS: Final = "logs"
+"""The folder in the state directory with what containers write."""
+
+CRI_BATCH: Final = 16
+"""Containers that a runtime is told of at once: the shared pool holds still meanwhile."""
+
+_P = TypeVar("_P")
+
+log = structlog.get_logger("pinfold")
+
+
+class Front(Protocol):
+    """What stands in front of each port of an agent: nothing, unless a test puts something there.
+
+    Ports are what an agent touches the world through: cgroups, runtime, record, pods' files,
+    device plugins, and whoever answers a runtime's events.
+    """
+
+    def __call__(self, port: _P, /) -> _P:
+        """The port, or what stands in front of it and answers as it does."""
+
+
+def nothing_in_front(port: _P, /) -> _P:
+    """The ports are used as they are."""
+    return port
+
+
+class Start:
+    """One start of an agent: what it has come to have, and what becomes of that at the end.
+
+    What another agent may have is had before anything is changed; an agent that is refused leaves
+    nothing behind.
+
+    Args:
+        config: the configuration.
+        front: see the class.
+        plugin_limits: how long device plugins may take; None: as long as with the kubelet.
+
+    Raises:
+        NodeError: a configuration that does not fit the machine.
+        MachineError: the machine cannot be read.
+    """
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        front: Front = nothing_in_front,
+        plugin_limits: PluginLimits | None = None,
+    ) -> None:
+        raise_file_limit()
+        self.config = config
+        self.front = front
+        self.state_dir = Path(config.own.state_dir)
+        self.known = known_machine(open_machine(None), remembered_machine(self.state_dir))
+        self.planner = Planner(self.known.machine, config.node, rules=SOUND)
+        # Before there is any other thread, such as those that talk to a runtime.
+        if (policy := self.planner.node.cpu_policy) is not None:
+            stay_off_exclusive_cpus(policy.reserved, CPUSet())
+        self.loops = Loops(_tell)
+        self.stop = asyncio.Event()
+        self._limits = plugin_limits
+        self._store: SQLiteStore | None = None
+        self._plugins: DevicePluginServer | None = None
+        self._agent: Agent | None = None
+        self._has_ended = False
+        self._is_found_used = False  # containers run that nobody knows: nothing is tidied up then
+
+    # ------------------------------------------------------------------- what is had, and let go
+
+    @asynccontextmanager
+    async def alone(
+        self, claim: Claim | None, cgroups: Cgroups, runtime: Runtime | None = None
+    ) -> AsyncIterator[socket.socket]:
+        """Have what another agent may have, and the API's socket, which listens.
+
+        At the end all is closed; without a pod, or after a start that was refused, nothing is left.
+
+        Raises:
+            PortError: it is another agent's.
+        """
+        try:
+            if claim is not None:
+                claim.take()
+            async with listening(Path(self.config.own.socket)) as listener:
+                self._check_pod_resources()
+                yield listener
+                self._has_ended = True
+        finally:
+            await self._let_go(claim, cgroups, runtime)
+
+    def _check_pod_resources(self) -> None:
+        """See that nobody serves where this agent is to, which is done last of all."""
+        if (place := pod_resources_socket(self.config.own)) is None:
+            return
+        elsewhere = "give this agent another podResourcesSocket"
+        try:
+            is_stale(place, who="another process", elsewhere=elsewhere)
+        except OSError as error:
+            raise PortError(f"{place}: {error.strerror}", elsewhere) from None
+
+    async def _let_go(self, claim: Claim | None, cgroups: Cgroups, runtime: Runtime | None) -> None:
+        agent, store = self._agent, self._store
+        is_refused = agent is None or not agent.has_served
+        if agent is not None:
+            is_empty = not agent.manager.pods.active
+        else:
+            is_empty = store is not None and store.is_new and not self._is_found_used
+        remove = is_empty and (self._has_ended or is_refused)
+        try:
+            if remove and self.config.own.confine_system:
+                await lower_shield(record=self.state_dir / SHIELD)
+        finally:
+            if self._plugins is not None:
+                await self._plugins.close()
+            if runtime is not None:
+                await runtime.close()
+            try:
+                await cgroups.close(remove=remove)
+            finally:
+                if store is not None:
+                    await store.close(undo=remove and is_refused)
+                if claim is not None:
+                    claim.release()
+
+    # -------------------------------------------------------------------------- what is prepared
+
+    def open_record(self) -> SQLiteStore:
+        """The durable record.
+
+        Raises:
+            StoreError: it cannot be used, or is another agent's.
+        """
+        limit = self.config.own.history_limit
+        self._store = SQLiteStore.open(self.state_dir / DATABASE, history_limit=limit)
+        return self.front(self._store)
+
+    async def open_plugins(self) -> DevicePluginServer | None:
+        """Let device plugins register; None where nobody does.
+
+        Raises:
+            PortError: the folder that the configuration names cannot be used.
+        """
+        own = self.config.own
+        if (folder := device_plugin_dir(own)) is None:
+            return None
+        from pinfold.adapters.deviceplugin import DevicePluginServer  # noqa: PLC0415 - heavy
+
+        registry = None if own.plugin_registry_dir is None else Path(own.plugin_registry_dir)
+        server = DevicePluginServer(
+            folder,
+            registry=registry,
+            limits=self._limits,
+            report=report_of_node,
+            loops=self.loops,
+        )
+        try:
+            await server.start()
+        except PortError as error:
+            if own.device_plugin_dir is not None:
+                raise
+            # The folder was only found; whoever has it may keep it.
+            report_of_node(f"no device plugins: {error}")
+            return None
+        self._plugins = server
+        return self.front(server)
+
+    async def confine_system(self) -> None:
+        """Move everything else on this machine to the reserved CPUs, where that is asked for.
+
+        Raises:
+            ShieldError: it cannot be done; as far as it was, ``pinfold shield --off`` undoes it.
+        """
+        config, planner = self.config, self.planner
+        if not config.own.confine_system:
+            return
+        policy = planner.node.cpu_policy
+        reserved = config.node.reserved_system_cpus if policy is None else policy.reserved
+        cpus = online_cpus() & planner.view.topology.cpus - reserved
+        if not reserved or not cpus:
+            log.warning("unconfined", problem="no CPUs are reserved for the system, or all are")
+            return
+        parent = config.own.cgroup_parent or "/"
+        keep = (f"{parent.rstrip('/')}/{config.own.cgroup_name}",)
+        report = await raise_shield(cpus, keep=keep, record=self.state_dir / SHIELD)
+        log.info("confined", system=str(reserved), moved=report.moved, left=list(report.left))
+
+    async def restore(
+        self, store: SQLiteStore, tree: str, living: Sequence[Survivor] = ()
+    ) -> Restored:
+        """What the record says, as far as it fits this machine and configuration.
+
+        Args:
+            store: the record.
+            tree: the cgroup tree of the containers; "" where the agent has none.
+            living: what runs, whether the record knows it or not.
+
+        Raises:
+            MismatchError: it does not fit.
+            StoreError: it cannot be read.
+        """
+        planner, own = self.planner, self.config.own
+        try:
+            return restore(
+                await store.load(),
+                planner.node,
+                planner.empty_with(planner.view.topology.cpus - online_cpus()),
+                parse=parse,
+                on_mismatch=OnMismatch(own.on_mismatch),
+                runtime=own.runtime,
+                cgroups=tree,
+                unplaced=self.known.unplaced,
+                arrived=self.known.arrived,
+                living=living,
+            )
+        except LostRecordError:
+            self._is_found_used = True
+            raise
+
+    # --------------------------------------------------------------------------------- the parts
+
+    def settings(self, tree: str) -> ManagerSettings:
+        """How the manager behaves; ``tree`` is the cgroup tree of the containers."""
+        config, planner = self.config, self.planner
+        return ManagerSettings(
+            reserved_system_cpus=config.node.reserved_system_cpus,
+            machine_memory=planner.view.memory_bytes or 0,
+            page_sizes=tuple(sorted(planner.machine.hugepages)),
+            cpu_cfs_quota=config.node.cpu_cfs_quota,
+            cpu_cfs_period=round(config.node.cpu_cfs_quota_period * 1_000_000),
+            partition=Partition(config.own.partition),
+            owner_offline=OwnerOffline(config.own.owner_offline),
+            kept_pods=config.own.max_pods_remembered,
+            runtime=config.own.runtime,
+            cgroups=tree,
+        )
+
+    def manager(  # noqa: PLR0913 - the parts, one each
+        self,
+        restored: Restored,
+        containers: Containers,
+        store: SQLiteStore,
+        files: PodFileFolder,
+        settings: ManagerSettings,
+        *,
+        plugins: DevicePluginServer | None = None,
+        pool_changed: Callable[[CPUSet], None] = lambda _: None,
+    ) -> Manager:
+        """The node's books, and who gives out what is in them."""
+        node: Node = replace(self.planner.node, devices_managed=plugins is not None)
+        return Manager(
+            node,
+            restored.state,
+            containers=containers,
+            store=store,
+            announcements=Announcements(files, StateFiles(self.state_dir).write, report),
+            settings=settings,
+            observers=Observers(time.time, self._describe, report, pool_changed, online_cpus),
+            plugins=plugins,
+        )
+
+    async def _describe(self, decision: Decision, state: NodeState) -> str:
+        def document() -> str:
+            explanation = explain_decision(self.planner, state, decision)
+            return json.dumps(explain_document(self.planner, explanation))
+
+        if decision.admitted:
+            return document()
+        # What would admit it is tried out, which takes up to half a second on a large machine.
+        return await asyncio.to_thread(document)
+
+    def served(self, manager: Manager, plugins: DevicePluginServer | None) -> list[Runnable]:
+        """What goes on beside with every runtime, as far as it is asked for."""
+        own = self.config.own
+        runnables = []
+        if plugins is not None:
+            runnables.append(device_plugins(manager, plugins, device_plugin_dir(own)))
+        if (place := pod_resources_socket(own)) is not None:
+            group = own.pod_resources_group
+            runnables.append(pod_resources(manager, place, group, self.stop))
+        return runnables
+
+    def agent(  # noqa: PLR0913 - the parts, one each
+        self,
+        manager: Manager,
+        listener: socket.socket,
+        claim: ClaimKeeper,
+        pages: HugepageFollower,
+        *,
+        pods: Pods | None,
+        runnables: Sequence[Runnable],
+        cgroups: Mapping[str, Any],
+    ) -> Agent:
+        """All of it together; the machine is known from now on.
+
+        Args:
+            manager: the node.
+            listener: the socket of the API.
+            claim: keeps what the agent has for itself.
+            pages: follows the huge pages.
+            pods: what runs pods for the API; None: a kubelet does.
+            runnables: what goes on beside.
+            cgroups: what ``/v1/status`` says of the cgroups.
+        """
+        planner = self.planner
+        cpus = CPUFollower(manager, planner.view.unseen, online_cpus, hotplug_events)
+        background = Background(
+            self.loops, planner, manager, runnables, claim=claim, cpus=cpus, pages=pages
+        )
+        self._agent = Agent(
+            self.config,
+            planner,
+            manager,
+            background,
+            pods=pods,
+            listener=listener,
+            stop=self.stop,
+            cgroups=cgroups,
+        )
+        remember_machine(self.state_dir, self.known.machine)
+        return self._agent
+
+
+def parse(manifest: str) -> Workload:
+    """The pod of a manifest in the record.
+
+    Raises:
+        ValueError: it is none.
+    """
+    return workload_from_api(json.loads(manifest), admitted=True)
+
+
+def report(pod: str | None, problem: str) -> None:
+    """Tell the operator of a problem; the pod as ``namespace/name``."""
+    log.warning("problem", pod=pod, problem=problem)
+
+
+def report_of_node(problem: str) -> None:
+    """Tell the operator of a problem of no single pod."""
+    report(None, problem)
+
+
+def _tell(work: str, problem: str) -> None:
+    if problem:
+        log.error("failed", work=work, problem=problem)
+    else:
+        log.info("works again", work=work)
