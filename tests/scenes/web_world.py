@@ -59,6 +59,7 @@ class TestBackend:
         self.manager = manager
         self.node_machine, self.config = node.machine, node.config
         self.told_problems: list[str] = []
+        self.is_kubelets = False
         self.applied: list[tuple[str, int | None]] = []
         self.fault: Exception | None = None
         self.counted = PluginCounters()
@@ -105,7 +106,7 @@ class TestBackend:
 
     @property
     def pods(self) -> TestBackend | None:
-        return None if self.manager.settings.runtime == "nri" else self
+        return None if self.is_kubelets else self
 
     def problems(self) -> Sequence[str]:
         return self.told_problems

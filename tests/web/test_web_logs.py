@@ -13,7 +13,6 @@ from click.testing import CliRunner, Result
 from pinfold.adapters.process.output import Log
 from pinfold.cli import main
 from pinfold.logs.folders import LogFolders
-from pinfold.node.settings import ManagerSettings
 from tests.scenes.manager_harness import manifest
 from tests.scenes.waiting import wait_until
 from tests.scenes.web_world import Served, UnixConnection, served
@@ -149,11 +148,26 @@ def test_a_pod_of_pinfold_run_has_none(api: Served) -> None:
     assert "it goes where the output of its pinfold run goes" in result.output
 
 
-def test_logs_of_a_kubelet_are_the_kubelet_s(tmp_path: Path) -> None:
-    with served(tmp_path / "s", settings=ManagerSettings(runtime="nri")) as api:
-        admitted(api, "web")
-        result = logs(api, "web")
-        assert (result.exit_code, "kubectl logs" in result.output) == (1, True)
+def test_logs_of_a_kubelet_are_the_kubelet_s(api: Served) -> None:
+    admitted(api, "web")
+    api.backend.is_kubelets = True
+    result = logs(api, "web")
+    assert (result.exit_code, "kubectl logs" in result.output) == (1, True)
+
+
+def test_pods_of_a_kubelet_are_changed_by_the_kubelet(api: Served) -> None:
+    admitted(api, "web")
+    api.backend.is_kubelets = True
+    pod = manifest("more", "", restartPolicy="Never")
+    for answer in (
+        api.ask("POST", "/v1/pods", pod),
+        api.ask("DELETE", "/v1/pods/default/web"),
+        api.ask("POST", "/v1/run", {"manifest": pod, "pid": os.getppid()}),
+        api.ask("POST", "/v1/run/uid-web/exit", {"code": 0}),
+    ):
+        assert answer.status == 503
+        assert "through Kubernetes" in answer.error["remedy"]
+    assert phase(api, "web") == "Running"
 
 
 @pytest.mark.parametrize(
