@@ -16,8 +16,9 @@ from tests.scenes.agent_process import AgentProcess
 
 from benchmarks.effect_probe import Probe, build_probe
 from pinfold.adapters.cgroup import CgroupError, open_cgroups
+from pinfold.agent.front import Front, nothing_in_front
 from pinfold.agent.service import Agent
-from pinfold.agent.start import Front, Start, nothing_in_front
+from pinfold.agent.start import Start
 from pinfold.agent.wiring import open_agent
 from pinfold.config.agent import AgentConfig, AgentSection
 from pinfold.core.kubelet.node_config import NodeConfig

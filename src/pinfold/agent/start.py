@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 from msgspec.structs import replace
@@ -27,6 +27,7 @@ from pinfold.admission.admission import Decision, Node, NodeState
 from pinfold.agent.background import Background
 from pinfold.agent.claims import Claim, ClaimKeeper
 from pinfold.agent.cpu_follower import CPUFollower, stay_off_exclusive_cpus
+from pinfold.agent.front import Front, nothing_in_front
 from pinfold.agent.hugepages import HugepageFollower
 from pinfold.agent.machine_file import remember_machine, remembered_machine
 from pinfold.agent.pods import Pods
@@ -70,25 +71,7 @@ LOGS: Final = "logs"
 CRI_BATCH: Final = 16
 """Containers that a runtime is told of at once: the shared pool holds still meanwhile."""
 
-_P = TypeVar("_P")
-
 log = structlog.get_logger("pinfold")
-
-
-class Front(Protocol):
-    """What stands in front of each port of an agent: nothing, unless a test puts something there.
-
-    Ports are what an agent touches the world through: cgroups, runtime, record, pods' files,
-    device plugins, and whoever answers a runtime's events.
-    """
-
-    def __call__(self, port: _P, /) -> _P:
-        """The port, or what stands in front of it and answers as it does."""
-
-
-def nothing_in_front(port: _P, /) -> _P:
-    """The ports are used as they are."""
-    return port
 
 
 class Start:
@@ -99,7 +82,7 @@ class Start:
 
     Args:
         config: the configuration.
-        front: see the class.
+        front: what stands in front of each port.
         plugin_limits: how long device plugins may take; None: as long as with the kubelet.
 
     Raises:

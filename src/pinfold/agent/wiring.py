@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pinfold.agent.start import Front, Start, nothing_in_front
+from pinfold.agent.front import Front, nothing_in_front
+from pinfold.agent.start import Start
 from pinfold.config.agent import AgentConfig
 
 if TYPE_CHECKING:
