@@ -26,6 +26,7 @@ from pinfold.linux.processes import (
     is_over,
     lives,
     living_threads,
+    parse_cgroups,
     parse_stat,
     pids,
     stat_of,
@@ -205,3 +206,27 @@ def test_no_processes_are_not_taken_for_gone_by_affinity() -> None:
             affinity.threads(me)
         with pytest.raises(NoRoomError):
             affinity.lineage()
+
+
+@pytest.mark.parametrize(
+    ("text", "controller", "path"),
+    [
+        ("3:cpuset:/a\n0::/\n", "cpuset", "/a"),
+        ("2:cpu,cpuacct:/b:c\n", "cpu", "/b:c"),
+        ("4:cpuacct:/x\n3:cpu:/y\n", "cpu", "/y"),
+        ("3:cpuset:/a\n0::/user.slice\n", "", "/user.slice"),
+        ("0::/gone (deleted)\n", "", "/gone"),
+        ("1:name=systemd:/\n", "cpuset", None),
+        ("", "", None),
+        ("nonsense", "", None),
+    ],
+)
+def test_the_cgroup_of_a_process(text: str, controller: str, path: str | None) -> None:
+    assert parse_cgroups(text).get(controller) == path
+
+
+@given(st.text())
+def test_any_text_can_be_read_for_cgroups(text: str) -> None:
+    found = parse_cgroups(text)
+    assert found.get("cpuset") is None or ":" in text
+    assert all(path.startswith("/") for path in found.values())

@@ -4,7 +4,7 @@ A pid is used again; a pid with the time of its start is not, until the machine 
 What has ended is None here, or not in the list.  Where the kernel has no file or memory left for
 a look, NoRoomError is raised instead: that nothing was read is no sign that somebody has ended.
 
-Source: proc_pid_stat(5), proc(5).
+Source: proc_pid_stat(5), proc_pid_cgroup(5).
 """
 
 from __future__ import annotations
@@ -209,6 +209,23 @@ def age(pid: int, proc: Path | str = PROC) -> float | None:
         return None
     now = time.clock_gettime(time.CLOCK_BOOTTIME)
     return max(0.0, now - ticks / os.sysconf("SC_CLK_TCK"))
+
+
+def parse_cgroups(text: str) -> dict[str, str]:
+    """The cgroups in a ``/proc/PID/cgroup`` text by controller, with "" for cgroup v2's.
+
+    Hierarchies of v1 without a controller are under their names, such as ``name=systemd``.  One
+    that was removed is where it was.  What is no line of such a file is passed over.
+    """
+    found: dict[str, str] = {}
+    for line in text.split("\n"):
+        number, _, rest = line.partition(":")
+        controllers, colon, path = rest.partition(":")
+        if not colon or not path.startswith("/"):
+            continue
+        for controller in controllers.split(",") if controllers else [""] * (number == "0"):
+            found[controller] = path.removesuffix(" (deleted)") or "/"
+    return found
 
 
 def boot_id() -> str:

@@ -15,14 +15,12 @@ from hypothesis import strategies as st
 
 from pinfold.adapters.cgroup import tasks
 from pinfold.adapters.cgroup.escapes import Escapes
-from pinfold.adapters.cgroup.files import numbers
 from pinfold.adapters.cgroup.folders import children, is_populated, members
 from pinfold.adapters.cgroup.hierarchy import (
     Hierarchies,
     Mount,
     cgroup_mounts,
     find_hierarchies,
-    parse_own,
 )
 from pinfold.adapters.cgroup.limits import Setting, v1_settings, v2_settings
 from pinfold.adapters.cgroup.names import container_folder, key_of, pod_folder
@@ -30,8 +28,9 @@ from pinfold.adapters.cgroup.opening import open_cgroups
 from pinfold.adapters.cgroup.v1 import CgroupsV1
 from pinfold.adapters.cgroup.v2 import CgroupsV2
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.linux.kernel_files import read_ids
 from pinfold.linux.mounts import parse_mountinfo
-from pinfold.linux.processes import began, lives, stat_of, threads
+from pinfold.linux.processes import began, lives, parse_cgroups, stat_of, threads
 from pinfold.ports.cgroups import Limits
 from pinfold.ports.errors import CgroupError, ContainerKey, NoRoomError
 
@@ -99,7 +98,7 @@ def test_which_mount_counts(text: str, found: Mount | None) -> None:
 
 def test_where_a_process_sits() -> None:
     text = "12:cpu,cpuacct:/a\n3:cpuset:/b:c\n1:name=systemd:/init\n0::/user.slice\nnonsense\n"
-    assert parse_own(text) == {
+    assert parse_cgroups(text) == {
         "cpu": "/a",
         "cpuacct": "/a",
         "cpuset": "/b:c",
@@ -264,7 +263,7 @@ def no_files() -> Iterator[None]:
         lambda _: stat_of(os.getpid()),
         lambda _: threads(os.getpid()),
         lambda _: tasks.tree(os.getpid()),
-        lambda folder: numbers(folder / "cgroup.procs"),
+        lambda folder: read_ids(folder / "cgroup.procs"),
         members,
         children,
         is_populated,
@@ -288,7 +287,7 @@ def test_a_pool_that_cannot_be_read_is_not_confirmed(tmp_path: Path) -> None:
 
     async def run() -> None:
         with no_files(), pytest.raises(NoRoomError):
-            await tasks.catch_strays(lambda: numbers(file), CPUSet([8000]))
+            await tasks.catch_strays(lambda: read_ids(file), CPUSet([8000]))
 
     asyncio.run(run())
 

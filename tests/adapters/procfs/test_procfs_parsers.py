@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pinfold.adapters.procfs.cgroups import Hierarchy, _mounted, parse_cpu_max
 from pinfold.adapters.procfs.files import KernelFiles, parse_list
-from pinfold.adapters.procfs.tasks import parse_allowed, parse_cgroup
+from pinfold.adapters.procfs.tasks import parse_allowed
 from pinfold.core.values.cpuset import CPUSet
 
 
@@ -19,7 +19,6 @@ def test_nothing_but_a_value_error_comes_out_of_a_parser(text: str) -> None:
             parse(text)
         except ValueError:
             continue
-    assert parse_cgroup(text, "cpuset") is None or ":" in text
     list(_mounted(KernelFiles("/nonexistent"), text))
 
 
@@ -28,23 +27,6 @@ def test_allowed_cpus() -> None:
     assert parse_allowed(status) == CPUSet.parse("0-3,8")
     with pytest.raises(ValueError, match="no Cpus_allowed_list"):
         parse_allowed("Name:\tx\n")
-
-
-@pytest.mark.parametrize(
-    ("text", "controller", "path"),
-    [
-        ("3:cpuset:/a\n0::/\n", "cpuset", "/a"),
-        ("2:cpu,cpuacct:/b:c\n", "cpu", "/b:c"),
-        ("4:cpuacct:/x\n3:cpu:/y\n", "cpu", "/y"),
-        ("3:cpuset:/a\n0::/user.slice\n", "", "/user.slice"),
-        ("0::/gone (deleted)\n", "", "/gone"),
-        ("1:name=systemd:/\n", "cpuset", None),
-        ("", "", None),
-        ("nonsense", "", None),
-    ],
-)
-def test_the_cgroup_of_a_process(text: str, controller: str, path: str | None) -> None:
-    assert parse_cgroup(text, controller) == path
 
 
 @pytest.mark.parametrize(

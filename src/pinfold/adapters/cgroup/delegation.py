@@ -13,9 +13,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from pinfold.adapters.cgroup.files import numbers, read, write
+from pinfold.adapters.cgroup.files import read, write
 from pinfold.adapters.cgroup.folders import children, make, remove_tree
 from pinfold.adapters.cgroup.moving import move
+from pinfold.linux.kernel_files import read_ids
 from pinfold.ports.errors import CgroupError
 
 LEAF: Final = "agent"
@@ -36,7 +37,7 @@ def enable(folder: Path, wanted: Iterable[str]) -> frozenset[str]:
     control = folder / _CONTROL
     enabled = read(control).split()
     missing = available(folder).intersection(wanted).difference(enabled)
-    if missing and not (_is_inner(folder) and numbers(folder / "cgroup.procs")):
+    if missing and not (_is_inner(folder) and read_ids(folder / "cgroup.procs")):
         for name in missing:
             try:
                 write(control, f"+{name}")
@@ -56,7 +57,7 @@ def enable_down_to(root: Path, parent: Path, wanted: Iterable[str]) -> None:
     inside = parent.relative_to(root)
     for part in reversed([inside, *inside.parents]):
         enable(root / part, wanted)
-    if _is_inner(parent) and os.getpid() in numbers(parent / "cgroup.procs"):
+    if _is_inner(parent) and os.getpid() in read_ids(parent / "cgroup.procs"):
         _step_aside(parent)
         enable(parent, wanted)
 
@@ -75,7 +76,7 @@ def _step_aside(parent: Path) -> None:
 
 def _move_all(source: Path, target: Path) -> None:
     for _ in range(_ROUNDS):
-        moved = [move(target, pid) for pid in numbers(source / "cgroup.procs")]
+        moved = [move(target, pid) for pid in read_ids(source / "cgroup.procs")]
         if not any(moved):
             return
 

@@ -24,13 +24,12 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from pinfold.adapters.cgroup.files import failure
-from pinfold.adapters.cgroup.hierarchy import parse_own
 from pinfold.adapters.cgroup.moving import KILL_PAUSE, Patience, ended, unending
 from pinfold.adapters.cgroup.names import container_folder, key_of, pod_folder
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.linux.affinity import allowed
 from pinfold.linux.descriptors import gone_or_raise
-from pinfold.linux.processes import began, lives, pids, stat_of
+from pinfold.linux.processes import began, lives, parse_cgroups, pids, stat_of
 from pinfold.ports.cgroups import ObservedContainer, Stray
 from pinfold.ports.errors import ContainerKey
 
@@ -221,7 +220,7 @@ class Escapes:
             return None
         # Another agent may have a pod of the same name, and then of the same uid.
         place = f"/{pod_folder(key.pod_uid)}/{container_folder(key)}"
-        paths = parse_own(_cgroups(one.pid)).values()
+        paths = parse_cgroups(_cgroups(one.pid)).values()
         return None if any(f"{place}/" in f"{path}/" for path in paths) else key
 
     def _found(self) -> dict[ContainerKey, tuple[Stray, ...]]:
@@ -285,7 +284,7 @@ def _cgroups(pid: int) -> str:
 
 def _shown(text: str) -> str:
     """One of the cgroups of a process, for a message."""
-    own = parse_own(text)
+    own = parse_cgroups(text)
     return own.get("cpuset", own.get("", "/"))
 
 

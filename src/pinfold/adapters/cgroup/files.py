@@ -9,12 +9,10 @@ from typing import Final
 
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
 from pinfold.linux.descriptors import NO_ROOM, no_room
-from pinfold.ports.errors import CgroupError, NoRoomError
+from pinfold.linux.kernel_files import read_value, write_value
+from pinfold.ports.errors import CgroupError
 
 _DELEGATE: Final = "run as root, or have the cgroup delegated (systemd: Delegate=yes)"
-_CHUNK: Final = 16384
-_SURELY_ALL: Final = 2048
-"""The kernel fills a page before it ends a read; what is shorter needs no second one."""
 
 _GONE_ERRORS: Final = (errno.ENOENT, errno.ENODEV)
 _GONE: Final = "somebody has removed the cgroup"
@@ -62,12 +60,7 @@ def write(path: Path | str, text: str) -> None:
         CgroupError: the kernel does not take it.
     """
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            # The kernel never sees a write of no bytes, so "nothing" has to be a line, too.
-            os.write(descriptor, f"{text}\n".encode())
-        finally:
-            os.close(descriptor)
+        write_value(path, text)
     except OSError as error:
         raise failure(path, error, f"writing {text!r}") from None
 
@@ -89,18 +82,9 @@ def read(path: Path | str) -> str:
         CgroupError: it cannot be read.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            chunks = []
-            while chunk := os.read(descriptor, _CHUNK):
-                chunks.append(chunk)
-                if len(chunk) < _SURELY_ALL:
-                    break
-        finally:
-            os.close(descriptor)
+        return read_value(path)
     except OSError as error:
         raise failure(path, error) from None
-    return b"".join(chunks).decode("utf-8", errors="surrogateescape").strip()
 
 
 def read_cpus(path: Path | str) -> CPUSet:
@@ -114,17 +98,3 @@ def read_cpus(path: Path | str) -> CPUSet:
         return CPUSet.parse(text)
     except CPUSetError as error:
         raise CgroupError(f"{path}: {error}") from None
-
-
-def numbers(path: Path | str) -> list[int]:
-    """The pids or tids in a file; none when the cgroup is gone.
-
-    Raises:
-        NoRoomError: it cannot be told.
-    """
-    try:
-        return [int(word) for word in read(path).split() if word != "0"]
-    except NoRoomError:
-        raise
-    except CgroupError:
-        return []

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from pinfold.adapters.cgroup.files import failure, numbers, read
+from pinfold.adapters.cgroup.files import failure, read
 from pinfold.adapters.cgroup.names import key_of
 from pinfold.linux.descriptors import gone_or_raise
+from pinfold.linux.kernel_files import descendants, read_ids, subfolders
 from pinfold.ports.errors import CgroupError, ContainerKey, NoRoomError
 
-_LEAF_LINKS: Final = 2
 _REMOVAL_TRIES: Final = 100
 _REMOVAL_PAUSE: Final = 0.01
 
@@ -33,34 +33,14 @@ def make(path: Path) -> None:
         raise failure(path, error, "making the cgroup") from None
 
 
-def _names(folder: Path | str) -> list[str]:
-    """The names of the child cgroups; none when it is gone."""
-    try:
-        # The kernel counts a folder's folders as links, which spares most of the listings.
-        if os.stat(folder).st_nlink == _LEAF_LINKS:  # noqa: PTH116 - hundreds of them, in strings
-            return []
-        with os.scandir(folder) as entries:
-            return [entry.name for entry in entries if entry.is_dir()]
-    except OSError as error:
-        gone_or_raise(folder, error)
-        return []
-
-
 def children(path: Path) -> list[Path]:
     """The child cgroups; none when it is gone."""
-    return [path / name for name in _names(path)]
-
-
-def descendants(path: Path | str) -> Iterator[str]:
-    """A cgroup and all below it, the innermost first."""
-    for name in _names(path):
-        yield from descendants(f"{path}/{name}")
-    yield str(path)
+    return [path / name for name in subfolders(path)]
 
 
 def members(path: Path | str) -> list[int]:
     """The processes in a cgroup and all below it; none when it is gone."""
-    return [pid for folder in descendants(path) for pid in numbers(f"{folder}/cgroup.procs")]
+    return [pid for folder in descendants(path) for pid in read_ids(f"{folder}/cgroup.procs")]
 
 
 def is_populated(path: Path | str) -> bool:

@@ -7,13 +7,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from pinfold.adapters.cgroup.files import CgroupGoneError, numbers, put, read, read_cpus, write
-from pinfold.adapters.cgroup.folders import children, descendants, members
+from pinfold.adapters.cgroup.files import CgroupGoneError, put, read, read_cpus, write
+from pinfold.adapters.cgroup.folders import children, members
 from pinfold.adapters.cgroup.hierarchy import Mount
 from pinfold.adapters.cgroup.moving import gather
 from pinfold.adapters.cgroup.tasks import catch_strays
 from pinfold.adapters.cgroup.watch import CPUS, MEMS, PARTITION
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.linux.kernel_files import descendants, read_ids
 from pinfold.ports.cgroups import Partition
 from pinfold.ports.errors import CgroupError
 
@@ -164,8 +165,8 @@ class FoundCpusets:
     def _threads(self, folder: Path, *, below: bool) -> list[int]:
         name = THREADS[self._version]
         if not below:
-            return numbers(f"{folder}/{name}")
-        return [tid for one in descendants(folder) for tid in numbers(f"{one}/{name}")]
+            return read_ids(f"{folder}/{name}")
+        return [tid for one in descendants(folder) for tid in read_ids(f"{one}/{name}")]
 
 
 def not_frozen(*, frozen: bool) -> None:

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from pinfold.linux.mounts import Mount as Mounted
 from pinfold.linux.mounts import mounts
+from pinfold.linux.processes import parse_cgroups
 from pinfold.ports.errors import CgroupError
 
 CPUSET: Final = "cpuset"
@@ -84,7 +85,7 @@ def find_hierarchies(proc: Path = Path("/proc")) -> Hierarchies:
     except OSError as error:
         raise CgroupError(f"{error.filename}: {error.strerror}", "mount proc at /proc") from None
     unified, v1 = cgroup_mounts(found)
-    return Hierarchies(unified, v1, parse_own(own), _controllers(unified))
+    return Hierarchies(unified, v1, parse_cgroups(own), _controllers(unified))
 
 
 def _controllers(unified: Mount | None) -> frozenset[str]:
@@ -142,19 +143,6 @@ def every_mount(proc: Path = Path("/proc")) -> list[Mount]:
 
 def _best(mounts: list[Mount]) -> Mount:
     return min(mounts, key=lambda mount: (mount.root.rstrip("/").count("/"), not mount.writable))
-
-
-def parse_own(text: str) -> dict[str, str]:
-    """The cgroups of a ``/proc/PID/cgroup`` text by controller."""
-    own: dict[str, str] = {}
-    for line in text.splitlines():
-        number, _, rest = line.partition(":")
-        controllers, colon, path = rest.partition(":")
-        if not colon or not path.startswith("/"):
-            continue
-        for controller in controllers.split(",") if controllers else [""] * (number == "0"):
-            own[controller] = path
-    return own
 
 
 def delegated_folder(folder: Path) -> Path | None:

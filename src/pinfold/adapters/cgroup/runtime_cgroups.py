@@ -27,13 +27,12 @@ from pinfold.adapters.cgroup.hierarchy import (
     below,
     every_mount,
     find_hierarchies,
-    parse_own,
 )
 from pinfold.adapters.cgroup.inotify import Inotify
 from pinfold.adapters.cgroup.moving import end_all
 from pinfold.adapters.cgroup.tasks import cgroups_of
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.linux.processes import age, began, lives
+from pinfold.linux.processes import age, began, lives, parse_cgroups
 from pinfold.ports.cgroups import ObservedCgroups, ObservedContainer, Placement
 from pinfold.ports.errors import CgroupError, ContainerKey, ProcessGoneError
 
@@ -277,7 +276,7 @@ class RuntimeCgroups:
         text = cgroups_of(*main, self._proc)
         if text is None:
             raise _gone(key, pid)
-        path = parse_own(text).get("" if self._version == 2 else CPUSET, "/")
+        path = parse_cgroups(text).get("" if self._version == 2 else CPUSET, "/")
         name = self._ids.get(key)
         if name:
             # An init system in the container, or a nested runtime, has gone further down.

@@ -20,10 +20,9 @@ from msgspec.structs import replace
 
 from pinfold.adapters.cgroup.claim import TreeClaim
 from pinfold.adapters.cgroup.escapes import Escapes, key_in, place_in, with_strays
-from pinfold.adapters.cgroup.files import numbers, read_cpus
+from pinfold.adapters.cgroup.files import read_cpus
 from pinfold.adapters.cgroup.folders import Listing, make, members, remove_if_empty, remove_tree
 from pinfold.adapters.cgroup.freezers import Freezer, freezer_v1
-from pinfold.adapters.cgroup.hierarchy import parse_own
 from pinfold.adapters.cgroup.limits import apply_nested, v1_settings
 from pinfold.adapters.cgroup.moving import end_all, gather
 from pinfold.adapters.cgroup.names import can_be_named, container_folder, pod_folder
@@ -32,7 +31,8 @@ from pinfold.adapters.cgroup.v1_cpusets import EFFECTIVE, SHARED, CpusetTree
 from pinfold.adapters.cgroup.watch import CPUS, watch_cpusets
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.linux.affinity import allowed, outside
-from pinfold.linux.processes import began, lives
+from pinfold.linux.kernel_files import read_ids
+from pinfold.linux.processes import began, lives, parse_cgroups
 from pinfold.ports.cgroups import ObservedCgroups, ObservedContainer, Partition, Placement
 from pinfold.ports.errors import CgroupError, ContainerKey, ProcessGoneError
 
@@ -155,7 +155,7 @@ class CgroupsV1:
 
     def _home(self, cgroups: str) -> ContainerKey | None:
         """The container in whose place a process is in every hierarchy."""
-        own = parse_own(cgroups)
+        own = parse_cgroups(cgroups)
         side, *inside = place_in(own.get(CPUSET, "/"), self._name) or [""]
         homes = {key_in(place_in(own.get(one, "/"), self._name)) for one in self._bases}
         if side != SHARED or inside:
@@ -229,7 +229,7 @@ class CgroupsV1:
         pool = set(members(self._cpusets.shared))
         found = {}
         for key, folder in {**owners, **known}.items():
-            pids = numbers(f"{folder}/cgroup.procs")
+            pids = read_ids(f"{folder}/cgroup.procs")
             try:
                 if key in owners:
                     seen = _owner(key, owners[key], pids)

@@ -17,11 +17,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from pinfold.adapters.cgroup.files import numbers, read, read_cpus
+from pinfold.adapters.cgroup.files import read, read_cpus
 from pinfold.adapters.cgroup.folders import (
     Listing,
     children,
-    descendants,
     make,
     members,
     remove_if_empty,
@@ -30,6 +29,7 @@ from pinfold.adapters.cgroup.folders import (
 from pinfold.adapters.cgroup.names import container_folder, pod_folder
 from pinfold.adapters.cgroup.watch import CPUS, MEMS, Written
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.linux.kernel_files import descendants, read_ids
 from pinfold.ports.errors import CgroupError, ContainerKey
 
 EFFECTIVE = "cpuset.effective_cpus"
@@ -119,7 +119,7 @@ class CpusetTree:
 
     def sharing_threads(self) -> list[int]:
         """The threads of the pool."""
-        return [tid for folder in descendants(self.shared) for tid in numbers(f"{folder}/tasks")]
+        return [tid for folder in descendants(self.shared) for tid in read_ids(f"{folder}/tasks")]
 
     def share(self, key: ContainerKey) -> Path:
         """The cpuset for a container in the pool, made where it has its own.

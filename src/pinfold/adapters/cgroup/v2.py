@@ -20,10 +20,9 @@ from typing import Any, Final
 from pinfold.adapters.cgroup.claim import TreeClaim
 from pinfold.adapters.cgroup.delegation import LEAF, available, enable, enable_down_to, step_back
 from pinfold.adapters.cgroup.escapes import Escapes, key_in, place_in, with_strays
-from pinfold.adapters.cgroup.files import numbers, put, read_cpus, write
+from pinfold.adapters.cgroup.files import put, read_cpus, write
 from pinfold.adapters.cgroup.folders import (
     Listing,
-    descendants,
     is_populated,
     make,
     members,
@@ -31,7 +30,6 @@ from pinfold.adapters.cgroup.folders import (
     remove_tree,
 )
 from pinfold.adapters.cgroup.freezers import freezer_v2
-from pinfold.adapters.cgroup.hierarchy import parse_own
 from pinfold.adapters.cgroup.limits import apply_nested, v2_settings
 from pinfold.adapters.cgroup.moving import KILL_PAUSE, Patience, end_all, ended, gather, unending
 from pinfold.adapters.cgroup.names import can_be_named, container_folder, pod_folder
@@ -40,7 +38,8 @@ from pinfold.adapters.cgroup.tasks import catch_strays, tree, widen_all
 from pinfold.adapters.cgroup.watch import CPUS, MEMS, Written, watch_cpusets
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.linux.affinity import outside
-from pinfold.linux.processes import began, lives
+from pinfold.linux.kernel_files import descendants, read_ids
+from pinfold.linux.processes import began, lives, parse_cgroups
 from pinfold.ports.cgroups import ObservedCgroups, ObservedContainer, Placement
 from pinfold.ports.errors import CgroupError, ContainerKey, ProcessGoneError
 
@@ -199,7 +198,7 @@ class CgroupsV2:
         self._escapes.adopt(key, tree(pid))
 
     def _home(self, cgroups: str) -> ContainerKey | None:
-        return key_in(place_in(parse_own(cgroups).get("", "/"), self._base.name)[1:])
+        return key_in(place_in(parse_cgroups(cgroups).get("", "/"), self._base.name)[1:])
 
     def _inside(self) -> dict[int, ContainerKey]:
         """Who is in which container's cgroup."""
@@ -298,4 +297,4 @@ class CgroupsV2:
 
 
 def _threads(folders: Iterable[str]) -> list[int]:
-    return [tid for folder in folders for tid in numbers(f"{folder}/cgroup.threads")]
+    return [tid for folder in folders for tid in read_ids(f"{folder}/cgroup.threads")]

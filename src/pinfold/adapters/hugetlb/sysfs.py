@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import errno
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from pinfold.core.pod.hugepages import folder_size
+from pinfold.linux.kernel_files import read_value, write_value
 from pinfold.ports.errors import PortError
 
 NODES: Final = "sys/devices/system/node"
@@ -97,11 +97,7 @@ class KeptPages:
 def _number(file: str) -> int:
     """As :func:`read_number`, but quick while all is well."""
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return int(os.read(descriptor, 32))
-        finally:
-            os.close(descriptor)
+        return int(read_value(file))
     except (OSError, ValueError):
         return read_number(Path(file))
 
@@ -113,12 +109,7 @@ def write_number(file: Path, number: int) -> None:
         HugePagePoolError: the kernel does not take it.
     """
     try:
-        # Write-only: nobody may read compact_memory.
-        descriptor = os.open(file, os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            os.write(descriptor, f"{number}\n".encode())
-        finally:
-            os.close(descriptor)
+        write_value(file, number)
     except OSError as error:
         remedy = _REMEDIES.get(error.errno or 0, "")
         raise HugePagePoolError(f"{file}: writing {number}: {error.strerror}", remedy) from None

@@ -12,7 +12,7 @@ from typing import Final
 from pinfold.adapters.procfs.files import KernelFiles, parse_list
 from pinfold.audit.snapshot import Task
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.linux.processes import parse_stat
+from pinfold.linux.processes import parse_cgroups, parse_stat
 
 _KTHREADD: Final = 2
 
@@ -28,15 +28,6 @@ def parse_allowed(text: str) -> CPUSet:
         if line.startswith("Cpus_allowed_list:"):
             return parse_list(line.partition(":")[2])
     raise ValueError("no Cpus_allowed_list in it")
-
-
-def parse_cgroup(text: str, controller: str) -> str | None:
-    """The path in the hierarchy of ``controller`` ("" for cgroup v2) from a ``cgroup`` file."""
-    for line in text.split("\n"):
-        parts = line.split(":", 2)
-        if len(parts) == 3 and controller in parts[1].split(","):
-            return parts[2].removesuffix(" (deleted)") or "/"
-    return None
 
 
 def read_tasks(
@@ -147,6 +138,6 @@ class _Reader:
     def _path(self, text: str) -> str:
         path = self._paths.get(text)
         if path is None:
-            path = self._place(parse_cgroup(text, self._controller) or "/")
+            path = self._place(parse_cgroups(text).get(self._controller, "/"))
             self._paths[text] = path
         return path

@@ -17,7 +17,6 @@ from pinfold.adapters.shield.kernel import (
     exists,
     folders,
     innermost_first,
-    numbers,
     read,
     read_cpus,
     write,
@@ -26,6 +25,7 @@ from pinfold.adapters.shield.moving import Tally, effective, narrow
 from pinfold.adapters.shield.record import Journal, Kind, SavedAffinity, Shield
 from pinfold.adapters.shield.values import before, change, get
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.linux.kernel_files import read_ids
 
 UNITS: Final = ("system.slice", "user.slice", "init.scope")
 _SUBTREE: Final = "cgroup.subtree_control"
@@ -85,7 +85,7 @@ async def cut_others(journal: Journal, tally: Tally) -> None:
             target = first
         if target != now:
             for inner in innermost_first(folder):
-                tids = numbers(inner / "cgroup.threads")
+                tids = read_ids(inner / "cgroup.threads")
                 journal.about_to_move(narrow(tids, effective(inner, shield.method)))
             await change(journal, Kind.CPUSET, file, target)
 
@@ -96,7 +96,7 @@ def name_others(shield: Shield, tally: Tally) -> None:
         if folder == shield.cgroup or shield.keeps(folder):
             continue
         for inner in innermost_first(folder):
-            count = len(numbers(inner / "tasks"))
+            count = len(read_ids(inner / "tasks"))
             shared = effective(inner, shield.method) & shield.cpus
             if count and shared:
                 tally.left.append(f"cpuset {inner}: {count} task(s) that may run on CPUs {shared}")
@@ -173,7 +173,7 @@ def _confined(shield: Shield) -> Iterator[tuple[Path, list[int]]]:
     name = "tasks" if shield.method is Method.CGROUP1 else "cgroup.threads"
     for folder in (shield.cgroup, *cut):
         for inner in innermost_first(folder):
-            yield inner, numbers(inner / name)
+            yield inner, read_ids(inner / name)
 
 
 def disable(shield: Shield) -> tuple[str, ...]:

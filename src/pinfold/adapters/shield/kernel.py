@@ -6,7 +6,6 @@ Source: ``cpuset(7)``, ``cgroups(7)``, ``proc_pid_mountinfo(5)``.
 from __future__ import annotations
 
 import errno
-import os
 from enum import Enum
 from pathlib import Path
 from typing import Final
@@ -14,6 +13,7 @@ from typing import Final
 from msgspec import Struct
 
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
+from pinfold.linux.kernel_files import descendants, read_value, subfolders, write_value
 from pinfold.linux.mounts import mounts
 from pinfold.ports.errors import PortError
 
@@ -101,7 +101,7 @@ def read(path: Path) -> str:
         ShieldError: it cannot be read.
     """
     try:
-        return path.read_text(encoding="utf-8", errors="surrogateescape").strip()
+        return read_value(path)
     except OSError as error:
         raise failure(path, error) from None
 
@@ -125,11 +125,7 @@ def write(path: Path, text: str) -> None:
         ShieldError: the kernel does not take it.
     """
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            os.write(descriptor, f"{text}\n".encode())
-        finally:
-            os.close(descriptor)
+        write_value(path, text)
     except OSError as error:
         raise failure(path, error, f"writing {text!r}: ") from None
 
@@ -139,27 +135,14 @@ def exists(path: Path | str) -> bool:
     return Path(path).exists()
 
 
-def numbers(path: Path) -> list[int]:
-    """The pids or tids in a file; none when the cgroup is gone."""
-    try:
-        return [int(word) for word in path.read_text(encoding="ascii").split() if word != "0"]
-    except OSError:
-        return []
-
-
 def folders(path: Path) -> list[Path]:
     """The child cgroups, by name; none when it is gone."""
-    try:
-        with os.scandir(path) as entries:
-            return sorted(Path(entry.path) for entry in entries if entry.is_dir())
-    except OSError:
-        return []
+    return [path / name for name in sorted(subfolders(path))]
 
 
 def innermost_first(path: Path) -> list[Path]:
     """A cgroup and all below it, each after its children."""
-    below = [folder for child in folders(path) for folder in innermost_first(child)]
-    return [*below, path]
+    return [Path(one) for one in descendants(path)]
 
 
 def failure(path: Path, error: OSError, doing: str = "") -> ShieldError:

@@ -18,7 +18,6 @@ from pinfold.adapters.shield.kernel import (
     exists,
     failure,
     innermost_first,
-    numbers,
     read_cpus,
     write,
 )
@@ -26,6 +25,7 @@ from pinfold.adapters.shield.record import Journal, SavedAffinity, Shield
 from pinfold.adapters.shield.threads import Thread, outside, thread
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.linux.affinity import allowed, set_affinity
+from pinfold.linux.kernel_files import read_ids
 from pinfold.linux.processes import threads
 
 _ROUNDS: Final = 300
@@ -75,7 +75,7 @@ async def gather(journal: Journal, tally: Tally) -> None:
     done: set[tuple[int, int]] = set()
     clean = 0
     for _ in range(_ROUNDS):
-        found = [one for number in numbers(source) if (one := _task(number, shield.method))]
+        found = [one for number in read_ids(source) if (one := _task(number, shield.method))]
         todo = [one for one in found if not one.is_bound and (one.tid, one.start_time) not in done]
         if not todo:
             clean += 1
@@ -115,7 +115,7 @@ async def release(shield: Shield) -> int:
     target, moved = Path(shield.root, file), 0
     for folder in innermost_first(shield.cgroup):
         for attempt in range(_ROUNDS):
-            for number in numbers(folder / file):
+            for number in read_ids(folder / file):
                 write_or_gone(target, number)
                 moved += 1
             try:

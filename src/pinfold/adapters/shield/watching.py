@@ -8,6 +8,7 @@ from pinfold.adapters.shield.kernel import Method
 from pinfold.adapters.shield.record import Shield
 from pinfold.adapters.shield.threads import Thread, everybody, thread
 from pinfold.linux.affinity import allowed
+from pinfold.linux.processes import parse_cgroups
 
 
 def foreign_threads(shield: Shield) -> list[Thread]:
@@ -41,9 +42,4 @@ def _cgroup(tid: int, controller: str) -> Path:
         text = Path(f"/proc/{tid}/cgroup").read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
         return Path("/")
-    for line in text.splitlines():
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        if controller in controllers.split(","):
-            return Path(path)
-    return Path("/")
+    return Path(parse_cgroups(text).get(controller, "/"))

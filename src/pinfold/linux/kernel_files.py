@@ -1,0 +1,95 @@
+"""The kernel's own files, as of cgroups and sysfs: one value each, read and written whole.
+
+What the kernel says is an ``OSError`` here.  Which place and which remedy go with it depends on the
+file, and is said by who knows that.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from pinfold.linux.descriptors import gone_or_raise
+
+_LEAF_LINKS: Final = 2
+_CHUNK: Final = 16384
+_SURELY_ALL: Final = 2048
+"""The kernel fills a page before it ends a read; what is shorter needs no second one."""
+
+
+def read_value(path: Path | str) -> str:
+    """Read a file, stripped.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        chunks = []
+        while chunk := os.read(descriptor, _CHUNK):
+            chunks.append(chunk)
+            if len(chunk) < _SURELY_ALL:
+                break
+    finally:
+        os.close(descriptor)
+    return b"".join(chunks).decode("utf-8", errors="surrogateescape").strip()
+
+
+def write_value(path: Path | str, value: str | int) -> None:
+    """Write one value, with one call: the kernel takes each for one.
+
+    Raises:
+        OSError: the kernel does not take it.
+    """
+    # Write-only: some of these nobody may read.
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        # The kernel never sees a write of no bytes, so "nothing" has to be a line, too.
+        os.write(descriptor, f"{value}\n".encode())
+    finally:
+        os.close(descriptor)
+
+
+def read_ids(path: Path | str) -> list[int]:
+    """The pids or tids in a cgroup's file; none when it is gone.
+
+    Of a process in a PID namespace that is not shown here the kernel says 0: it is left out.
+
+    Raises:
+        NoRoomError: it cannot be told.
+    """
+    try:
+        return [int(word) for word in read_value(path).split() if word != "0"]
+    except OSError as error:
+        gone_or_raise(path, error)
+        return []
+
+
+def subfolders(path: Path | str) -> list[str]:
+    """The names of the folders in a folder, of the child cgroups in a cgroup; none when it is gone.
+
+    Raises:
+        NoRoomError: it cannot be told.
+    """
+    try:
+        # The kernel counts a folder's folders as links, which spares most of the listings.
+        if os.stat(path).st_nlink == _LEAF_LINKS:  # noqa: PTH116 - hundreds of them, in strings
+            return []
+        with os.scandir(path) as entries:
+            return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError as error:
+        gone_or_raise(path, error)
+        return []
+
+
+def descendants(path: Path | str) -> Iterator[str]:
+    """A folder and all below it, each after what it holds.
+
+    Raises:
+        NoRoomError: it cannot be told.
+    """
+    for name in subfolders(path):
+        yield from descendants(f"{path}/{name}")
+    yield str(path)
