@@ -130,7 +130,7 @@ def _answer(count: int) -> Result:
         socket = str(Path(folder, "nri", "nri.sock"))
         with agent_within(folder, node, front, runtime="nri", nri_socket=socket) as (runner, agent):
             result = runner.run(_answers(place, events[0], count))
-            runner.run(agent.manager.containers.cgroups.close(remove=True))
+            runner.run(agent.books.containers.cgroups.close(remove=True))
             return result
 
 

@@ -21,10 +21,12 @@ from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.pod.workload_api import workload_from_api
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.announcements import Announcements
-from pinfold.node.bookkeeper import Observers
+from pinfold.node.books import Books
+from pinfold.node.observers import Observers
 from pinfold.node.pods.containers import Containers
 from pinfold.node.pods.manager import Manager
 from pinfold.node.reconciler import reconcile
+from pinfold.node.recovery.recovery import Restored
 from pinfold.node.settings import ManagerSettings
 from pinfold.planning.fake_cgroups import FakeCgroups
 from pinfold.planning.fakes import FakeRuntime, MemoryPodFiles, MemoryStore
@@ -49,15 +51,16 @@ def make_manager() -> Manager:
     settings = ManagerSettings(reserved_system_cpus=config.reserved_system_cpus)
     cgroups = FakeCgroups(view.topology.cpus)
     report = lambda _pod, text: _give_up(text)  # noqa: E731 - one use
-    return Manager(
+    books = Books(
         node,
-        empty_state(node, view.topology.cpus),
+        Restored(empty_state(node, view.topology.cpus)),
         containers=Containers(cgroups, FakeRuntime(cgroups), settings),
         store=MemoryStore(),
         announcements=Announcements(MemoryPodFiles(), lambda _state, _pods: None, report),
         settings=settings,
         observers=Observers(time.time, no_document, report),
     )
+    return Manager(books)
 
 
 async def no_document(_decision: object, _state: object) -> str:
@@ -79,19 +82,20 @@ async def _admit(manager: Manager, name: str, cpus: str) -> PodPhase:
 async def _in_and_out(pods: int) -> tuple[int, int]:
     """Every third admission one random pod goes, at the end all; CPU time and admitted ones."""
     manager = make_manager()
-    await manager.apply_pool()
+    async with manager.books.change() as draft:
+        await draft.apply_pool()
     chance = random.Random(3)  # noqa: S311 - pods, not secrets
     admitted = 0
     began = time.process_time_ns()
     for number in range(pods):
         phase = await _admit(manager, f"p{number}", chance.choice(SHAPES))
         admitted += phase is not PodPhase.FAILED
-        if number % 3 == 2 and manager.pods.active:
-            await manager.release(chance.choice(list(manager.pods.active)), grace=0)
-    for uid in list(manager.pods.active):
+        if number % 3 == 2 and manager.books.view.pods.active:
+            await manager.release(chance.choice(list(manager.books.view.pods.active)), grace=0)
+    for uid in list(manager.books.view.pods.active):
         await manager.release(uid, grace=0)
     took = time.process_time_ns() - began
-    if manager.state.ledger.exclusive:
+    if manager.books.view.state.ledger.exclusive:
         raise GivenUpError("CPUs were lost")
     await manager.close()
     return took, admitted
@@ -110,19 +114,20 @@ def _reconcile(count: int) -> Result:
         manager = make_manager()
 
         async def fill() -> None:
-            await manager.apply_pool()
+            async with manager.books.change() as draft:
+                await draft.apply_pool()
             for number in range(count):
                 await _admit(manager, f"p{number}", "" if number % 5 else "1")
-            for active in manager.pods.active.values():
+            for active in manager.books.view.pods.active.values():
                 await active.started.wait()
 
         def call() -> None:
-            if drifts := runner.run(reconcile(manager)):
+            if drifts := runner.run(reconcile(manager.books)):
                 raise GivenUpError(f"something has changed: {drifts[0]}")
 
         runner.run(fill())
-        if len(manager.pods.active) != count:
-            raise GivenUpError(f"{len(manager.pods.active)} of {count} pods run")
+        if len(manager.books.view.pods.active) != count:
+            raise GivenUpError(f"{len(manager.books.view.pods.active)} of {count} pods run")
         result = cpu_time(call)
         runner.run(manager.close())
     return result

@@ -104,7 +104,7 @@ def _reconcile(count: int) -> Result:
         agent_within(folder, node, cgroup_name=name) as (runner, agent),
     ):
         runner.run(_fill(agent, pids))
-        cgroups = agent.manager.containers.cgroups
+        cgroups = agent.books.containers.cgroups
 
         def call() -> None:
             if drifts := runner.run(agent.reconcile()):
@@ -126,7 +126,7 @@ async def _fill(agent: Agent, pids: Sequence[int]) -> None:
             source="run",
             held=_held(pid),
         )
-    for active in agent.manager.pods.active.values():
+    for active in agent.books.view.pods.active.values():
         await active.started.wait()
 
 

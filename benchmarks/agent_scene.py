@@ -178,7 +178,7 @@ def agent_within(
             try:
                 yield runner, agent
             finally:
-                runner.run(agent.manager.close())
+                runner.run(agent.books.close())
                 runner.run(stack.aclose())
         finally:
             os.sched_setaffinity(0, before)

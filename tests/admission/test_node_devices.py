@@ -36,7 +36,9 @@ GIB = 1 << 30
 def document(node: Harness) -> dict[str, Any]:
     machine = parse_short_form(node.machine)
     manager = node.manager
-    status = node_status(machine, node.view, node.config, manager.node, manager.state)
+    status = node_status(
+        machine, node.view, node.config, manager.books.view.node, manager.books.view.state
+    )
     conform(node_resource_topology(status, "n"), TOPOLOGY)
     return node_status_document(status)
 
@@ -102,7 +104,8 @@ def test_a_plugin_that_goes_takes_allocatable_at_once_and_capacity_when_it_is_gi
         assert amounts(found, "allocatable") == {GPU: "0", NIC: "1", USB: "0"}
         assert found["requested"][GPU] == "1"
         assert GPU not in found["zones"][0]["resources"]
-        node.manager.node = replace(node.manager.node, devices_managed=True)
+        async with node.books.change() as draft:
+            draft.node = replace(draft.node, devices_managed=True)
         refused = await node.admit(manifest("late", "1", more={USB: "1"}))
         assert refused.reason == f"OutOf{USB}"
         await node.health.take(node.plugins.inventory())

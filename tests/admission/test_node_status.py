@@ -121,12 +121,14 @@ def test_requests_and_what_is_left() -> None:
         for document in (manifest("own", "4"), manifest("part", "500m")):
             text = json.dumps(document)
             await manager.admit(parse(text), manifest=text)
-        await manager.set_offline(CPUSet([15]))
+        await manager.books.set_offline(CPUSet([15]))
         document = node_status_document(
-            node_status(machine, harness.view, config, manager.node, manager.state)
+            node_status(
+                machine, harness.view, config, manager.books.view.node, manager.books.view.state
+            )
         )
         assert document["requested"] == {"cpu": "4500m", "memory": "128Mi", "pods": "2"}
-        owned = manager.state.ledger.exclusive
+        owned = manager.books.view.state.ledger.exclusive
         assert len(owned) == 4
         left = [len((CPUSet(range(n * 8, n * 8 + 8)) - CPUSet([0, 8, 15])) - owned) for n in (0, 1)]
         assert [zone["resources"]["cpu"] for zone in document["zones"]] == [

@@ -118,7 +118,7 @@ def test_a_storm_of_lists_is_mirrored_once_in_a_second() -> None:
         assert 4.9 < loop.time() - began < 6
         await asyncio.sleep(2)
         assert 4 <= len(node.mirrored) - before <= 7
-        assert node.manager.state.devices.allocatable() == {NIC: 1}
+        assert node.books.view.state.devices.allocatable() == {NIC: 1}
         await node.kill()
 
     run_virtually(work())
@@ -151,7 +151,8 @@ class FolderScene:
 
     async def start(self) -> None:
         manager = await self.node.start()
-        manager.node = replace(manager.node, devices_managed=True)
+        async with manager.books.change() as draft:
+            draft.node = replace(draft.node, devices_managed=True)
         self.pods = StaticPods(self.folder, manager, self.apply)
 
     async def apply(self, manifest: Mapping[str, Any], *, source: str) -> PodRecord:
@@ -171,7 +172,7 @@ class FolderScene:
         await self.node.settle()
 
     def phases(self) -> dict[str, str]:
-        return {r.name: r.phase.value for r in self.node.manager.pods.records()}
+        return {r.name: r.phase.value for r in self.node.books.view.pods.records()}
 
 
 def follow(folder: Path, work: Callable[[FolderScene], Awaitable[None]]) -> None:
@@ -227,7 +228,7 @@ def test_a_plugin_that_thinks_holds_up_only_its_pod(tmp_path: Path) -> None:
         await scene.node.settle()
         await scene.look()
         assert scene.phases() == {"a-slow": "Running", "c-quick": "Running"}
-        assert scene.node.manager.state.devices.in_use(GPU) == {"g0"}
+        assert scene.node.books.view.state.devices.in_use(GPU) == {"g0"}
 
     follow(tmp_path, work)
 

@@ -60,15 +60,15 @@ class Scene:
     async def start(self) -> None:
         manager = await self.node.start()
         planner = Planner(parse_short_form(self.node.machine), self.node.config, rules=SOUND)
-        claim = ClaimKeeper(manager, self.tree)
+        claim = ClaimKeeper(manager.books, self.tree)
         background = Background(
             self.loops,
             planner,
-            manager,
+            manager.books,
             [*static_pods(self.folder, manager, self.apply, claim, self.loops)],
             claim=claim,
-            cpus=CPUFollower(manager, CPUSet(), self.online, no_events, lambda *_: None),
-            pages=HugepageFollower(planner, manager, lambda: pages_of(planner.machine)),
+            cpus=CPUFollower(manager.books, CPUSet(), self.online, no_events, lambda *_: None),
+            pages=HugepageFollower(planner, manager.books, lambda: pages_of(planner.machine)),
         )
         self.tasks = [*background.begin(Notifier())]
 
@@ -91,7 +91,7 @@ class Scene:
                 await asyncio.sleep(0.1)
 
     def runs(self, name: str) -> bool:
-        pods = self.node.manager.pods.active.values()
+        pods = self.node.books.view.pods.active.values()
         return any(pod.name == f"default/{name}" and pod.started.is_set() for pod in pods)
 
 
@@ -120,11 +120,11 @@ def test_a_pod_that_takes_long_to_end_holds_up_no_look(tmp_path: Path) -> None:
         (status,) = scene.node.runtime.known()
         scene.node.runtime.ignores_sigterm.add(status.id)
         file.unlink()
-        (pod,) = scene.node.manager.pods.active.values()
+        (pod,) = scene.node.books.view.pods.active.values()
         await scene.until(lambda: pod.ending)
         before = scene.looks
         scene.node.cgroups.online = scene.node.cgroups.machine - CPUSet([7])
-        await scene.until(lambda: str(scene.node.manager.state.offline) == "7")
+        await scene.until(lambda: str(scene.node.books.view.state.offline) == "7")
         await scene.until(lambda: scene.looks > before + 10)
         assert not pod.gone.is_set()
         assert scene.loops.problems() == []

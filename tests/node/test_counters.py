@@ -43,7 +43,10 @@ def counted(
         node.plugins.faults.fail_at = faults or set()
         for pod in pods:
             await node.admit(pod, wait=False)
-        counters, text = node.manager.counters, Metrics(node.manager).text().decode()
+        counters, text = (
+            node.books.counters,
+            Metrics(node.books, plugins=node.plugins).text().decode(),
+        )
         await node.kill()
         return counters, text
 

@@ -59,10 +59,10 @@ class World:
         node = Harness(machine="2s4c1t", config=ALL_MANAGERS)
         manager = await node.start()
         planner = Planner(machine_with_pages((first, second)), node.config, rules=SOUND)
-        manager.node = planner.node
-        manager.state = planner.empty
+        async with manager.books.change() as draft:
+            draft.node, draft.state = planner.node, planner.empty
         kernel = Kernel({0: {PAGE: first}, 1: {PAGE: second}})
-        return cls(node, planner, kernel, HugepageFollower(planner, manager, kernel.read))
+        return cls(node, planner, kernel, HugepageFollower(planner, manager.books, kernel.read))
 
     async def set(self, first: int, second: int) -> None:
         self.kernel.pages = {0: {PAGE: first}, 1: {PAGE: second}}
@@ -75,7 +75,7 @@ class World:
         return reason
 
     def table(self, node: int, resource: str = HUGE) -> tuple[int, int, int]:
-        memory = self.node.manager.state.memory
+        memory = self.node.books.view.state.memory
         assert memory is not None
         table = memory.machine[node].table(resource)
         return table.allocatable // MIB, table.reserved // MIB, table.free // MIB
@@ -83,7 +83,11 @@ class World:
     def told(self) -> dict[str, Any]:
         planner, manager = self.planner, self.node.manager
         status = node_status(
-            planner.machine, planner.view, planner.config, manager.node, manager.state
+            planner.machine,
+            planner.view,
+            planner.config,
+            manager.books.view.node,
+            manager.books.view.state,
         )
         return node_status_document(status)
 
@@ -102,7 +106,7 @@ def test_pages_that_come_are_told_and_given() -> None:
         assert HUGE not in found["zones"][0]["resources"]
         assert found["zones"][1]["resources"][HUGE]["available"] == "1Gi"
         assert await world.admit("now", "4Mi") is None
-        record = world.node.manager.pods.active["uid-now"].record
+        record = world.node.books.view.pods.active["uid-now"].record
         assert Block((1,), HUGE, 4 * MIB) in record.memory["c0"]
         assert world.table(1) == (1024, 4, 1020)
         assert world.node.problems == []
@@ -132,9 +136,9 @@ def test_what_was_given_stays_given_when_the_pages_go() -> None:
     async def scenario() -> None:
         world = await World.start()
         assert await world.admit("one", "256Mi") is None
-        given = world.node.manager.pods.active["uid-one"].record.memory
+        given = world.node.books.view.pods.active["uid-one"].record.memory
         await world.set(64, 128)
-        assert world.node.manager.pods.active["uid-one"].record.memory == given
+        assert world.node.books.view.pods.active["uid-one"].record.memory == given
         assert world.table(0) == (128, 256, 0)
         (problem,) = world.node.problems
         assert problem.endswith(
@@ -152,9 +156,9 @@ def test_what_was_given_stays_given_when_the_pages_go() -> None:
         await world.follower.look()
         assert world.table(0) == (128, 0, 128)
         assert world.follower.problem == ""
-        policy = world.node.manager.node.memory_policy
+        policy = world.node.books.view.node.memory_policy
         assert policy is not None
-        assert world.node.manager.state.memory == policy.empty_state
+        assert world.node.books.view.state.memory == policy.empty_state
         await world.node.kill()
 
     run_virtually(scenario())
@@ -163,15 +167,15 @@ def test_what_was_given_stays_given_when_the_pages_go() -> None:
 def test_a_reservation_that_no_longer_fits_leaves_the_memory_manager_as_it_was() -> None:
     async def scenario() -> None:
         world = await World.start()
-        state = world.node.manager.state
+        state = world.node.books.view.state
         await world.set(4000, 128)
-        assert world.node.manager.state == state
+        assert world.node.books.view.state == state
         assert world.told()["capacity"][HUGE] == "8256Mi"
         (problem,) = world.node.problems
         assert "reservedMemory keeps 1Gi of memory of NUMA node 0" in problem
         await world.set(256, 128)
         assert world.follower.problem == ""
-        assert world.node.manager.state == state
+        assert world.node.books.view.state == state
         await world.node.kill()
 
     run_virtually(scenario())
@@ -180,11 +184,11 @@ def test_a_reservation_that_no_longer_fits_leaves_the_memory_manager_as_it_was()
 def test_nothing_is_done_while_nothing_changes() -> None:
     async def scenario() -> None:
         world = await World.start()
-        node, machine = world.node.manager.node, world.planner.machine
+        node, machine = world.node.books.view.node, world.planner.machine
         for _ in range(5):
             await world.follower.look()
         assert world.kernel.reads == 5
-        assert world.node.manager.node is node
+        assert world.node.books.view.node is node
         assert world.planner.machine is machine
         await world.node.kill()
 
@@ -212,10 +216,11 @@ def test_without_a_memory_manager_admission_counts_the_new_numbers() -> None:
         config = replace(ALL_MANAGERS, memory_manager_policy="None", reserved_memory=())
         planner = Planner(machine_with_pages((2, 0)), config, rules=SOUND)
         manager = world.node.manager
-        manager.node, manager.state = planner.node, planner.empty
+        async with manager.books.change() as draft:
+            draft.node, draft.state = planner.node, planner.empty
         world.planner, world.follower = (
             planner,
-            HugepageFollower(planner, manager, world.kernel.read),
+            HugepageFollower(planner, manager.books, world.kernel.read),
         )
         assert await world.admit("one", "8Mi") == f"OutOf{HUGE}"
         await world.set(2, 2)

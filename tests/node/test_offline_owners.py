@@ -36,13 +36,13 @@ def test_a_displaced_owner_shares_and_gets_its_cpus_back(version: int) -> None:
         assert json.loads(node.files.documents["uid-db"])["containers"] == {
             "c0": {"cpus": "1,6-7", "exclusive": False, "offline": "2-3"}
         }
-        assert await reconcile(node.manager) == []
+        assert await reconcile(node.books) == []
         # Nobody else gets them, nor CPUs on which it still may run.
         assert (await node.admit(manifest("later", "2"))).phase is not PodPhase.FAILED
         assert node.cpus("db") == node.cpus("web") == {"c0": "1"}
         await node.switch(EVERY)
         assert node.cpus("db") == {"c0": "2-3"}
-        assert await reconcile(node.manager) == []
+        assert await reconcile(node.books) == []
         kinds = [entry.kind for entry in await node.store.history()]
         assert [kind for kind in kinds if kind in ("displaced", "returned")] == [
             "returned",
@@ -61,15 +61,15 @@ def test_an_owner_keeps_the_cpus_that_are_left(version: int) -> None:
         await node.settle()
         read = json.loads(node.files.documents["uid-db"])["containers"]["c0"]
         assert read == {"cpus": "2", "exclusive": True, "offline": "3"}
-        ((_, _, where),) = node.manager.offline_owners.affected()
+        ((_, _, where),) = node.books.view.affected()
         assert told(where) == "of its CPUs 2-3, 3 are offline; it runs on 2"
-        assert [*node.manager.offline_owners.problems()] == []
+        assert [*node.books.offline_owners.problems()] == []
         await node.switch(EVERY)
         assert node.cpus("db") == {"c0": "2-3"}
         await node.settle()
         read = json.loads(node.files.documents["uid-db"])["containers"]["c0"]
         assert read == {"cpus": "2-3", "exclusive": True}
-        assert [*node.manager.offline_owners.affected()] == []
+        assert [*node.books.view.affected()] == []
 
     run(scenario, Node(version))
 
@@ -80,7 +80,7 @@ def test_an_owner_is_frozen_where_that_is_asked_for(version: int) -> None:
         await node.admit(manifest("db", "2"))
         await node.switch(EVERY - CPUSet([2, 3]))
         assert node.cpus("db") == {"c0": ""}
-        assert await reconcile(node.manager) == []
+        assert await reconcile(node.books) == []
         await node.switch(EVERY - CPUSet([2]))
         assert node.cpus("db") == {"c0": "3"}
         await node.switch(EVERY - CPUSet([2, 3]))
@@ -114,7 +114,7 @@ def test_a_displaced_pod_is_deleted(version: int, policy: OwnerOffline) -> None:
         await node.manager.release("db")
         assert seen == ["1,4-7"], "it hears of its end"
         assert not node.runtime.known()
-        assert node.manager.state.ledger.default == EVERY
+        assert node.books.view.state.ledger.default == EVERY
         await node.switch(EVERY)
 
     run(scenario, Node(version, policy))
@@ -132,8 +132,8 @@ def test_everybody_is_frozen_while_the_shared_pool_has_no_cpu(
         await node.switch(CPUSet([4, 5]))
         assert node.cpus("web") == node.cpus("db") == {"c0": ""}
         assert node.cpus("other") == {"c0": "4-5"}
-        assert await reconcile(node.manager) == []
-        assert len([*node.manager.offline_owners.problems()]) == 2
+        assert await reconcile(node.books) == []
+        assert len([*node.books.offline_owners.problems()]) == 2
         await node.kill()
         await node.start()
         assert node.cpus("web") == node.cpus("db") == {"c0": ""}
@@ -144,7 +144,7 @@ def test_everybody_is_frozen_while_the_shared_pool_has_no_cpu(
         await node.switch(EVERY)
         assert node.cpus("db") == {"c0": "2-3"}
         assert node.cpus("web") == {"c0": "1,6-7"}
-        assert await reconcile(node.manager) == []
+        assert await reconcile(node.books) == []
 
     run(scenario, Node(version, policy))
 
@@ -187,12 +187,12 @@ def test_what_could_not_be_moved_is_said_and_tried_again() -> None:
         await node.admit(manifest("db", "2"))
         node.cgroups.faults.fail_at = {node.cgroups.faults.calls + 1}
         await node.switch(EVERY - CPUSet([2, 3]))
-        (problem,) = node.manager.offline_owners.problems()
+        (problem,) = node.books.offline_owners.problems()
         assert "this could not be done" in problem
-        assert node.manager.counters.cgroup_failures == 1
+        assert node.books.counters.cgroup_failures == 1
         await asyncio.sleep(0.25)
-        await node.manager.offline_owners.settle()
-        (problem,) = node.manager.offline_owners.problems()
+        await node.books.settle()
+        (problem,) = node.books.offline_owners.problems()
         assert "this could not be done" not in problem
 
     run(scenario, Node())
@@ -214,20 +214,20 @@ def test_who_cannot_be_brought_is_told_of_once_and_tried_more_and_more_rarely(
         return await place(key, placement)
 
     async def scenario(_: Node) -> None:
-        owners = node.manager.offline_owners
+        owners = node.books.offline_owners
         await node.admit(manifest("db", "2"))
         before, node.problems[:] = len(node.store.entries), []
         with monkeypatch.context() as patch:
             patch.setattr(node.cgroups, "place", refused)
             await node.switch(EVERY - CPUSet([2, 3]))
             for _look in range(1200):
-                await owners.settle()
+                await node.books.settle()
                 await asyncio.sleep(0.25)
         assert [entry.kind for entry in node.store.entries[before:]] == ["displaced"]
         assert len([text for text in node.problems if "fork faster" in text]) == 1
         assert 30 <= tries <= 40
         for _look in range(40):
-            await owners.settle()
+            await node.books.settle()
             await asyncio.sleep(0.25)
         assert not owners.misplaced
         (entry,) = node.store.entries[before + 1 :]
@@ -242,7 +242,7 @@ def test_a_displaced_owner_shares_the_reserved_cpus_when_no_others_are_left(vers
         await node.admit(manifest("db", "1"))
         await node.admit(manifest("gone", "1"))
         await node.switch(CPUSet([0, 1]))
-        assert node.manager.offline_owners.misplaced == {}
+        assert node.books.offline_owners.misplaced == {}
         assert (node.cpus("db"), node.cpus("gone")) == ({"c0": "1"}, {"c0": "0"})
 
     run(scenario, Node(version))
@@ -267,16 +267,16 @@ def test_an_owner_is_displaced_while_another_container_of_its_pod_is_started(
         node.runtime.create = slow  # type: ignore[method-assign] # takes its time
         await node.admit(manifest("two", "2", "2"), wait=False)
         await node.settle()
-        own = node.manager.state.ledger.cpus_of("uid-two", "c0")
+        own = node.books.view.state.ledger.cpus_of("uid-two", "c0")
         assert own == CPUSet([4, 5])
         await node.switch(EVERY - own)
         displaced = {"c0": "1" if policy is OwnerOffline.SHARE else ""}
         assert node.cpus("two") == displaced
-        assert node.manager.offline_owners.misplaced == {}
-        assert await reconcile(node.manager) == []
+        assert node.books.offline_owners.misplaced == {}
+        assert await reconcile(node.books) == []
         # What others do to it is put right, too.
         await node.cgroups.place(ContainerKey("uid-two", "c0"), Placement(CPUSet([2, 3])))
-        (drift,) = await reconcile(node.manager)
+        (drift,) = await reconcile(node.books)
         assert drift.repaired
         assert node.cpus("two") == displaced
         pulled.set()
@@ -292,12 +292,13 @@ def test_who_could_not_be_displaced_while_it_was_started_is_afterwards(version: 
         await node.admit(manifest("other", "2"))
         await node.admit(manifest("db", "2"))
         start, waits, runs = node.runtime.start, [], asyncio.Event()
+        holding = node.books.change()
 
         async def started(container_id: str) -> ContainerStatus:
             status = await start(container_id)
-            await node.manager.lock.acquire()
+            await holding.__aenter__()
             node.cgroups.online = EVERY - CPUSet([4, 5])
-            waits.append(asyncio.create_task(node.manager.set_offline(CPUSet([4, 5]))))
+            waits.append(asyncio.create_task(node.books.set_offline(CPUSet([4, 5]))))
             await asyncio.sleep(0)
             runs.set()
             return status
@@ -307,12 +308,12 @@ def test_who_could_not_be_displaced_while_it_was_started_is_afterwards(version: 
         node.runtime.exit(status.id, 1)
         await runs.wait()
         await node.settle()
-        node.manager.lock.release()
+        await holding.__aexit__(None, None, None)
         await waits[0]
-        assert node.manager.offline_owners.misplaced == {ContainerKey("uid-db", "c0"): BUSY}
+        assert node.books.offline_owners.misplaced == {ContainerKey("uid-db", "c0"): BUSY}
         await node.settle()
-        await node.manager.offline_owners.settle()
-        assert node.manager.offline_owners.misplaced == {}
+        await node.books.settle()
+        assert node.books.offline_owners.misplaced == {}
         assert node.cpus("db") == {"c0": "1,6-7"}
 
     run(scenario, Node(version))
@@ -333,11 +334,11 @@ def test_who_runs_and_could_not_be_displaced_at_once_is_no_failed_start(version:
         await node.admit(manifest("db", "2", restartPolicy="Never"))
         (status,) = node.runtime.known()
         assert status.state is ContainerState.RUNNING
-        assert node.manager.pods.active["uid-db"].statuses["c0"].id == status.id
-        assert [*node.manager.offline_owners.misplaced] == [ContainerKey("uid-db", "c0")]
+        assert node.books.view.pods.active["uid-db"].statuses["c0"].id == status.id
+        assert [*node.books.offline_owners.misplaced] == [ContainerKey("uid-db", "c0")]
         await node.settle()
-        await node.manager.offline_owners.settle()
-        assert node.manager.offline_owners.misplaced == {}
+        await node.books.settle()
+        assert node.books.offline_owners.misplaced == {}
 
     run(scenario, Node(version))
 
@@ -348,7 +349,7 @@ def test_who_is_frozen_without_need_goes_on() -> None:
         key = ContainerKey("uid-web", "c0")
         placement = node.cgroups.groups[key].placement
         await node.cgroups.place(key, replace(placement, frozen=True))
-        (drift,) = await reconcile(node.manager)
+        (drift,) = await reconcile(node.books)
         assert (drift.found, drift.repaired) == ("frozen", True)
         assert node.cpus("web") == {"c0": "1-7"}
 
@@ -367,7 +368,7 @@ def test_an_owner_of_which_nothing_can_be_read_has_not_ended(
             patch.setattr(node.cgroups, "enter", unread)
             patch.setattr(node.cgroups, "lives", unread)
             await node.switch(EVERY - CPUSet([2, 3]))
-        assert list(node.manager.offline_owners.misplaced) == [ContainerKey("uid-db", "c0")]
+        assert list(node.books.offline_owners.misplaced) == [ContainerKey("uid-db", "c0")]
 
     run(scenario, Node())
 
@@ -396,7 +397,7 @@ def test_nobody_ever_runs_on_an_owners_cpus(
             await step(node, kind, number, what)
             if late:  # the word of the kernel comes after something else was done
                 await node.switch(node.cgroups.online)
-                await reconcile(node.manager)
+                await reconcile(node.books)
             await node.settle()
             late = kind == "switch" and what != "told"
             if not late:
@@ -404,13 +405,13 @@ def test_nobody_ever_runs_on_an_owners_cpus(
         await node.switch(EVERY)
         await node.settle()
         # What came back before the agent was told, cgroup v1 has forgotten.
-        await reconcile(node.manager)
-        assert await reconcile(node.manager) == []
-        for pod in node.manager.pods.active.values():
+        await reconcile(node.books)
+        assert await reconcile(node.books) == []
+        for pod in node.books.view.pods.active.values():
             for name, cpus in pod.record.assignments.items():
                 # One that waits to be started again runs nowhere.
                 assert node.cpus(pod.record.name).get(name, str(cpus)) == str(cpus)
-        assert node.cgroups.shared == node.manager.pool
+        assert node.cgroups.shared == node.books.view.pool
 
     run(scenario, Node(version, policy))
 
@@ -419,9 +420,9 @@ async def step(node: Node, kind: str, number: int, what: str) -> None:
     name = f"p{number}"
     manager = node.manager
     match kind:
-        case "admit" if f"uid-{name}" not in manager.pods.active:
+        case "admit" if f"uid-{name}" not in manager.books.view.pods.active:
             await node.admit(manifest(name, what), wait=False)
-        case "release" if f"uid-{name}" in manager.pods.active:
+        case "release" if f"uid-{name}" in manager.books.view.pods.active:
             await asyncio.wait_for(manager.release(name), 5)
         case "exit":
             for status in node.runtime.known():
@@ -435,7 +436,7 @@ async def step(node: Node, kind: str, number: int, what: str) -> None:
             await node.start()
         case "reconcile":
             try:
-                await reconcile(manager)
+                await reconcile(manager.books)
             except PortError as error:
                 raise AssertionError(str(error)) from None
         case _:

@@ -35,7 +35,7 @@ def cpus(pod: PodResources | None) -> dict[str, str]:
 def test_only_exclusive_cpus_are_told() -> None:
     async def scenario() -> None:
         harness = Harness()
-        source = ManagedPodResources(await harness.start())
+        source = ManagedPodResources((await harness.start()).books)
         assert source.pods() == ()
         await admit(harness, manifest("own", "2", "500m"))
         await admit(harness, manifest("shared", ""))
@@ -53,7 +53,7 @@ def test_only_exclusive_cpus_are_told() -> None:
 def test_sidecars_come_first_and_other_init_containers_not_at_all() -> None:
     async def scenario() -> None:
         harness = Harness()
-        source = ManagedPodResources(await harness.start())
+        source = ManagedPodResources((await harness.start()).books)
         document = manifest("pod", "1", init=("2", "1"))
         document["spec"]["initContainers"][1]["restartPolicy"] = "Always"
         await admit(harness, document)
@@ -61,7 +61,7 @@ def test_sidecars_come_first_and_other_init_containers_not_at_all() -> None:
         side, main = pod.containers
         assert (side.name, side.restartable_init) == ("i1", True)
         assert (main.name, main.restartable_init) == ("c0", False)
-        ledger = harness.manager.state.ledger
+        ledger = harness.books.view.state.ledger
         assert (side.cpus, main.cpus) == (
             ledger.cpus_of("uid-pod", "i1"),
             ledger.cpus_of("uid-pod", "c0"),
@@ -84,7 +84,7 @@ def test_the_policy_of_an_ordinary_container_makes_no_sidecar_of_it() -> None:
 def test_a_pod_that_is_rejected_or_has_ended_is_found_by_name_only() -> None:
     async def scenario() -> None:
         harness = Harness()
-        source = ManagedPodResources(await harness.start())
+        source = ManagedPodResources((await harness.start()).books)
         record = await admit(harness, manifest("large", "100", restartPolicy="Never"))
         assert record.phase is PodPhase.FAILED
         assert source.pods() == ()
@@ -101,18 +101,18 @@ def test_the_active_pod_of_a_name_wins_and_then_the_newest() -> None:
     async def scenario() -> None:
         harness = Harness()
         manager = await harness.start()
-        source = ManagedPodResources(manager)
+        source = ManagedPodResources(manager.books)
         for uid, count in (("old", 1), ("new", 2)):
             document = manifest("web", *["1"] * count)
             document["metadata"]["uid"] = uid
-            manager.pods.ended[uid] = PodRecord(
-                uid, "default", "web", json.dumps(document), PodPhase.FAILED
-            )
+            record = PodRecord(uid, "default", "web", json.dumps(document), PodPhase.FAILED)
+            async with manager.books.change() as draft:
+                draft.remember(record)
         assert len(cpus(source.pod("default", "web"))) == 2
-        manager.pods.ended["new"] = replace(manager.pods.ended["new"], manifest="[]")
-        assert source.pod("default", "web") == PodResources("default", "web")
-        manager.pods.ended["new"] = replace(manager.pods.ended["new"], manifest="{")
-        assert source.pod("default", "web") == PodResources("default", "web")
+        for unreadable in ("[]", "{"):
+            async with manager.books.change() as draft:
+                draft.remember(replace(record, manifest=unreadable))
+            assert source.pod("default", "web") == PodResources("default", "web")
         await admit(harness, manifest("web", "1"))
         assert cpus(source.pod("default", "web")) == {"c0": "1"}
 
@@ -123,15 +123,15 @@ def test_a_pod_that_is_being_ended_still_has_its_cpus() -> None:
     async def scenario() -> None:
         harness = Harness()
         manager = await harness.start()
-        source = ManagedPodResources(manager)
+        source = ManagedPodResources(manager.books)
         await admit(harness, manifest("web", "2"))
         for _ in range(50):
             await asyncio.sleep(0.01)
-        held = manager.pods.active["uid-web"].lock
+        held = manager.books.view.pods.active["uid-web"].lock
         async with held:
             ending = asyncio.create_task(manager.release("default/web"))
             await asyncio.sleep(0.01)
-            assert manager.pods.active["uid-web"].ending
+            assert manager.books.view.pods.active["uid-web"].ending
             assert [cpus(pod) for pod in source.pods()] == [{"c0": "2-3"}]
         await ending
         assert source.pods() == ()
@@ -143,12 +143,12 @@ def test_what_may_be_owned() -> None:
     async def scenario() -> None:
         harness = Harness()
         manager = await harness.start()
-        source = ManagedPodResources(manager)
+        source = ManagedPodResources(manager.books)
         assert source.allocatable().cpus == CPUSet(range(1, 8))
         # What is owned already counts, what is offline does not.
         await admit(harness, manifest("web", "2"))
         assert source.allocatable().cpus == CPUSet(range(1, 8))
-        await manager.set_offline(CPUSet([7]))
+        await manager.books.set_offline(CPUSet([7]))
         assert source.allocatable().cpus == CPUSet(range(1, 7))
 
     run_virtually(scenario())
@@ -157,7 +157,7 @@ def test_what_may_be_owned() -> None:
 def test_under_policy_none_nothing_may_be_owned() -> None:
     async def scenario() -> None:
         harness = Harness(config=NodeConfig(reserved_system_cpus=CPUSet([0])))
-        source = ManagedPodResources(await harness.start())
+        source = ManagedPodResources((await harness.start()).books)
         await admit(harness, manifest("web", "2"))
         assert [cpus(pod) for pod in source.pods()] == [{"c0": ""}]
         assert source.allocatable().cpus == CPUSet()
@@ -168,7 +168,7 @@ def test_under_policy_none_nothing_may_be_owned() -> None:
 def test_strict_reservation_changes_the_pool_and_not_what_may_be_owned() -> None:
     async def scenario() -> None:
         strict = replace(STATIC, cpu_manager_policy_options={"strict-cpu-reservation": "true"})
-        source = ManagedPodResources(await Harness(config=strict).start())
+        source = ManagedPodResources((await Harness(config=strict).start()).books)
         assert source.allocatable().cpus == CPUSet(range(1, 8))
 
     run_virtually(scenario())

@@ -65,7 +65,7 @@ async def begin(node: LateHarness) -> None:
     """Owners and sharers, one container each, that are not started again."""
     for name in PODS:
         await node.admit(manifest(name, "1" if name < "c" else "", restartPolicy="Never"))
-    assert await reconcile(node.manager) == []
+    assert await reconcile(node.books) == []
     node.runtime.is_late = True
 
 
@@ -77,12 +77,12 @@ async def look(
     node: LateHarness, happens: Callable[[str], Awaitable[None]] = nothing
 ) -> list[Drift]:
     """Reconcile once, with a runtime that is late, and a world that does not wait."""
-    containers = node.manager.containers
+    containers = node.books.containers
     ports = containers.cgroups, containers.runtime
     containers.cgroups = Between(ports[0], happens)
     containers.runtime = Between(ports[1], happens)
     try:
-        return await reconcile(node.manager)
+        return await reconcile(node.books)
     finally:
         containers.cgroups, containers.runtime = ports
 
@@ -127,7 +127,7 @@ def test_ends_are_never_drift_and_drift_always_is(
         expected = {(ContainerKey("uid-d", "c0"), True)} if drifts else set()
         assert {(drift.key, drift.repaired) for drift in found} == expected
         assert len(found) == len(expected)
-        assert node.manager.counters.cgroup_failures == 0
+        assert node.books.counters.cgroup_failures == 0
 
     run(scenario)
 
@@ -145,7 +145,7 @@ def test_an_end_of_which_no_word_comes_is_told() -> None:
             ContainerKey("uid-d", "c0"),
         }
         assert all("its runtime says that it runs" in drift.problem for drift in found)
-        assert node.manager.counters.cgroup_failures == 2
+        assert node.books.counters.cgroup_failures == 2
 
     run(scenario)
 
@@ -195,7 +195,7 @@ def test_a_process_that_left_its_cgroup_is_brought_back_and_told() -> None:
         assert drift.found == "process 5001 outside of it, in /elsewhere, and 1 more"
         assert {node.cgroups.processes[pid] for pid in (5001, 5002)} == {key}
         assert await look(node) == []
-        assert node.manager.counters.escapes == 2
+        assert node.books.counters.escapes == 2
         assert [entry.kind for entry in node.store.entries][-1] == "repaired"
         assert any("outside of it, in /elsewhere" in problem for problem in node.problems)
 
@@ -213,7 +213,7 @@ def test_a_process_that_cannot_be_brought_back_ends_with_its_pod() -> None:
             False,
             "uid-a/c0: the kernel refused (injected)",
         )
-        assert node.manager.counters.cgroup_failures == 1
+        assert node.books.counters.cgroup_failures == 1
         node.runtime.is_late = False
         await node.manager.release("a", grace=0)
         assert 5001 not in node.cgroups.processes

@@ -17,15 +17,15 @@ from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.memory.memory import MemoryState
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.announcements import Announcements
-from pinfold.node.bookkeeper import Observers
+from pinfold.node.books import Books
 from pinfold.node.nri.container_lifecycle import ContainerLifecycle
 from pinfold.node.nri.kubelet_devices import KubeletDevices
 from pinfold.node.nri.lost_removals import LostRemovals
 from pinfold.node.nri.seen_containers import SeenContainers
 from pinfold.node.nri.seen_pods import SeenPods
 from pinfold.node.nri.seen_runtime import SeenRuntime
+from pinfold.node.observers import Observers
 from pinfold.node.pods.containers import Containers
-from pinfold.node.pods.manager import Manager
 from pinfold.node.recovery.recovery import OnMismatch, restore
 from pinfold.node.recovery.resumption import load
 from pinfold.node.runtime_ledger import RuntimeLedger
@@ -88,7 +88,7 @@ class LifecycleHarness:
         self.now = 0.0
         self._follower: asyncio.Task[None] | None = None
 
-    async def start(self, on_mismatch: OnMismatch = OnMismatch.REFUSE) -> Manager:
+    async def start(self, on_mismatch: OnMismatch = OnMismatch.REFUSE) -> Books:
         """Start an agent, which registers with the runtime."""
         machine = parse_short_form(self.machine)
         node = build_node(machine, self.config, view=self.view, rules=SOUND)
@@ -100,9 +100,9 @@ class LifecycleHarness:
         runtime = SeenRuntime()
         self.cgroups = FakeRuntimeCgroups(self.node, self.gates)
         self.ledger = RuntimeLedger(self.cgroups, self.report, batch=4)
-        self.manager = Manager(
+        self.books = Books(
             node,
-            restored.state,
+            restored,
             containers=Containers(self.cgroups, runtime, settings),
             store=self.store,
             announcements=Announcements(self.files, lambda _state, _pods: None, self.report),
@@ -114,15 +114,15 @@ class LifecycleHarness:
                 self.ledger.follow,
             ),
         )
-        await load(self.manager, restored)
-        await self.cgroups.open(self.manager.pool)
-        pods = SeenPods(self.manager, parse)
+        await load(self.books, restored)
+        await self.cgroups.open(self.books.view.pool)
+        pods = SeenPods(self.books, parse)
         record = OverCri(self.node) if self.over_cri else self.node
         self._follower = asyncio.create_task(self.ledger.run(record))
         self.pods = pods
         self.devices = KubeletDevices(self.kubelet, self.report)
         containers = SeenContainers(
-            self.manager,
+            self.books,
             pods,
             cgroups=self.cgroups,
             runtime=runtime,
@@ -139,7 +139,7 @@ class LifecycleHarness:
             register_again=self.register_again,
         )
         await self.node.connect(lifecycle)
-        return self.manager
+        return self.books
 
     @contextmanager
     def unheard(self) -> Iterator[None]:
@@ -161,7 +161,7 @@ class LifecycleHarness:
         if self._follower is not None:
             self._follower.cancel()
             await asyncio.gather(self._follower, return_exceptions=True)
-            await self.manager.close()
+            await self.books.close()
 
     def register_again(self, why: str) -> bool:
         self.asked_again.append(why)
@@ -193,7 +193,7 @@ class LifecycleHarness:
         """How long owners ran before they had their CPUs, as the status tells it."""
         return {
             f"{pod['namespace']}/{pod['name']} {container['name']}": seconds
-            for pod in Documents(self.manager).pods()
+            for pod in Documents(self.books).pods()
             for container in pod["containers"]
             if (seconds := container["ran_shared_seconds"]) is not None
         }
@@ -224,7 +224,7 @@ class LifecycleHarness:
 
     def check(self) -> None:
         """What must hold whenever no call is under way."""
-        ledger = self.manager.state.ledger
+        ledger = self.books.view.state.ledger
         assert ledger.violations() == []
         self.check_memory()
         for one in self.node.containers.values():
@@ -246,7 +246,7 @@ class LifecycleHarness:
 
     def check_memory(self) -> None:
         """Books, record and kernel agree about memory, and no more is given than there is."""
-        memory, policy = self.manager.state.memory, self.manager.node.memory_policy
+        memory, policy = self.books.view.state.memory, self.books.view.node.memory_policy
         if memory is None or policy is None:
             return
         for one in self.node.containers.values():
@@ -263,6 +263,6 @@ class LifecycleHarness:
     def check_first_instructions(self) -> None:
         """Nobody ever began on CPUs of somebody else."""
         for key, cpus in self.node.starts:
-            own = self.manager.state.ledger.cpus_of(key.pod_uid, key.name)
+            own = self.books.view.state.ledger.cpus_of(key.pod_uid, key.name)
             assert own is None or cpus == own, f"{key} began on {cpus}, owns {own}"
         self.node.starts.clear()

@@ -22,8 +22,9 @@ from pinfold.core.pod.workload_api import workload_from_api
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.core.values.quantity import Quantity
 from pinfold.node.announcements import Announcements
-from pinfold.node.bookkeeper import Observers
+from pinfold.node.books import Books
 from pinfold.node.device_health import DeviceHealth
+from pinfold.node.observers import Observers
 from pinfold.node.pods.containers import Containers
 from pinfold.node.pods.manager import Manager
 from pinfold.node.recovery.recovery import OnMismatch, restore
@@ -162,17 +163,17 @@ class Harness:
         )
         report = lambda pod, text: self.problems.append(f"{pod}: {text}")  # noqa: E731 - one use
         settings = replace(self.settings, reserved_system_cpus=self.config.reserved_system_cpus)
-        manager = Manager(
+        books = Books(
             node,
-            restored.state,
+            restored,
             containers=Containers(self.cgroups, self.runtime, settings),
             store=self.store,
             announcements=Announcements(self.files, self.mirror, report),
             settings=settings,
             observers=Observers(self.clock, no_document, report),
-            plugins=self.plugins,
         )
-        follower = asyncio.create_task(manager.exits.follow(self.runtime.exits()))
+        manager = Manager(books, self.plugins)
+        follower = asyncio.create_task(manager.books.containers.exits.follow(self.runtime.exits()))
         self.running = manager, follower
         self.health = DeviceHealth(manager)
         await take_over(manager, restored)
@@ -187,6 +188,11 @@ class Harness:
         """The manager of the agent that runs."""
         assert self.running is not None
         return self.running[0]
+
+    @property
+    def books(self) -> Books:
+        """What that manager has."""
+        return self.manager.books
 
     def clock(self) -> float:
         self.now += 1.0
@@ -205,7 +211,7 @@ class Harness:
     async def admit(self, pod: dict[str, Any], *, wait: bool = True) -> Any:
         text = json.dumps(pod)
         record = await self.manager.admit(parse(text), manifest=text)
-        active = self.manager.pods.active.get(record.uid)
+        active = self.books.view.pods.active.get(record.uid)
         if wait and active is not None:
             await asyncio.wait_for(active.started.wait(), 5)
         return record
@@ -225,7 +231,7 @@ class Harness:
 
     def check(self) -> None:
         """What must hold whenever no call is under way."""
-        ledger = self.manager.state.ledger
+        ledger = self.books.view.state.ledger
         assert ledger.violations() == []
         owners: dict[int, str] = {}
         for status in self.runtime.known():
@@ -238,7 +244,7 @@ class Harness:
                 continue
             strangers = ledger.exclusive - ledger.cpus_of_pod(status.key.pod_uid)
             assert cpus.isdisjoint(strangers), f"{status.key} shares {cpus & strangers}"
-        state, pods = self.manager.state, self.manager.pods.active
+        state, pods = self.books.view.state, self.books.view.pods.active
         for pod in pods.values():
             devices = {n: {r: g.ids for r, g in gs.items()} for n, gs in pod.record.devices.items()}
             assert state.devices.allocations.of_pod(pod.uid) == devices
@@ -248,7 +254,7 @@ class Harness:
         if state.memory is not None:
             assert state.memory.assignments.keys() <= pods.keys()
         for uid, containers in ledger.assignments.items():
-            assert uid in self.manager.pods.active, f"leaked: {uid} {dict(containers)}"
+            assert uid in self.books.view.pods.active, f"leaked: {uid} {dict(containers)}"
             for cpus in containers.values():
                 for cpu in cpus:
                     assert owners.setdefault(cpu, uid) == uid

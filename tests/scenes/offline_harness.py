@@ -28,18 +28,20 @@ class Node(Harness):
 
     async def start(self, *args: object) -> Manager:
         manager = await super().start(*args)  # type: ignore[arg-type] # as it is called
-        manager.observers = replace(manager.observers, online=lambda: self.cgroups.online)
+        manager.books.observers = replace(
+            manager.books.observers, online=lambda: self.cgroups.online
+        )
         return manager
 
     async def switch(self, online: CPUSet, *, tell: bool = True) -> None:
         """Take CPUs offline and online; the agent may not have been told yet."""
         self.cgroups.online = online
         if tell:
-            await self.manager.set_offline(EVERY - online)
+            await self.manager.books.set_offline(EVERY - online)
 
     def check(self) -> None:
         """Nobody may run on CPUs that another owns; who has his own runs there."""
-        state = self.manager.state
+        state = self.books.view.state
         assert state.ledger.violations() == []
         for status in self.runtime.known():
             if status.pid is None or status.state is not ContainerState.RUNNING:
@@ -51,7 +53,7 @@ class Node(Harness):
             if own is not None and own & self.cgroups.online:
                 assert cpus == own & self.cgroups.online
             else:
-                assert cpus <= self.manager.pool
+                assert cpus <= self.books.view.pool
 
 
 VERSIONS = pytest.mark.parametrize("version", [1, 2])

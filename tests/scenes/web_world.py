@@ -56,7 +56,7 @@ class TestBackend:
     __test__ = False
 
     def __init__(self, manager: Manager, node: Harness) -> None:
-        self.manager = manager
+        self.manager, self.books, self.plugins = manager, manager.books, manager.plugins
         self.node_machine, self.config = node.machine, node.config
         self.told_problems: list[str] = []
         self.is_kubelets = False
@@ -95,14 +95,14 @@ class TestBackend:
         await self.manager.release(name, grace=grace, caller=caller)
 
     async def reconcile(self) -> list[Drift]:
-        return await reconcile(self.manager)
+        return await reconcile(self.books)
 
     def report_exit(self, uid: str, code: int) -> None:
         self.manager.host.report_exit(uid, code)
 
     @property
     def logs(self) -> PodLogs | None:
-        return self.manager.containers.logs
+        return self.books.containers.logs
 
     @property
     def pods(self) -> TestBackend | None:
@@ -117,7 +117,8 @@ class TestBackend:
     def node(self) -> Mapping[str, Any]:
         machine = parse_short_form(self.node_machine)
         status = node_status(
-            machine, kubelet_view(machine), self.config, self.manager.node, self.manager.state
+            *(machine, kubelet_view(machine), self.config),
+            *(self.books.view.node, self.books.view.state),
         )
         return node_status_document(status)
 
@@ -255,7 +256,7 @@ def served(
     server.start()
     if adopts:
         node = server.node
-        node.manager.containers.adopter = node.runtime
+        node.books.containers.adopter = node.runtime
     try:
         yield server
     finally:

@@ -24,7 +24,7 @@ from tests.web.test_web_pods import (
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[Served]:
     with served(tmp_path / "agent.sock", adopts=True) as server:
-        server.node.manager.containers.logs = LogFolders(tmp_path / "logs")
+        server.node.books.containers.logs = LogFolders(tmp_path / "logs")
         yield server
 
 

@@ -31,12 +31,12 @@ def api(tmp_path: Path) -> Iterator[Served]:
 @contextlib.contextmanager
 def locked(api: Served) -> Iterator[None]:
     """As if something held the manager up."""
-    lock = api.backend.manager.lock
-    api.call(lock.acquire())
+    holding = api.backend.books.change()
+    api.call(holding.__aenter__())
     try:
         yield
     finally:
-        api.do(lock.release)
+        api.call(holding.__aexit__(None, None, None))
 
 
 @contextlib.contextmanager
@@ -164,7 +164,7 @@ def test_a_record_that_cannot_be_written_holds_up_nobody_else(api: Served) -> No
         assert "no space left on device" in answer.error["message"]
     assert api.ask("POST", "/v1/reconcile").status == 200
     # Its CPUs stay taken as long as the record has them.
-    assert api.do(lambda: str(api.backend.manager.state.ledger.cpus_of_pod("uid-one"))) != ""
+    assert api.do(lambda: str(api.backend.books.view.state.ledger.cpus_of_pod("uid-one"))) != ""
     api.node.store.faults.fail_all = False
     wait_until(
         lambda: api.ask("GET", "/v1/pods/default/one").json["containers"][0]["restarts"] == 1

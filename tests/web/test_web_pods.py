@@ -160,7 +160,7 @@ def test_a_container_between_two_attempts_waits(tmp_path: Path) -> None:
 
 def running(api: Served, pod: str) -> str:
     """The id of the pod's container once it runs, "" until then."""
-    status = api.do(lambda: api.backend.manager.pods.active[f"uid-{pod}"].statuses.get("c0"))
+    status = api.do(lambda: api.backend.books.view.pods.active[f"uid-{pod}"].statuses.get("c0"))
     return status.id if status is not None and status.state is ContainerState.RUNNING else ""
 
 
@@ -396,7 +396,7 @@ def test_a_process_is_taken_over_and_its_exit_told(api: Served) -> None:
     assert (only["state"], only["pid"], only["cpus"]) == ("RUNNING", 4242, "2-3")
     assert api.node.cgroups.allowed(4242) == CPUSet([2, 3]), "before the answer"
     assert api.ask("POST", "/v1/run/uid-job/exit", {"code": 7}).status == 204
-    pod = api.do(lambda: api.backend.manager.pods.active["uid-job"])
+    pod = api.do(lambda: api.backend.books.view.pods.active["uid-job"])
     (status,) = api.do(api.node.runtime.known)
     assert (status.pid, status.state) == (4242, ContainerState.RUNNING)
     api.do(lambda: api.node.runtime.exit(status.id, None))

@@ -20,7 +20,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A node on which nothing may come to be."""
     with served(tmp_path_factory.mktemp("api") / "s") as server:
         yield server
-        assert server.backend.manager.pods.records() == []
+        assert server.backend.books.view.pods.records() == []
 
 
 BODIES = {

@@ -377,7 +377,8 @@ def test_when_all_are_being_answered_one_more_is_told_to_come_again(tmp_path: Pa
         contextlib.ExitStack() as stack,
     ):
         wait_until(lambda: api.do(lambda: len(api.connections())) == 0)
-        api.call(api.backend.manager.lock.acquire())
+        holding = api.backend.books.change()
+        api.call(holding.__aenter__())
         busy = [stack.enter_context(plain(api.path)) for _ in range(3)]
         for sock in busy:
             sock.sendall(b"POST /v1/reconcile HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
@@ -386,7 +387,7 @@ def test_when_all_are_being_answered_one_more_is_told_to_come_again(tmp_path: Pa
             answer = read_all(sock)
         assert answer.startswith(b"HTTP/1.1 503 ")
         assert b"ask again soon" in answer
-        api.do(api.backend.manager.lock.release)
+        api.call(holding.__aexit__(None, None, None))
         assert all(read_all(sock).startswith(b"HTTP/1.1 200 ") for sock in busy)
         assert api.ask("GET", "/healthz").status == 200
 

@@ -14,7 +14,7 @@ from pinfold.agent.claims import ClaimKeeper
 from pinfold.agent.cpu_follower import CPUFollower
 from pinfold.agent.hugepages import HugepageFollower
 from pinfold.agent.runnables import Runnable
-from pinfold.node.pods.manager import Manager
+from pinfold.node.books import Books
 from pinfold.node.reconciler import Drift, reconcile
 from pinfold.planning.planner import Planner
 from pinfold.ports.cgroups import Watchful
@@ -49,7 +49,7 @@ class Background:
     Args:
         loops: where it all goes through.
         planner: the machine and its configuration.
-        manager: the node.
+        books: the node.
         runnables: what else goes on.
         claim: keeps what the agent has for itself.
         cpus: follows the CPUs that are online.
@@ -60,7 +60,7 @@ class Background:
         self,
         loops: Loops,
         planner: Planner,
-        manager: Manager,
+        books: Books,
         runnables: Sequence[Runnable],
         *,
         claim: ClaimKeeper,
@@ -69,7 +69,7 @@ class Background:
     ) -> None:
         self._loops = loops
         self._planner = planner
-        self._manager = manager
+        self._books = books
         self._runnables = runnables
         self._claim = claim
         self._cpus = cpus
@@ -133,7 +133,7 @@ class Background:
             PortError: the kernel's side cannot be read, or is not this agent's any more.
         """
         await self._claim.look()
-        return await reconcile(self._manager)
+        return await reconcile(self._books)
 
     async def _reconcile_for_ever(self) -> None:
         while True:
@@ -143,11 +143,11 @@ class Background:
     async def _repair(self) -> None:
         # In the tree of another agent all containers would be some that nobody knows.
         if await self._loops.attempt(CLAIM, self._claim.look):
-            await self._loops.attempt("reconcile", reconcile, self._manager)
+            await self._loops.attempt("reconcile", reconcile, self._books)
 
     async def _watch_for_ever(self) -> None:
         """Repair at once what somebody else changes; the period does what is not noticed."""
-        cgroups = self._manager.containers.cgroups
+        cgroups = self._books.containers.cgroups
         if not isinstance(cgroups, Watchful):
             return
         while True:
@@ -184,7 +184,7 @@ class Background:
 
     async def _follow_record(self) -> None:
         """Know whether the record can be written, without anybody asking."""
-        store, told = self._manager.store, ""
+        store, told = self._books.store, ""
         while True:
             await store.check()
             if store.problem and not told:

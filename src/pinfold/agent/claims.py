@@ -10,7 +10,7 @@ from typing import Final, Protocol
 import structlog
 
 from pinfold.linux.locks import PATIENCE, HeldError, Lock, lock
-from pinfold.node.pods.manager import Manager
+from pinfold.node.books import Books
 from pinfold.node.reconciler import reconcile
 from pinfold.ports.errors import PortError
 
@@ -102,8 +102,8 @@ class ClaimKeeper:
     ``again`` is set whenever that was done.
     """
 
-    def __init__(self, manager: Manager, claim: Claim | None) -> None:
-        self._manager = manager
+    def __init__(self, books: Books, claim: Claim | None) -> None:
+        self._books = books
         self._claim = claim
         self._looking = asyncio.Lock()
         self._returning = False
@@ -129,14 +129,14 @@ class ClaimKeeper:
                 log.warning("made anew", problem=f"{missing} was taken away")
             if self._returning:
                 # Whoever removed it has moved those in there elsewhere.
-                await reconcile(self._manager)
+                await reconcile(self._books)
                 self._returning = False
 
     async def _take_again(self, claim: Claim, missing: str) -> None:
         try:
-            async with self._manager.lock:
+            async with self._books.change():
                 claim.take(patience=0.0)
-                await self._manager.containers.cgroups.open(self._manager.pool)
+                await self._books.containers.cgroups.open(self._books.view.pool)
         except PortError as error:
             problem = f"{missing} was taken away, and cannot be had again: {error.problem}"
             raise PortError(problem, error.remedy) from None

@@ -40,7 +40,7 @@ from pinfold.ports.nri import (
 
 if TYPE_CHECKING:
     from pinfold.admission.node_status import NodeStatus
-    from pinfold.node.pods.manager import Manager
+    from pinfold.node.books import Books
 
 NODE_NAME: Final = "NODE_NAME"
 NOT_PINNING: Final = "NotPinningCPUs"
@@ -57,17 +57,17 @@ class Cluster:
     Args:
         client: the API server.
         config: the agent's.
-        manager: the node's state.
+        books: the node's state.
         report: told each problem (pod as ``namespace/name`` or None).
     """
 
     def __init__(
-        self, client: KubeClient, config: AgentConfig, manager: Manager, report: Report
+        self, client: KubeClient, config: AgentConfig, books: Books, report: Report
     ) -> None:
         self.client = client
         self.node = node_name(config.own)
         self._config = config
-        self._manager = manager
+        self._books = books
         self._report = report
         self.events = EventRecorder(client, self.node, self._report_of_node)
         self.checks = PodChecks(
@@ -75,7 +75,7 @@ class Cluster:
             self.events,
             report,
             opt_out=EXCLUSIVE,
-            is_static=manager.node.cpu_policy is not None,
+            is_static=books.view.node.cpu_policy is not None,
         )
 
     def _report_of_node(self, problem: str) -> None:
@@ -98,7 +98,7 @@ class Cluster:
             container=name,
             qos=qos_of(pod),
             seen=container.resources,
-            cpus=self._manager.state.ledger.cpus_of(pod.uid, name),
+            cpus=self._books.view.state.ledger.cpus_of(pod.uid, name),
             declined=declines(pod.annotations, name, EXCLUSIVE),
         )
         self.checks.check(pod.namespace, pod.name, decided)
@@ -150,7 +150,7 @@ class Cluster:
 
         machine = await asyncio.to_thread(open_machine, None)
         view = kubelet_view(machine)
-        manager, config, pages = self._manager, self._config.node, KeptPages()
+        books, config, pages = self._books, self._config.node, KeptPages()
 
         async def status() -> NodeStatus:
             nonlocal machine, view
@@ -158,7 +158,7 @@ class Cluster:
                 now = with_pages(machine, pages.read())
                 if now is not machine:
                     machine, view = now, kubelet_view(now)
-            return node_status(machine, view, config, manager.node, manager.state)
+            return node_status(machine, view, config, books.view.node, books.view.state)
 
         own = self._config.own
         await NodePublisher(
@@ -251,7 +251,7 @@ class ClusterEvents:
         await self._inner.remove_container(pod, container)
 
 
-def open_cluster(config: AgentConfig, manager: Manager, report: Report) -> Cluster | None:
+def open_cluster(config: AgentConfig, books: Books, report: Report) -> Cluster | None:
     """The cluster of the configuration; None where there is none, or no access to it.
 
     Raises:
@@ -259,7 +259,7 @@ def open_cluster(config: AgentConfig, manager: Manager, report: Report) -> Clust
     """
     file = config.own.kubeconfig
     if file:
-        return Cluster(KubeClient(from_kubeconfig(Path(file))), config, manager, report)
+        return Cluster(KubeClient(from_kubeconfig(Path(file))), config, books, report)
     if file is not None or not is_in_cluster():
         return None
     try:
@@ -267,7 +267,7 @@ def open_cluster(config: AgentConfig, manager: Manager, report: Report) -> Clust
     except PortError as error:
         report(None, f"the API server will be told nothing: {error}")
         return None
-    return Cluster(KubeClient(access), config, manager, report)
+    return Cluster(KubeClient(access), config, books, report)
 
 
 def node_name(section: AgentSection) -> str:

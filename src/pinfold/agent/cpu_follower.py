@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 import structlog
 
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.node.pods.manager import Manager
+from pinfold.node.books import Books
 from pinfold.node.reconciler import reconcile
 
 log = structlog.get_logger("pinfold")
@@ -29,10 +29,10 @@ def stay_off_exclusive_cpus(reserved: CPUSet, pool: CPUSet) -> None:
 
 
 class CPUFollower:
-    """Keeps the manager at the CPUs that are online.
+    """Keeps the books at the CPUs that are online.
 
     Args:
-        manager: what gives CPUs out.
+        books: the node's state.
         unseen: CPUs that a kubelet would not see; they are nobody's.
         read: the CPUs that are online now.
         events: something each time that a CPU goes or comes; may raise OSError.
@@ -41,13 +41,13 @@ class CPUFollower:
 
     def __init__(
         self,
-        manager: Manager,
+        books: Books,
         unseen: CPUSet,
         read: Callable[[], CPUSet],
         events: Callable[[], AsyncIterator[None]],
         stay_off: Callable[[CPUSet, CPUSet], None] = stay_off_exclusive_cpus,
     ) -> None:
-        self._manager = manager
+        self._books = books
         self._unseen = unseen
         self._read = read
         self._events = events
@@ -74,7 +74,7 @@ class CPUFollower:
         async for _ in self._events():
             # Also where a CPU is back already: cgroup v1 has forgotten that it was there.
             if not await self.look():
-                await reconcile(self._manager)
+                await reconcile(self._books)
 
     async def look(self) -> bool:
         """Follow, if anything has changed, and tell whether it has; a look takes some 20 us.
@@ -82,22 +82,21 @@ class CPUFollower:
         Raises:
             PortError: the kernel's side cannot be read.
         """
-        if self._manager.offline_owners.misplaced:
-            await self._manager.offline_owners.settle()
+        await self._books.settle()
         online = self._read()
         if online == self._seen:
             return False
         self._seen = online
-        known = self._manager.machine
+        known = self._books.view.machine
         self._unknown = online - known - self._unseen
         if self._unknown:
             log.warning("cpus", problem=self.problem)
         offline = known - online
-        if offline == self._manager.state.offline and not offline:
+        if offline == self._books.view.state.offline and not offline:
             return False
         log.warning("cpus", offline=str(offline) or "none")
-        await self._manager.set_offline(offline)
-        if (policy := self._manager.node.cpu_policy) is not None:
-            self._stay_off(policy.reserved, self._manager.pool)
-        await reconcile(self._manager)
+        await self._books.set_offline(offline)
+        if (policy := self._books.view.node.cpu_policy) is not None:
+            self._stay_off(policy.reserved, self._books.view.pool)
+        await reconcile(self._books)
         return True

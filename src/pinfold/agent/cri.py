@@ -32,6 +32,7 @@ from pinfold.agent.service import Agent
 from pinfold.agent.start import CRI_BATCH, LOGS, PODS, Start, report
 from pinfold.agent.static_pods import static_pods
 from pinfold.logs.folders import LogFolders
+from pinfold.node.pods.manager import Manager
 from pinfold.node.pods.runtime_containers import RuntimeContainers
 from pinfold.node.recovery.resumption import take_over
 from pinfold.node.recovery.survivors import survivors
@@ -100,7 +101,7 @@ async def cri_agent(start: Start) -> AsyncIterator[Agent]:
             volumes=VolumeFolders(start.state_dir / PODS),
             logs=logs,
         )
-        manager = start.manager(
+        books = start.books(
             restored,
             containers,
             store,
@@ -109,21 +110,22 @@ async def cri_agent(start: Start) -> AsyncIterator[Agent]:
             plugins=plugins,
             pool_changed=ledger.follow,
         )
+        manager = Manager(books, plugins)
         await take_over(manager, restored)
-        files.retain(manager.pods.active)
+        files.retain(books.view.pods.active)
 
-        claim = ClaimKeeper(manager, tree)
-        pages = HugepageFollower(start.planner, manager, KeptPages().read)
+        claim = ClaimKeeper(books, tree)
+        pages = HugepageFollower(start.planner, books, KeptPages().read)
         pods = Pods(config, manager, claim, pages)
         runnables = [
-            container_exits(manager.exits, runtime),
+            container_exits(containers.exits, runtime),
             *static_pods(config.static_pod_path, manager, pods.apply, claim, start.loops),
             _told_runtime(client, info, runtime, record, ledger),
             bounded_logs(runtime),
-            *start.served(manager, plugins),
+            *start.served(books, manager),
         ]
         yield start.agent(
-            manager,
+            books,
             listener,
             claim,
             pages,

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.memory.memory import Assignments
+from pinfold.node.books import Books
 from pinfold.node.hugepage_changes import PageCounts, follow_pages, pages_of, with_pages
-from pinfold.node.pods.manager import Manager
 from pinfold.planning.planner import Planner
 from pinfold.ports.errors import PortError
 
@@ -18,17 +18,17 @@ log = structlog.get_logger("pinfold")
 
 
 class HugepageFollower:
-    """Keeps planner and manager at the numbers of pages that the kernel keeps.
+    """Keeps planner and books at the numbers of pages that the kernel keeps.
 
     Args:
         planner: what is told of the machine, and what decisions are explained with.
-        manager: what admits pods.
+        books: the node's state.
         read: the pages now; raises :class:`PortError`.
     """
 
-    def __init__(self, planner: Planner, manager: Manager, read: Callable[[], PageCounts]) -> None:
+    def __init__(self, planner: Planner, books: Books, read: Callable[[], PageCounts]) -> None:
         self._planner = planner
-        self._manager = manager
+        self._books = books
         self._read = read
         self._seen = pages_of(planner.machine)
         self._overdrawn_by: Assignments | None = None
@@ -42,7 +42,7 @@ class HugepageFollower:
         except PortError as error:
             self._tell(str(error))
             return
-        memory = self._manager.state.memory
+        memory = self._books.view.state.memory
         # What was overdrawn may fit once a container has given something back.
         retry = self._overdrawn_by is not None and (
             memory is None or memory.assignments is not self._overdrawn_by
@@ -51,19 +51,17 @@ class HugepageFollower:
             await self._follow(counts)
 
     async def _follow(self, counts: PageCounts) -> None:
-        planner, manager = self._planner, self._manager
+        planner, books = self._planner, self._books
         self._seen = counts
         machine = with_pages(planner.machine, counts)
         changed = machine is not planner.machine
         if not changed and self._overdrawn_by is None:
             return
-        async with manager.lock:
+        async with books.change() as draft:
             if changed:
                 planner.machine, planner.view = machine, kubelet_view(machine)
-            followed = follow_pages(
-                manager.node, manager.state, machine, planner.view, planner.config
-            )
-            manager.node, manager.state = followed.node, followed.state
+            followed = follow_pages(draft.node, draft.state, machine, planner.view, planner.config)
+            draft.node, draft.state = followed.node, followed.state
             planner.node = replace(
                 planner.node,
                 allocatable=followed.node.allocatable,
@@ -74,12 +72,11 @@ class HugepageFollower:
         if changed:
             log.info("hugepages", pages={str(n): dict(c) for n, c in counts.items() if c})
         problem = followed.problem
-        for uid, pod in manager.pods.active.items():
+        for uid, pod in books.view.pods.active.items():
             problem = problem.replace(f"pod {uid},", f"pod {pod.name},")
         self._tell(problem)
-        manager.announce_soon()
 
     def _tell(self, problem: str) -> None:
         if problem and problem != self.problem:
-            self._manager.observers.report(None, problem)
+            self._books.observers.report(None, problem)
         self.problem = problem

@@ -78,7 +78,7 @@ async def nri_agent(start: Start) -> AsyncIterator[Agent]:
         batch, settled = (NRI_BATCH, SETTLED) if client is None else (CRI_BATCH, 0.0)
         ledger = RuntimeLedger(cgroups, report, batch=batch, settled=settled)
         runtime = SeenRuntime()
-        manager = start.manager(
+        books = start.books(
             restored,
             SeenRuntimeContainers(cgroups, runtime, settings, ledger),
             store,
@@ -86,16 +86,16 @@ async def nri_agent(start: Start) -> AsyncIterator[Agent]:
             settings,
             pool_changed=ledger.follow,
         )
-        await load(manager, restored)
-        await cgroups.open(manager.pool)
-        files.retain(manager.pods.active)
+        await load(books, restored)
+        await cgroups.open(books.view.pool)
+        files.retain(books.view.pods.active)
 
-        pods, devices = SeenPods(manager, parse), KubeletDevices(kubelet, report)
+        pods, devices = SeenPods(books, parse), KubeletDevices(kubelet, report)
         containers = SeenContainers(
-            manager, pods, cgroups=cgroups, runtime=runtime, ledger=ledger, devices=devices
+            books, pods, cgroups=cgroups, runtime=runtime, ledger=ledger, devices=devices
         )
         lifecycle = front(ContainerLifecycle(containers))
-        cluster = open_cluster(config, manager, report)
+        cluster = open_cluster(config, books, report)
         events = lifecycle if cluster is None else ClusterEvents(lifecycle, pods, cluster)
 
         async def serve(plugin: NriPlugin) -> None:
@@ -156,12 +156,12 @@ async def nri_agent(start: Start) -> AsyncIterator[Agent]:
                 close=close,
             ),
             *(() if cluster is None else (cluster.runnable(lambda: not guarded.problem),)),
-            *start.served(manager, None),
+            *start.served(books),
         ]
-        claim = ClaimKeeper(manager, tree)
-        pages = HugepageFollower(start.planner, manager, KeptPages().read)
+        claim = ClaimKeeper(books, tree)
+        pages = HugepageFollower(start.planner, books, KeptPages().read)
         yield start.agent(
-            manager,
+            books,
             listener,
             claim,
             pages,

@@ -25,6 +25,7 @@ from pinfold.core.pod.workload_fields import PROCESS, check_fields
 from pinfold.core.values.names import LONGEST_LABEL
 from pinfold.node.pods.caller import NOBODY, Caller
 from pinfold.node.pods.manager import Manager
+from pinfold.ports.devices import DevicePlugins
 from pinfold.ports.errors import RuntimeFailedError
 from pinfold.ports.held_process import HeldProcess, Peer
 from pinfold.ports.logs import PodLogs
@@ -61,7 +62,12 @@ class Pods:
     @property
     def logs(self) -> PodLogs | None:
         """See :class:`pinfold.web.backend.PodBackend`."""
-        return self._manager.containers.logs
+        return self._manager.books.containers.logs
+
+    @property
+    def plugins(self) -> DevicePlugins | None:
+        """See :class:`pinfold.web.backend.PodBackend`."""
+        return self._manager.plugins
 
     async def apply(
         self,

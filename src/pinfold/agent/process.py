@@ -24,6 +24,7 @@ from pinfold.agent.static_pods import static_pods
 from pinfold.config.agent import AgentConfig
 from pinfold.logs.folders import LogFolders
 from pinfold.node.pods.containers import Containers
+from pinfold.node.pods.manager import Manager
 from pinfold.node.recovery.resumption import take_over
 from pinfold.node.recovery.survivors import survivors
 from pinfold.ports.cgroups import Cgroups
@@ -58,21 +59,22 @@ async def process_agent(start: Start) -> AsyncIterator[Agent]:
         restored = await start.restore(store, settings.cgroups, await survivors(runtime, cgroups))
         volumes = VolumeFolders(start.state_dir / PODS)
         containers = Containers(cgroups, runtime, settings, runtime, volumes=volumes, logs=logs)
-        manager = start.manager(restored, containers, store, files, settings, plugins=plugins)
+        books = start.books(restored, containers, store, files, settings, plugins=plugins)
+        manager = Manager(books, plugins)
         await take_over(manager, restored)
-        files.retain(manager.pods.active)
+        files.retain(books.view.pods.active)
 
-        claim = ClaimKeeper(manager, tree)
-        pages = HugepageFollower(start.planner, manager, KeptPages().read)
+        claim = ClaimKeeper(books, tree)
+        pages = HugepageFollower(start.planner, books, KeptPages().read)
         pods = Pods(config, manager, claim, pages)
         runnables = [
-            container_exits(manager.exits, runtime),
+            container_exits(containers.exits, runtime),
             *static_pods(config.static_pod_path, manager, pods.apply, claim, start.loops),
             bounded_logs(runtime),
-            *start.served(manager, plugins),
+            *start.served(books, manager),
         ]
         yield start.agent(
-            manager,
+            books,
             listener,
             claim,
             pages,

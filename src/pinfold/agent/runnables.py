@@ -10,11 +10,11 @@ from typing import Any, Final
 import structlog
 from msgspec import Struct, field
 
-from pinfold.node.bookkeeper import Bookkeeper
 from pinfold.node.device_health import DeviceHealth
 from pinfold.node.exits import Exits
 from pinfold.node.pod_resources import ManagedPodResources
 from pinfold.node.pods.manager import Manager
+from pinfold.node.view import Reader
 from pinfold.ports.devices import DevicePlugins
 from pinfold.ports.figures import Figure
 from pinfold.ports.logs import BoundedLogs
@@ -80,7 +80,7 @@ def device_plugins(manager: Manager, plugins: DevicePlugins, folder: Path | None
         await health.follow()
 
     def about() -> Mapping[str, Any]:
-        devices = manager.state.devices
+        devices = manager.books.view.state.devices
         allocatable = devices.allocatable()
         return {
             "folder": None if folder is None else str(folder),
@@ -107,9 +107,7 @@ def container_exits(exits: Exits, runtime: Runtime) -> Runnable:
     return Runnable("exits", run)
 
 
-def pod_resources(
-    books: Bookkeeper, place: Path, group: str | None, stop: asyncio.Event
-) -> Runnable:
+def pod_resources(books: Reader, place: Path, group: str | None, stop: asyncio.Event) -> Runnable:
     """Serves podresources, also to a group, until the agent stops."""
 
     async def run() -> None:

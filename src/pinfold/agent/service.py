@@ -19,7 +19,7 @@ from pinfold.agent.background import Background
 from pinfold.agent.pods import Pods
 from pinfold.config.agent import AgentConfig
 from pinfold.core.machine.document import machine_document
-from pinfold.node.pods.manager import Manager
+from pinfold.node.books import Books
 from pinfold.node.reconciler import Drift
 from pinfold.planning.planner import Planner
 from pinfold.ports.figures import Figure
@@ -40,7 +40,7 @@ class Agent:
     Args:
         config: the configuration.
         planner: the machine and its configuration.
-        manager: the node's state.
+        books: the node's state.
         background: what goes on unasked.
         pods: runs pods for the API; None: a kubelet runs those that are here.
         listener: the socket of the API, which listens.
@@ -52,7 +52,7 @@ class Agent:
         self,
         config: AgentConfig,
         planner: Planner,
-        manager: Manager,
+        books: Books,
         background: Background,
         *,
         pods: Pods | None,
@@ -62,7 +62,7 @@ class Agent:
     ) -> None:
         self.config = config
         self.planner = planner
-        self.manager = manager
+        self.books = books
         self.pods = pods
         self.started_at = time.time()
         self._background = background
@@ -86,8 +86,8 @@ class Agent:
         """Why the agent is not ready."""
         if not self._ready:
             return ("the agent is starting",)
-        problems = [self.manager.store.problem, *self._background.problems()]
-        problems += self.manager.offline_owners.problems()
+        problems = self._background.problems()
+        problems += self.books.problems()
         return [problem for problem in problems if problem]
 
     def machine(self) -> Mapping[str, Any]:
@@ -96,9 +96,9 @@ class Agent:
 
     def node(self) -> Mapping[str, Any]:
         """Capacity, allocatable and what is requested, as the kubelet's arithmetic has it."""
-        planner, manager = self.planner, self.manager
+        planner, view = self.planner, self.books.view
         return node_status_document(
-            node_status(planner.machine, planner.view, planner.config, manager.node, manager.state)
+            node_status(planner.machine, planner.view, planner.config, view.node, view.state)
         )
 
     def figures(self) -> Iterable[Figure]:
@@ -116,7 +116,7 @@ class Agent:
                 "state_dir": self.config.own.state_dir,
                 "config_file": None if self.config.file is None else str(self.config.file),
                 "runtime": self.config.own.runtime,
-                "problems": [p for p in (self.manager.store.problem, *failing) if p],
+                "problems": [p for p in (self.books.store.problem, *failing) if p],
                 "cgroups": self._cgroups,
                 **self._background.about(),
             },
@@ -147,8 +147,9 @@ class Agent:
         tasks = {api, *self._background.begin(notifier)}
         # Who has connected since the socket was had is answered now.
         self._ready = True
-        pods = len(self.manager.pods.active)
-        log.info("serving", socket=self.config.own.socket, pool=str(self.manager.pool), pods=pods)
+        pods = len(self.books.view.pods.active)
+        pool = str(self.books.view.pool)
+        log.info("serving", socket=self.config.own.socket, pool=pool, pods=pods)
         tasks.add(asyncio.create_task(self._say_ready(notifier), name="ready"))
         failure = await self._until_the_end(api, tasks)
         self._stop.set()
@@ -158,14 +159,14 @@ class Agent:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._background.close()
-        await self.manager.close()
-        log.info("stopped", containers="run on" if self.manager.pods.active else "none")
+        await self.books.close()
+        log.info("stopped", containers="run on" if self.books.view.pods.active else "none")
         if failure is not None:
             raise failure
 
     async def _say_ready(self, notifier: Notifier) -> None:
         await at_work(self.problems)
-        notifier.ready("; ".join(self.problems()) or f"{len(self.manager.pods.active)} pods")
+        notifier.ready("; ".join(self.problems()) or f"{len(self.books.view.pods.active)} pods")
 
     async def _until_the_end(
         self, api: asyncio.Task[None], tasks: set[asyncio.Task[None]]

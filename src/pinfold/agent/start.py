@@ -43,7 +43,8 @@ from pinfold.core.values.cpuset import CPUSet
 from pinfold.linux.descriptors import raise_file_limit
 from pinfold.linux.socket_places import is_stale
 from pinfold.node.announcements import Announcements
-from pinfold.node.bookkeeper import Observers
+from pinfold.node.books import Books
+from pinfold.node.observers import Observers
 from pinfold.node.pods.containers import Containers
 from pinfold.node.pods.manager import Manager
 from pinfold.node.recovery.recovery import LostRecordError, OnMismatch, Restored, restore
@@ -151,7 +152,7 @@ class Start:
         agent, store = self._agent, self._store
         is_refused = agent is None or not agent.has_served
         if agent is not None:
-            is_empty = not agent.manager.pods.active
+            is_empty = not agent.books.view.pods.active
         else:
             is_empty = store is not None and store.is_new and not self._is_found_used
         remove = is_empty and (self._has_ended or is_refused)
@@ -283,7 +284,7 @@ class Start:
             cgroups=tree,
         )
 
-    def manager(  # noqa: PLR0913 - the parts, one each
+    def books(  # noqa: PLR0913 - the parts, one each
         self,
         restored: Restored,
         containers: Containers,
@@ -293,18 +294,17 @@ class Start:
         *,
         plugins: DevicePluginServer | None = None,
         pool_changed: Callable[[CPUSet], None] = lambda _: None,
-    ) -> Manager:
-        """The node's books, and who gives out what is in them."""
+    ) -> Books:
+        """The node's books."""
         node: Node = replace(self.planner.node, devices_managed=plugins is not None)
-        return Manager(
+        return Books(
             node,
-            restored.state,
+            restored,
             containers=containers,
             store=store,
             announcements=Announcements(files, StateFiles(self.state_dir).write, report),
             settings=settings,
             observers=Observers(time.time, self._describe, report, pool_changed, online_cpus),
-            plugins=plugins,
         )
 
     async def _describe(self, decision: Decision, state: NodeState) -> str:
@@ -317,20 +317,20 @@ class Start:
         # What would admit it is tried out, which takes up to half a second on a large machine.
         return await asyncio.to_thread(document)
 
-    def served(self, manager: Manager, plugins: DevicePluginServer | None) -> list[Runnable]:
+    def served(self, books: Books, manager: Manager | None = None) -> list[Runnable]:
         """What goes on beside with every runtime, as far as it is asked for."""
         own = self.config.own
         runnables = []
-        if plugins is not None:
+        if manager is not None and (plugins := manager.plugins) is not None:
             runnables.append(device_plugins(manager, plugins, device_plugin_dir(own)))
         if (place := pod_resources_socket(own)) is not None:
             group = own.pod_resources_group
-            runnables.append(pod_resources(manager, place, group, self.stop))
+            runnables.append(pod_resources(books, place, group, self.stop))
         return runnables
 
     def agent(  # noqa: PLR0913 - the parts, one each
         self,
-        manager: Manager,
+        books: Books,
         listener: socket.socket,
         claim: ClaimKeeper,
         pages: HugepageFollower,
@@ -342,7 +342,7 @@ class Start:
         """All of it together; the machine is known from now on.
 
         Args:
-            manager: the node.
+            books: the node.
             listener: the socket of the API.
             claim: keeps what the agent has for itself.
             pages: follows the huge pages.
@@ -351,14 +351,14 @@ class Start:
             cgroups: what ``/v1/status`` says of the cgroups.
         """
         planner = self.planner
-        cpus = CPUFollower(manager, planner.view.unseen, online_cpus, hotplug_events)
+        cpus = CPUFollower(books, planner.view.unseen, online_cpus, hotplug_events)
         background = Background(
-            self.loops, planner, manager, runnables, claim=claim, cpus=cpus, pages=pages
+            self.loops, planner, books, runnables, claim=claim, cpus=cpus, pages=pages
         )
         self._agent = Agent(
             self.config,
             planner,
-            manager,
+            books,
             background,
             pods=pods,
             listener=listener,

@@ -95,7 +95,7 @@ class StaticPods:
             self._unknown = frozenset(self._ours() - self._folder.pods.keys())
 
     def _ours(self) -> set[str]:
-        return {r.uid for r in self._manager.pods.records() if r.source == self._source}
+        return {r.uid for r in self._manager.books.view.pods.records() if r.source == self._source}
 
     async def _follow(self) -> None:
         wanted, ours = self._folder.pods, self._ours()
@@ -109,13 +109,13 @@ class StaticPods:
 
     async def _retry(self) -> None:
         """Try pods again that came before the plugin of a device did."""
-        devices = self._manager.state.devices
+        devices = self._manager.books.view.state.devices
         if devices.inventory is self._inventory:
             return
         before = self._offered
         self._inventory, self._offered = devices.inventory, devices.allocatable()
         more = {name for name, count in self._offered.items() if count > before.get(name, 0)}
-        for record in self._manager.pods.records():
+        for record in self._manager.books.view.pods.records():
             pod = self._folder.pods.get(record.uid)
             if pod is not None and _was_refused(record) and not more.isdisjoint(_wishes(pod)):
                 log.info("again", pod=record.name, reason=record.reason)

@@ -23,14 +23,16 @@ if TYPE_CHECKING:
 
 
 class ActivePod(Struct):
-    """What the manager holds of a pod that was admitted and is not gone.
+    """What is held of a pod that was admitted and is not gone.
 
-    ``statuses`` are the containers as last seen, by name; ``lock`` is held while a container is
-    being started or everything is being ended; ``gone`` is set when nothing of the pod is left.
+    What it is and has (``workload``, ``record``) only :mod:`pinfold.node.books` writes; the rest is
+    its life.  ``statuses`` are the containers as last seen, by name; ``lock`` is held while a
+    container is being started or everything is being ended; ``gone`` is set when nothing of the pod
+    is left.
     """
 
-    workload: Workload
-    record: PodRecord
+    _workload: Workload
+    _record: PodRecord
     statuses: dict[str, ContainerStatus] = field(default_factory=dict)
     silent: dict[str, tuple[str, float]] = field(default_factory=dict)
     """Containers, by name, that were found without a process while their runtime says that they
@@ -73,6 +75,20 @@ class ActivePod(Struct):
         return self.attached == process or any(
             status.pid == process.pid for status in self.statuses.values()
         )
+
+    @property
+    def workload(self) -> Workload:
+        """What it is to run."""
+        return self._workload
+
+    @property
+    def record(self) -> PodRecord:
+        """What is written down of it."""
+        return self._record
+
+    def write(self, workload: Workload, record: PodRecord) -> None:
+        """Take what was written down; the books alone do this."""
+        self._workload, self._record = workload, record
 
     @property
     def uid(self) -> str:

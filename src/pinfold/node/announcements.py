@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from pinfold.admission.admission import NodeState
-from pinfold.core.pod.pod import Container
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.active_pod import ActivePod
-from pinfold.node.offline_owners import Whereabouts
+from pinfold.node.view import Reader, Whereabouts
 from pinfold.ports.errors import PortError
 from pinfold.ports.podfiles import PodFiles
 from pinfold.ports.records import PodRecord
@@ -40,7 +39,36 @@ class Announcements:
         self._write_mirror = mirror
         self._report = report
         self._mirrored: NodeState | None = None
+        self._telling: asyncio.Task[None] | None = None
+        self._tell_again = False
         self._told: dict[str, tuple[tuple[Whereabouts, CPUSet], ...]] = {}
+
+    async def announce(self, books: Reader) -> None:
+        """Tell the mirror and the applications what holds now."""
+        self.mirror_now(books)
+        await self.publish(books.view.pods.active.values(), books)
+
+    def soon(self, books: Reader, spawn: Callable[..., asyncio.Task[None]]) -> None:
+        """Mirror what holds now; applications are told beside, at the latest state there is then.
+
+        There is a file for each pod, and whoever waits for CPUs does not wait for these.
+        """
+        self.mirror_now(books)
+        if self._telling is None or self._telling.done():
+            self._telling = spawn(self._tell_applications(books), name="announce")
+        else:
+            self._tell_again = True
+
+    async def _tell_applications(self, books: Reader) -> None:
+        while True:
+            self._tell_again = False
+            await self.publish(books.view.pods.active.values(), books, yields=True)
+            if not self._tell_again:
+                return
+
+    def mirror_now(self, books: Reader) -> None:
+        """Mirror what the books say, if somebody has something else now."""
+        self.mirror(books.view.state, [pod.record for pod in books.view.pods.active.values()])
 
     def mirror(self, state: NodeState, pods: Sequence[PodRecord]) -> None:
         """Write the kubelet's state files, if somebody has something else now.
@@ -64,26 +92,22 @@ class Announcements:
             self._mirrored = state
 
     async def publish(
-        self,
-        pods: Iterable[ActivePod],
-        where: Callable[[ActivePod, Container], Whereabouts],
-        pool: CPUSet,
-        busy: Callable[[], bool] = lambda: False,
+        self, pods: Iterable[ActivePod], books: Reader, *, yields: bool = False
     ) -> None:
         """Tell applications their CPUs; files whose content stays are not touched.
 
         Args:
             pods: those to tell.
-            where: where each container runs.
-            pool: the CPUs of all others.
-            busy: whether somebody waits for CPUs; then files are written slowly.
+            books: where each container runs.
+            yields: whether files are written slowly while somebody waits for CPUs.
         """
         for pod in list(pods):
             # Hundreds of files must not hold up those who wait for an answer.
-            await asyncio.sleep(_PAUSE if busy() else 0)
+            await asyncio.sleep(_PAUSE if yields and books.is_changing else 0)
             if pod.retracted:
                 continue
-            places = [where(pod, container) for container in pod.workload.pod.all_containers]
+            view, containers = books.view, pod.workload.pod.all_containers
+            pool, places = view.pool, [view.where(pod, container) for container in containers]
             told = tuple((place, pool if place.cpus is None else place.cpus) for place in places)
             if self._told.get(pod.uid) == told:
                 continue

@@ -47,15 +47,15 @@ class DeviceHealth:
     async def take(self, inventory: DeviceInventory) -> None:
         """Let this be the node's devices, and end the pods of those that have failed."""
         manager = self._manager
-        async with manager.lock:
-            devices = manager.state.devices.with_inventory(inventory)
-            manager.state = replace(manager.state, devices=devices)
+        async with manager.books.change() as draft:
+            devices = draft.state.devices.with_inventory(inventory)
+            draft.state = replace(draft.state, devices=devices)
         for pod, resource, device in list(self._failed(inventory)):
             if pod.ending:
                 continue
             pod.failure = f"device {device} of {resource} is unhealthy"
             pod.failure_reason = UNHEALTHY_DEVICE
-            manager.observers.report(pod.name, f"{pod.failure}; the pod is ended")
+            manager.books.observers.report(pod.name, f"{pod.failure}; the pod is ended")
             manager.ended_by_itself(pod, PodPhase.FAILED)
         self._mirror()
 
@@ -72,10 +72,11 @@ class DeviceHealth:
 
     def _mirror_now(self) -> None:
         self._mirrored_at, self._mirror_later = asyncio.get_running_loop().time(), None
-        self._manager.mirror()
+        books = self._manager.books
+        books.announcements.mirror_now(books)
 
     def _failed(self, inventory: DeviceInventory) -> Iterator[tuple[ActivePod, str, str]]:
-        for pod in self._manager.pods.active.values():
+        for pod in self._manager.books.view.pods.active.values():
             for grants in pod.record.devices.values():
                 for resource, grant in grants.items():
                     listed = inventory.get(resource)

@@ -14,72 +14,54 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
-
-from msgspec import Struct
-from msgspec.structs import replace
+from typing import Final, Protocol
 
 from pinfold.core.pod.pod import Container
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.active_pod import ActivePod
+from pinfold.node.observers import Observers
+from pinfold.node.pods.containers import Containers
 from pinfold.node.recovery.survivors import may_live
-from pinfold.node.settings import OwnerOffline
-from pinfold.ports.cgroups import Placement
+from pinfold.node.view import Reader, View, Whereabouts
 from pinfold.ports.errors import ContainerKey, PortError
-from pinfold.ports.records import Batch, HistoryEntry
+from pinfold.ports.records import HistoryEntry
 from pinfold.ports.runtime import ContainerState
 from pinfold.retry.backoff import Backoff
-
-if TYPE_CHECKING:
-    from pinfold.node.bookkeeper import Bookkeeper
 
 _SHORTEST_PAUSE: Final = 0.25
 _LONGEST_PAUSE: Final = 10.0
 """Seconds until a container that could not be brought where it belongs is tried again."""
 
-
 BUSY: Final = "it is being started or ended"
 """Why a container that is in other hands was not moved."""
 
 
-class Whereabouts(Struct, frozen=True):
-    """Where a container runs now.
+class Change(Protocol):
+    """A change of the books that is being made; see :class:`pinfold.node.books.Draft`."""
 
-    ``own`` are the CPUs that it owns, None where it owns none; ``offline`` are those of them that
-    are offline; ``frozen`` tells that it does not run at all.
-    """
+    def take_offline(self, cpus: CPUSet) -> None:
+        """These CPUs are offline."""
 
-    own: CPUSet | None
-    offline: CPUSet
-    frozen: bool
+    async def grow_pool(self) -> None:
+        """Let the shared containers have CPUs that came back."""
 
-    @property
-    def cpus(self) -> CPUSet | None:
-        """Its own CPUs, None for the shared pool."""
-        return None if self.is_displaced else self.own
-
-    @property
-    def is_displaced(self) -> bool:
-        """Whether it owns CPUs, and none of them is online."""
-        return self.own is not None and self.own == self.offline
-
-    @property
-    def place(self) -> str:
-        """In words: ``shared``, ``frozen``, or ``own``."""
-        if self.frozen:
-            return "frozen"
-        return "shared" if self.cpus is None else "own"
+    async def tell(self, *entries: HistoryEntry) -> None:
+        """Write into the history."""
 
 
 class OfflineOwners:
-    """Follows the CPUs that are online; the books' lock is held in each call that changes.
+    """Follows the CPUs that are online; each call that changes something is part of a change.
 
     Args:
         books: the node's state.
+        containers: runtime and cgroups.
+        observers: who is told.
     """
 
-    def __init__(self, books: Bookkeeper) -> None:
+    def __init__(self, books: Reader, containers: Containers, observers: Observers) -> None:
         self._books = books
+        self._containers = containers
+        self._observers = observers
         self._changed = asyncio.Event()
         self.misplaced: dict[ContainerKey, str] = {}
         """Containers that could not be brought where they belong, with the reason."""
@@ -90,37 +72,9 @@ class OfflineOwners:
 
     # ------------------------------------------------------------------------------- questions
 
-    def of(self, pod: ActivePod, container: Container) -> Whereabouts:
-        """Where a container of an active pod is to run now."""
-        books = self._books
-        offline = books.state.offline
-        own = pod.exclusive_cpus(books.state.ledger, container)
-        gone = CPUSet() if own is None else own & offline
-        if own is not None and own != gone:
-            return Whereabouts(own, gone, frozen=False)
-        # Who is to end has to run to hear of it.
-        freezes = books.settings.owner_offline is OwnerOffline.FREEZE and not pod.ending
-        frozen = not books.pool or (own is not None and freezes)
-        return Whereabouts(own, gone, frozen)
-
-    def placement(self, pod: ActivePod, container: Container) -> Placement:
-        """What the kernel is told about a container now."""
-        where = self.of(pod, container)
-        placement = self._books.containers.placement(pod, container, where.cpus)
-        return replace(placement, frozen=where.frozen)
-
-    def affected(self) -> Iterator[tuple[ActivePod, Container, Whereabouts]]:
-        """The containers that own CPUs of which some are offline, or that are frozen."""
-        if not self._books.state.offline:
-            return
-        for pod, container in self._books.pods.containers().values():
-            where = self.of(pod, container)
-            if where.offline or where.frozen:
-                yield pod, container, where
-
     def problems(self) -> Iterator[str]:
         """Who is not on his CPUs, a sentence for each container."""
-        for pod, container, where in self.affected():
+        for pod, container, where in self._books.view.affected():
             problem = self.misplaced.get(pod.key(container))
             if where.place != "own" or problem:
                 yield f"pod {pod.name}, container {container.name}: {told(where)}" + (
@@ -129,50 +83,56 @@ class OfflineOwners:
 
     async def until_it_may_run(self, pod: ActivePod, container: Container) -> None:
         """Return when a container would not be frozen from its first instruction on."""
-        while self.of(pod, container).frozen:
+        while self._books.view.where(pod, container).frozen:
             await self._changed.wait()
+
+    def due(self) -> list[ContainerKey]:
+        """Who is to be tried again now, each the more rarely the longer it cannot be."""
+        now = asyncio.get_running_loop().time()
+        tries = self._tries
+        return [key for key in self.misplaced if key not in tries or tries[key].due <= now]
 
     # --------------------------------------------------------------------------------- changes
 
-    async def follow(self, offline: CPUSet) -> None:
+    async def follow(self, change: Change, offline: CPUSet) -> None:
         """Take note of the CPUs that are offline, and bring everybody where he belongs.
 
         Who has to leave others' CPUs goes first, and who gets its own back goes last: those were
         in nobody's cpuset meanwhile.
         """
-        books = self._books
-        if offline == books.state.offline:
+        old = self._books.view
+        if offline == old.state.offline:
             return
-        before = {key: self._signature(*one) for key, one in books.pods.containers().items()}
+        before = {key: _signature(old, *one) for key, one in old.pods.containers().items()}
         self._noted = {key: text for key, text in self._noted.items() if key in before}
-        has_pool = not books.pool.isdisjoint(books.machine - offline)
-        books.state = replace(books.state, offline=offline)
+        change.take_offline(offline)
+        view = self._books.view
         self._changed.set()
         self._changed = asyncio.Event()
         changed = {
-            key: (*one, self.of(*one))
-            for key, one in books.pods.containers().items()
-            if self._signature(*one) != before[key]
+            key: (*one, view.where(*one))
+            for key, one in view.pods.containers().items()
+            if _signature(view, *one) != before[key]
         }
-        if not has_pool:
+        if old.pool.isdisjoint(view.machine - offline):
             # Nobody can be moved into a pool that has lost all of its CPUs.
-            await books.grow_pool()
+            await change.grow_pool()
         leaving = {key for key, (_, _, where) in changed.items() if where.place != "own"}
         for key in leaving:
-            await self._bring(key, *changed[key])
-        await books.grow_pool()
+            await self._bring(change, key, *changed[key])
+        await change.grow_pool()
         for key in changed.keys() - leaving:
-            await self._bring(key, *changed[key])
-
-    def _signature(self, pod: ActivePod, container: Container) -> object:
-        where = self.of(pod, container)
-        return where.place, where.offline
+            await self._bring(change, key, *changed[key])
 
     async def _bring(
-        self, key: ContainerKey, pod: ActivePod, container: Container, where: Whereabouts
+        self,
+        change: Change,
+        key: ContainerKey,
+        pod: ActivePod,
+        container: Container,
+        where: Whereabouts,
     ) -> None:
         """Bring a container where it belongs, or take note that it is not there."""
-        books = self._books
         status = pod.statuses.get(container.name)
         if status is None or status.state is ContainerState.EXITED:
             return self._drop(key)  # who starts it looks where it belongs
@@ -182,37 +142,33 @@ class OfflineOwners:
             self.misplaced[key] = BUSY
             return None
         try:
-            await books.containers.adopt(status, self.placement(pod, container))
+            now = self._books.view.where(pod, container)
+            await self._containers.adopt(status, self._containers.placement(pod, container, now))
         except PortError as error:
-            if not may_live(books.containers.cgroups, status):
+            if not may_live(self._containers.cgroups, status):
                 return self._drop(key)  # it has ended
             self._put_off(key)
-            books.counters.cgroup_failures += 1
+            self._books.counters.cgroup_failures += 1
             if self.misplaced.get(key) != str(error):
-                books.observers.report(pod.name, f"container {container.name}: {error}")
+                self._observers.report(pod.name, f"container {container.name}: {error}")
             self.misplaced[key] = str(error)
         else:
             self._drop(key)
-        return await self._note(pod, container, where)
+        return await self._note(change, pod, container, where)
 
-    async def settle(self) -> None:
-        """Try again what could not be done, each the more rarely the longer it cannot be.
+    async def settle(self, change: Change) -> None:
+        """Try again what could not be done.
 
         An attempt may take seconds, in which nobody else can change the books.
         """
-        now = asyncio.get_running_loop().time()
-        due = [
-            key for key in self.misplaced if key not in self._tries or self._tries[key].due <= now
-        ]
-        if not due:
-            return
-        async with self._books.lock:
-            containers = self._books.pods.containers()
-            for key in due:
-                if key in containers:
-                    await self._bring(key, *containers[key], self.of(*containers[key]))
-                else:
-                    self._drop(key)
+        view = self._books.view
+        containers = view.pods.containers()
+        for key in self.due():
+            if key in containers:
+                one = containers[key]
+                await self._bring(change, key, *one, view.where(*one))
+            else:
+                self._drop(key)
 
     def _drop(self, key: ContainerKey) -> None:
         self.misplaced.pop(key, None)
@@ -221,15 +177,17 @@ class OfflineOwners:
     def _put_off(self, key: ContainerKey) -> None:
         self._tries.setdefault(key, Backoff(_SHORTEST_PAUSE, _LONGEST_PAUSE)).failed()
 
-    async def wake(self, pod: ActivePod) -> None:
+    async def wake(self, change: Change, pod: ActivePod) -> None:
         """Let the containers of a pod that is to end go on, so that they hear of it."""
         for container in pod.workload.pod.all_containers:
-            if self.of(pod, container).is_displaced:
-                await self._bring(pod.key(container), pod, container, self.of(pod, container))
+            where = self._books.view.where(pod, container)
+            if where.is_displaced:
+                await self._bring(change, pod.key(container), pod, container, where)
 
-    async def _note(self, pod: ActivePod, container: Container, where: Whereabouts) -> None:
+    async def _note(
+        self, change: Change, pod: ActivePod, container: Container, where: Whereabouts
+    ) -> None:
         """Tell the operator, and write it into the history, where it is anything new."""
-        books = self._books
         document = {
             "container": container.name,
             "cpus": "" if where.own is None else str(where.own),
@@ -242,12 +200,14 @@ class OfflineOwners:
         if self._noted.get(pod.key(container)) == text:
             return
         self._noted[pod.key(container)] = text
-        books.observers.report(pod.name, f"container {container.name}: {told(where)}")
-        entry = HistoryEntry(books.observers.clock(), kind, pod.uid, pod.name, text)
-        try:
-            await books.store.commit(Batch(history=(entry,)))
-        except PortError as error:
-            books.observers.report(pod.name, str(error))
+        self._observers.report(pod.name, f"container {container.name}: {told(where)}")
+        entry = HistoryEntry(self._observers.clock(), kind, pod.uid, pod.name, text)
+        await change.tell(entry)
+
+
+def _signature(view: View, pod: ActivePod, container: Container) -> object:
+    where = view.where(pod, container)
+    return where.place, where.offline
 
 
 def told(where: Whereabouts) -> str:

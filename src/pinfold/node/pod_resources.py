@@ -18,8 +18,8 @@ from pinfold.core.memory.memory import Block
 from pinfold.core.pod.api import PodError
 from pinfold.core.pod.pod import Container, Pod
 from pinfold.core.pod.workload_api import workload_from_api
-from pinfold.node.bookkeeper import Bookkeeper
 from pinfold.node.pod_table import PodTable
+from pinfold.node.view import Reader
 from pinfold.ports.podresources import (
     NO_CPUS,
     AllocatableResources,
@@ -52,7 +52,7 @@ def resources_of_pod(
     for active in pods.active.values():
         if (active.record.namespace, active.record.name) == (namespace, name):
             return _resources(active.workload.pod, state)
-    for record in reversed(pods.ended.values()):
+    for record in reversed([*pods.ended.values()]):
         if (record.namespace, record.name) == (namespace, name):
             return _ended(record)
     return None
@@ -89,20 +89,20 @@ def allocatable_devices(devices: DeviceState) -> tuple[ContainerDevices, ...]:
 class ManagedPodResources:
     """What is in the books now; fulfils :class:`PodResourcesSource`."""
 
-    def __init__(self, books: Bookkeeper) -> None:
+    def __init__(self, books: Reader) -> None:
         self._books = books
 
     def pods(self) -> Sequence[PodResources]:
         """All active pods."""
-        return pod_resources(self._books.state, self._books.pods)
+        return pod_resources(self._books.view.state, self._books.view.pods)
 
     def pod(self, namespace: str, name: str) -> PodResources | None:
         """One pod, also one that has ended and is remembered."""
-        return resources_of_pod(self._books.state, self._books.pods, namespace, name)
+        return resources_of_pod(self._books.view.state, self._books.view.pods, namespace, name)
 
     def allocatable(self) -> AllocatableResources:
         """What containers may be given."""
-        return allocatable_resources(self._books.node, self._books.state)
+        return allocatable_resources(self._books.view.node, self._books.view.state)
 
 
 def _resources(pod: Pod, state: NodeState) -> PodResources:

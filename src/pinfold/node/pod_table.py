@@ -21,11 +21,11 @@ class UnknownPodError(Exception):
     """There is no pod of that name or uid."""
 
 
-class PodTable(Struct):
+class PodTable(Struct, frozen=True):
     """By uid: ``active`` pods own their CPUs; ``ended`` ones do not, and stand oldest first."""
 
-    active: dict[str, ActivePod] = field(default_factory=dict)
-    ended: dict[str, PodRecord] = field(default_factory=dict)
+    active: Mapping[str, ActivePod] = field(default_factory=dict)
+    ended: Mapping[str, PodRecord] = field(default_factory=dict)
 
     def records(self) -> list[PodRecord]:
         """All pods, the ended ones first."""

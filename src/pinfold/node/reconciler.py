@@ -17,12 +17,12 @@ from msgspec.structs import replace
 from pinfold.core.pod.pod import Container
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.active_pod import ActivePod
-from pinfold.node.offline_owners import Whereabouts
-from pinfold.node.pods.manager import Manager
+from pinfold.node.books import Books, Draft
 from pinfold.node.recovery.survivors import HELD, may_live
+from pinfold.node.view import Whereabouts
 from pinfold.ports.cgroups import Cgroups, ObservedCgroups, ObservedContainer, Stray
 from pinfold.ports.errors import ContainerKey, PortError, ProcessGoneError
-from pinfold.ports.records import Batch, HistoryEntry
+from pinfold.ports.records import HistoryEntry
 from pinfold.ports.runtime import ContainerState, ContainerStatus
 
 PATIENCE: Final = 10.0
@@ -101,7 +101,7 @@ def _deviation(
     return "frozen" if container.frozen else ""
 
 
-async def reconcile(manager: Manager) -> list[Drift]:
+async def reconcile(books: Books) -> list[Drift]:
     """Look once, repair what drifted, write it into the history.
 
     A container that has just ended is no drift: between its end and the word of it, the runtime
@@ -115,47 +115,47 @@ async def reconcile(manager: Manager) -> list[Drift]:
     """
     loop = asyncio.get_running_loop()
     began = loop.time()
-    async with manager.lock:
-        await manager.look_at_cpus()
+    async with books.change() as draft:
+        await draft.look_at_cpus()
         before = {
             key: pod.statuses[container.name].id
-            for key, (pod, container) in _settled(manager).items()
+            for key, (pod, container) in _settled(books).items()
         }
-        observed = await manager.containers.cgroups.observe()
-        held = _look_at_held(manager, observed)
+        observed = await books.containers.cgroups.observe()
+        held = _look_at_held(books, observed)
         # Asked after the cgroups were read: what has ended meanwhile is no drift.
         alive = held | {
             status.id
-            for status in await manager.containers.runtime.containers()
+            for status in await books.containers.runtime.containers()
             if status.state is ContainerState.RUNNING
         }
         # Nor is what was started, ended or started again since they were read.
         running = {
             key: (pod, container)
-            for key, (pod, container) in _settled(manager).items()
+            for key, (pod, container) in _settled(books).items()
             if before.get(key) == pod.statuses[container.name].id
             and pod.statuses[container.name].id in alive
         }
-        expected = {key: manager.offline_owners.of(*one) for key, one in running.items()}
-        busy = manager.pods.containers().keys() - running.keys()
+        expected = {key: books.view.where(*one) for key, one in running.items()}
+        busy = books.view.pods.containers().keys() - running.keys()
         drifts = [
             drift
-            for drift in find_drift(observed, manager.pool, expected, manager.state.offline)
+            for drift in find_drift(observed, books.view.pool, expected, books.view.state.offline)
             if drift.key not in busy
         ]
-        done = [await _repair(manager, drift, running) for drift in drifts]
+        done = [await _repair(books, draft, drift, running) for drift in drifts]
         repaired = [drift for drift in done if drift is not None]
-        await _write_down(manager, repaired)
-    manager.counters.count_reconcile(loop.time() - began, repaired)
-    manager.counters.escapes += sum(len(drift.strays) for drift in repaired if drift.repaired)
-    manager.mirror()
+        await _write_down(books, draft, repaired)
+    books.counters.count_reconcile(loop.time() - began, repaired)
+    books.counters.escapes += sum(len(drift.strays) for drift in repaired if drift.repaired)
+    books.announcements.mirror_now(books)
     return repaired
 
 
-def _look_at_held(manager: Manager, observed: ObservedCgroups) -> set[str]:
+def _look_at_held(books: Books, observed: ObservedCgroups) -> set[str]:
     """The ids of those containers that only their cgroups tell of, and that run; tell who ended."""
     running = set()
-    for pod in manager.pods.active.values():
+    for pod in books.view.pods.active.values():
         for status in pod.statuses.values():
             if not status.id.startswith(HELD):
                 continue
@@ -163,15 +163,17 @@ def _look_at_held(manager: Manager, observed: ObservedCgroups) -> set[str]:
             if seen is not None and seen.populated:
                 running.add(status.id)
             else:
-                manager.exits.tell(replace(status, state=ContainerState.EXITED, exit_code=None))
+                books.containers.exits.tell(
+                    replace(status, state=ContainerState.EXITED, exit_code=None)
+                )
     return running
 
 
-def _settled(manager: Manager) -> dict[ContainerKey, tuple[ActivePod, Container]]:
+def _settled(books: Books) -> dict[ContainerKey, tuple[ActivePod, Container]]:
     """The containers that run, and that nobody is starting or ending."""
     return {
         key: (pod, container)
-        for key, (pod, container) in manager.pods.containers().items()
+        for key, (pod, container) in books.view.pods.containers().items()
         if (status := pod.statuses.get(container.name)) is not None
         and status.state is ContainerState.RUNNING
         and pod.busy != container.name
@@ -179,28 +181,31 @@ def _settled(manager: Manager) -> dict[ContainerKey, tuple[ActivePod, Container]
 
 
 async def _repair(
-    manager: Manager, drift: Drift, running: Mapping[ContainerKey, tuple[ActivePod, Container]]
+    books: Books,
+    draft: Draft,
+    drift: Drift,
+    running: Mapping[ContainerKey, tuple[ActivePod, Container]],
 ) -> Drift | None:
     """Make it so; None where there is nothing to repair, for the container has just ended."""
     try:
         if drift.key is None:
-            await manager.apply_pool()
+            await draft.apply_pool()
         elif drift.key not in running:
-            await manager.containers.end(drift.key)
-        elif not await _put_back(manager, drift, *running[drift.key]):
+            await books.containers.end(drift.key)
+        elif not await _put_back(books, drift, *running[drift.key]):
             return None
     except PortError as error:
         return replace(drift, problem=str(error))
     return replace(drift, repaired=True)
 
 
-async def _put_back(manager: Manager, drift: Drift, pod: ActivePod, container: Container) -> bool:
+async def _put_back(books: Books, drift: Drift, pod: ActivePod, container: Container) -> bool:
     """See a container placed; False when it has just ended.
 
     Raises:
         PortError: it cannot be placed.
     """
-    cgroups, key = manager.containers.cgroups, pod.key(container)
+    cgroups, key = books.containers.cgroups, pod.key(container)
     status = pod.statuses.get(container.name)
     if status is None or pod.busy == container.name:
         return False  # somebody has begun to end it
@@ -208,7 +213,7 @@ async def _put_back(manager: Manager, drift: Drift, pod: ActivePod, container: C
         return await _bring_back(cgroups, key, drift.strays)
     try:
         if not drift.is_empty or _lives(cgroups, status):
-            await cgroups.place(key, manager.offline_owners.placement(pod, container))
+            await cgroups.place(key, books.placement(pod, container))
         if _lives(cgroups, status):
             await cgroups.enter(key, status.pid or 0)
         elif drift.is_empty:
@@ -254,13 +259,11 @@ def _is_news(pod: ActivePod, status: ContainerStatus) -> bool:
     return now - known[1] < PATIENCE
 
 
-async def _write_down(manager: Manager, drifts: list[Drift]) -> None:
-    if not drifts:
-        return
-    now = manager.observers.clock()
+async def _write_down(books: Books, draft: Draft, drifts: list[Drift]) -> None:
+    now = books.observers.clock()
     entries = []
     for drift in drifts:
-        pod = None if drift.key is None else manager.pods.active.get(drift.key.pod_uid)
+        pod = None if drift.key is None else books.view.pods.active.get(drift.key.pod_uid)
         document = {
             "container": None if drift.key is None else drift.key.name,
             "expected": drift.expected,
@@ -274,10 +277,7 @@ async def _write_down(manager: Manager, drifts: list[Drift]) -> None:
         entries.append(HistoryEntry(now, kind, uid, name, json.dumps(document)))
         what = "the shared pool" if drift.key is None else f"container {drift.key.name}"
         outcome = "repaired" if drift.repaired else f"not repaired: {drift.problem}"
-        manager.observers.report(
+        books.observers.report(
             name, f"{what} should have {drift.expected}, has {drift.found}; {outcome}"
         )
-    try:
-        await manager.commit(Batch(history=tuple(entries)))
-    except PortError as error:
-        manager.observers.report(None, str(error))
+    await draft.tell(*entries)

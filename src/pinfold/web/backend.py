@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from pinfold.node.books import Books
 from pinfold.node.pods.caller import NOBODY, Caller
-from pinfold.node.pods.manager import Manager
 from pinfold.node.reconciler import Drift
+from pinfold.ports.devices import DevicePlugins
 from pinfold.ports.figures import Figure
 from pinfold.ports.held_process import HeldProcess, Peer
 from pinfold.ports.logs import PodLogs
@@ -20,6 +21,10 @@ class PodBackend(Protocol):
     @property
     def logs(self) -> PodLogs | None:
         """What the containers have written; None where nothing is kept."""
+
+    @property
+    def plugins(self) -> DevicePlugins | None:
+        """The device plugins; None where there are none."""
 
     async def apply(
         self,
@@ -82,7 +87,7 @@ class PodBackend(Protocol):
 class Backend(Protocol):
     """The agent, as far as the API needs it; all methods run in the server's event loop."""
 
-    manager: Manager
+    books: Books
 
     @property
     def pods(self) -> PodBackend | None:
@@ -105,7 +110,7 @@ class Backend(Protocol):
         """The node status; see :func:`pinfold.admission.node_status.node_status_document`."""
 
     def figures(self) -> Iterable[Figure]:
-        """What is counted elsewhere than in the manager, for the metrics."""
+        """What is counted elsewhere than in the books, for the metrics."""
 
     def about(self) -> Mapping[str, Any]:
         """What this agent is; goes into the status as it is."""

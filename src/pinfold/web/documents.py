@@ -19,8 +19,8 @@ from pinfold.node.active_pod import ActivePod
 from pinfold.node.counters import Counters
 from pinfold.node.nri.seen_pod import ran_shared
 from pinfold.node.pod_table import UnknownPodError
-from pinfold.node.pods.manager import Manager
 from pinfold.node.reconciler import Drift
+from pinfold.node.view import Reader
 from pinfold.ports.records import HistoryEntry, PodRecord
 from pinfold.web.pod_shape import PodShape, kinds, shape_of
 
@@ -35,37 +35,37 @@ NOTHING_GIVEN: Final[dict[str, Any]] = {"numa_nodes": [], "memory": [], "devices
 
 
 class Documents:
-    """Makes documents of a manager's pods.
+    """Makes documents of a node's pods.
 
     What the manifests of ended pods say is remembered: they are many, and do not change.
     """
 
-    def __init__(self, manager: Manager) -> None:
-        self._manager = manager
+    def __init__(self, books: Reader) -> None:
+        self._books = books
         self._shapes: dict[str, PodShape] = {}
 
     def status(self, about: Mapping[str, Any]) -> dict[str, Any]:
         """The document of ``GET /v1/status``."""
-        manager = self._manager
-        policy = manager.node.cpu_policy
-        reserved = manager.settings.reserved_system_cpus if policy is None else policy.reserved
+        books = self._books
+        policy = books.view.node.cpu_policy
+        reserved = books.view.settings.reserved_system_cpus if policy is None else policy.reserved
         allocatable = CPUSet() if policy is None else policy.assignable
         return {
             "version": VERSION,
             **about,
             "pods": self.pods(),
-            "shared": str(manager.state.ledger.default),
-            "pool": str(manager.pool),
+            "shared": str(books.view.state.ledger.default),
+            "pool": str(books.view.pool),
             "reserved": str(reserved),
             "allocatable": str(allocatable),
-            "offline": str(manager.state.offline),
-            "unhealthy_in_use": _unhealthy_in_use(manager.state.devices),
-            "counters": counters_document(manager.counters),
+            "offline": str(books.view.state.offline),
+            "unhealthy_in_use": _unhealthy_in_use(books.view.state.devices),
+            "counters": counters_document(books.counters),
         }
 
     def pods(self) -> list[dict[str, Any]]:
         """All pods in the order in which they were admitted, the ended ones too."""
-        table, pool = self._manager.pods, str(self._manager.pool)
+        table, pool = self._books.view.pods, str(self._books.view.pool)
         # An ended pod that was forgotten is not asked for again.
         self._shapes = {uid: s for uid, s in self._shapes.items() if uid in table.ended}
         found = [self._ended(record) for record in table.ended.values()]
@@ -79,16 +79,16 @@ class Documents:
         Raises:
             UnknownPodError: there is none.
         """
-        table = self._manager.pods
+        table = self._books.view.pods
         uid = table.find(name)
         active = table.active.get(uid)
         if active is not None:
-            return {"version": VERSION, **self._active(active, str(self._manager.pool))}
+            return {"version": VERSION, **self._active(active, str(self._books.view.pool))}
         return {"version": VERSION, **self._ended(table.ended[uid])}
 
     def containers(self, uid: str) -> tuple[tuple[str, str], ...]:
         """Name and kind of each container of a pod that there is."""
-        table = self._manager.pods
+        table = self._books.view.pods
         active = table.active.get(uid)
         if active is not None:
             return tuple((c.name, kind) for c, kind in kinds(active.workload.pod))
@@ -121,10 +121,10 @@ class Documents:
             state, pid = WAITING, None
         else:
             state, pid = "EXITED", None
-        cpus = self._manager.state.ledger.cpus_of(pod.uid, name)
+        cpus = self._books.view.state.ledger.cpus_of(pod.uid, name)
         if cpus is None and state != "EXITED":
-            cpus = pod.exclusive_cpus(self._manager.state.ledger, container)
-        where = self._manager.offline_owners.of(pod, container)
+            cpus = pod.exclusive_cpus(self._books.view.state.ledger, container)
+        where = self._books.view.where(pod, container)
         # What an init container that is done owned has another owner by now.
         done = state == "EXITED" and kind == "init"
         shared = "" if done else pool
@@ -145,7 +145,7 @@ class Documents:
 
     def _given(self, uid: str, container: str) -> dict[str, Any]:
         """Memory and devices of a container."""
-        memory, devices = self._manager.state.memory, self._manager.state.devices
+        memory, devices = self._books.view.state.memory, self._books.view.state.devices
         if memory is None and not devices.allocations.pods:
             return NOTHING_GIVEN
         blocks = () if memory is None else memory.blocks_of(uid, container) or ()

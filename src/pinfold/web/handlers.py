@@ -45,7 +45,7 @@ class Handlers:
 
     def __init__(self, backend: Backend, patience: Patience) -> None:
         self._backend = backend
-        self._documents = Documents(backend.manager)
+        self._documents = Documents(backend.books)
         self._changes = Changes(backend.problems, patience.change)
         self.snapshots = Snapshots()
         self._metrics: Any = None
@@ -79,7 +79,7 @@ class Handlers:
         """What was decided and repaired, newest first."""
         count = limit(request)
         name = request.query_params.get("pod")
-        store = self._backend.manager.store
+        store = self._backend.books.store
         if name is None or "/" in name:
             entries = await store.history(pod=name, limit=count)
         else:
@@ -123,7 +123,7 @@ class Handlers:
     async def delete_pod(self, request: Request) -> Response:
         """End a pod."""
         name, grace = _named(request), seconds(request, "grace")
-        pods, caller = self._backend.manager.pods, Caller()
+        pods, caller = self._backend.books.view.pods, Caller()
         pod = pods.active.get(pods.find(name))
         longer = grace
         if longer is None:
@@ -135,9 +135,9 @@ class Handlers:
     async def pod_log(self, request: Request) -> Response:
         """What a container has written."""
         backend = self._backend
-        uid = backend.manager.pods.find(_named(request, POD_LOG))
+        uid = backend.books.view.pods.find(_named(request, POD_LOG))
         containers = self._documents.containers(uid)
-        return await pod_log(request, backend.manager, backend.pods, uid, containers)
+        return await pod_log(request, backend.books, backend.pods, uid, containers)
 
     async def explain(self, request: Request) -> Response:
         """Why a pod was decided about as it was."""
@@ -154,7 +154,7 @@ class Handlers:
         # A pod that drifts has many entries after the one that is looked for.
         count = 50
         while True:
-            entries = await self._backend.manager.store.history(pod=name, limit=count)
+            entries = await self._backend.books.store.history(pod=name, limit=count)
             for entry in entries:
                 if entry.kind in DECISIONS:
                     return entry
@@ -178,7 +178,7 @@ class Handlers:
         caller = Caller()
         admission = pods.apply(manifest, source="run", held=held, caller=caller)
         record = await self._changes.run(admission, request=request, caller=caller)
-        pod = self._backend.manager.pods.active.get(record.uid)
+        pod = self._backend.books.view.pods.active.get(record.uid)
         if pod is not None:
             await self._placed(pod, pid)
         document = self._documents.decided(record if pod is None else pod.record)
@@ -239,7 +239,9 @@ class Handlers:
         if self._metrics is None:
             from pinfold.web.metrics import Metrics  # noqa: PLC0415 - memory, until one scrapes
 
-            self._metrics = Metrics(self._backend.manager, self._backend.figures)
+            backend = self._backend
+            plugins = None if backend.pods is None else backend.pods.plugins
+            self._metrics = Metrics(backend.books, backend.figures, plugins)
         text = await self.snapshots.get("metrics", self._metrics.text)
         return Response(text, media_type=self._metrics.media_type)
 

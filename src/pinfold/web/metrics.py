@@ -22,7 +22,7 @@ from prometheus_client.registry import Collector
 
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.counters import START_SECONDS
-from pinfold.node.pods.manager import Manager
+from pinfold.node.view import Reader
 from pinfold.ports.figures import Figure
 from pinfold.ports.runtime import ContainerState
 from pinfold.web.resource_metrics import (
@@ -34,13 +34,19 @@ from pinfold.web.resource_metrics import (
 
 
 class Metrics(Collector):
-    """The metrics of one manager, and ``figures`` that others count."""
+    """The metrics of one node, of its device ``plugins``, and ``figures`` that others count."""
 
     media_type = CONTENT_TYPE_PLAIN_0_0_4
 
-    def __init__(self, manager: Manager, figures: Callable[[], Iterable[Figure]] = tuple) -> None:
-        self._manager = manager
+    def __init__(
+        self,
+        books: Reader,
+        figures: Callable[[], Iterable[Figure]] = tuple,
+        plugins: object = None,
+    ) -> None:
+        self._books = books
         self._figures = figures
+        self._plugins = plugins
         self._registry = CollectorRegistry()
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
@@ -52,16 +58,16 @@ class Metrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Every metric, as it is now."""
         yield from self._cpu_manager()
-        yield from memory_metrics(self._manager)
-        yield from device_metrics(self._manager)
+        yield from memory_metrics(self._books)
+        yield from device_metrics(self._books, self._plugins)
         yield from self._admission()
         yield from self._pods()
         yield from self._reconcile()
         yield from other_metrics(self._figures())
 
     def _cpu_manager(self) -> Iterator[Metric]:
-        counters, ledger = self._manager.counters, self._manager.state.ledger
-        policy = self._manager.node.cpu_policy
+        counters, ledger = self._books.counters, self._books.view.state.ledger
+        policy = self._books.view.node.cpu_policy
         reserved = CPUSet() if policy is None else policy.reserved
         yield CounterMetricFamily(
             "pinfold_cpu_manager_pinning_requests",
@@ -95,7 +101,7 @@ class Metrics(Collector):
         yield per_numa
 
     def _admission(self) -> Iterator[Metric]:
-        counters = self._manager.counters
+        counters = self._books.counters
         yield CounterMetricFamily(
             "pinfold_topology_manager_admission_requests",
             "Pods that the topology manager was asked about.",
@@ -106,7 +112,7 @@ class Metrics(Collector):
             "Pods whose resources could not be aligned.",
             counters.alignment_errors,
         )
-        yield from alignment_metrics(self._manager)
+        yield from alignment_metrics(self._books)
         yield CounterMetricFamily(
             "pinfold_admission_requests", "Pods that were decided about.", counters.admissions
         )
@@ -118,7 +124,7 @@ class Metrics(Collector):
         yield rejections
 
     def _pods(self) -> Iterator[Metric]:
-        counters, table = self._manager.counters, self._manager.pods
+        counters, table = self._books.counters, self._books.view.pods
         states = Counter(
             status.state for pod in table.active.values() for status in pod.statuses.values()
         )
@@ -159,7 +165,7 @@ class Metrics(Collector):
         )
 
     def _reconcile(self) -> Iterator[Metric]:
-        counters = self._manager.counters
+        counters = self._books.counters
         yield SummaryMetricFamily(
             "pinfold_reconcile_duration_seconds",
             "Comparisons of the kernel with the record.",
@@ -184,9 +190,9 @@ class Metrics(Collector):
         yield GaugeMetricFamily(
             "pinfold_offline_cpus",
             "CPUs of the machine that are offline.",
-            len(self._manager.state.offline),
+            len(self._books.view.state.offline),
         )
-        places = Counter(where.place for _, _, where in self._manager.offline_owners.affected())
+        places = Counter(where.place for _, _, where in self._books.view.affected())
         affected = GaugeMetricFamily(
             "pinfold_containers_with_offline_cpus",
             "Containers whose own CPUs, or all of the shared pool's, are offline, by where they "

@@ -12,8 +12,8 @@ from starlette.responses import Response, StreamingResponse
 
 from pinfold.logs.layout import attempts
 from pinfold.logs.reading import LogOptions, read_log
-from pinfold.node.pods.endings import FOREGROUND
-from pinfold.node.pods.manager import Manager
+from pinfold.node.pods.manager import FOREGROUND
+from pinfold.node.view import Reader
 from pinfold.ports.records import PodRecord
 from pinfold.ports.runtime import ContainerState
 from pinfold.web.answers import Refusal
@@ -31,7 +31,7 @@ class _Wanted(Struct, frozen=True):
 
 async def pod_log(
     request: Request,
-    manager: Manager,
+    books: Reader,
     pods: PodBackend | None,
     uid: str,
     containers: tuple[tuple[str, str], ...],
@@ -40,7 +40,7 @@ async def pod_log(
 
     Args:
         request: with the parameters of the Kubernetes API.
-        manager: the node.
+        books: the node.
         pods: who runs its pods; None: a kubelet.
         uid: the pod.
         containers: name and kind of each container of the pod.
@@ -56,10 +56,10 @@ async def pod_log(
         since=None if since is None else time.time() - since,
         timestamps=flag(request, "timestamps"),
     )
-    active = manager.pods.active.get(uid)
-    record = manager.pods.ended[uid] if active is None else active.record
+    active = books.view.pods.active.get(uid)
+    record = books.view.pods.ended[uid] if active is None else active.record
     name = _container(record, containers, request.query_params.get("container", ""))
-    wanted = _find(manager, pods, record, name, previous=flag(request, "previous"))
+    wanted = _find(books, pods, record, name, previous=flag(request, "previous"))
     # Somebody who reads in a pager takes his time.
     request.scope[UNHURRIED] = True
     return StreamingResponse(
@@ -92,7 +92,7 @@ def _container(record: PodRecord, containers: tuple[tuple[str, str], ...], asked
 
 
 def _find(
-    manager: Manager, pods: PodBackend | None, record: PodRecord, name: str, *, previous: bool
+    books: Reader, pods: PodBackend | None, record: PodRecord, name: str, *, previous: bool
 ) -> _Wanted:
     if pods is None:
         raise Refusal(
@@ -106,7 +106,7 @@ def _find(
             "it goes where the output of its pinfold run goes",
         )
     folder = logs.folder(record) / name
-    active = manager.pods.active.get(record.uid)
+    active = books.view.pods.active.get(record.uid)
     status = None if active is None else active.statuses.get(name)
     # A runtime may count one more after a crash.
     there = attempts(folder)
@@ -128,7 +128,7 @@ def _find(
         )
 
     def has_ended() -> bool:
-        if manager.pods.active.get(record.uid) is not active or active is None:
+        if books.view.pods.active.get(record.uid) is not active or active is None:
             return True
         now = active.statuses.get(name)
         return now is None or now.attempt > current or now.state is ContainerState.EXITED

@@ -19,16 +19,16 @@ from pinfold.node.counters import (
     UNCORE_CACHE,
     Durations,
 )
-from pinfold.node.pods.manager import Manager
+from pinfold.node.view import Reader
 from pinfold.ports.devices import CountsRegistrations
 from pinfold.ports.figures import Figure
 
 _RESOURCE = "resource_name"
 
 
-def memory_metrics(manager: Manager) -> Iterator[Metric]:
+def memory_metrics(books: Reader) -> Iterator[Metric]:
     """What the memory manager was asked for and has given."""
-    counters, memory = manager.counters, manager.state.memory
+    counters, memory = books.counters, books.view.state.memory
     yield CounterMetricFamily(
         "pinfold_memory_manager_pinning_requests",
         "Containers that required memory of NUMA nodes.",
@@ -58,14 +58,13 @@ def memory_metrics(manager: Manager) -> Iterator[Metric]:
     yield allocated
 
 
-def device_metrics(manager: Manager) -> Iterator[Metric]:
+def device_metrics(books: Reader, plugins: object) -> Iterator[Metric]:
     """What device plugins offer, and how they answer."""
     registrations = CounterMetricFamily(
         "pinfold_device_plugin_registration",
         "Registrations of device plugins that were accepted.",
         labels=[_RESOURCE],
     )
-    plugins: object = manager.plugins
     if isinstance(plugins, CountsRegistrations):
         for resource, count in sorted(plugins.registrations().items()):
             registrations.add_metric([resource], count)
@@ -75,10 +74,10 @@ def device_metrics(manager: Manager) -> Iterator[Metric]:
         "Calls of Allocate of device plugins, those that failed too.",
         labels=[_RESOURCE],
     )
-    for resource, one in sorted(manager.counters.device_allocations.items()):
+    for resource, one in sorted(books.counters.device_allocations.items()):
         durations.add_metric([resource], _buckets(one), one.seconds)
     yield durations
-    devices = manager.state.devices
+    devices = books.view.state.devices
     in_use = {name: len(devices.in_use(name)) for name in devices.inventory}
     for name, meaning, amounts in (
         ("capacity", "Devices that a device plugin lists, healthy or not.", devices.capacity()),
@@ -96,13 +95,13 @@ def _buckets(durations: Durations) -> list[tuple[str, float]]:
     return [*bounds, ("+Inf", durations.count)]
 
 
-def alignment_metrics(manager: Manager) -> Iterator[Metric]:
+def alignment_metrics(books: Reader) -> Iterator[Metric]:
     """Containers and pods whose resources are in one NUMA node, cache or core.
 
     Only what the configuration promises is counted, as with the kubelet.  They are counters whose
     names have no ``_total``, which the client library would add.
     """
-    counters, node = manager.counters, manager.node
+    counters, node = books.counters, books.view.node
     promised: set[str] = set()
     failing: set[str] = set()
     if node.topology_manager.policy is not Policy.NONE:

@@ -43,7 +43,7 @@ def node_with_devices() -> Harness:
 def test_devices_and_memory_of_a_container() -> None:
     async def scenario() -> None:
         node = node_with_devices()
-        source = ManagedPodResources(await node.start())
+        source = ManagedPodResources((await node.start()).books)
         more = {GPU: "1", NIC: "1", USB: "1"}
         document = manifest("app", "1", more=more, init=("1",))
         small = {"cpu": "1", "memory": "1Mi"}
@@ -51,7 +51,7 @@ def test_devices_and_memory_of_a_container() -> None:
         await node.admit(document, wait=False)
         (pod,) = source.pods()
         (container,) = pod.containers
-        given = node.manager.pods.active["uid-app"].record.devices["c0"]
+        given = node.books.view.pods.active["uid-app"].record.devices["c0"]
         (gpu,) = given[GPU].ids
         assert container.devices == (
             ContainerDevices(GPU, (gpu,), (0,)),
@@ -72,7 +72,7 @@ def test_devices_and_memory_of_a_container() -> None:
 def test_a_pod_that_has_ended_has_nothing() -> None:
     async def scenario() -> None:
         node = node_with_devices()
-        source = ManagedPodResources(await node.start())
+        source = ManagedPodResources((await node.start()).books)
         record = await node.admit(manifest("app", "99", more={USB: "1"}))
         assert record.reason
         pod = source.pod("default", "app")
@@ -86,7 +86,7 @@ def test_a_pod_that_has_ended_has_nothing() -> None:
 def test_devices_stay_told_of_when_they_fail_or_their_plugin_goes() -> None:
     async def scenario() -> None:
         node = node_with_devices()
-        source = ManagedPodResources(await node.start())
+        source = ManagedPodResources((await node.start()).books)
         await node.admit(manifest("app", "1", more={GPU: "1"}), wait=False)
         (before,) = source.pods()
         assert before.containers[0].devices[0].numa_nodes == (0,)
@@ -109,7 +109,7 @@ def test_what_may_be_given() -> None:
     async def scenario() -> None:
         node = node_with_devices()
         manager = await node.start()
-        found = ManagedPodResources(manager).allocatable()
+        found = ManagedPodResources(manager.books).allocatable()
         assert found.devices == (
             ContainerDevices(GPU, ("g2",), (0,)),
             ContainerDevices(GPU, ("g10",), (0,)),
@@ -125,7 +125,7 @@ def test_what_may_be_given() -> None:
         )
         # What is in use may be given all the same: it is no count of what is free.
         await node.admit(manifest("app", "1", more={GPU: "1"}), wait=False)
-        assert ManagedPodResources(manager).allocatable() == found
+        assert ManagedPodResources(manager.books).allocatable() == found
         await node.kill()
 
     run_virtually(scenario())
@@ -134,7 +134,7 @@ def test_what_may_be_given() -> None:
 def test_without_a_memory_manager_there_is_no_memory_to_tell_of() -> None:
     async def scenario() -> None:
         node = Harness(config=replace(STATIC))
-        source = ManagedPodResources(await node.start())
+        source = ManagedPodResources((await node.start()).books)
         await node.admit(manifest("app", "1"), wait=False)
         assert source.allocatable().memory == ()
         assert source.pods()[0].containers[0].memory == ()
@@ -148,7 +148,7 @@ def test_the_bytes_on_the_socket(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         node = node_with_devices()
-        source = ManagedPodResources(await node.start())
+        source = ManagedPodResources((await node.start()).books)
         await node.admit(manifest("app", "1", more={NIC: "1", USB: "1"}))
         path, stop, ready = tmp_path / "s", asyncio.Event(), asyncio.Event()
         server = asyncio.create_task(serve_pod_resources(source, path, stop=stop, ready=ready))
@@ -205,7 +205,7 @@ def test_ten_thousand_devices_fit_into_an_answer(tmp_path: Path) -> None:
         node.plugins.put_devices(
             GPU, *(Device(f"device-{n}", numa_nodes=(n % 2,)) for n in range(10_000))
         )
-        source = ManagedPodResources(await node.start())
+        source = ManagedPodResources((await node.start()).books)
         path, stop, ready = tmp_path / "s", asyncio.Event(), asyncio.Event()
         server = asyncio.create_task(serve_pod_resources(source, path, stop=stop, ready=ready))
         await ready.wait()
@@ -223,7 +223,7 @@ def test_ten_thousand_devices_fit_into_an_answer(tmp_path: Path) -> None:
 def test_a_refusal_is_no_answer(tmp_path: Path) -> None:
     async def scenario() -> None:
         node = node_with_devices()
-        source = ManagedPodResources(await node.start())
+        source = ManagedPodResources((await node.start()).books)
         path, stop, ready = tmp_path / "s", asyncio.Event(), asyncio.Event()
         server = asyncio.create_task(serve_pod_resources(source, path, stop=stop, ready=ready))
         await ready.wait()
@@ -259,7 +259,9 @@ def test_each_healthy_device_is_told_of_once_for_each_node(
     async def scenario() -> None:
         node = Harness()
         manager = await node.start()
-        told = allocatable_resources(manager.node, replace(manager.state, devices=state)).devices
+        told = allocatable_resources(
+            manager.books.view.node, replace(manager.books.view.state, devices=state)
+        ).devices
         await node.kill()
         expected: set[tuple[str, tuple[int, ...] | None]] = set()
         for device_id, (healthy, nodes) in listed.items():

@@ -66,7 +66,7 @@ async def test_whole_cpus_of_a_burstable_pod_are_not_exclusive(h: LifecycleHarne
 async def test_a_burstable_pod_that_asks_for_memory_only_stays_one(h: LifecycleHarness) -> None:
     await h.run(await h.pod("cache", "burstable"), "main", BEST_EFFORT)
     await h.run(await h.pod("batch", "besteffort"), "main", BEST_EFFORT)
-    classes = {one.name: one.workload.pod.qos.value for one in h.manager.pods.active.values()}
+    classes = {one.name: one.workload.pod.qos.value for one in h.books.view.pods.active.values()}
     assert classes == {"default/cache": "Burstable", "default/batch": "BestEffort"}
 
 
@@ -79,14 +79,14 @@ async def test_a_refusal_says_why_and_leaves_nothing(h: LifecycleHarness) -> Non
         r"requested=8, available=7",
     ):
         await h.node.create(pod, "main", guaranteed(8))
-    assert h.manager.state.ledger.exclusive == CPUSet()
-    (failed,) = h.manager.pods.ended.values()
+    assert h.books.view.state.ledger.exclusive == CPUSet()
+    (failed,) = h.books.view.pods.ended.values()
     assert (failed.phase, failed.reason) == (PodPhase.FAILED, "UnexpectedAdmissionError")
-    assert h.manager.counters.rejections == {"UnexpectedAdmissionError": 1}
+    assert h.books.counters.rejections == {"UnexpectedAdmissionError": 1}
     assert [entry.kind for entry in h.store.entries] == ["rejected"]
     # The kubelet tries again, and now it fits.
     await h.run(pod, "main", guaranteed(3))
-    assert not h.manager.pods.ended
+    assert not h.books.view.pods.ended
 
 
 @story
@@ -111,7 +111,7 @@ async def test_a_restart_gets_the_same_cpus(h: LifecycleHarness) -> None:
     await h.node.remove(first)
     assert second.kernel == CPUSet([2, 3])
     assert other.kernel == CPUSet([4, 5])
-    assert h.manager.pods.active["uid-db"].statuses["main"].attempt == 1
+    assert h.books.view.pods.active["uid-db"].statuses["main"].attempt == 1
 
 
 @story
@@ -122,15 +122,15 @@ async def test_news_of_an_earlier_attempt_are_not_the_next_ones(h: LifecycleHarn
     second = await h.run(pod, "main", guaranteed(2))
     plugin = h.node.plugin
     assert plugin is not None
-    counters = h.manager.counters
+    counters = h.books.counters
     counted = counters.container_starts, counters.container_exits
     await plugin.stop_container(pod, first.seen)
     await plugin.post_start_container(pod, first.seen)
     assert (counters.container_starts, counters.container_exits) == counted
-    status = h.manager.pods.active["uid-db"].statuses["main"]
+    status = h.books.view.pods.active["uid-db"].statuses["main"]
     assert (status.id, status.state) == (second.seen.id, ContainerState.RUNNING)
     await h.node.stop(second)
-    assert h.manager.pods.active["uid-db"].statuses["main"].state is ContainerState.EXITED
+    assert h.books.view.pods.active["uid-db"].statuses["main"].state is ContainerState.EXITED
 
 
 @story
@@ -142,7 +142,7 @@ async def test_an_init_container_hands_its_cpus_on(h: LifecycleHarness) -> None:
     main = await h.run(pod, "main", guaranteed(2))
     # What it does not need is everybody's again, unlike in a kubelet.
     assert main.kernel == CPUSet([2, 3])
-    assert h.manager.state.ledger.default == CPUSet([0, 1, 4, 5, 6, 7])
+    assert h.books.view.state.ledger.default == CPUSet([0, 1, 4, 5, 6, 7])
 
 
 @story
@@ -151,13 +151,13 @@ async def test_a_removed_container_gives_its_cpus_back(h: LifecycleHarness) -> N
     first = await h.run(pod, "first", guaranteed(2))
     await h.run(pod, "second", guaranteed(2))
     await h.node.stop(first)
-    assert h.manager.state.ledger.exclusive == CPUSet([2, 3, 4, 5])
+    assert h.books.view.state.ledger.exclusive == CPUSet([2, 3, 4, 5])
     await h.node.remove(first)
-    assert h.manager.state.ledger.exclusive == CPUSet([4, 5])
+    assert h.books.view.state.ledger.exclusive == CPUSet([4, 5])
     second = next(iter(h.node.containers.values()))
     await h.node.stop(second)
     await h.node.remove(second)
-    assert not h.manager.pods.active
+    assert not h.books.view.pods.active
 
 
 @story
@@ -253,8 +253,8 @@ async def test_a_failing_disk_refuses_and_keeps_everything(h: LifecycleHarness) 
     pod = await h.pod("db")
     with pytest.raises(RefusedError, match="no space left on device"):
         await h.node.create(pod, "main", guaranteed(2))
-    assert not h.manager.pods.active
-    assert h.manager.state.ledger.exclusive == CPUSet()
+    assert not h.books.view.pods.active
+    assert h.books.view.state.ledger.exclusive == CPUSet()
     await h.run(pod, "main", guaranteed(2))
 
 
@@ -312,9 +312,9 @@ async def test_a_creation_that_fails_after_the_answer_holds_nothing(h: Lifecycle
     pod = await h.pod("db")
     with pytest.raises(RuntimeFailedError, match="disk is full"):
         await h.node.create(pod, "main", guaranteed(2))
-    assert h.manager.state.ledger.exclusive == CPUSet([2, 3])
+    assert h.books.view.state.ledger.exclusive == CPUSet([2, 3])
     await asyncio.sleep(11)
-    assert h.manager.state.ledger.exclusive == CPUSet()
+    assert h.books.view.state.ledger.exclusive == CPUSet()
     assert any("was not created" in text for text in h.problems)
     await h.run(pod, "main", guaranteed(2))
     await asyncio.sleep(11)
@@ -332,7 +332,7 @@ async def test_a_creation_that_takes_long_is_taken_over(h: LifecycleHarness) -> 
     other = await h.run(await h.pod("web"), "main", guaranteed(2))
     assert other.kernel == CPUSet([2, 3])
     await plugin.post_create_container(pod, seen)
-    assert h.manager.state.ledger.cpus_of("uid-db", "main") == CPUSet([4, 5])
+    assert h.books.view.state.ledger.cpus_of("uid-db", "main") == CPUSet([4, 5])
     await plugin.stop_pod_sandbox(pod)
 
 

@@ -88,10 +88,10 @@ async def test_a_strict_policy_refuses_what_cannot_be_aligned(h: LifecycleHarnes
     h.kubelet.give("near", "main", NIC, n1=1)
     await h.run(await h.pod("big"), "main", guaranteed(7))
     await h.run(await h.pod("bigger"), "main", guaranteed(7))
-    before = h.manager.state
+    before = h.books.view.state
     with pytest.raises(RefusedError, match="TopologyAffinityError: Resources cannot be allocated"):
         await h.run(await h.pod("near"), "main", guaranteed(2))
-    assert h.manager.state == before
+    assert h.books.view.state == before
 
 
 @story(RESTRICTED)
@@ -235,17 +235,17 @@ async def test_memory_goes_back_with_the_pod_and_the_container(h: LifecycleHarne
     await h.run(await h.pod("next"), "main", wanting(2, 20 * GIB))
     assert h.mems()["next/main"] == "0"
     await h.node.stop_pod(pod)
-    assert set(h.manager.state.memory_of("uid-two")) == set()
+    assert set(h.books.view.state.memory_of("uid-two")) == set()
 
 
 @story(ALL_MANAGERS)
 async def test_memory_that_cannot_be_had_refuses_and_nothing_is_held(h: LifecycleHarness) -> None:
     await h.run(await h.pod("a"), "main", wanting(2, 30 * GIB))
     await h.run(await h.pod("b"), "main", wanting(2, 30 * GIB))
-    before = h.manager.state
+    before = h.books.view.state
     with pytest.raises(RefusedError, match="failed to find NUMA nodes"):
         await h.run(await h.pod("c"), "main", wanting(2, 30 * GIB))
-    assert h.manager.state == before
+    assert h.books.view.state == before
 
 
 @story(MEMORY)
@@ -273,15 +273,15 @@ async def test_what_an_init_container_had_is_used_again(h: LifecycleHarness) -> 
 async def test_memory_survives_the_agent(h: LifecycleHarness) -> None:
     h.kubelet.give("near", "main", NIC, n1=1)
     near = await h.run(await h.pod("near"), "main", wanting(2, 20 * GIB))
-    before = h.manager.state
+    before = h.books.view.state
     await h.kill()
     await h.start()
-    assert h.manager.state == before
+    assert h.books.view.state == before
     h.check()
     await h.kill()
     await h.node.stop_pod(near.pod)
     await h.start()
-    assert h.manager.state.memory_of("uid-near") == {}
+    assert h.books.view.state.memory_of("uid-near") == {}
 
 
 @story(MEMORY)
@@ -306,7 +306,7 @@ async def test_who_cannot_have_its_memory_any_more_runs_among_the_others(
     await h.run(await h.pod("c"), "main", wanting(2, 30 * GIB))
     await h.start()
     assert h.mems() == {"a/main": "0", "b/main": "1", "c/main": ""}
-    assert h.kernel()["c/main"] == str(h.manager.pool)
+    assert h.kernel()["c/main"] == str(h.books.view.pool)
     assert any("was created while nobody answered" in problem for problem in h.problems)
 
 
@@ -340,10 +340,10 @@ async def test_a_resize_of_cpus_leaves_memory_where_it_is(h: LifecycleHarness) -
 @story(MEMORY)
 async def test_a_resize_that_finds_no_memory_changes_nothing(h: LifecycleHarness) -> None:
     one = await h.run(await h.pod("one"), "main", wanting(2, 20 * GIB))
-    before = h.manager.state
+    before = h.books.view.state
     with pytest.raises(RefusedError):
         await h.node.resize(one, wanting(2, 90 * GIB))
-    assert h.manager.state == before
+    assert h.books.view.state == before
     assert h.mems() == {"one/main": "0"}
 
 
@@ -367,13 +367,13 @@ async def test_who_declines_cpus_has_its_memory_all_the_same(h: LifecycleHarness
 
 @story(MEMORY)
 async def test_a_store_that_fails_holds_nothing(h: LifecycleHarness) -> None:
-    before = h.manager.state
+    before = h.books.view.state
     h.store.faults.fail_at = {h.store.faults.calls + 1}
     with pytest.raises(RefusedError, match="UnexpectedAdmissionError"):
         await h.run(await h.pod("db"), "main", guaranteed(2))
-    assert h.manager.state == before
+    assert h.books.view.state == before
     h.cgroups.faults.fail_at = {h.cgroups.faults.calls + 1}
     with pytest.raises(RefusedError, match="UnexpectedAdmissionError"):
         await h.run(await h.pod("db"), "main", guaranteed(2))
-    assert h.manager.state == before
+    assert h.books.view.state == before
     assert "uid-db" not in h.store.pods

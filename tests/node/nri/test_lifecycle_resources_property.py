@@ -107,9 +107,9 @@ async def _life(seed: int, length: int, *, faults: bool) -> None:
     assert h.recorded() == h.kernel()
     for pod in list(h.node.pods.values()):
         await h.node.stop_pod(pod)
-    policy = h.manager.node.memory_policy
+    policy = h.books.view.node.memory_policy
     assert policy is not None
-    assert h.manager.state.memory == policy.empty_state, "memory is leaked"
+    assert h.books.view.state.memory == policy.empty_state, "memory is leaked"
     await h.kill()
 
 

@@ -54,7 +54,7 @@ def either_way(story: Story) -> Callable[[bool], None]:
 
 
 def owned(h: LifecycleHarness) -> str:
-    return str(h.manager.state.ledger.exclusive)
+    return str(h.books.view.state.ledger.exclusive)
 
 
 @either_way
@@ -90,9 +90,9 @@ async def test_synchronize_tells_of_one_whose_end_is_told_to_nobody(h: Lifecycle
     await plugin.synchronize(pods, shown)
     assert owned(h) == "1-3"
     await h.look_twice()
-    assert h.manager.state.ledger.exclusive == lasting.kernel
+    assert h.books.view.state.ledger.exclusive == lasting.kernel
     assert set(h.pods.by_uid) == {"uid-api"}
-    assert set(h.manager.pods.active) == {"uid-api"}
+    assert set(h.books.view.pods.active) == {"uid-api"}
 
 
 @over_cri
@@ -122,7 +122,7 @@ async def test_one_that_has_ended_keeps_its_cpus_for_its_next_attempt(h: Lifecyc
     await h.node.remove(first)
     await h.look_twice()
     assert second.kernel == CPUSet([2, 3])
-    assert h.manager.pods.active["uid-db"].statuses["main"].attempt == 1
+    assert h.books.view.pods.active["uid-db"].statuses["main"].attempt == 1
 
 
 @either_way
@@ -133,7 +133,7 @@ async def test_a_pod_that_was_stopped_unheard(h: LifecycleHarness) -> None:
         await h.node.end_pod(owner.pod)
     await h.look_twice()
     assert owned(h) == ""
-    assert not h.manager.pods.active
+    assert not h.books.view.pods.active
     await h.look_twice()
     assert len(h.problems) == 1
     await h.node.stop_pod(owner.pod)
@@ -214,7 +214,7 @@ async def test_a_pod_whose_sandbox_was_replaced_unheard(h: LifecycleHarness) -> 
     with h.unheard():
         await h.node.stop_pod(old)
     await h.look_twice()
-    assert h.manager.state.ledger.cpus_of("uid-db", "main") == second.kernel == CPUSet([2, 3])
+    assert h.books.view.state.ledger.cpus_of("uid-db", "main") == second.kernel == CPUSet([2, 3])
     with h.unheard():
         await h.node.stop_pod(new)
     await h.look_twice()
@@ -326,8 +326,8 @@ def test_whatever_goes_unheard_no_cpu_stays_with_the_gone(
             await h.lost.look()
         up = {pod.uid for pod in h.node.pods.values() if pod.id not in h.node.stopped_pods}
         kept = {one.pod.uid for one in h.node.containers.values()} & up
-        assert h.manager.state.ledger.assignments.keys() == kept
-        assert h.manager.pods.active.keys() == kept
+        assert h.books.view.state.ledger.assignments.keys() == kept
+        assert h.books.view.pods.active.keys() == kept
         assert h.pods.by_uid.keys() <= {pod.uid for pod in h.node.pods.values()}
         h.check()
         await h.kill()

@@ -18,12 +18,14 @@ from pinfold.core.values.quantity import Quantity
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.pods.containers import Containers
 from pinfold.node.settings import ManagerSettings
+from pinfold.node.view import Whereabouts
 from pinfold.planning.fake_cgroups import FakeCgroups
 from pinfold.planning.fakes import FakeRuntime
 from pinfold.ports.cgroups import Limits, Placement
 from pinfold.ports.records import PodPhase, PodRecord
 
 SMALL, LARGE = 2 << 20, 1 << 30
+SHARED = Whereabouts(None, CPUSet(), frozen=False)
 
 FILES = {"v1": ("limit_in_bytes", "rsvd.limit_in_bytes"), "v2": ("max", "rsvd.max")}
 RULES = {"v1": v1_settings, "v2": v2_settings}
@@ -53,7 +55,7 @@ def placement(
     settings = ManagerSettings(page_sizes=page_sizes)
     cgroups = FakeCgroups(CPUSet([0, 1]))
     containers = Containers(cgroups, FakeRuntime(cgroups), settings)
-    return containers.placement(ActivePod(Workload(pod, {}), record), pod.containers[0], None)
+    return containers.placement(ActivePod(Workload(pod, {}), record), pod.containers[0], SHARED)
 
 
 def test_sizes_that_are_not_asked_for_have_a_limit_of_nothing() -> None:

@@ -50,7 +50,7 @@ def test_a_container_arrives_that_requires_exclusive_cores() -> None:
         await node.admit(manifest("db", "2"))
         assert node.cpus("db") == {"c0": "2-3"}
         assert node.cpus("web") == {"c0": "1,4-7"}
-        assert str(node.manager.state.ledger.default) == "0-1,4-7"
+        assert str(node.books.view.state.ledger.default) == "0-1,4-7"
         assert str(node.mirrored[-1].default) == "0-1,4-7"
 
     run(scenario)
@@ -150,9 +150,9 @@ def test_init_containers_run_one_after_the_other_and_give_back_what_only_they_ne
             (status,) = node.runtime.known()
             assert status.key.name == name
             node.runtime.exit(status.id, 0)
-        await asyncio.wait_for(node.manager.pods.active["uid-job"].started.wait(), 5)
+        await asyncio.wait_for(node.books.view.pods.active["uid-job"].started.wait(), 5)
         assert node.cpus("job") == {"c0": "2-3"}
-        assert str(node.manager.state.ledger.default) == "0-1,4-7"
+        assert str(node.books.view.state.ledger.default) == "0-1,4-7"
 
     run(scenario)
 
@@ -163,10 +163,10 @@ def test_a_failing_init_container_fails_a_pod_that_never_restarts() -> None:
         await node.settle()
         (status,) = node.runtime.known()
         node.runtime.exit(status.id, 3)
-        await node.manager.pods.active["uid-job"].gone.wait()
-        assert node.manager.pods.ended["uid-job"].phase is PodPhase.FAILED
-        assert node.manager.pods.ended["uid-job"].exit_codes == {"i0": 3}
-        assert str(node.manager.state.ledger.default) == "0-7"
+        await node.books.view.pods.active["uid-job"].gone.wait()
+        assert node.books.view.pods.ended["uid-job"].phase is PodPhase.FAILED
+        assert node.books.view.pods.ended["uid-job"].exit_codes == {"i0": 3}
+        assert str(node.books.view.state.ledger.default) == "0-7"
 
     run(scenario)
 
@@ -178,11 +178,11 @@ def test_a_sidecar_starts_before_and_ends_after_the_others() -> None:
         await node.admit(pod)
         assert node.cpus("mesh").keys() == {"i0", "c0"}
         (main,) = [s for s in node.runtime.known() if s.key.name == "c0"]
-        active = node.manager.pods.active["uid-mesh"]
+        active = node.books.view.pods.active["uid-mesh"]
         node.runtime.exit(main.id, 0)
         await asyncio.wait_for(active.gone.wait(), 5)
         assert node.runtime.known() == ()
-        assert node.manager.pods.ended["uid-mesh"].phase is PodPhase.SUCCEEDED
+        assert node.books.view.pods.ended["uid-mesh"].phase is PodPhase.SUCCEEDED
 
     run(scenario)
 
@@ -201,7 +201,7 @@ def test_a_container_that_exits_is_restarted_on_the_same_cpus() -> None:
             assert node.runtime.known()[0].attempt == attempt
             await node.settle()
             assert node.cpus("db") == {"c0": "2-3"}
-            assert node.manager.pods.active["uid-db"].record.restarts == {"c0": attempt}
+            assert node.books.view.pods.active["uid-db"].record.restarts == {"c0": attempt}
 
     run(scenario)
 
@@ -211,8 +211,8 @@ def test_a_rejected_pod_holds_nothing_and_can_be_asked_for_again() -> None:
         refused = await node.admit(manifest("big", "8"))
         assert refused.phase is PodPhase.FAILED
         assert refused.message is not None
-        assert node.manager.pods.find("big") == "uid-big"
-        assert str(node.manager.state.ledger.default) == "0-7"
+        assert node.books.view.pods.find("big") == "uid-big"
+        assert str(node.books.view.state.ledger.default) == "0-7"
         again = manifest("big", "2")
         again["metadata"]["uid"] = "other"
         assert (await node.admit(again)).phase is PodPhase.ADMITTED
@@ -248,8 +248,8 @@ def test_nothing_changes_when_the_decision_cannot_be_written_down() -> None:
         node.store.faults.fail_at.add(node.store.faults.calls + 1)
         with pytest.raises(StoreError):
             await node.admit(manifest("db", "2"))
-        assert str(node.manager.state.ledger.default) == "0-7"
-        assert node.manager.pods.active == {}
+        assert str(node.books.view.state.ledger.default) == "0-7"
+        assert node.books.view.pods.active == {}
         await node.admit(manifest("db", "2"))
 
     run(scenario)
@@ -261,7 +261,7 @@ def test_a_pod_fails_when_the_others_cannot_be_moved_away() -> None:
         node.cgroups.faults.fail_at.add(node.cgroups.faults.calls + 1)
         with pytest.raises(CgroupError):
             await node.admit(manifest("db", "2"))
-        assert node.manager.pods.ended["uid-db"].phase is PodPhase.FAILED
+        assert node.books.view.pods.ended["uid-db"].phase is PodPhase.FAILED
         assert node.cpus("web") == {"c0": "1-7"}
 
     run(scenario)
@@ -302,18 +302,18 @@ def test_drift_is_found_and_repaired() -> None:
     async def scenario(node: Harness) -> None:
         await node.admit(manifest("web", ""))
         await node.admit(manifest("db", "2"))
-        assert await reconcile(node.manager) == []
+        assert await reconcile(node.books) == []
         node.cgroups.shared = CPUSet.parse("0-7")
         group = node.cgroups.groups[ContainerKey("uid-db", "c0")]
         del node.cgroups.groups[ContainerKey("uid-web", "c0")]
         group.cpus = CPUSet.parse("0-7")
-        found = await reconcile(node.manager)
+        found = await reconcile(node.books)
         assert [(d.key and d.key.name, d.found, d.repaired) for d in found] == [
             (None, "0-7", True),
             ("c0", "no cgroup", True),
             ("c0", "effective 0-7", True),
         ]
-        assert await reconcile(node.manager) == []
+        assert await reconcile(node.books) == []
         assert node.cpus("web") == {"c0": "1,4-7"}
         assert [e.kind for e in node.store.entries][-3:] == ["repaired"] * 3
 
@@ -323,13 +323,13 @@ def test_drift_is_found_and_repaired() -> None:
 def test_cpus_that_go_offline_are_given_to_nobody() -> None:
     async def scenario(node: Harness) -> None:
         await node.admit(manifest("web", ""))
-        await node.manager.set_offline(CPUSet([2, 3]))
+        await node.books.set_offline(CPUSet([2, 3]))
         node.cgroups.online = CPUSet.parse("0-1,4-7")
         await node.admit(manifest("db", "2"))
         assert node.cpus("db") == {"c0": "4-5"}
         assert node.cpus("web") == {"c0": "1,6-7"}
         node.cgroups.online = CPUSet.parse("0-7")
-        await node.manager.set_offline(CPUSet())
+        await node.books.set_offline(CPUSet())
         assert node.cpus("web") == {"c0": "1-3,6-7"}
 
     run(scenario)
@@ -361,8 +361,8 @@ def test_an_exit_in_the_agents_absence_is_not_lost() -> None:
         node.runtime.exit(status.id, 7)
         await node.start()
         await node.settle()
-        assert node.manager.pods.ended["uid-job"].exit_codes == {"c0": 7}
-        assert str(node.manager.state.ledger.default) == "0-7"
+        assert node.books.view.pods.ended["uid-job"].exit_codes == {"c0": 7}
+        assert str(node.books.view.state.ledger.default) == "0-7"
 
     run(scenario)
 
@@ -423,14 +423,14 @@ def test_a_refusal_that_takes_long_to_explain_holds_up_no_exit() -> None:
                 await explained.wait()
             return "{}"
 
-        node.manager.observers = replace(node.manager.observers, describe=describe)
+        node.books.observers = replace(node.books.observers, describe=describe)
         await node.admit(manifest("job", "2", restartPolicy="Never"))
         refusal = asyncio.create_task(node.admit(manifest("huge", "9")))
         later = asyncio.create_task(node.admit(manifest("later", "1")))
         await node.settle()
         (status,) = node.runtime.known()
         node.runtime.exit(status.id, 0)
-        assert (await node.manager.exits.wait(status)).exit_code == 0
+        assert (await node.books.containers.exits.wait(status)).exit_code == 0
         assert not refusal.done()
         assert not later.done()
         explained.set()
@@ -456,7 +456,7 @@ def test_a_machine_with_fewer_cpus_is_refused_or_repaired() -> None:
         await node.start(OnMismatch.REPAIR)
         await node.settle()
         assert node.cpus("db") == {"c0": "2-3"}
-        assert node.manager.pods.ended["uid-big"].reason == "NodeMismatch"
+        assert node.books.view.pods.ended["uid-big"].reason == "NodeMismatch"
         assert all(status.state is ContainerState.RUNNING for status in node.runtime.known())
 
     run(scenario)

@@ -137,8 +137,8 @@ async def life(node: MortalHarness) -> None:
         manifest("job", "1", init=("2" if more else "3",), restartPolicy="Never", more=more),
     ):
         if f"uid-{pod['metadata']['name']}" not in {
-            *node.manager.pods.active,
-            *node.manager.pods.ended,
+            *node.books.view.pods.active,
+            *node.books.view.pods.ended,
         }:
             await node.admit(pod, wait=False)
         await node.settle()
@@ -146,8 +146,8 @@ async def life(node: MortalHarness) -> None:
         if status.key.pod_uid == "uid-job" and status.state is ContainerState.RUNNING:
             node.runtime.exit(status.id, 0)
             await node.settle()
-    await reconcile(node.manager)
-    if "uid-db" in node.manager.pods.active:
+    await reconcile(node.books)
+    if "uid-db" in node.books.view.pods.active:
         await node.manager.release("db")
     await node.settle()
 
@@ -163,18 +163,20 @@ async def dies_and_goes_on(at: int, node: MortalHarness, *, after: bool) -> bool
     await node.start()
     await node.settle()
     node.check()
-    assert await reconcile(node.manager) == []
+    assert await reconcile(node.books) == []
     for uid in acknowledged:
-        assert uid in node.manager.pods.active or uid in node.manager.pods.ended, f"{uid} was lost"
-    assert {s.key.pod_uid for s in node.runtime.known()} <= set(node.manager.pods.active)
-    for uid, pod in node.manager.pods.active.items():
+        assert uid in node.books.view.pods.active or uid in node.books.view.pods.ended, (
+            f"{uid} was lost"
+        )
+    assert {s.key.pod_uid for s in node.runtime.known()} <= set(node.books.view.pods.active)
+    for uid, pod in node.books.view.pods.active.items():
         assert pod.ending or any(s.key.pod_uid == uid for s in node.runtime.known())
     for name in ("web", "db", "job"):
-        if f"uid-{name}" in node.manager.pods.active:
+        if f"uid-{name}" in node.books.view.pods.active:
             await node.manager.release(name)
     await node.settle()
     node.check()
-    assert str(node.manager.state.ledger.default) == "0-7"
+    assert str(node.books.view.state.ledger.default) == "0-7"
     assert node.runtime.known() == ()
     assert node.cgroups.groups == {}
     await node.kill()
@@ -273,10 +275,10 @@ async def operate(node: Harness, kind: str, what: Any, how: Any) -> None:
             group = groups[what % len(groups)]
             group.placement = replace(group.placement, cpus=node.cgroups.machine)
     elif kind == "reconcile":
-        await reconcile(node.manager)
+        await reconcile(node.books)
     elif kind == "offline":
         node.cgroups.online = node.cgroups.machine - CPUSet.parse(what)
-        await node.manager.set_offline(CPUSet.parse(what))
+        await node.books.set_offline(CPUSet.parse(what))
 
 
 @settings(max_examples=1000, deadline=None)
@@ -292,18 +294,18 @@ def test_random_lives_keep_every_invariant(operations: list[tuple[str, Any, Any]
                 await asyncio.sleep(0)
         for port in (node.store, node.cgroups, node.runtime):
             port.faults.fail_at.clear()
-        await node.manager.set_offline(CPUSet())
+        await node.books.set_offline(CPUSet())
         node.cgroups.online = node.cgroups.machine
         await asyncio.sleep(60)
         await node.settle()
-        await reconcile(node.manager)
+        await reconcile(node.books)
         await node.settle()
         node.check()
-        for pod in list(node.manager.pods.active.values()):
+        for pod in list(node.books.view.pods.active.values()):
             await asyncio.wait_for(node.manager.release(pod.uid), 600)
         await node.settle()
         node.check()
-        assert str(node.manager.state.ledger.default) == "0-7"
+        assert str(node.books.view.state.ledger.default) == "0-7"
         assert node.cgroups.groups == {}
         await node.kill()
 

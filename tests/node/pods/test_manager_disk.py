@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.node.drafted import Unwritten
 from pinfold.node.pods.caller import Caller, GoneError
 from pinfold.node.pods.manager import Manager
 from pinfold.node.reconciler import reconcile
 from pinfold.node.settings import ManagerSettings
 from pinfold.ports.errors import CgroupError, RuntimeFailedError, StoreError
-from pinfold.ports.records import Batch, HistoryEntry, PodPhase, PodRecord
+from pinfold.ports.records import Batch, PodPhase, PodRecord
 from tests.scenes.manager_harness import Harness, manifest, parse, run_virtually
 
 
@@ -53,28 +54,28 @@ def test_a_pod_that_ends_waits_alone() -> None:
         manager = await node.start()
         for name in ("one", "two"):
             await node.admit(manifest(name, "2", restartPolicy="Never"))
-        one = manager.pods.active["uid-one"]
+        one = manager.books.view.pods.active["uid-one"]
         # That it is to go can still be written, that it is gone cannot.
         node.store.faults.fail_at = {node.store.faults.calls + 2}
         gone = asyncio.create_task(manager.release("one"))
         await until_told(node, "trying again in 0.1 s")
         node.store.faults.fail_all = True
         await asyncio.sleep(5)
-        assert not manager.lock.locked()
+        assert not manager.books.is_changing
         assert not gone.done()
-        assert str(manager.state.ledger.cpus_of_pod("uid-one")) != ""
+        assert str(manager.books.view.state.ledger.cpus_of_pod("uid-one")) != ""
         with pytest.raises(StoreError):
             await node.admit(manifest("three", "1"))
         with pytest.raises(StoreError):
             await manager.release("two")
-        assert await reconcile(manager) == []
+        assert await reconcile(manager.books) == []
         node.check()
         node.store.faults.fail_all = False
         await gone
         assert one.gone.is_set()
         await manager.release("two")
         node.check()
-        assert manager.state.ledger.assignments == {}
+        assert manager.books.view.state.ledger.assignments == {}
         await node.kill()
 
     run_virtually(run())
@@ -97,10 +98,10 @@ def test_an_admission_that_can_neither_hold_nor_be_taken_back_is_ended() -> None
         with pytest.raises(CgroupError):
             await node.admit(manifest("one", "2"))
         # It owns what the others have not left, and nothing of it ever runs.
-        assert manager.pods.active["uid-one"].worker is None
-        while manager.pods.active.keys() != {"uid-shares"}:  # noqa: ASYNC110 - no event
+        assert manager.books.view.pods.active["uid-one"].worker is None
+        while manager.books.view.pods.active.keys() != {"uid-shares"}:  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.1)
-        record = manager.pods.ended["uid-one"]
+        record = manager.books.view.pods.ended["uid-one"]
         assert record.phase is PodPhase.FAILED
         assert "could not be taken from the shared pool" in (record.message or "")
         assert node.store.pods["uid-one"].phase is PodPhase.FAILED
@@ -118,7 +119,7 @@ def test_a_pod_can_be_deleted_while_its_start_cannot_be_written() -> None:
         node.store.faults.fail_at = set(range(before + 2, before + 6))
         await node.admit(manifest("one", "2"))
         await node.settle()
-        assert manager.pods.active["uid-one"].record.phase is PodPhase.RUNNING
+        assert manager.books.view.pods.active["uid-one"].record.phase is PodPhase.RUNNING
         node.store.faults.fail_at = set()
         await manager.release("one")
         assert node.store.pods == {}
@@ -154,7 +155,7 @@ def test_a_caller_who_is_gone_changes_nothing() -> None:
         await node.admit(manifest("one", "2"))
         with pytest.raises(GoneError):
             await manager.release("one", caller=Caller(gone=True))
-        assert manager.pods.active["uid-one"].ending is False
+        assert manager.books.view.pods.active["uid-one"].ending is False
         caller = Caller()
         await manager.release("one", caller=caller)
         assert caller.begun
@@ -169,19 +170,22 @@ def test_what_cannot_be_written_is_owed_and_paid_with_the_next() -> None:
         manager = await node.start()
         record = (await node.admit(manifest("one", ""))) and node.store.pods["uid-one"]
         node.store.faults.fail_at = {node.store.faults.calls + 1, node.store.faults.calls + 2}
-        entry = HistoryEntry(1.0, "released", "uid-one", "default/one", "{}")
-        async with manager.lock:
-            await manager.commit_or_owe(Batch(drop=("uid-one",), history=(entry,)))
+        async with manager.books.change() as draft:
+            draft.end(manager.books.view.pods.active["uid-one"], None)
+            draft.note("released", ("uid-one", "default/one"))
+            await draft.write(Unwritten.OWED)
+            draft.remember(replace(record, uid="uid-2", name="two"))
             with pytest.raises(StoreError):
-                await manager.commit(Batch(put=(replace(record, uid="uid-2", name="two"),)))
+                await draft.write()
             assert node.store.pods.keys() == {"uid-one"}
-            await manager.commit(Batch(put=(replace(record, uid="uid-2", name="two"),)))
+            await draft.write()
         assert node.store.pods.keys() == {"uid-2"}
         assert node.store.entries[-1].kind == "released"
         # And without a next one, by itself.
         node.store.faults.fail_at = {node.store.faults.calls + n for n in range(1, 5)}
-        async with manager.lock:
-            await manager.commit_or_owe(Batch(drop=("uid-2",)))
+        async with manager.books.change() as draft:
+            draft.forget("uid-2")
+            await draft.write(Unwritten.OWED)
         await asyncio.sleep(60)
         assert node.store.pods == {}
         await node.kill()
@@ -214,7 +218,7 @@ def test_batches_in_one_are_as_one_after_the_other(steps: list[tuple[str, str]])
 
 async def with_logs(node: Harness, logs: Logs) -> Manager:
     manager = await node.start()
-    manager.containers.logs = logs
+    manager.books.containers.logs = logs
     return manager
 
 
@@ -225,7 +229,7 @@ def test_logs_stay_as_long_as_their_pod_is_remembered() -> None:
         for name in ("one", "two", "three"):
             await node.admit(manifest(name, "1", restartPolicy="Never"))
             (status,) = (s for s in node.runtime.known() if s.key.pod_uid == f"uid-{name}")
-            active = manager.pods.active[f"uid-{name}"]
+            active = manager.books.view.pods.active[f"uid-{name}"]
             node.runtime.exit(status.id, 1)
             await active.gone.wait()
         assert logs.removed == ["one"]  # pushed out
@@ -274,7 +278,7 @@ def test_logs_that_cannot_be_removed_change_nothing_else() -> None:
 
 async def end(node: Harness, name: str) -> None:
     """Let the container of a pod end by itself."""
-    active = node.manager.pods.active[f"uid-{name}"]
+    active = node.books.view.pods.active[f"uid-{name}"]
     (status,) = (s for s in node.runtime.known() if s.key.pod_uid == active.uid)
     node.runtime.exit(status.id, 1)
     await active.gone.wait()
@@ -288,18 +292,18 @@ def test_logs_that_take_long_hold_up_only_the_next_of_their_pod() -> None:
         await end(node, "one")
         logs.free.clear()
         await asyncio.wait_for(node.admit(manifest("one", "2"), wait=False), 5)
-        assert not manager.lock.locked()
+        assert not manager.books.is_changing
         await asyncio.wait_for(node.admit(manifest("two", "1")), 5)
         await node.settle()
         # What it wrote would go with what the last one has written.
         assert {status.key.pod_uid for status in node.runtime.known()} == {"uid-two"}
         logs.free.set()
-        await asyncio.wait_for(manager.pods.active["uid-one"].started.wait(), 5)
+        await asyncio.wait_for(manager.books.view.pods.active["uid-one"].started.wait(), 5)
         logs.free.clear()
         deleting = asyncio.create_task(manager.release("two"))
         await asyncio.sleep(1)
-        assert (deleting.done(), manager.lock.locked()) == (False, False)
-        assert "uid-two" not in manager.pods.active
+        assert (deleting.done(), manager.books.is_changing) == (False, False)
+        assert "uid-two" not in manager.books.view.pods.active
         logs.free.set()
         await deleting
         assert logs.removed == ["one", "two"]
@@ -322,7 +326,7 @@ def test_an_admission_goes_on_though_the_cpus_cannot_be_read_again() -> None:
                 raise OSError("too many open files")
             return node.cgroups.online
 
-        manager.observers = replace(manager.observers, online=online)
+        manager.books.observers = replace(manager.books.observers, online=online)
         await asyncio.wait_for(node.admit(manifest("one", "2")), 5)
         assert node.problems == ["default/one: the CPUs that are online: too many open files"]
         node.check()

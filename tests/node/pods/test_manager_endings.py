@@ -21,7 +21,7 @@ def test_sigterm_that_cannot_be_sent_is_tried_again_until_the_grace_period_is_ov
         await asyncio.wait_for(node.manager.release("app"), 5)
         (problem,) = node.problems
         assert "container c0 is not told to end" in problem
-        assert node.manager.pods.active == {}
+        assert node.books.view.pods.active == {}
         assert node.runtime.known() == ()
 
     run(scenario)
@@ -51,7 +51,7 @@ def test_whatever_fails_at_the_end_of_a_pod_it_ends(error: Exception) -> None:
         await asyncio.wait_for(node.manager.release("app"), 60)
         await first
         assert tries == 2
-        assert node.manager.pods.active == {}
+        assert node.books.view.pods.active == {}
         assert node.runtime.known() == ()
 
     run(scenario)
@@ -61,7 +61,7 @@ def test_whatever_fails_at_the_end_of_a_pod_it_ends(error: Exception) -> None:
 def test_a_pod_that_ends_while_it_is_deleted_is_ended_once(*, fails: bool) -> None:
     async def scenario(node: Harness) -> None:
         await node.admit(manifest("job", "2", restartPolicy="Never"))
-        pod = node.manager.pods.active["uid-job"]
+        pod = node.books.view.pods.active["uid-job"]
         commit = node.store.commit
 
         async def slowly(batch: Any) -> None:
@@ -78,7 +78,7 @@ def test_a_pod_that_ends_while_it_is_deleted_is_ended_once(*, fails: bool) -> No
         else:
             await node.manager.release("job")
         await asyncio.wait_for(pod.gone.wait(), 5)
-        assert node.manager.pods.active == {}
+        assert node.books.view.pods.active == {}
         assert node.problems == []
 
     run(scenario)

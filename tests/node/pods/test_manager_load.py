@@ -27,16 +27,16 @@ def test_a_thousand_pods_come_and_go_on_256_cpus() -> None:
                 rejected += 1
             else:
                 admitted += 1
-            if number % 3 == 2 and node.manager.pods.active:
-                await node.manager.release(chance.choice(list(node.manager.pods.active)))
+            if number % 3 == 2 and node.books.view.pods.active:
+                await node.manager.release(chance.choice(list(node.books.view.pods.active)))
             if number % 100 == 99:
                 await node.settle()
                 node.check()
-        for uid in list(node.manager.pods.active):
+        for uid in list(node.books.view.pods.active):
             await node.manager.release(uid)
         await node.settle()
         node.check()
-        assert len(node.manager.state.ledger.default) == 256
+        assert len(node.books.view.state.ledger.default) == 256
         assert node.runtime.known() == ()
         assert node.files.documents == {}
         await node.kill()

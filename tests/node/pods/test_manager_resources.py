@@ -29,7 +29,7 @@ def node_with(**resources: DeviceResource) -> Harness:
 
 def held(node: Harness) -> tuple[object, ...]:
     """Who has what."""
-    state = node.manager.state
+    state = node.books.view.state
     return state.ledger, state.memory, state.devices.allocations, state.pods
 
 
@@ -59,7 +59,7 @@ def test_everything_comes_from_the_node_of_the_device() -> None:
         assert str(spec.placement.mems) == "1"
         assert node.plugins.calls == [(NIC, ("n1",))]
         await node.manager.release("app")
-        state, policy = node.manager.state, node.manager.node.memory_policy
+        state, policy = node.books.view.state, node.books.view.node.memory_policy
         assert policy is not None
         assert state.memory == policy.empty_state
         assert not state.devices.allocations.pods
@@ -172,10 +172,10 @@ def test_a_device_that_fails_fails_its_pod_and_no_other() -> None:
         node.plugins.set_health(NIC, "n1", healthy=False)
         await node.health.take(node.plugins.inventory())
         await node.settle()
-        ended = node.manager.pods.ended["uid-a"]
+        ended = node.books.view.pods.ended["uid-a"]
         assert (ended.phase, ended.reason) == (PodPhase.FAILED, "UnhealthyDevice")
         assert ended.message == "device n1 of example.com/nic is unhealthy"
-        assert "uid-b" in node.manager.pods.active
+        assert "uid-b" in node.books.view.pods.active
         record = await node.admit(manifest("c", "1", more={NIC: "1"}))
         assert record.phase is PodPhase.FAILED
 
@@ -205,7 +205,7 @@ def test_a_restarted_agent_knows_who_has_which_devices_before_plugins_return() -
             node.plugins.disconnect(resource.name)
         await node.start()
         assert held(node) == before
-        assert not any(r.connected for r in node.manager.state.devices.inventory.values())
+        assert not any(r.connected for r in node.books.view.state.devices.inventory.values())
         for resource in listed.values():
             node.plugins.put(resource)
         await node.health.take(node.plugins.inventory())
@@ -224,7 +224,7 @@ def test_a_record_of_another_memory_policy_is_refused_or_repaired() -> None:
         with pytest.raises(MismatchError, match=words):
             await node.start()
         await node.start(OnMismatch.REPAIR)
-        (pod,) = node.manager.pods.active.values()
+        (pod,) = node.books.view.pods.active.values()
         assert pod.record.memory == {}
         assert pod.record.devices["c0"][NIC].ids == ("n1",)
         assert str(pod.record.assignments["c0"]) == "2-3"

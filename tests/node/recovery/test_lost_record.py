@@ -68,7 +68,7 @@ def test_a_record_that_was_rolled_back_is_refused_and_nothing_is_changed(promise
         await node.kill()
         await node.start()
         await node.manager.release("db")
-        assert str(node.manager.state.ledger.default) == "0-7"
+        assert str(node.books.view.state.ledger.default) == "0-7"
 
     run(scenario)
 
@@ -104,7 +104,7 @@ def test_a_name_that_has_gone_to_another_pod_stays_with_the_one_that_runs() -> N
         before.put_back(node, promised=True)
         await node.start(OnMismatch.REPAIR)
         await node.settle()
-        assert list(node.manager.pods.active) == ["uid-again"]
+        assert list(node.books.view.pods.active) == ["uid-again"]
         assert node.store.pods["uid-db"].phase is PodPhase.FAILED
         assert [status.key.pod_uid for status in node.runtime.known()] == ["uid-again"]
 
@@ -129,7 +129,7 @@ def test_without_keepsakes_the_kernel_tells_enough() -> None:
         await node.start(OnMismatch.REPAIR)
         assert node.runtime.known() == runs
         assert node.cpus("db") == cpus
-        pod = node.manager.pods.active["uid-db"]
+        pod = node.books.view.pods.active["uid-db"]
         assert (pod.name, pod.workload.restarts(pod.workload.pod.containers[0], 1)) == (
             "default/adopted-uiddb",
             False,
@@ -155,11 +155,11 @@ def test_what_the_runtime_does_not_know_is_held() -> None:
         assert status.pid is not None
         assert str(node.cgroups.allowed(status.pid)) == cpus
         assert any("its runtime knows nothing of it" in text for text in node.problems)
-        assert await reconcile(node.manager) == []
+        assert await reconcile(node.books) == []
         await node.admit(manifest("web", ""))
         # When its cgroup is empty, it has ended, and is started again.
         node.cgroups.processes.pop(status.pid)
-        await reconcile(node.manager)
+        await reconcile(node.books)
         await asyncio.sleep(60)
         await node.settle()
         assert node.cpus("db") == {"c0": cpus}
@@ -238,9 +238,9 @@ def test_whatever_was_lost_owners_live_on_where_they_are(
         node.check()
         await node.settle()
         node.check()
-        for uid in list(node.manager.pods.active):
+        for uid in list(node.books.view.pods.active):
             await asyncio.wait_for(node.manager.release(uid, grace=0), 600)
-        assert str(node.manager.state.ledger.default) == "0-7"
+        assert str(node.books.view.state.ledger.default) == "0-7"
         await node.kill()
 
     run_virtually(asyncio.wait_for(whole(), 6000))

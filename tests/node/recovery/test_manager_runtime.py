@@ -50,7 +50,7 @@ def test_pods_of_another_runtime_are_left_to_it(on_mismatch: OnMismatch) -> None
 def test_the_record_tells_of_what_node_it_is() -> None:
     async def scenario(node: Harness) -> None:
         await node.admit(manifest("db", "2"))
-        ledger = node.manager.state.ledger
+        ledger = node.books.view.state.ledger
         assert len(ledger.exclusive) == 2
         assert (await node.store.load()).node == NodeRecord(
             policy_name="static",

@@ -33,7 +33,7 @@ def test_a_repair_leaves_an_owner_its_offline_cpus(version: int, left: str, lost
         await node.kill()
         copies[lost].put_back(node, promised=True)
         await node.start(OnMismatch.REPAIR)
-        assert node.manager.state.ledger.assignments == {"uid-db": {"c0": CPUSet([2, 3])}}
+        assert node.books.view.state.ledger.assignments == {"uid-db": {"c0": CPUSet([2, 3])}}
         await node.switch(EVERY)
         await node.settle()
         assert node.cpus("db") == {"c0": "2-3"}
@@ -71,7 +71,7 @@ def test_who_was_created_and_loses_its_cpus_as_it_is_placed_is_made_anew(version
         await node.start()
         await node.settle()
         assert node.cpus("db") == {"c0": "1,4-7"}
-        assert "uid-db" in node.manager.pods.active
+        assert "uid-db" in node.books.view.pods.active
 
     run(scenario, Node(version))
 
@@ -100,19 +100,19 @@ def test_what_the_runtime_does_not_know_is_displaced_as_all_others(
         node.cgroups.online = EVERY - CPUSet([2, 3])
         await node.start()
         assert str(node.cgroups.allowed(pid)) == displaced
-        assert await reconcile(node.manager) == []
+        assert await reconcile(node.books) == []
         await node.switch(EVERY)
         assert str(node.cgroups.allowed(pid)) == "2-3"
         node.cgroups.faults.fail_at = {node.cgroups.faults.calls + 1}
         await node.switch(EVERY - CPUSet([2, 3]))
-        assert [*node.manager.offline_owners.misplaced] == [ContainerKey("uid-db", "c0")]
+        assert [*node.books.offline_owners.misplaced] == [ContainerKey("uid-db", "c0")]
         await asyncio.sleep(0.25)
-        await node.manager.offline_owners.settle()
+        await node.books.settle()
         assert str(node.cgroups.allowed(pid)) == displaced
         # Others' writes are put right as well.
         await node.switch(EVERY)
         node.cgroups.groups[ContainerKey("uid-db", "c0")].cpus = EVERY
-        (drift,) = await reconcile(node.manager)
+        (drift,) = await reconcile(node.books)
         assert drift.repaired
         assert str(node.cgroups.allowed(pid)) == "2-3"
 
@@ -126,11 +126,11 @@ def test_what_the_runtime_does_not_know_goes_where_a_repair_puts_it(version: int
         pid = await held(node, "db")
         node.config = replace(node.config, reserved_system_cpus=CPUSet([2]))
         await node.start(OnMismatch.REPAIR)
-        own = node.manager.state.ledger.cpus_of("uid-db", "c0")
+        own = node.books.view.state.ledger.cpus_of("uid-db", "c0")
         assert own is not None
         assert own != CPUSet([2, 3])
         assert node.cgroups.allowed(pid) == own
-        assert await reconcile(node.manager) == []
+        assert await reconcile(node.books) == []
 
     run(scenario, Node(version))
 
@@ -172,6 +172,6 @@ def test_a_repair_gives_nobody_cpus_on_which_an_owner_still_runs(
         assert node.store.pods["uid-db"].assignments.get("c0") != CPUSet([2, 3, 4, 5])
         assert shared
         assert not any(shared)
-        assert node.cgroups.shared == node.manager.pool
+        assert node.cgroups.shared == node.books.view.pool
 
     run(scenario, Node(version))

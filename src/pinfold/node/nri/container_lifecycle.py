@@ -15,11 +15,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
 
 from pinfold.core.topology_manager.manager import UNEXPECTED_ADMISSION_ERROR
+from pinfold.node.drafted import Unwritten
 from pinfold.node.nri.seen_containers import SeenContainers
 from pinfold.node.nri.seen_pod import SeenPod
 from pinfold.ports.errors import CgroupError, ContainerKey, StoreError
@@ -65,10 +67,9 @@ class ContainerLifecycle:
     ) -> Sequence[ContainerUpdate]:
         """See :class:`pinfold.ports.nri.RuntimeEvents`."""
         devices = await self._containers.devices_of_new(pods, containers)
-        async with self._books.lock:
+        async with self._books.change() as draft:
             self._creating.clear()
-            await self._containers.synchronize(pods, containers, devices)
-        self._books.announce_soon()
+            await self._containers.synchronize(draft, pods, containers, devices)
         return ()
 
     # ------------------------------------------------------------------------------------ pods
@@ -80,16 +81,14 @@ class ContainerLifecycle:
     async def stop_pod_sandbox(self, pod: PodSandbox) -> None:
         """See :class:`pinfold.ports.nri.RuntimeEvents`."""
         books = self._books
-        async with books.lock:
+        async with books.change() as draft:
             seen = self._pods.by_uid.get(pod.uid)
             if seen is None or seen.sandbox.id != pod.id:
                 return  # a sandbox that another has replaced
-            active = books.pods.active.get(pod.uid)
+            active = books.view.pods.active.get(pod.uid)
             if active is not None:
-                await self._containers.forget(active)
+                await self._containers.forget(draft, active)
                 seen.containers.clear()
-                await books.grow_pool()
-        self._books.announce_soon()
 
     async def remove_pod_sandbox(self, pod: PodSandbox) -> None:
         """See :class:`pinfold.ports.nri.RuntimeEvents`."""
@@ -106,41 +105,35 @@ class ContainerLifecycle:
         """See :class:`pinfold.ports.nri.RuntimeEvents`."""
         books, pods = self._books, self._pods
         devices = await self._containers.devices_of(pod, container)
-        async with books.lock:
-            await books.look_at_cpus()
+        async with books.change() as draft:
+            await draft.look_at_cpus()
             seen = pods.put(pod)
             decision = pods.decide(seen, container, devices)
-            books.counters.count_admission(books.node, decision, container.name)
+            books.counters.count_admission(draft.node, decision, container.name)
             if not decision.admitted:
-                await pods.refuse(seen, decision)
-            state, before = books.state, pods.now(seen)
+                await pods.refuse(draft, seen, decision)
+            before = pods.now(seen)
             seen.ran_shared.pop(container.name, None)
-            step = pods.step(seen, container, decision)
+            await pods.note(draft, seen, "admitted", decision)
             try:
-                await pods.take(seen, step, "admitted", decision)
-                if state.ledger.default != books.state.ledger.default:
-                    await books.apply_pool()
-                    await books.look_at_cpus()
+                await pods.take(draft, seen, pods.step(seen, container, decision))
+                await draft.apply()
             except StoreError as error:
                 raise RefusedError(f"{UNEXPECTED_ADMISSION_ERROR}: {error}") from error
             except CgroupError as error:
-                books.counters.cgroup_failures += 1
-                await pods.take_for_sure(seen, before, state)
-                await books.grow_pool()
+                await pods.take_back(draft, seen, before)
                 raise RefusedError(
                     f"{UNEXPECTED_ADMISSION_ERROR}: the CPUs could not be taken from the shared "
                     f"pool: {error}"
                 ) from error
-            active = books.pods.active[pod.uid]
-            cpus = books.state.ledger.cpus_of(pod.uid, container.name)
+            active = books.view.pods.active[pod.uid]
+            cpus = books.view.state.ledger.cpus_of(pod.uid, container.name)
             given = self._containers.give(seen, container)
             self._containers.warn_of_kubelet(seen, container, given)
             await self._containers.place(active, container.name)
         key = ContainerKey(pod.uid, container.name)
         self._creating[key] = container.id
         books.spawn(self._expect(key, pod, container), name=f"creation of {container.id}")
-        # The mirror is a file, and on the disk before anything goes on: after the answer.
-        asyncio.get_running_loop().call_soon(books.announce_soon)
         env = self._containers.environment(active, container, cpus)
         self._ledger.answer_nothing()
         return ContainerAdjustment(given, env), ()
@@ -158,11 +151,11 @@ class ContainerLifecycle:
         if self._runtime.id_of(key) == container.id:
             return
         devices = await self._containers.devices_of(pod, container)
-        async with self._books.lock:
+        async with self._books.change() as draft:
             if self._runtime.id_of(key) != container.id:
                 seen = self._pods.put(pod)
-                await self._containers.adopt(seen, container, devices)
-                await self._books.grow_pool()
+                await self._containers.adopt(draft, seen, container, devices)
+                await draft.grow_pool()
                 await self._containers.locate((seen, container))
 
     async def _expect(self, key: ContainerKey, pod: PodSandbox, container: Container) -> None:
@@ -194,7 +187,7 @@ class ContainerLifecycle:
         """See :class:`pinfold.ports.nri.RuntimeEvents`."""
         key = ContainerKey(pod.uid, container.name)
         status = self._runtime.change(key, container.id, ContainerState.RUNNING, container.pid)
-        active = self._books.pods.active.get(pod.uid)
+        active = self._books.view.pods.active.get(pod.uid)
         if status is None or active is None:
             return
         active.statuses[container.name] = status
@@ -209,12 +202,12 @@ class ContainerLifecycle:
     async def _confirm(self, pod: PodSandbox, container: Container) -> None:
         books = self._books
         key = ContainerKey(pod.uid, container.name)
-        async with books.lock:
-            if pod.uid not in books.pods.active or self._runtime.id_of(key) != container.id:
+        async with books.change() as draft:
+            if pod.uid not in books.view.pods.active or self._runtime.id_of(key) != container.id:
                 return
             await self._containers.find(key, container)
-            if books.state.ledger.cpus_of(pod.uid, container.name) is not None:
-                await books.apply_pool()
+            if books.view.state.ledger.cpus_of(pod.uid, container.name) is not None:
+                await draft.apply_pool()
 
     async def update_container(
         self, pod: PodSandbox, container: Container, wanted: Resources
@@ -224,9 +217,9 @@ class ContainerLifecycle:
         changed = replace(container, resources=container.resources.changed_by(wanted))
         key = ContainerKey(pod.uid, container.name)
         devices = await self._containers.devices_of(pod, changed)
-        async with books.lock:
+        async with books.change() as draft:
             seen = pods.by_uid.get(pod.uid)
-            active = books.pods.active.get(pod.uid)
+            active = books.view.pods.active.get(pod.uid)
             if seen is None or active is None or self._runtime.id_of(key) != container.id:
                 return ()
             if not wanted.changes_requests:
@@ -234,22 +227,18 @@ class ContainerLifecycle:
                 return (self._where_it_is(seen, changed),)
             decision = pods.decide(seen, changed, devices)
             if not decision.admitted:
-                await pods.refuse(seen, decision)
-            pool = books.pool
+                await pods.refuse(draft, seen, decision)
+            await pods.note(draft, seen, "resized", decision)
             try:
-                await pods.take(seen, pods.step(seen, changed, decision), "resized", decision)
+                await pods.take(draft, seen, pods.step(seen, changed, decision))
             except StoreError as error:
                 raise RefusedError(f"{UNEXPECTED_ADMISSION_ERROR}: {error}") from error
             given = self._containers.give(seen, changed)
             try:
-                # The others leave its new CPUs before it comes, and get its old ones after that.
-                await self._cgroups.set_shared(pool & books.pool or books.pool)
-                await self._containers.place(active, container.name)
-                await books.apply_pool()
+                await draft.apply(move=partial(self._containers.place, active, container.name))
             except CgroupError as error:
                 # The record says what is to be; the reconciliation makes it so.
                 books.observers.report(active.name, str(error))
-        self._books.announce_soon()
         return (ContainerUpdate(container.id, given), *self._ledger.answer())
 
     def _where_it_is(self, seen: SeenPod, container: Container) -> ContainerUpdate:
@@ -273,7 +262,7 @@ class ContainerLifecycle:
         """Take note of a container's end; the runtime does not wait for an answer."""
         key = ContainerKey(pod.uid, container.name)
         status = self._runtime.change(key, container.id, ContainerState.STOPPED)
-        active = self._books.pods.active.get(pod.uid)
+        active = self._books.view.pods.active.get(pod.uid)
         if status is not None and active is not None:
             active.statuses[container.name] = status
             self._books.counters.container_exits += 1
@@ -287,18 +276,16 @@ class ContainerLifecycle:
         """
         books, pods = self._books, self._pods
         key = ContainerKey(pod.uid, container.name)
-        async with books.lock:
-            active = books.pods.active.get(pod.uid)
+        async with books.change() as draft:
+            active = books.view.pods.active.get(pod.uid)
             seen = pods.by_uid.get(pod.uid)
             if active is None or seen is None or self._runtime.id_of(key) != container.id:
                 return
             if seen.containers.keys() <= {container.name}:
-                await self._containers.forget(active)
+                await self._containers.forget(draft, active)
                 seen.containers.clear()
             else:
                 await self._containers.drop(key)
                 active.statuses.pop(container.name, None)
                 step = pods.step_without(seen, container.name)
-                await pods.take_for_sure(seen, step, step.state)
-            await books.grow_pool()
-        self._books.announce_soon()
+                await pods.take(draft, seen, step, Unwritten.OWED)

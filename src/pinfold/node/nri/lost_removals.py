@@ -156,7 +156,7 @@ class LostRemovals:
             cgroups = frozenset(ContainerKey(uid, name) for name in containers)
             if up is None:
                 yield _Lost(seen.sandbox.id, _Fate.REMOVED, cgroups, seen)
-            elif uid in self._containers.books.pods.active:
+            elif uid in self._containers.books.view.pods.active:
                 yield _Lost(seen.sandbox.id, _Fate.STOPPED, cgroups, seen)
             return
         for name, one in containers.items():

@@ -11,7 +11,7 @@ from pinfold.core.cpu.static_policy import CPUAllocation
 from pinfold.core.pod.workload import FACTS, application_environment, environment_beside
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.active_pod import ActivePod
-from pinfold.node.bookkeeper import Bookkeeper
+from pinfold.node.books import Books, Draft
 from pinfold.node.nri.kubelet_devices import KubeletDevices
 from pinfold.node.nri.seen_pod import SeenPod, ran_shared
 from pinfold.node.nri.seen_pods import SeenPods
@@ -37,7 +37,7 @@ class SeenContainers:
 
     def __init__(  # noqa: PLR0913 - the ports, one each
         self,
-        books: Bookkeeper,
+        books: Books,
         pods: SeenPods,
         *,
         cgroups: FoundCgroups,
@@ -63,20 +63,20 @@ class SeenContainers:
         return await self.devices.of_pod(pod.namespace, pod.name)
 
     def placement(self, uid: str, name: str) -> Placement:
-        """Where a container belongs; its limits are the runtime's affair."""
-        state = self.books.state
-        nodes = () if state.memory is None else state.memory.nodes_of(uid, name)
-        own = state.ledger.cpus_of(uid, name)
-        # Who has lost all of its CPUs shares until one is back; the runtime is told that, too.
-        cpus = None if own is not None and own <= state.offline else own
-        return Placement(cpus=cpus, mems=CPUSet(nodes) or None)
+        """Where a container belongs; who has lost all of its CPUs shares, and is told so.
+
+        Its first step is taken unfrozen, for that is waited for.
+        """
+        active = self.books.view.pods.active[uid]
+        (container,) = (c for c in active.workload.pod.all_containers if c.name == name)
+        return replace(self.books.placement(active, container), frozen=False)
 
     def resources(self, uid: str, name: str) -> Resources:
         """What the runtime is to have on record for a container."""
         placement = self.placement(uid, name)
         own = placement.cpus
         return Resources(
-            cpus=str(self.books.pool if own is None else own),
+            cpus=str(self.books.view.pool if own is None else own),
             mems=str(placement.mems or ""),
             cpu_quota=None if own is None else NO_CAP,
         )
@@ -85,7 +85,7 @@ class SeenContainers:
         """Take note of a container, and of what the runtime has on record for it."""
         uid, name = seen.sandbox.uid, container.name
         key = ContainerKey(uid, name)
-        self.books.pods.active[uid].statuses[name] = self.runtime.put(key, container)
+        self.books.view.pods.active[uid].statuses[name] = self.runtime.put(key, container)
         self.cgroups.identify(key, container.id)
         self.record(key, container.id, recorded)
 
@@ -155,11 +155,11 @@ class SeenContainers:
         if not await self.cgroups.find(key, container.cgroups_path) and container.pid:
             await self.cgroups.enter(key, container.pid)
 
-    async def forget(self, active: ActivePod) -> None:
+    async def forget(self, draft: Draft, active: ActivePod) -> None:
         """A pod is over."""
         for container in active.workload.pod.all_containers:
             await self.drop(active.key(container))
-        await self.pods.forget(active)
+        await self.pods.forget(draft, active)
 
     async def drop(self, key: ContainerKey) -> None:
         """A container is over."""
@@ -183,13 +183,15 @@ class SeenContainers:
 
     async def synchronize(
         self,
+        draft: Draft,
         pods: Sequence[PodSandbox],
         containers: Sequence[Container],
         devices: Mapping[PodName, PodDevices],
     ) -> None:
-        """Take over everything that exists, in place of what was known; the lock is held.
+        """Take over everything that exists, in place of what was known.
 
         Args:
+            draft: the change of the books that this is.
             pods: all pods.
             containers: all containers.
             devices: what a kubelet has given to pods.
@@ -211,24 +213,24 @@ class SeenContainers:
         for seen, one in shown:
             # Of several sandboxes that a pod has had, the one with containers is the newest.
             seen.sandbox = by_sandbox[one.sandbox_id]
-            if (active := books.pods.active.get(seen.sandbox.uid)) is not None:
+            if (active := books.view.pods.active.get(seen.sandbox.uid)) is not None:
                 seen.ran_shared = ran_shared(active.workload.pod.annotations)
         there = {seen.sandbox.uid for seen, _ in shown}
-        for uid in books.pods.active.keys() - there:
-            await self.forget(books.pods.active[uid])
+        for uid in books.view.pods.active.keys() - there:
+            await self.forget(draft, books.view.pods.active[uid])
         # Those who have their CPUs already come first.
-        owners = books.state.ledger.assignments
+        owners = books.view.state.ledger.assignments
         for seen, one in sorted(shown, key=lambda item: item[0].sandbox.uid not in owners):
             pod = (seen.sandbox.namespace, seen.sandbox.name)
-            await self.adopt(seen, one, devices.get(pod, NO_DEVICES))
-        await books.grow_pool()
+            await self.adopt(draft, seen, one, devices.get(pod, NO_DEVICES))
+        await draft.grow_pool()
         # The others leave the owners' CPUs before these come.
-        owners = books.state.ledger.assignments
+        owners = books.view.state.ledger.assignments
         shown.sort(key=lambda item: item[1].name in owners.get(item[0].sandbox.uid, ()))
         await self.locate(*shown)
         await self.cgroups.settle()
 
-    async def adopt(self, seen: SeenPod, one: Container, devices: PodDevices) -> None:
+    async def adopt(self, draft: Draft, seen: SeenPod, one: Container, devices: PodDevices) -> None:
         """Take over a container that is there; one that cannot have its CPUs is among the others.
 
         What it has it keeps, wherever its devices are.
@@ -236,7 +238,7 @@ class SeenContainers:
         Raises:
             StoreError: it could not be written down.
         """
-        known = self.books.state
+        known = self.books.view.state
         if devices and not self.pods.is_to_be_aligned(seen.sandbox, one):
             devices = NO_DEVICES
         decision = self.pods.decide(seen, one, devices)
@@ -249,8 +251,9 @@ class SeenContainers:
         step = self.pods.step(seen, one, decision)
         same_cpus = step.state.ledger.cpus_of(uid, name) == known.ledger.cpus_of(uid, name)
         same_memory = step.state.memory_of(uid).get(name) == known.memory_of(uid).get(name)
-        news = None if same_cpus and same_memory else decision
-        await self.pods.take(seen, step, "adopted", news)
+        if not (same_cpus and same_memory):
+            await self.pods.note(draft, seen, "adopted", decision)
+        await self.pods.take(draft, seen, step)
         self.note(seen, one, one.resources)
 
     def _tell_of_adoption(self, seen: SeenPod, one: Container, cpus: CPUSet) -> None:
@@ -296,7 +299,7 @@ class SeenContainers:
                     self.books.observers.report(seen.name, str(error))
 
     async def _say_place(self, seen: SeenPod, one: Container) -> None:
-        await self.place(self.books.pods.active[seen.sandbox.uid], one.name)
+        await self.place(self.books.view.pods.active[seen.sandbox.uid], one.name)
 
     async def _find(self, seen: SeenPod, one: Container) -> None:
         await self.find(ContainerKey(seen.sandbox.uid, one.name), one)

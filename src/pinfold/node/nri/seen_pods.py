@@ -28,12 +28,13 @@ from pinfold.core.pod.workload import Workload
 from pinfold.core.topology_manager.manager import UNEXPECTED_ADMISSION_ERROR
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.active_pod import ActivePod
-from pinfold.node.bookkeeper import Bookkeeper
+from pinfold.node.books import Books, Draft
+from pinfold.node.drafted import Unwritten
 from pinfold.node.nri.seen_pod import NOTHING, SeenPod, pod_manifest, qos_of
 from pinfold.ports.errors import PortError
 from pinfold.ports.nri import Container, PodSandbox, RefusedError
 from pinfold.ports.podresources import NO_DEVICES, PodDevices
-from pinfold.ports.records import Batch, HistoryEntry, PodPhase, PodRecord
+from pinfold.ports.records import PodPhase, PodRecord
 from pinfold.state.ledger import Ledger
 
 SOURCE: Final = "nri"
@@ -60,7 +61,7 @@ class SeenPods:
         parse: reads a manifest; raises ValueError.
     """
 
-    def __init__(self, books: Bookkeeper, parse: Callable[[str], Workload]) -> None:
+    def __init__(self, books: Books, parse: Callable[[str], Workload]) -> None:
         self._books = books
         self._parse = parse
         self.by_uid: dict[str, SeenPod] = {}
@@ -77,20 +78,20 @@ class SeenPods:
         """Decide about a container of a pod that has these devices; nothing is changed."""
         books, name = self._books, container.name
         pod = self._workload(seen.sandbox, {**seen.containers, name: container}).pod
-        node = books.node
+        node = books.view.node
         if _declines(seen.sandbox, name):
             node = replace(node, cpu_policy=None, localities=None)
-        assigned = books.state.ledger.assignments.get(pod.uid, {})
+        assigned = books.view.state.ledger.assignments.get(pod.uid, {})
         idle = {
             other: assigned.get(other, CPUSet())
-            for other in {**assigned, **books.state.memory_of(pod.uid)}
+            for other in {**assigned, **books.view.state.memory_of(pod.uid)}
             if other != name and seen.has_ended(other)
         }
-        decision = decide_container(node, books.state, pod, name, idle, devices)
+        decision = decide_container(node, books.view.state, pod, name, idle, devices)
         if not decision.admitted:
             return decision
-        left = self._ledger(seen, decision, name).default - books.state.offline
-        if left or (decision.allocations and not books.anybody_shares()):
+        left = self._ledger(seen, decision, name).default - books.view.state.offline
+        if left or (decision.allocations and not books.view.anybody_shares()):
             return decision
         return decision.refused(UNEXPECTED_ADMISSION_ERROR, POOL_EMPTY)
 
@@ -98,10 +99,10 @@ class SeenPods:
         """The CPUs that a container has, if they are as many as it is to own; None otherwise."""
         books = self._books
         asked = 0
-        if books.node.cpu_policy is not None and not _declines(sandbox, container.name):
+        if books.view.node.cpu_policy is not None and not _declines(sandbox, container.name):
             pod = self._workload(sandbox, {container.name: container}).pod
             asked = guaranteed_cpus(pod, pod.containers[0])
-        has = books.state.ledger.cpus_of(sandbox.uid, container.name) or CPUSet()
+        has = books.view.state.ledger.cpus_of(sandbox.uid, container.name) or CPUSet()
         return has if len(has) == asked else None
 
     def is_to_be_aligned(self, sandbox: PodSandbox, container: Container) -> bool:
@@ -110,7 +111,7 @@ class SeenPods:
             return False
         if self.keeps_cpus(sandbox, container) is None:
             return True
-        memory = self._books.state.memory
+        memory = self._books.view.state.memory
         if memory is None:
             return False
         pod = self._workload(sandbox, {container.name: container}).pod
@@ -118,7 +119,7 @@ class SeenPods:
 
     def _ledger(self, seen: SeenPod, decision: Decision, name: str) -> Ledger:
         """The ledger after a decision; who has ended and lost some CPUs to ``name`` loses all."""
-        ledger, uid = self._books.state.ledger, seen.sandbox.uid
+        ledger, uid = self._books.view.state.ledger, seen.sandbox.uid
         assigned = dict(ledger.assignments.get(uid, {}))
         assigned.pop(name, None)
         given = decision.allocations.get(name)
@@ -133,14 +134,14 @@ class SeenPods:
 
     def now(self, seen: SeenPod) -> Step | None:
         """What the books say now; None when the pod is not in them."""
-        active = self._books.pods.active.get(seen.sandbox.uid)
+        active = self._books.view.pods.active.get(seen.sandbox.uid)
         if active is None:
             return None
-        return Step(self._books.state, active.workload, active.record, dict(seen.containers))
+        return Step(self._books.view.state, active.workload, active.record, dict(seen.containers))
 
     def step(self, seen: SeenPod, container: Container, decision: Decision) -> Step:
         """What the books will say once a decision is taken."""
-        state, name = self._books.state, container.name
+        state, name = self._books.view.state, container.name
         ledger, memory = self._ledger(seen, decision, name), decision.memory_state
         if memory is None and state.memory is not None:
             memory = remove_container(state.memory, seen.sandbox.uid, name)
@@ -150,14 +151,14 @@ class SeenPods:
     def step_without(self, seen: SeenPod, name: str) -> Step:
         """What the books will say once a container is forgotten."""
         containers = {other: one for other, one in seen.containers.items() if other != name}
-        state, uid = self._books.state, seen.sandbox.uid
+        state, uid = self._books.view.state, seen.sandbox.uid
         memory = None if state.memory is None else remove_container(state.memory, uid, name)
         state = replace(state, ledger=state.ledger.without(uid, name), memory=memory)
         return self._step(seen, containers, state)
 
     def _step(self, seen: SeenPod, containers: Mapping[str, Container], after: NodeState) -> Step:
         books, uid = self._books, seen.sandbox.uid
-        active = books.pods.active.get(uid)
+        active = books.view.pods.active.get(uid)
         manifest = _manifest(seen.sandbox, containers, seen.ran_shared)
         workload = self._parse(manifest)
         before = None if active is None else active.workload.pod
@@ -171,52 +172,51 @@ class SeenPods:
         )
         return Step(state, workload, record, containers)
 
-    async def take(self, seen: SeenPod, step: Step, kind: str, decision: Decision | None) -> None:
-        """Write a step down, then make it what holds.
+    async def take(
+        self,
+        draft: Draft,
+        seen: SeenPod,
+        step: Step,
+        unwritten: Unwritten = Unwritten.REFUSED,
+    ) -> None:
+        """Write a step down, with what is drafted beside it, and make it what holds.
 
         Raises:
             StoreError: it could not be written down; nothing was changed.
         """
-        books = self._books
-        namesakes = books.pods.ended_namesakes(step.workload.pod)
-        entries = () if decision is None else (await self._entry(seen, kind, decision),)
-        node, active = books.node_record(step.state), books.pods.active.get(step.record.uid)
-        written = active is not None and active.record == step.record
-        if entries or namesakes or not written or node != books.node_record(books.state):
-            await books.commit(Batch(node, (step.record,), namesakes, entries))
-        for uid in namesakes:
-            del books.pods.ended[uid]
-        self._set(seen, step)
-
-    async def take_for_sure(self, seen: SeenPod, step: Step | None, state: NodeState) -> None:
-        """Make hold what is so already, or was so before; None: the pod is not in the books."""
-        books, uid = self._books, seen.sandbox.uid
-        if step is not None:
-            await books.commit_or_owe(Batch(books.node_record(state), (step.record,)))
-            self._set(seen, step)
-        else:
-            await books.commit_or_owe(Batch(books.node_record(state), drop=(uid,)))
-            books.state = state
-            books.pods.active.pop(uid, None)
-            seen.containers.clear()
-
-    def _set(self, seen: SeenPod, step: Step) -> None:
-        books = self._books
-        books.state = step.state
-        seen.containers = dict(step.containers)
-        active = books.pods.active.get(step.record.uid)
+        pods = self._books.view.pods
+        active = pods.active.get(step.record.uid)
+        draft.state = step.state
+        draft.forget(*pods.ended_namesakes(step.workload.pod))
         if active is None:
-            books.pods.active[step.record.uid] = ActivePod(step.workload, step.record)
-        else:
-            active.workload, active.record = step.workload, step.record
+            draft.admit(step.workload, step.record)
+        elif active.record != step.record:
+            draft.put(active, step.record, step.workload)
+        await draft.write(unwritten)
+        seen.containers = dict(step.containers)
 
-    async def refuse(self, seen: SeenPod, decision: Decision) -> None:
+    async def take_back(self, draft: Draft, seen: SeenPod, before: Step | None) -> None:
+        """Make hold what was so before; None: the pod was not in the books."""
+        seen.containers = {} if before is None else dict(before.containers)
+        active = self._books.view.pods.active.get(seen.sandbox.uid)
+        if active is not None and (before is None or active.record != before.record):
+            # The books could not write it: it is owed.
+            draft.state = release(draft.state, active.workload.pod)
+            if before is None:
+                draft.end(active, None)
+            else:
+                draft.state = before.state
+                draft.put(active, before.record, before.workload)
+            await draft.write(Unwritten.OWED)
+            await draft.grow_pool()
+
+    async def refuse(self, draft: Draft, seen: SeenPod, decision: Decision) -> None:
         """Write a refusal down, and tell whoever asked.
 
         Raises:
             RefusedError: always.
         """
-        books, uid = self._books, seen.sandbox.uid
+        books = self._books
         text = f"{decision.reason}: {decision.message}"
         failed = replace(
             self._new_record(seen, {}),
@@ -225,39 +225,35 @@ class SeenPods:
             reason=decision.reason,
             message=decision.message,
         )
-        put = () if uid in books.pods.active else (failed,)
-        entry = await self._entry(seen, "rejected", decision)
+        if failed.uid not in books.view.pods.active:
+            draft.remember(failed)
+        await self.note(draft, seen, "rejected", decision)
         try:
-            await books.commit(Batch(put=put, history=(entry,)))
+            await draft.write()
         except PortError as error:
             books.observers.report(seen.name, str(error))
-        else:
-            for record in put:
-                await books.remember(record)
         books.observers.report(seen.name, text)
         raise RefusedError(text)
 
-    async def forget(self, active: ActivePod) -> None:
+    async def forget(self, draft: Draft, active: ActivePod) -> None:
         """A pod is over: its CPUs go back to the ledger's shared pool, its memory to all."""
-        books = self._books
-        after = release(books.state, active.workload.pod)
-        entry = HistoryEntry(books.observers.clock(), "released", active.uid, active.name, "{}")
-        await books.commit_or_owe(Batch(books.node_record(after), (), (active.uid,), (entry,)))
-        books.state = after
-        del books.pods.active[active.uid]
-        await books.announcements.retract(active)
+        draft.state = release(draft.state, active.workload.pod)
+        draft.note("released", (active.uid, active.name))
+        draft.end(active, None)
+        await draft.write(Unwritten.OWED)
+        await self._books.announcements.retract(active)
         active.gone.set()
 
-    async def _entry(self, seen: SeenPod, kind: str, decision: Decision) -> HistoryEntry:
+    async def note(self, draft: Draft, seen: SeenPod, kind: str, decision: Decision) -> None:
         """A decision for the history, with what the pod's other containers have."""
         books, uid = self._books, seen.sandbox.uid
         given = {
             name: CPUAllocation(cpus, CPUSet(), ())
-            for name, cpus in books.state.ledger.assignments.get(uid, {}).items()
+            for name, cpus in books.view.state.ledger.assignments.get(uid, {}).items()
         }
         whole = replace(decision, allocations={**given, **decision.allocations})
-        document = await books.observers.describe(whole, books.state)
-        return HistoryEntry(books.observers.clock(), kind, uid, seen.name, document)
+        document = await books.observers.describe(whole, books.view.state)
+        draft.note(kind, (uid, seen.name), document)
 
     def _new_record(self, seen: SeenPod, containers: Mapping[str, Container]) -> PodRecord:
         return PodRecord(

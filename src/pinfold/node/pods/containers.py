@@ -18,9 +18,11 @@ from pinfold.core.pod.workload import (
 )
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.active_pod import ActivePod
+from pinfold.node.exits import Exits
 from pinfold.node.pods.device_grants import unseen_by_a_process
 from pinfold.node.recovery.keepsake import Keepsake
 from pinfold.node.settings import ManagerSettings
+from pinfold.node.view import Whereabouts
 from pinfold.ports.cgroups import Cgroups, Limits, Partition, Placement
 from pinfold.ports.errors import ContainerKey, RuntimeFailedError
 from pinfold.ports.logs import PodLogs
@@ -69,6 +71,7 @@ class Containers:
         self.adopter = adopter
         self.volumes = volumes
         self.logs = logs
+        self.exits = Exits()
 
     async def start(  # noqa: PLR0913 - who, where, and what it is told
         self,
@@ -78,7 +81,7 @@ class Containers:
         attempt: int,
         devices: DeviceRunOptions = NO_DEVICES,
         *,
-        placement: Placement | None = None,
+        placement: Placement,
         generation: int = 0,
     ) -> tuple[ContainerStatus, str]:
         """Create, place, then let go; the first instruction runs on the container's CPUs.
@@ -89,7 +92,7 @@ class Containers:
             cpus: its exclusive CPUs, None where it has none.
             attempt: how often it was started before.
             devices: what device plugins ask for it.
-            placement: where it runs; None: on ``cpus``.
+            placement: where it runs.
             generation: the record's, for the container's keepsake.
 
         Returns:
@@ -98,7 +101,6 @@ class Containers:
         Raises:
             PortError: it does not run, and nothing of this attempt is left.
         """
-        placement = placement or self.placement(pod, container, cpus)
         process = pod.workload.processes[container.name]
         told = application_environment(pod.name, pod.uid, container.name, cpus)
         env, passed_over = environment_beside(told, process.env, devices.envs)
@@ -205,9 +207,9 @@ class Containers:
         await self.cgroups.kill(key)
         await self.cgroups.remove(key)
 
-    def placement(self, pod: ActivePod, container: Container, cpus: CPUSet | None) -> Placement:
-        """What the kernel is told about a container."""
-        settings, workload = self.settings, pod.workload
+    def placement(self, pod: ActivePod, container: Container, where: Whereabouts) -> Placement:
+        """What the kernel is told about a container that is to run there."""
+        settings, workload, cpus = self.settings, pod.workload, where.cpus
         exclusive = cpus is not None
         limited = workload.pod.annotations.get(MEMORY_LIMIT) != "none"
         own = container_cgroup(
@@ -243,6 +245,7 @@ class Containers:
                 hugepages=self._hugepages(whole.hugepage_limits, limited=limited),
             ),
             partition=settings.partition if exclusive else Partition.MEMBER,
+            frozen=where.frozen,
         )
 
     def _hugepages(self, asked: Mapping[int, int], *, limited: bool) -> dict[int, int]:

@@ -1,9 +1,10 @@
-"""The manager: the one writer of a node's CPUs.
+"""The manager: admits and releases the pods that a runtime runs for it.
 
 The order of every admission is: decide, write down, take the CPUs away from everybody else and
 see it confirmed, start the owner.  The order of every release is: the owner is gone, write down,
 give the CPUs back to the shared pool.  A crash between any two steps leaves a record from which
-the next start goes on, and never a CPU with two owners.
+the next start goes on, and never a CPU with two owners.  What is written, and the pool, are the
+books' affair (:mod:`pinfold.node.books`).
 """
 
 from __future__ import annotations
@@ -13,23 +14,42 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pinfold.admission.admission import POOL_EMPTY, Decision, NodeState, settle
+from pinfold.admission.admission import POOL_EMPTY, Decision, release, settle
 from pinfold.core.pod.workload import Workload
 from pinfold.core.topology_manager.manager import UNEXPECTED_ADMISSION_ERROR
 from pinfold.node.active_pod import ActivePod
+from pinfold.node.books import FIRST_PAUSE, LONGEST_PAUSE, Books, Draft
 from pinfold.node.pods.caller import NOBODY, Caller
 from pinfold.node.pods.device_grants import PluginTalk, Question
-from pinfold.node.pods.endings import FOREGROUND, PodEndings
 from pinfold.node.pods.worker import PodWorker
-from pinfold.ports.errors import CgroupError, StoreError
+from pinfold.node.pods.worker_host import ManagerHost
+from pinfold.ports.devices import DevicePlugins
+from pinfold.ports.errors import CgroupError, PortError, StoreError
 from pinfold.ports.held_process import HeldProcess
-from pinfold.ports.records import Batch, HistoryEntry, PodPhase, PodRecord
+from pinfold.ports.records import PodPhase, PodRecord
+from pinfold.ports.runtime import ContainerStatus
+from pinfold.retry.backoff import Backoff
 
 NO_ROOM_REMEDY: Final = "make room on the disk; what pods have written goes with them"
 
+FOREGROUND: Final = "run"
+"""The source of pods that wrap a process of ``pinfold run``."""
 
-class Manager(PodEndings):
-    """Admits and releases the pods that a runtime runs for it; see :class:`PodEndings`."""
+
+class Manager:
+    """Admits pods, lets them live, and ends them.
+
+    Args:
+        books: who has what.
+        plugins: the device plugins; None where the node has no devices of its own.
+    """
+
+    def __init__(self, books: Books, plugins: DevicePlugins | None = None) -> None:
+        self.books = books
+        self.plugins = plugins
+        self.host = ManagerHost(books, plugins, self.ended_by_itself)
+
+    # ------------------------------------------------------------------------------- admission
 
     async def admit(
         self,
@@ -60,82 +80,75 @@ class Manager(PodEndings):
             GoneError: the caller is gone; nothing was changed.
             CgroupError: the CPUs could not be taken from the others; the pod failed.
         """
-        pod = workload.pod
-        talk = PluginTalk(self.plugins, self.counters, asyncio.get_running_loop().time)
+        books, pod = self.books, workload.pod
+        talk = PluginTalk(self.plugins, books.counters, asyncio.get_running_loop().time)
         while True:
-            async with self.lock:
-                await self.look_at_cpus()
-                self.pods.check_free(pod, held)
-                self.containers.check_room(pod, self.pods.active.values())
-                if self.store.problem:
-                    raise StoreError(self.store.problem, NO_ROOM_REMEDY)
-                decision, question = self._decide(workload, talk)
+            async with books.change() as draft:
+                await draft.look_at_cpus()
+                pods = books.view.pods
+                pods.check_free(pod, held)
+                books.containers.check_room(pod, pods.active.values())
+                if books.store.problem:
+                    raise StoreError(books.store.problem, NO_ROOM_REMEDY)
+                decision, question = self._decide(draft, workload, talk)
                 if question is None:
                     caller.begin()
-                    record, active = await self._take(workload, decision, talk, manifest, source)
+                    record = self._record(decision, talk, manifest, source)
+                    active = await self._take(draft, workload, record, decision)
                     if active is not None:
                         active.attached = held
                     break
             # A plugin may take its time: others are admitted meanwhile, and it is decided anew.
             await talk.ask(question)
-        if active is None:
-            return record
-        self.announce_soon()
-        self.begin(active)
+        if active is not None:
+            self.begin(active)
         return record
 
     async def _take(
-        self,
-        workload: Workload,
-        decision: Decision,
-        talk: PluginTalk,
-        manifest: str,
-        source: str,
-    ) -> tuple[PodRecord, ActivePod | None]:
+        self, draft: Draft, workload: Workload, record: PodRecord, decision: Decision
+    ) -> ActivePod | None:
         """Write a decision down and make it hold; the pod, where it was admitted."""
-        pod = workload.pod
-        self.counters.count_admission(self.node, decision)
-        record = self._record(decision, talk, manifest, source)
-        entry = HistoryEntry(
-            record.admitted_at,
-            "admitted" if decision.admitted else "rejected",
-            pod.uid,
-            f"{pod.namespace}/{pod.name}",
-            await self.observers.describe(decision, self.state),
-        )
-        before, after = self.state, settle(self.state, decision)
-        namesakes = self.pods.ended_namesakes(pod)
-        # Who waits in the foreground is told; the history is all that is left of a rejection.
-        kept = () if source == FOREGROUND and not decision.admitted else (record,)
-        await self.commit(Batch(self.node_record(after), kept, namesakes, (entry,)))
-        # What is on record holds from now on: nothing may come in between.
-        active = ActivePod(workload, record) if decision.admitted else None
-        if active is not None:
-            self.state = after
-            self.pods.active[pod.uid] = active
-        for uid in namesakes:
-            self.remove_logs(self.pods.ended.pop(uid))
-        if active is None:
-            for one in kept:
-                await self.remember(one)
-            return record, None
-        if after.ledger.default != before.ledger.default:
-            await self._make_room(active, before)
-            try:
-                await self.look_at_cpus()
-            except (OSError, ValueError) as error:
-                # It is on record and goes on; the next look is a moment away.
-                self.observers.report(active.name, f"the CPUs that are online: {error}")
-        return record, active
+        books, pod = self.books, workload.pod
+        books.counters.count_admission(draft.node, decision)
+        document = await books.observers.describe(decision, draft.state)
+        kind = "admitted" if decision.admitted else "rejected"
+        name = f"{pod.namespace}/{pod.name}"
+        draft.note(kind, (pod.uid, name), document, record.admitted_at)
+        draft.forget(*books.view.pods.ended_namesakes(pod))
+        if not decision.admitted:
+            # Who waits in the foreground is told; the history is all that is left of it.
+            if record.source != FOREGROUND:
+                draft.remember(record)
+            await draft.apply()
+            return None
+        draft.state = settle(draft.state, decision)
+        active = draft.admit(workload, record)
 
-    def _decide(self, workload: Workload, talk: PluginTalk) -> tuple[Decision, Question | None]:
+        def failed(error: CgroupError) -> PodRecord:
+            active.failure = f"the CPUs could not be taken from the shared pool: {error}"
+            active.failure_reason = UNEXPECTED_ADMISSION_ERROR
+            return self._last(active, PodPhase.FAILED)
+
+        try:
+            await draft.apply(instead=failed)
+        except CgroupError:
+            if pod.uid in books.view.pods.active:
+                # That it is not to be could not be written: it is ended as a pod that is.
+                active.ending = True
+                self.end_in_background(active, PodPhase.FAILED)
+            raise
+        return active
+
+    def _decide(
+        self, draft: Draft, workload: Workload, talk: PluginTalk
+    ) -> tuple[Decision, Question | None]:
         """A decision, and what a plugin must be asked before it may hold."""
-        decision, question = talk.decide(self.node, self.state, workload.pod)
+        decision, question = talk.decide(draft.node, draft.state, workload.pod)
         if not decision.admitted or question is not None:
             return decision, question
-        after = settle(self.state, decision)
+        after = settle(draft.state, decision)
         shares = len(decision.allocations) < len(workload.pod.all_containers)
-        if after.ledger.default - after.offline or not (shares or self.anybody_shares()):
+        if after.ledger.default - after.offline or not (shares or self.books.view.anybody_shares()):
             return decision, None
         return decision.refused(UNEXPECTED_ADMISSION_ERROR, POOL_EMPTY), None
 
@@ -152,38 +165,151 @@ class Manager(PodEndings):
             source=source,
             reason=decision.reason,
             message=decision.message,
-            admitted_at=self.observers.clock(),
+            admitted_at=self.books.observers.clock(),
             assignments={name: a.cpus for name, a in decision.allocations.items()},
             memory=decision.memory,
             devices=talk.grants(decision),
         )
 
-    async def _make_room(self, pod: ActivePod, before: NodeState) -> None:
-        try:
-            await self.apply_pool()
-        except CgroupError as error:
-            self.counters.cgroup_failures += 1
-            failed = replace(
-                pod.record,
-                phase=PodPhase.FAILED,
-                reason=UNEXPECTED_ADMISSION_ERROR,
-                message=f"the CPUs could not be taken from the shared pool: {error}",
-            ).without_resources()
-            try:
-                await self.commit(Batch(self.node_record(before), (failed,)))
-            except StoreError:
-                # The record has a pod that is admitted: it is ended as one.
-                pod.failure, pod.failure_reason = failed.message or "", UNEXPECTED_ADMISSION_ERROR
-                pod.ending = True
-                self.end_in_background(pod, PodPhase.FAILED)
-                raise error from None
-            self.state = before
-            del self.pods.active[pod.uid]
-            await self.remember(failed)
-            await self.grow_pool()
-            raise
-
     def begin(self, pod: ActivePod) -> None:
         """Let a pod's containers run, from where its record says that they are."""
         pod.worker = PodWorker(self.host, pod)
-        pod.worker.start(self.spawn)
+        pod.worker.start(self.books.spawn)
+
+    # --------------------------------------------------------------------------------- release
+
+    async def release(
+        self, name: str, *, grace: float | None = None, caller: Caller = NOBODY
+    ) -> None:
+        """End a pod and forget it; returns when its CPUs are back in the shared pool.
+
+        Args:
+            name: uid, ``namespace/name``, or name (in namespace ``default``).
+            grace: seconds from SIGTERM to SIGKILL; None is the pod's own.
+            caller: who waits for it, and may go away before anything is changed.
+
+        Raises:
+            UnknownPodError: no such pod.
+            GoneError: the caller is gone; the pod runs on.
+            StoreError: that it is to go could not be written down; it runs on.
+        """
+        books = self.books
+        uid = books.view.pods.find(name)
+        pod = books.view.pods.active.get(uid)
+        if pod is not None:
+            async with books.change() as draft:
+                caller.begin()
+                first = not pod.ending
+                if first:
+                    await self._mark(draft, pod)
+            if first:
+                await self.finish(pod, pod.workload.grace_period if grace is None else grace)
+            else:
+                await pod.gone.wait()
+        async with books.change() as draft:
+            caller.begin()
+            if uid in books.view.pods.ended:
+                draft.forget(uid)
+        await books.forgotten_logs.removed(uid)
+
+    async def _mark(self, draft: Draft, pod: ActivePod) -> None:
+        """Write down that a pod is to go; from now on nobody else ends it."""
+        pod.ending = True
+        draft.put(pod, replace(pod.record, phase=PodPhase.TERMINATING))
+        try:
+            await draft.apply()
+        except BaseException:
+            pod.ending = False
+            if pod.ended_as is not None:
+                self.ended_by_itself(pod, pod.ended_as)
+            raise
+
+    def ended_by_itself(self, pod: ActivePod, phase: PodPhase) -> None:
+        """Clean up after a pod whose containers have ended; it is remembered with ``phase``.
+
+        One that somebody waited for in the foreground is remembered in the history only.
+        """
+        pod.ended_as = phase
+        if not pod.ending:
+            pod.ending = True
+            self.end_in_background(pod, None if pod.record.source == FOREGROUND else phase)
+
+    def end_in_background(self, pod: ActivePod, phase: PodPhase | None = None) -> None:
+        """Finish a pod (see :meth:`finish`) without waiting for it."""
+        self.books.spawn(self.finish(pod, pod.workload.grace_period, phase), name=f"end {pod.uid}")
+
+    async def finish(self, pod: ActivePod, grace: float, phase: PodPhase | None = None) -> None:
+        """End all containers of a pod, however long that takes, then give its CPUs back.
+
+        Args:
+            pod: the pod, which nobody else ends.
+            grace: seconds from SIGTERM to SIGKILL.
+            phase: what is remembered of it; None forgets it.
+        """
+        books = self.books
+        await self._end_containers(pod, grace)
+        try:
+            await books.change_for_sure(lambda draft: self._forget(draft, pod, phase))
+            await books.announcements.retract(pod)
+            await self._forget_sandbox(pod)
+        finally:
+            if books.view.pods.active.get(pod.uid) is not pod:
+                pod.gone.set()
+                if phase is None:
+                    books.remove_logs(pod.record)
+
+    async def _end_containers(self, pod: ActivePod, grace: float) -> None:
+        """End all containers of a pod; whatever fails is tried again, for nobody else does it."""
+        worker = pod.worker or PodWorker(self.host, pod)
+        loop = asyncio.get_running_loop()
+        deadline: float | None = None
+
+        async def end() -> None:
+            nonlocal deadline
+            # Nothing is started any more before it is asked what there is.
+            await worker.stop()
+            async with self.books.change() as draft:
+                await self.books.offline_owners.wake(draft, pod)
+            live = await self._containers_of(pod)
+            deadline = loop.time() + grace if deadline is None else deadline
+            await worker.terminate(live, deadline - loop.time())
+
+        def failed(error: Exception, pause: float) -> None:
+            problem = f"it has not ended: {error!r}; trying again in {pause:g} s"
+            self.books.observers.report(pod.name, problem)
+
+        await Backoff(FIRST_PAUSE, LONGEST_PAUSE, Exception).insist(end, failed)
+
+    async def _containers_of(self, pod: ActivePod) -> list[ContainerStatus]:
+        """The pod's containers; a runtime that is away is waited for."""
+
+        def failed(error: Exception, pause: float) -> None:
+            self.books.observers.report(pod.name, f"{error}; trying again in {pause:g} s")
+
+        ask = self.books.containers.runtime.containers
+        known = await Backoff(FIRST_PAUSE, LONGEST_PAUSE, PortError).insist(ask, failed)
+        return [status for status in known if status.key.pod_uid == pod.uid]
+
+    def _forget(self, draft: Draft, pod: ActivePod, phase: PodPhase | None) -> None:
+        """Nothing is left of a pod: its CPUs go back."""
+        draft.state = release(draft.state, pod.workload.pod)
+        draft.note("released" if phase is None else "ended", (pod.uid, pod.name))
+        draft.end(pod, phase and self._last(pod, phase))
+
+    def _last(self, pod: ActivePod, phase: PodPhase) -> PodRecord:
+        """What is remembered of a pod."""
+        last = replace(pod.record, phase=phase).without_resources()
+        if phase is PodPhase.FAILED and pod.failure:
+            last = replace(last, reason=pod.failure_reason, message=pod.failure)
+        return last
+
+    async def _forget_sandbox(self, pod: ActivePod) -> None:
+        try:
+            await self.books.containers.end_pod(pod.uid)
+        except PortError as error:
+            # The CPUs are back, and nothing of the pod runs; the next start looks again.
+            self.books.observers.report(pod.name, str(error))
+
+    async def close(self) -> None:
+        """Let go; all containers run on."""
+        await self.books.close()

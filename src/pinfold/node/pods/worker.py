@@ -18,9 +18,15 @@ from pinfold.node.active_pod import ActivePod
 from pinfold.ports.errors import PortError
 from pinfold.ports.records import PodPhase
 from pinfold.ports.runtime import ContainerState, ContainerStatus
+from pinfold.retry.backoff import Backoff
 
 CANNOT_START: Final = 128
 """The exit code of a container that could not be started (as container runtimes report it)."""
+
+
+FIRST_PAUSE: Final = 0.05
+LONGEST_PAUSE: Final = 10.0
+"""Seconds between two tries to end what is left of a container."""
 
 
 class WorkerHost(Protocol):
@@ -203,17 +209,18 @@ class PodWorker:
 
     async def _for_sure(self, container: Container, work: Callable[[], Awaitable[None]]) -> None:
         """Try until it works: as long as something of a container is left, its CPUs are taken."""
-        pause = 0.05
-        while True:
-            try:
-                async with self._pod.at_work(container):
-                    await work()
-            except PortError as error:
-                self._host.report(self._pod, f"container {container.name} is not gone: {error}")
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, 10.0)
-            else:
-                return
+
+        async def once() -> None:
+            async with self._pod.at_work(container):
+                await work()
+
+        await self._insist(once, f"container {container.name} is not gone")
+
+    async def _insist(self, work: Callable[[], Awaitable[None]], problem: str) -> None:
+        def failed(error: Exception, _pause: float) -> None:
+            self._host.report(self._pod, f"{problem}: {error}")
+
+        await Backoff(FIRST_PAUSE, LONGEST_PAUSE, PortError).insist(work, failed)
 
     async def terminate(self, live: Sequence[ContainerStatus], grace: float) -> None:
         """End everything: SIGTERM, the grace period, SIGKILL; sidecars after the others.
@@ -261,17 +268,8 @@ class PodWorker:
 
     async def _ask_to_end(self, status: ContainerStatus) -> None:
         """Send SIGTERM; one that cannot be asked is killed after the grace period all the same."""
-        pause = 0.05
-        while True:
-            try:
-                await self._host.signal_container(status, signal.SIGTERM)
-            except PortError as error:
-                problem = f"container {status.key.name} is not told to end: {error}"
-                self._host.report(self._pod, problem)
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, 10.0)
-            else:
-                return
+        ask = functools.partial(self._host.signal_container, status, signal.SIGTERM)
+        await self._insist(ask, f"container {status.key.name} is not told to end")
 
 
 def _ran_for(status: ContainerStatus) -> float:

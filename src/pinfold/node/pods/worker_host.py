@@ -5,21 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec.structs import replace
 
 from pinfold.core.pod.pod import Container
 from pinfold.node.active_pod import ActivePod
+from pinfold.node.books import Books, Draft
+from pinfold.node.drafted import Unwritten
 from pinfold.node.pods.device_grants import prepare_devices
 from pinfold.ports.cgroups import Placement
+from pinfold.ports.devices import DevicePlugins
 from pinfold.ports.errors import PortError
 from pinfold.ports.records import PodPhase, PodRecord
 from pinfold.ports.runtime import ContainerStatus
-
-if TYPE_CHECKING:
-    from pinfold.node.pods.endings import PodEndings
-
 
 _Start = Callable[[Placement], Awaitable[tuple[ContainerStatus, str]]]
 """Starts a container where it is to be; raises PortError."""
@@ -31,8 +30,15 @@ REPORT_PATIENCE: Final = 2.0
 class ManagerHost:
     """See :class:`pinfold.node.pods.worker.WorkerHost`, which says what each method is for."""
 
-    def __init__(self, manager: PodEndings) -> None:
-        self._manager = manager
+    def __init__(
+        self,
+        books: Books,
+        plugins: DevicePlugins | None,
+        ended: Callable[[ActivePod, PodPhase], None],
+    ) -> None:
+        self._books = books
+        self._plugins = plugins
+        self._ended = ended
 
     async def start_container(
         self, pod: ActivePod, container: Container, attempt: int
@@ -42,21 +48,21 @@ class ManagerHost:
         began = loop.time()
         start = await self._prepared(pod, container, attempt)
         status, note = await self._placed(pod, container, start)
-        self._manager.counters.count_start(loop.time() - began)
+        self._books.counters.count_start(loop.time() - began)
         await self._started(pod, container, status, note)
         return status
 
     async def _prepared(self, pod: ActivePod, container: Container, attempt: int) -> _Start:
         """What creates, places and starts a container that is made ready for it."""
-        manager = self._manager
-        cpus = pod.exclusive_cpus(manager.state.ledger, container)
-        await manager.announcements.publish([pod], manager.offline_owners.of, manager.pool)
+        books = self._books
+        cpus = pod.exclusive_cpus(books.view.state.ledger, container)
+        await books.announcements.publish([pod], books)
         grants = pod.record.devices.get(container.name, {})
-        devices = await prepare_devices(manager.plugins, grants)
-        generation = manager.store.generation
+        devices = await prepare_devices(self._plugins, grants)
+        generation = books.store.generation
 
         async def start(placement: Placement) -> tuple[ContainerStatus, str]:
-            return await manager.containers.start(
+            return await books.containers.start(
                 *(pod, container, cpus, attempt, devices),
                 placement=placement,
                 generation=generation,
@@ -72,7 +78,7 @@ class ManagerHost:
 
         async def start(placement: Placement) -> tuple[ContainerStatus, str]:
             if created:
-                return await self._manager.containers.resume(created.pop(), placement)
+                return await self._books.containers.resume(created.pop(), placement)
             # It could not be placed, and nothing of it is left.
             anew = await self._prepared(pod, container, status.attempt)
             return await anew(placement)
@@ -92,31 +98,30 @@ class ManagerHost:
         Raises:
             PortError: it was not started.
         """
-        manager = self._manager
-        where = manager.offline_owners
+        books = self._books
         while True:
-            placement = where.placement(pod, container)
+            placement = books.placement(pod, container)
             try:
                 # Its first step is taken unfrozen, for that is waited for.
                 status, note = await start(replace(placement, frozen=False))
             except PortError:
-                if where.placement(pod, container) == placement:
+                if books.placement(pod, container) == placement:
                     raise
                 continue
-            if placement.frozen or where.placement(pod, container) != placement:
-                async with manager.lock:
+            if placement.frozen or books.placement(pod, container) != placement:
+                async with books.change():
                     try:
-                        await manager.containers.adopt(status, where.placement(pod, container))
+                        await books.containers.adopt(status, books.placement(pod, container))
                     except PortError as error:
                         # It runs, and is tried again as all who could not be brought.
-                        where.misplaced[pod.key(container)] = str(error)
+                        books.offline_owners.misplaced[pod.key(container)] = str(error)
                         self.report(pod, f"container {container.name}: {error}")
             return status, note
 
     async def until_it_may_run(self, pod: ActivePod, container: Container) -> None:
         """Return when it would not be frozen, and writes where nothing is removed any more."""
-        await self._manager.forgotten_logs.removed(pod.uid)
-        await self._manager.offline_owners.until_it_may_run(pod, container)
+        await self._books.forgotten_logs.removed(pod.uid)
+        await self._books.offline_owners.until_it_may_run(pod, container)
 
     async def _started(
         self, pod: ActivePod, container: Container, status: ContainerStatus, note: str
@@ -126,12 +131,12 @@ class ManagerHost:
             self.report(pod, f"container {container.name}: {note}")
         if pod.record.restarts.get(container.name, 0) != status.attempt:
             restarts = {**pod.record.restarts, container.name: status.attempt}
-            await self._manager.note(pod, lambda record: replace(record, restarts=restarts))
+            await self._note(pod, lambda record: replace(record, restarts=restarts))
 
     async def wait_container(self, status: ContainerStatus) -> ContainerStatus:
         """Return when it has exited."""
-        status = await self._manager.exits.wait(status)
-        pod = self._manager.pods.active.get(status.key.pod_uid)
+        status = await self._books.containers.exits.wait(status)
+        pod = self._books.view.pods.active.get(status.key.pod_uid)
         if status.exit_code is None and pod is not None:
             # Only the parent of a process that was taken over gets its exit status.
             with contextlib.suppress(TimeoutError):
@@ -145,18 +150,19 @@ class ManagerHost:
         Raises:
             UnknownPodError: no such pod.
         """
-        pod = self._manager.pods.active.get(self._manager.pods.find(pod_uid))
+        pods = self._books.view.pods
+        pod = pods.active.get(pods.find(pod_uid))
         if pod is not None:
             pod.reported_exit = exit_code
             pod.reported.set()
 
     async def end_container(self, pod: ActivePod, container: Container) -> None:
         """End what is left of its processes, and remove its cgroup."""
-        await self._manager.containers.end(pod.key(container))
+        await self._books.containers.end(pod.key(container))
 
     async def forget_container(self, pod: ActivePod, status: ContainerStatus) -> None:
         """Let the runtime forget it."""
-        await self._manager.containers.runtime.remove(status.id)
+        await self._books.containers.runtime.remove(status.id)
         if pod.statuses.get(status.key.name, status).id == status.id:
             pod.statuses.pop(status.key.name, None)
 
@@ -164,20 +170,20 @@ class ManagerHost:
         self, pod: ActivePod, container: Container, exit_code: int, *, final: bool
     ) -> None:
         """Write down how it ended; what only an init container needed goes back."""
-        self._manager.counters.container_exits += 1
+        self._books.counters.container_exits += 1
 
         def ended(record: PodRecord) -> PodRecord:
             return replace(record, exit_codes={**record.exit_codes, container.name: exit_code})
 
         is_init = any(container is init for init in pod.workload.pod.init_containers)
         if final and is_init and container.name in pod.record.assignments:
-            await self._manager.give_back(pod, container, ended)
+            await self._give_back(pod, container, ended)
         else:
-            await self._manager.update(pod, ended)
+            await self._update(pod, ended)
 
     async def pod_running(self, pod: ActivePod) -> None:
         """Every container was started once."""
-        await self._manager.note(
+        await self._note(
             pod,
             lambda record: (
                 replace(record, phase=PodPhase.RUNNING)
@@ -188,17 +194,47 @@ class ManagerHost:
 
     async def pod_ended(self, pod: ActivePod, phase: PodPhase) -> None:
         """Clean up after a pod that ended by itself."""
-        self._manager.ended_by_itself(pod, phase)
+        self._ended(pod, phase)
 
     async def signal_container(self, status: ContainerStatus, number: int) -> None:
         """Send a signal to the main process."""
-        await self._manager.containers.runtime.signal(status.id, number)
+        await self._books.containers.runtime.signal(status.id, number)
 
     def pause_before(self, attempt: int, ran_for: float) -> float:
         """Seconds to wait before an attempt."""
-        settings = self._manager.settings
+        settings = self._books.view.settings
         return 0.0 if ran_for >= settings.calm else settings.pause_before(attempt)
+
+    async def _give_back(
+        self, pod: ActivePod, container: Container, change: Callable[[PodRecord], PodRecord]
+    ) -> None:
+        """Return the CPUs of an init container that is done while its pod lives on."""
+
+        def give(draft: Draft) -> None:
+            left = {n: c for n, c in pod.record.assignments.items() if n != container.name}
+            draft.put(pod, replace(change(pod.record), assignments=left))
+            ledger = draft.state.ledger.without(pod.uid, container.name)
+            draft.state = replace(draft.state, ledger=ledger)
+
+        await self._books.change_for_sure(give)
+
+    async def _update(self, pod: ActivePod, change: Callable[[PodRecord], PodRecord]) -> None:
+        """Write down what has become of a pod, however long that takes."""
+        await self._books.change_for_sure(lambda draft: self._draft(draft, pod, change))
+
+    async def _note(self, pod: ActivePod, change: Callable[[PodRecord], PodRecord]) -> None:
+        """Take note of what a later agent would find out again: nobody waits for the disk."""
+        async with self._books.change() as draft:
+            self._draft(draft, pod, change)
+            await draft.write(Unwritten.REPORTED)
+
+    def _draft(
+        self, draft: Draft, pod: ActivePod, change: Callable[[PodRecord], PodRecord]
+    ) -> None:
+        record = change(pod.record)
+        if record != pod.record and pod.uid in self._books.view.pods.active:
+            draft.put(pod, record)
 
     def report(self, pod: ActivePod, problem: str) -> None:
         """Tell the operator."""
-        self._manager.observers.report(pod.name, problem)
+        self._books.observers.report(pod.name, problem)

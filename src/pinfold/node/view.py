@@ -1,0 +1,123 @@
+"""What the books say, for everybody who reads them: nobody can change it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from msgspec import Struct
+
+from pinfold.admission.admission import Node, NodeState
+from pinfold.core.pod.pod import Container
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.node.active_pod import ActivePod
+from pinfold.node.counters import Counters
+from pinfold.node.pod_table import PodTable
+from pinfold.node.settings import ManagerSettings, OwnerOffline
+
+
+class Whereabouts(Struct, frozen=True):
+    """Where a container runs now.
+
+    ``own`` are the CPUs that it owns, None where it owns none; ``offline`` are those of them that
+    are offline; ``frozen`` tells that it does not run at all.
+    """
+
+    own: CPUSet | None
+    offline: CPUSet
+    frozen: bool
+
+    @property
+    def cpus(self) -> CPUSet | None:
+        """Its own CPUs, None for the shared pool."""
+        return None if self.is_displaced else self.own
+
+    @property
+    def is_displaced(self) -> bool:
+        """Whether it owns CPUs, and none of them is online."""
+        return self.own is not None and self.own == self.offline
+
+    @property
+    def place(self) -> str:
+        """In words: ``shared``, ``frozen``, or ``own``."""
+        if self.frozen:
+            return "frozen"
+        return "shared" if self.cpus is None else "own"
+
+
+class View(Struct, frozen=True):
+    """The node at one moment: its policies, who has what, its pods, how it is looked after."""
+
+    node: Node
+    state: NodeState
+    pods: PodTable
+    settings: ManagerSettings
+
+    @property
+    def machine(self) -> CPUSet:
+        """Every CPU that is known, offline ones too."""
+        return self.state.ledger.limits.machine
+
+    @property
+    def pool(self) -> CPUSet:
+        """The CPUs on which the shared containers really run.
+
+        The ledger's shared pool, without offline CPUs, and without ``reservedSystemCPUs`` while
+        there is any other CPU.
+        """
+        online = self.state.ledger.default - self.state.offline
+        return online - self.settings.reserved_system_cpus or online
+
+    def where(self, pod: ActivePod, container: Container) -> Whereabouts:
+        """Where a container of an active pod is to run now."""
+        offline = self.state.offline
+        own = pod.exclusive_cpus(self.state.ledger, container)
+        gone = CPUSet() if own is None else own & offline
+        if own is not None and own != gone:
+            return Whereabouts(own, gone, frozen=False)
+        # Who is to end has to run to hear of it.
+        freezes = self.settings.owner_offline is OwnerOffline.FREEZE and not pod.ending
+        frozen = not self.pool or (own is not None and freezes)
+        return Whereabouts(own, gone, frozen)
+
+    def affected(self) -> Iterator[tuple[ActivePod, Container, Whereabouts]]:
+        """The containers that own CPUs of which some are offline, or that are frozen."""
+        if not self.state.offline:
+            return
+        for pod, container in self.pods.containers().values():
+            where = self.where(pod, container)
+            if where.offline or where.frozen:
+                yield pod, container, where
+
+    def anybody_shares(self) -> bool:
+        """Whether a container of an active pod runs, or has to run, on the shared pool."""
+        return any(
+            (where := self.where(pod, container)).own is None or where.place == "shared"
+            for pod, container in self.pods.containers().values()
+        )
+
+    def is_news_after(self, before: View) -> bool:
+        """Whether others want to hear of what has changed."""
+        old, new = before.state, self.state
+        return (
+            old.ledger is not new.ledger
+            or old.memory is not new.memory
+            or old.offline != new.offline
+            or before.pods.active.keys() != self.pods.active.keys()
+        )
+
+
+class Reader(Protocol):
+    """The books, for those who only read them."""
+
+    @property
+    def view(self) -> View:
+        """What holds at this moment; the next change makes another one."""
+
+    @property
+    def counters(self) -> Counters:
+        """What was counted since the agent started."""
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether somebody changes them just now."""
