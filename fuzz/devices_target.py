@@ -17,7 +17,7 @@ from pinfold.core.machine.machine import Machine, PCIFunction
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.pod.pod import Container, Pod
 from pinfold.core.values.quantity import Quantity
-from pinfold.planning.document import plan_document
+from pinfold.planning.plan_document import plan_document
 from pinfold.planning.planner import Planner
 from pinfold.state.device_checkpoint import checkpoint_of
 
@@ -77,7 +77,7 @@ def run_devices(data: bytes) -> None:
     config = NodeConfig(topology_manager_policy="restricted")
     plan = Planner(_MACHINE, config, devices=inventory).plan([pod])
     document = plan_document(plan)
-    _hold(document["devices"].keys() == inventory.keys(), "a resource that is not counted")
+    _hold(document.devices.keys() == inventory.keys(), "a resource that is not counted")
     [container] = plan.pods[0].containers
     if plan.pods[0].admitted:
         _hold(container.devices.keys() == inventory.keys(), "a resource that is not given")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
-import json
 import tarfile
 import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from fuzz import seeds
 from fuzz.engine import Target
@@ -23,10 +24,10 @@ from pinfold.adapters.machines.lscpu import (
     machine_from_parsable,
 )
 from pinfold.adapters.machines.own_json import machine_from_own_json
-from pinfold.core.machine.document import machine_document
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.machine.machine import Machine, MachineError
 from pinfold.core.machine.short_form import parse_short_form
+from pinfold.planning.machine_document import machine_document
 
 
 def use(machine: Machine) -> None:
@@ -153,7 +154,7 @@ def _machine_info() -> list[bytes]:
 def _own_json() -> list[bytes]:
     found = [parse_short_form(text.decode()) for text in _short_forms()]
     documents = [machine_document(machine, kubelet_view(machine)) for machine in found]
-    return [json.dumps(document).encode() for document in documents]
+    return [msgspec.json.encode(document) for document in documents]
 
 
 def _lscpu() -> list[bytes]:

@@ -145,7 +145,7 @@ def run_state_file(data: bytes) -> None:
     try:
         state = StateFile.read(data)
         _ = state.checksum_fits
-        describe(state)
+        describe(state, "file")
         describe_text(state)
     except (UnusableFileError, CheckpointError, CPUSetError, GoJSONError):
         pass

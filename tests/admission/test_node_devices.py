@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from pinfold.admission.admission import NodeState
 from pinfold.admission.model import build_node, empty_state
-from pinfold.admission.node_status import node_resource_topology, node_status, node_status_document
+from pinfold.admission.node_status import node_resource_topology, node_status
 from pinfold.core.devices.devices import Device, DeviceResource
 from pinfold.core.devices.state import DeviceState
 from pinfold.core.kubelet.node_config import NodeConfig
@@ -24,6 +24,7 @@ from pinfold.core.values.cpuset import CPUSet
 from pinfold.core.values.quantity import Quantity
 from tests.admission.test_node_status import TOPOLOGY, conform
 from tests.scenes.manager_harness import ALL_MANAGERS, Harness, manifest, run_virtually
+from tests.scenes.published_schemas import node_status_document
 from tests.scenes.web_world import served
 
 GPU = "example.com/gpu"

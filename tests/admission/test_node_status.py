@@ -15,7 +15,6 @@ from pinfold.admission.node_status import (
     node_labels,
     node_resource_topology,
     node_status,
-    node_status_document,
 )
 from pinfold.core.kubelet.node_allocatable import parse_reserved
 from pinfold.core.kubelet.node_config import NodeConfig
@@ -24,6 +23,7 @@ from pinfold.core.machine.machine import Distances, HugepagePool, Machine, NUMAN
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.values.cpuset import CPUSet
 from tests.scenes.manager_harness import Harness, manifest, parse, run_virtually
+from tests.scenes.published_schemas import node_status_document
 from tests.scenes.web_world import served
 
 NO_EVICTION: dict[str, str] = {}

@@ -191,7 +191,7 @@ def test_a_refused_pod_is_tried_again_when_its_device_comes(tmp_path: Path) -> N
     async def work(scene: FolderScene) -> None:
         scene.write("app", **{GPU: "1"})
         await scene.look()
-        assert scene.phases() == {"app": "Failed"}
+        assert scene.phases() == {"app": "Rejected"}
         scene.node.plugins.put_devices(NIC, Device("n0"))
         await scene.look()
         assert scene.asked == ["app"], "another device is no reason"

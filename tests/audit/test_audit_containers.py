@@ -12,15 +12,10 @@ from pinfold.adapters.procfs.containers import find_containers
 from pinfold.adapters.procfs.files import KernelFiles
 from pinfold.adapters.procfs.snapshot import read_snapshot
 from pinfold.adapters.procfs.tasks import read_namespaces
-from pinfold.audit.audit import audit, audit_document
+from pinfold.audit.audit import audit
 from pinfold.audit.containers import KnownContainer, namespace_pids
 from pinfold.audit.findings import Finding
-from pinfold.audit.located import (
-    is_below,
-    is_of_a_pod,
-    locate_containers,
-    locate_own,
-)
+from pinfold.audit.located import is_below, is_of_a_pod, locate_containers, locate_own
 from pinfold.audit.record import AuditRecord, Owner
 from pinfold.audit.snapshot import KernelSnapshot, Quota
 from pinfold.core.values.cpuset import CPUSet
@@ -37,6 +32,7 @@ from tests.adapters.procfs.test_procfs_trees import (
     kubelet_node,
 )
 from tests.audit.test_audit_rules import CLEAN, cpus, group, groups, task
+from tests.scenes.published_schemas import audit_document
 
 POD = "/kubepods/pod1"
 DB_PATH, WEB_PATH, PAUSE_PATH = f"{POD}/{ID_A}", f"/kubepods/pod2/{ID_B}", f"{POD}/{ID_P}"

@@ -8,13 +8,14 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.audit.audit import audit, audit_document
+from pinfold.audit.audit import audit
 from pinfold.audit.containers import KnownContainer, namespace_pids
 from pinfold.audit.record import AuditRecord, Owner
 from pinfold.audit.snapshot import Cpuset, Irq, KernelSnapshot, Quota, Task
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.render.audit_text import render_audit
 from pinfold.render.terminal import Style
+from tests.scenes.published_schemas import audit_document
 
 PATHS = (
     "/",

@@ -5,17 +5,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from pinfold.audit.audit import AuditReport, audit, audit_document
-from pinfold.audit.findings import (
-    KINDS,
-    RECORD_BROKEN,
-    AuditSeverity,
-    Finding,
-    write_command,
-)
+from pinfold.audit.audit import AuditReport, audit
+from pinfold.audit.findings import KINDS, RECORD_BROKEN, AuditSeverity, Finding, write_command
 from pinfold.audit.record import AuditRecord, Owner
 from pinfold.audit.snapshot import Cpuset, Irq, KernelSnapshot, Quota, Task, lineage
 from pinfold.core.values.cpuset import CPUSet
+from tests.scenes.published_schemas import audit_document
 
 TOP = "/sys/fs/cgroup"
 

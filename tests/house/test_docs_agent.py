@@ -13,6 +13,7 @@ import os
 import re
 import shlex
 import shutil
+import sqlite3
 import subprocess
 import sysconfig
 import tempfile
@@ -26,7 +27,7 @@ import pytest
 import yaml
 
 from pinfold.adapters.cgroup import CgroupError, open_cgroups
-from pinfold.adapters.store.schema import MIGRATIONS
+from pinfold.adapters.store.schema import migrate
 from pinfold.agent.cri import CRI_PATIENCE
 from pinfold.cli import main
 from pinfold.cli.client import Client
@@ -276,11 +277,18 @@ def test_every_flag_of_the_agent_is_described() -> None:
 
 def test_every_table_of_the_record_is_described() -> None:
     text = (REFERENCE / "agent-state.md").read_text()
-    created = re.findall(r"CREATE TABLE (\w+) \((.*?)\n\)", "".join(MIGRATIONS), re.DOTALL)
-    assert len(created) >= 5
-    for table, body in created:
+    database = sqlite3.connect(":memory:", isolation_level=None)
+    migrate(database)
+    tables = [
+        name
+        for (name,) in database.execute(
+            "SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'sqlite_sequence'"
+        )
+    ]
+    assert len(tables) >= 5
+    for table in tables:
         (row,) = re.findall(rf"^\| `{table}` \| (.*) \|$", text, re.MULTILINE)
-        columns = set(re.findall(r"^    ([a-z_]+) ", body, re.MULTILINE)) - {"id"}
+        columns = {column[1] for column in database.execute(f"PRAGMA table_info({table})")} - {"id"}
         assert [column for column in sorted(columns) if f"`{column}`" not in row] == [], table
 
 

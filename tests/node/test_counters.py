@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import grpc
+import msgspec
 import pytest
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
@@ -183,7 +184,8 @@ def test_durations_fill_every_bucket_above() -> None:
 def test_the_document_has_every_counter() -> None:
     counters = Counters()
     counters.count_allocate(GPU, 0.5)
-    document = counters_document(counters)
+    document = msgspec.to_builtins(counters_document(counters))
+    assert document.keys() == set(Counters.__struct_fields__)
     assert document["device_allocations"] == {GPU: {"count": 1, "seconds": 0.5}}
     assert document["memory_pinning_requests"] == 0
 

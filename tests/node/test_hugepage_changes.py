@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pinfold.adapters.hugetlb import HugePagePoolError, KeptPages
-from pinfold.admission.node_status import node_status, node_status_document
+from pinfold.admission.node_status import node_status
 from pinfold.agent.hugepages import HugepageFollower
 from pinfold.core.kubelet.faults import SOUND
 from pinfold.core.machine.machine import HugepagePool
@@ -26,6 +26,7 @@ from pinfold.planning.planner import Planner
 from pinfold.ports.errors import PortError
 from tests.admission.test_node_devices import machine_with_pages
 from tests.scenes.manager_harness import ALL_MANAGERS, Harness, manifest, parse, run_virtually
+from tests.scenes.published_schemas import node_status_document
 
 MIB, GIB = 1 << 20, 1 << 30
 PAGE = 2 * MIB

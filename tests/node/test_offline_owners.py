@@ -38,7 +38,7 @@ def test_a_displaced_owner_shares_and_gets_its_cpus_back(version: int) -> None:
         }
         assert await reconcile(node.books) == []
         # Nobody else gets them, nor CPUs on which it still may run.
-        assert (await node.admit(manifest("later", "2"))).phase is not PodPhase.FAILED
+        assert (await node.admit(manifest("later", "2"))).phase is not PodPhase.REJECTED
         assert node.cpus("db") == node.cpus("web") == {"c0": "1"}
         await node.switch(EVERY)
         assert node.cpus("db") == {"c0": "2-3"}

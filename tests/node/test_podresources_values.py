@@ -86,7 +86,7 @@ def test_a_pod_that_is_rejected_or_has_ended_is_found_by_name_only() -> None:
         harness = Harness()
         source = ManagedPodResources((await harness.start()).books)
         record = await admit(harness, manifest("large", "100", restartPolicy="Never"))
-        assert record.phase is PodPhase.FAILED
+        assert record.phase is PodPhase.REJECTED
         assert source.pods() == ()
         assert source.pod("default", "large") == PodResources(
             "default", "large", (ContainerResources("c0"),)

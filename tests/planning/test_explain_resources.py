@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from msgspec.structs import replace
 
 from pinfold import Planner, Quantity, parse_short_form
 from pinfold.admission.admission import Decision, decide
-from pinfold.cli.status_view import ended_since, recorded_explanation
+from pinfold.cli.views.explain import ended_since, explain_view
 from pinfold.core.devices.state import DeviceState
 from pinfold.core.kubelet.faults import SOUND
 from pinfold.core.pod.pod import Container, Pod
-from pinfold.planning.explain import explain_decision, explain_document, explain_pod
+from pinfold.documents.explanation import Explanation
+from pinfold.documents.status import Container as ContainerStatus
+from pinfold.documents.status import Pod as PodStatus
+from pinfold.planning.explain import explain_decision, explain_pod
 from pinfold.render.explain_text import render_explain
 from pinfold.render.terminal import Style
+from tests.scenes.published_schemas import explain_document
 from tests.scenes.resource_world import FOUR, GPU, container, machine, one, pod, static, worlds
 
 
@@ -112,35 +118,57 @@ def test_what_an_agent_has_recorded_is_told_whole() -> None:
         explain_document(planner, explain_pod(planner, pods, name)) for name in ("a", "b")
     )
     noted = {**given, "notes": ["not kept near: eth0"]}
-    text = render_explain(recorded_explanation(noted), Style(100))
+    text = drawn(noted)
     assert "memory 1 GiB on NUMA node 0" in text
     assert "example.com/gpu: gpu-0" in text
     assert "• not kept near: eth0" in text
-    assert "example.com/gpu  none: it cannot be had" in render_explain(
-        recorded_explanation(refused), Style(100)
-    )
+    assert "example.com/gpu  none: it cannot be had" in drawn(refused)
     new = {"notes", "memory", "devices", "memoryManagerPolicy"}
     old = {name: value for name, value in given.items() if name not in new}
     old["containers"] = [
         {name: value for name, value in row.items() if name not in new}
         for row in given["containers"]
     ]
-    assert "GiB" not in render_explain(recorded_explanation(old), Style(100))
+    assert "GiB" not in drawn(old)
+
+
+def drawn(document: dict[str, Any]) -> str:
+    """As ``pinfold explain pod/NAME`` shows what an agent has recorded."""
+    return render_explain(explain_view(msgspec.convert(document, Explanation)), Style(100))
 
 
 def ended(phase: str, code: int | None, reason: str | None = None, **decision: bool) -> str:
     """The verdict about a pod of one container that has ended."""
     planner = Planner(machine(), static())
     told = explain_document(planner, explain_pod(planner, [one("a", cpu="2", memory="1Gi")], "a"))
-    status = {
-        "phase": phase,
-        "reason": reason,
-        "message": reason and "the record does not fit",
-        "containers": [{"name": "main", "exit_code": code}],
-    }
-    told |= {"ended": ended_since({**told, **decision}, status)}
-    text = render_explain(recorded_explanation(told), Style(100))
-    return text.partition("\n  topology")[0]
+    container = ContainerStatus(
+        name="main",
+        kind="container",
+        cpus="",
+        exclusive=False,
+        numa_nodes=(),
+        memory=(),
+        devices={},
+        state="EXITED",
+        pid=None,
+        restarts=0,
+        exit_code=code,
+    )
+    pod = PodStatus(
+        namespace="default",
+        name="a",
+        uid="u",
+        qos="Guaranteed",
+        phase=phase,
+        reason=reason,
+        message=reason and "the record does not fit",
+        source="api",
+        admitted_at=0.0,
+        containers=[container],
+    )
+    if since := ended_since(msgspec.convert({**told, **decision}, Explanation), pod):
+        told |= {"ended": msgspec.to_builtins(since)}
+    return drawn(told).partition("\n  topology")[0]
 
 
 def test_how_a_pod_has_ended() -> None:

@@ -21,9 +21,9 @@ from pinfold.core.devices.state import DeviceState
 from pinfold.core.kubelet.faults import KUBELET, SOUND
 from pinfold.core.pod.pod import Pod
 from pinfold.planning.compare import changed_pods
-from pinfold.planning.document import plan_document
 from pinfold.planning.planner import PodPlacement
 from tests.roots import ROOT
+from tests.scenes.published_schemas import plan_document
 from tests.scenes.resource_world import (
     FOUR,
     GIB,

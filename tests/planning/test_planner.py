@@ -13,9 +13,9 @@ from pinfold import CPUSet, NodeConfig, Planner, Quantity, parse_short_form
 from pinfold.admission.model import NodeError
 from pinfold.core.kubelet.node_config import NodeConfig as Config
 from pinfold.core.pod.pod import Container, Pod
-from pinfold.planning.document import plan_document
 from pinfold.planning.explain import UnknownPodError, explain_pod
 from pinfold.planning.planner import Plan
+from tests.scenes.published_schemas import plan_document
 
 
 def guaranteed(name: str, *cpus: str, created: str | None = None) -> Pod:

@@ -192,10 +192,10 @@ class LifecycleHarness:
     def ran_shared(self) -> dict[str, float]:
         """How long owners ran before they had their CPUs, as the status tells it."""
         return {
-            f"{pod['namespace']}/{pod['name']} {container['name']}": seconds
+            f"{pod.namespace}/{pod.name} {container.name}": seconds
             for pod in Documents(self.books).pods()
-            for container in pod["containers"]
-            if (seconds := container["ran_shared_seconds"]) is not None
+            for container in pod.containers
+            if (seconds := container.ran_shared_seconds) is not None
         }
 
     def kernel(self) -> dict[str, str]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import selectors
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from pinfold.admission.admission import NodeState
+from pinfold.admission.admission import Decision, NodeState
 from pinfold.admission.model import build_node, empty_state
 from pinfold.core.kubelet.faults import SOUND
 from pinfold.core.kubelet.node_config import NodeConfig
@@ -133,6 +133,7 @@ class Harness:
     machine: str = "1s4c2t"
     config: NodeConfig = STATIC
     settings: ManagerSettings = field(default_factory=lambda: ManagerSettings(backoff=0.01))
+    describe: Callable[[Decision, NodeState], Awaitable[str]] = no_document
     problems: list[str] = field(default_factory=list)
     mirrored: list[Ledger] = field(default_factory=list)
 
@@ -170,7 +171,7 @@ class Harness:
             store=self.store,
             announcements=Announcements(self.files, self.mirror, report),
             settings=settings,
-            observers=Observers(self.clock, no_document, report),
+            observers=Observers(self.clock, self.describe, report),
         )
         manager = Manager(books, self.plugins)
         follower = asyncio.create_task(manager.books.containers.exits.follow(self.runtime.exits()))

@@ -7,25 +7,34 @@ import gc
 import http.client
 import json
 import os
-import re
 import socket
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
+
 from pinfold.adapters.nri import PluginCounters
+from pinfold.admission.admission import Decision, NodeState
 from pinfold.admission.node_status import node_status, node_status_document
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.pod.workload_fields import PROCESS, check_fields
+from pinfold.documents.machine import Machine
+from pinfold.documents.node import Node
+from pinfold.documents.status import Agent, AgentConfig
 from pinfold.node.nri.kubelet_devices import KubeletDevices
 from pinfold.node.pods.caller import NOBODY, Caller
 from pinfold.node.pods.manager import Manager
 from pinfold.node.reconciler import Drift, reconcile
+from pinfold.planning.explain import explain_decision, explain_document
+from pinfold.planning.machine_document import machine_document
+from pinfold.planning.planner import Planner
 from pinfold.ports.figures import Figure
 from pinfold.ports.held_process import HeldProcess, Peer
 from pinfold.ports.logs import PodLogs
@@ -35,25 +44,16 @@ from pinfold.web.app import make_app
 from pinfold.web.changes import Patience
 from pinfold.web.connection import Connection, Limits
 from pinfold.web.handlers import Handlers
-from pinfold.web.openapi import openapi_document
 from pinfold.web.server import serve
 from pinfold.web.snapshots import Snapshots
 from tests.scenes.manager_harness import Harness, parse
+from tests.scenes.published_schemas import APIContract
 
 _T = TypeVar("_T")
 
-OPENAPI = openapi_document()
 
-_PATHS = {
-    re.compile(re.sub(r"{\w+}", "[^/]+", template)): operations
-    for template, operations in OPENAPI["paths"].items()
-}
-
-
-class TestBackend:
+class AgentOnFakes:
     """An agent without an agent: its manager is on fakes."""
-
-    __test__ = False
 
     def __init__(self, manager: Manager, node: Harness) -> None:
         self.manager, self.books, self.plugins = manager, manager.books, manager.plugins
@@ -105,16 +105,16 @@ class TestBackend:
         return self.books.containers.logs
 
     @property
-    def pods(self) -> TestBackend | None:
+    def pods(self) -> AgentOnFakes | None:
         return None if self.is_kubelets else self
 
     def problems(self) -> Sequence[str]:
         return self.told_problems
 
-    def machine(self) -> Mapping[str, Any]:
-        return {"version": 1, "name": "fake"}
+    def machine(self) -> Machine:
+        return machine_document(parse_short_form(self.node_machine))
 
-    def node(self) -> Mapping[str, Any]:
+    def node(self) -> Node:
         machine = parse_short_form(self.node_machine)
         status = node_status(
             *(machine, kubelet_view(machine), self.config),
@@ -125,8 +125,26 @@ class TestBackend:
     def figures(self) -> Iterable[Figure]:
         return (*self.counted.figures(), *self.kubelet.figures(), *self.loops.figures())
 
-    def about(self) -> Mapping[str, Any]:
-        return {"agent": {"version": "0"}, "config": {}}
+    def about(self) -> Agent:
+        return Agent(
+            version="0",
+            pid=os.getpid(),
+            started_at=0.0,
+            state_dir="/nowhere",
+            config_file=None,
+            runtime=PROCESS,
+        )
+
+    def settings(self) -> AgentConfig:
+        config = self.config
+        return AgentConfig(
+            cpu_manager_policy=config.cpu_manager_policy,
+            cpu_manager_policy_options=dict(config.cpu_manager_policy_options),
+            topology_manager_policy=config.topology_manager_policy,
+            topology_manager_scope=config.topology_manager_scope,
+            topology_manager_policy_options=dict(config.topology_manager_policy_options),
+            reserved_system_cpus=str(config.reserved_system_cpus),
+        )
 
 
 class UnixConnection(http.client.HTTPConnection):
@@ -178,7 +196,7 @@ class Served:
 
     async def _run(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self.backend = TestBackend(await self.node.start(), self.node)
+        self.backend = AgentOnFakes(await self.node.start(), self.node)
         self.app = make_app(self.backend, self._patience)
         await serve(self.app, self.path, stop=self.stop, limits=self._limits)
         await self.node.kill()
@@ -231,8 +249,28 @@ class Served:
         finally:
             connection.close()
         if method != "HEAD":
-            check_answer(method, target, answer)
+            self._check(method, target, answer)
         return answer
+
+    def _check(self, method: str, target: str, answer: Answer) -> None:
+        media_type = answer.headers.get("content-type", "").split(";")[0]
+        self.contract.check_answer(
+            method,
+            target.partition("?")[0],
+            status=answer.status,
+            media_type=media_type,
+            text=answer.text,
+            value=answer.json if media_type == "application/json" else None,
+        )
+
+    def fetch_contract(self) -> None:
+        """Take the OpenAPI document that this server serves; answers are held against it."""
+        connection = UnixConnection(self.path)
+        try:
+            connection.request("GET", "/openapi.json")
+            self.contract = APIContract(json.loads(connection.getresponse().read()))
+        finally:
+            connection.close()
 
     def end(self) -> None:
         """Stop, as the agent would."""
@@ -242,6 +280,11 @@ class Served:
         assert not self.thread.is_alive()
 
 
+async def _explained(planner: Planner, decision: Decision, state: NodeState) -> str:
+    document = explain_document(planner, explain_decision(planner, state, decision))
+    return msgspec.json.encode(document).decode()
+
+
 @contextmanager
 def served(
     path: Path,
@@ -249,78 +292,19 @@ def served(
     limits: Limits | None = None,
     patience: Patience | None = None,
     adopts: bool = False,
+    explains: bool = True,
     **harness: Any,
 ) -> Iterator[Served]:
     """A server on a fresh node."""
-    server = Served(path, Harness(**harness), limits or Limits(), patience or Patience())
+    node = Harness(**harness)
+    if explains:
+        node.describe = partial(_explained, Planner(parse_short_form(node.machine), node.config))
+    server = Served(path, node, limits or Limits(), patience or Patience())
     server.start()
+    server.fetch_contract()
     if adopts:
-        node = server.node
         node.books.containers.adopter = node.runtime
     try:
         yield server
     finally:
         server.end()
-
-
-def check_answer(method: str, target: str, answer: Answer) -> None:
-    """See that an answer is one that the OpenAPI document knows."""
-    path = target.partition("?")[0]
-    error = OPENAPI["components"]["schemas"]["Error"]
-    operations = next((o for t, o in _PATHS.items() if t.fullmatch(path)), None)
-    if operations is None or method.lower() not in operations:
-        assert answer.status == (404 if operations is None else 405)
-        check_schema(answer.json, error)
-        return
-    response = operations[method.lower()]["responses"].get(str(answer.status))
-    assert response is not None, f"{method} {target} must not answer {answer.status}: {answer.text}"
-    if "content" not in response:
-        assert answer.text == ""
-        return
-    ((media_type, content),) = response["content"].items()
-    assert answer.headers["content-type"].split(";")[0] == media_type
-    value = answer.json if media_type == "application/json" else answer.text
-    check_schema(value, content["schema"])
-
-
-_TYPES: dict[str, tuple[type[Any], ...]] = {
-    "object": (dict,),
-    "array": (list,),
-    "string": (str,),
-    "integer": (int,),
-    "number": (int, float),
-    "boolean": (bool,),
-    "null": (type(None),),
-}
-
-
-def check_schema(value: Any, schema: Mapping[str, Any], where: str = "$") -> None:
-    """Check a value by the part of JSON Schema that the document uses; unknown words fail."""
-    known = {"$ref", "type", "const", "enum", "required", "properties", "items", "pattern"}
-    known |= {"minimum", "maximum", "default", "description", "additionalProperties"}
-    assert schema.keys() <= known, f"{where}: the checker does not know {schema.keys() - known}"
-    if "$ref" in schema:
-        name = schema["$ref"].removeprefix("#/components/schemas/")
-        check_schema(value, OPENAPI["components"]["schemas"][name], where)
-        return
-    if "type" in schema:
-        wanted = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
-        types = tuple(t for word in wanted for t in _TYPES[word])
-        assert isinstance(value, types), f"{where}: {value!r} is not {wanted}"
-        assert not isinstance(value, bool) or bool in types, f"{where}: {value!r} is not {wanted}"
-    assert "const" not in schema or value == schema["const"], where
-    assert "enum" not in schema or value in schema["enum"], f"{where}: {value!r}"
-    assert "pattern" not in schema or re.search(schema["pattern"], value), f"{where}: {value!r}"
-    assert "minimum" not in schema or value >= schema["minimum"], where
-    assert "maximum" not in schema or value <= schema["maximum"], where
-    for name in schema.get("required", ()):
-        assert name in value, f"{where}: {name} is missing"
-    for name, inner in schema.get("properties", {}).items():
-        if name in value:
-            check_schema(value[name], inner, f"{where}.{name}")
-    if "additionalProperties" in schema:
-        for name in value.keys() - schema.get("properties", {}).keys():
-            check_schema(value[name], schema["additionalProperties"], f"{where}.{name}")
-    if "items" in schema:
-        for index, item in enumerate(value):
-            check_schema(item, schema["items"], f"{where}[{index}]")

@@ -19,8 +19,8 @@ def test_the_policy_is_told_and_that_none_is_named() -> None:
     for name, told in (("static", "static"), ("", "(none named)")):
         cpu = to_checkpoint(Ledger(name, CPUSet.parse("0-3"))).encode()
         assert head(cpu)["policy"] == told
-        assert describe(StateFile.read(cpu))["policy"] == name
+        assert describe(StateFile.read(cpu), "file").policy == name
     memory = b'{"policyName":"%s","machineState":{},"entries":{},"checksum":0}'
     assert head(memory % b"Static")["policy"] == "Static"
     assert head(memory % b"")["policy"] == "(none named)"
-    assert describe(StateFile.read(memory % b""))["policy"] == ""
+    assert describe(StateFile.read(memory % b""), "file").policy == ""

@@ -8,21 +8,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner
-from msgspec.structs import replace
 
-from pinfold import Planner
 from pinfold.cli import main
-from pinfold.cli.status_view import status_view
+from pinfold.cli.views.status import status_view
 from pinfold.core.devices.devices import Device
-from pinfold.core.machine.document import machine_document
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.machine.short_form import parse_short_form
-from pinfold.planning.explain import explain_document, explain_pod
+from pinfold.documents.node import Node
+from pinfold.documents.status import Status
 from pinfold.render.terminal import Style
 from pinfold.render.text import render_plan
-from tests.scenes.manager_harness import ALL_MANAGERS, manifest, parse
+from tests.scenes.manager_harness import ALL_MANAGERS, manifest
+from tests.scenes.published_schemas import machine_document
 from tests.scenes.waiting import wait_until
 from tests.scenes.web_world import Served, served
 from tests.web.test_web_pods import (
@@ -32,11 +32,6 @@ from tests.web.test_web_pods import (
 GPU = "example.com/gpu"
 USB = "example.com/usb"
 MIB = 1 << 20
-CONFIG: dict[str, Any] = {
-    "cpuManagerPolicy": "static",
-    "cpuManagerPolicyOptions": {},
-    "topologyManagerPolicy": "restricted",
-}
 
 
 @pytest.fixture
@@ -98,14 +93,16 @@ def test_an_init_container_that_is_done_has_handed_on_what_it_had(api: Served) -
 
 def picture(api: Served, *, connected: bool = True) -> str:
     machine = parse_short_form(api.node.machine)
-    status = api.ask("GET", "/v1/status").json | {"config": CONFIG}
+    status = api.ask("GET", "/v1/status").json
     allocatable = 2 if connected else 0
     plugins = {
         USB: {"capacity": 2, "allocatable": allocatable, "in_use": 1, "connected": connected}
     }
-    status["agent"]["devicePlugins"] = {"resources": plugins}
+    status["agent"]["devicePlugins"] = {"folder": None, "resources": plugins}
     view = status_view(
-        status, machine_document(machine, kubelet_view(machine)), api.ask("GET", "/v1/node").json
+        msgspec.convert(status, Status),
+        machine_document(machine, kubelet_view(machine)),
+        msgspec.convert(api.ask("GET", "/v1/node").json, Node),
     )
     return render_plan(view, Style(width=100))
 
@@ -125,10 +122,11 @@ def test_the_picture_has_them(api: Served) -> None:
 
 def test_a_node_without_any_of_it_has_no_panel(tmp_path: Path) -> None:
     with served(tmp_path / "plain") as server:
-        status = server.ask("GET", "/v1/status").json | {"config": CONFIG}
+        status = server.ask("GET", "/v1/status").json
         machine = parse_short_form(server.node.machine)
         document = machine_document(machine, kubelet_view(machine))
-        assert status_view(status, document, server.ask("GET", "/v1/node").json).numa == ()
+        node = msgspec.convert(server.ask("GET", "/v1/node").json, Node)
+        assert status_view(msgspec.convert(status, Status), document, node).numa == ()
 
 
 def test_devices_without_their_plugin_are_told_as_used(api: Served) -> None:
@@ -155,23 +153,11 @@ def explain(api: Served, pod: str, *options: str) -> str:
     return result.output
 
 
-def note_real_explanations(api: Served) -> None:
-    """The fake agent writes down empty ones."""
-    planner = Planner(parse_short_form(api.node.machine), api.node.config)
-    for number, entry in enumerate(api.node.store.entries):
-        if entry.kind == "admitted":
-            name = (entry.pod or "").partition("/")[2]
-            pod = parse(json.dumps(manifest(name, "2"))).pod
-            told = json.dumps(explain_document(planner, explain_pod(planner, [pod], name)))
-            api.node.store.entries[number] = replace(entry, document=told)
-
-
 def test_a_pod_whose_device_failed_was_not_rejected(api: Served) -> None:
     api.ask("POST", "/v1/pods", manifest("app", "2", more={GPU: "2"}))
     api.ask("POST", "/v1/pods", manifest("wide", "99", more={GPU: "1"}))
     api.ask("POST", "/v1/pods", manifest("well", ""))
     wait_until(lambda: phase(api, "app") == "Running")
-    api.do(lambda: note_real_explanations(api))
     assert "ended" not in explain(api, "pod/app")
     assert "ended" not in json.loads(explain(api, "pod/app", "-o", "json"))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -42,7 +43,16 @@ def test_an_empty_node_has_a_status(api: Served) -> None:
     assert status["pods"] == []
     assert (status["shared"], status["pool"]) == ("0-7", "1-7")
     assert (status["reserved"], status["allocatable"], status["offline"]) == ("0", "1-7", "")
-    assert status["agent"] == {"version": "0"}
+    assert status["agent"] == {
+        "version": "0",
+        "pid": os.getpid(),
+        "started_at": 0.0,
+        "state_dir": "/nowhere",
+        "config_file": None,
+        "runtime": "process",
+        "problems": [],
+        "cgroups": {},
+    }
     assert status["counters"]["admissions"] == 0
 
 
@@ -99,7 +109,7 @@ def test_a_rejected_pod_is_answered_with_its_reason(api: Served) -> None:
     answer = api.ask("POST", "/v1/pods", manifest("big", "20"))
     assert answer.status == 200
     pod = answer.json
-    assert (pod["phase"], pod["reason"]) == ("Failed", "UnexpectedAdmissionError")
+    assert (pod["phase"], pod["reason"]) == ("Rejected", "UnexpectedAdmissionError")
     assert "not enough cpus" in pod["message"]
     assert pod["containers"][0]["state"] == "Waiting"
     assert pod["containers"][0]["cpus"] == ""
@@ -290,8 +300,10 @@ def test_history_and_explanation(api: Served) -> None:
         found = api.ask("GET", f"/v1/history?pod={name}").json["entries"]
         assert [entry["kind"] for entry in found] == ["released", "admitted"], name
     assert api.ask("GET", "/v1/history?pod=nobody").json["entries"] == []
-    assert api.ask("GET", "/v1/explain/default/a").json == {}, "of a pod that is gone"
-    assert api.ask("GET", "/v1/explain/default/big").status == 200
+    gone = api.ask("GET", "/v1/explain/default/a").json
+    assert (gone["name"], gone["admitted"]) == ("a", True), "of a pod that is gone"
+    refused = api.ask("GET", "/v1/explain/default/big").json
+    assert (refused["name"], refused["admitted"]) == ("big", False)
     answer = api.ask("GET", "/v1/explain/default/nobody")
     assert (answer.status, answer.error["code"]) == (404, "NotFound")
 
@@ -301,16 +313,16 @@ def test_the_decision_is_found_behind_a_long_history(api: Served) -> None:
     decision = api.node.store.entries[-1]
 
     def bury() -> None:
-        api.node.store.entries[-1] = replace(decision, document='{"found": true}')
         noise = replace(decision, kind="repaired", document="not JSON at all")
         api.node.store.entries += [replace(noise, number=n) for n in range(2, 800)]
 
     api.do(bury)
-    assert api.ask("GET", "/v1/explain/default/a").json == {"found": True}
+    found = api.ask("GET", "/v1/explain/default/a").json
+    assert found == json.loads(decision.document)
     entries = api.ask("GET", "/v1/history?limit=1000").json["entries"]
     assert len(entries) == 799
     assert entries[0]["document"] is None
-    assert entries[-1]["document"] == {"found": True}
+    assert entries[-1]["document"] == found
 
 
 def test_reconciliation_tells_what_it_repaired(api: Served) -> None:
@@ -339,7 +351,7 @@ def test_a_refusing_world_is_a_503_with_its_remedy(api: Served) -> None:
     answer = api.ask("POST", "/v1/pods", manifest("db", "2"))
     assert answer.status == 503
     assert "the kernel refused" in answer.error["message"]
-    assert phase(api, "db") == "Failed"
+    assert phase(api, "db") == "Rejected"
 
 
 def test_a_fault_of_the_agent_is_a_500_and_no_end(api: Served) -> None:
@@ -409,7 +421,7 @@ def test_a_process_is_taken_over_and_its_exit_told(api: Served) -> None:
 def test_a_rejected_run_starts_nothing(api: Served) -> None:
     answer = api.ask("POST", "/v1/run", {"manifest": wrapped("job", "20"), "pid": 4242})
     assert answer.status == 200
-    assert answer.json["phase"] == "Failed"
+    assert answer.json["phase"] == "Rejected"
     assert 4242 not in api.node.cgroups.processes
 
 

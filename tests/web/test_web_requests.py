@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pinfold.web.requests import BODY_LIMIT
+from pinfold.web.operations import BODY_LIMIT
 from tests.scenes.manager_harness import manifest
 from tests.scenes.web_world import Served, plain, served
 

@@ -28,8 +28,7 @@ from pinfold.core.pod.pod import CPU, HUGEPAGES_PREFIX, MEMORY, Resources
 from pinfold.core.topology_manager.policy import Policy, Scope
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.core.values.quantity import Format, Quantity
-
-VERSION: Final = 1
+from pinfold.documents import node as form
 
 LABEL_PREFIX: Final = "pinfold.dev/"
 
@@ -108,37 +107,36 @@ def assignable_cpus(node: Node, state: NodeState) -> CPUSet:
     return CPUSet() if policy is None else policy.assignable - state.offline
 
 
-def node_status_document(status: NodeStatus) -> dict[str, Any]:
-    """The JSON document: amounts are quantities as the Kubernetes API writes them."""
+def node_status_document(status: NodeStatus) -> form.Node:
+    """The document: amounts are quantities as the Kubernetes API writes them."""
     config = status.config
-    return {
-        "version": VERSION,
-        "capacity": _texts(status.capacity),
-        "allocatable": _texts(status.allocatable),
-        "requested": _texts(status.requested),
-        "cpuManagerPolicy": config.cpu_manager_policy,
-        "memoryManagerPolicy": config.memory_manager_policy,
-        "topologyManagerPolicy": config.topology_manager_policy,
-        "topologyManagerScope": config.topology_manager_scope,
-        "zones": [
-            {
-                "id": zone.id,
-                "cpus": str(zone.cpus),
-                "memory_bytes": zone.memory_bytes,
-                "distances": {str(node): distance for node, distance in zone.distances.items()},
-                "group": list(zone.group),
-                "resources": {
-                    name: {
-                        "capacity": resource.capacity.canonical(),
-                        "allocatable": resource.allocatable.canonical(),
-                        "available": resource.available.canonical(),
-                    }
+    return form.Node(
+        capacity=_texts(status.capacity),
+        allocatable=_texts(status.allocatable),
+        requested=_texts(status.requested),
+        cpu_manager_policy=config.cpu_manager_policy,
+        memory_manager_policy=config.memory_manager_policy,
+        topology_manager_policy=config.topology_manager_policy,
+        topology_manager_scope=config.topology_manager_scope,
+        zones=[
+            form.Zone(
+                id=zone.id,
+                cpus=str(zone.cpus),
+                memory_bytes=zone.memory_bytes,
+                distances={str(node): distance for node, distance in zone.distances.items()},
+                group=zone.group,
+                resources={
+                    name: form.ZoneResource(
+                        capacity=resource.capacity.canonical(),
+                        allocatable=resource.allocatable.canonical(),
+                        available=resource.available.canonical(),
+                    )
                     for name, resource in zone.resources.items()
                 },
-            }
+            )
             for zone in status.zones
         ],
-    }
+    )
 
 
 def node_resource_topology(status: NodeStatus, node_name: str) -> dict[str, Any]:

@@ -20,12 +20,12 @@ from pinfold.core.topology_manager.manager import (
     Admission,
     HintProvider,
 )
+from pinfold.documents.explanation import MEMORY_MANAGER
 
 Provider: TypeAlias = HintProvider[Pod, Container]
 
 DEVICE_MANAGER: Final = "device manager"
 CPU_MANAGER: Final = "cpu manager"
-MEMORY_MANAGER: Final = "memory manager"
 NEARNESS: Final = "nearness"
 
 

@@ -5,17 +5,17 @@ What ``pinfold topology -o json`` prints, so that it can be read as ``--machine`
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import structlog
 
 from pinfold.adapters.machines.json_document import decode
 from pinfold.adapters.machines.own_json import machine_from_own_json
 from pinfold.adapters.statefile.files import StateFileError, read_state_file, write_state_file
-from pinfold.core.machine.document import machine_document
 from pinfold.core.machine.machine import Machine, MachineError
+from pinfold.planning.machine_document import machine_document
 
 FILE: Final = "machine.json"
 
@@ -42,7 +42,7 @@ def remembered_machine(folder: Path) -> Machine | None:
 def remember_machine(folder: Path, machine: Machine) -> None:
     """Write the machine, where it is not what is there; a failure is reported."""
     path = folder / FILE
-    content = json.dumps(machine_document(machine)).encode()
+    content = msgspec.json.encode(machine_document(machine))
     try:
         if not path.exists() or read_state_file(path) != content:
             write_state_file(path, content)

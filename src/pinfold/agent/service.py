@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
 import structlog
 
 from pinfold import __version__
@@ -18,9 +19,12 @@ from pinfold.admission.node_status import node_status, node_status_document
 from pinfold.agent.background import Background
 from pinfold.agent.pods import Pods
 from pinfold.config.agent import AgentConfig
-from pinfold.core.machine.document import machine_document
+from pinfold.documents import status as documents
+from pinfold.documents.machine import Machine
+from pinfold.documents.node import Node
 from pinfold.node.books import Books
 from pinfold.node.reconciler import Drift
+from pinfold.planning.machine_document import machine_document
 from pinfold.planning.planner import Planner
 from pinfold.ports.figures import Figure
 from pinfold.web.app import make_app
@@ -90,11 +94,11 @@ class Agent:
         problems += self.books.problems()
         return [problem for problem in problems if problem]
 
-    def machine(self) -> Mapping[str, Any]:
+    def machine(self) -> Machine:
         """The machine, as ``pinfold topology -o json`` prints it."""
         return machine_document(self.planner.machine, self.planner.view)
 
-    def node(self) -> Mapping[str, Any]:
+    def node(self) -> Node:
         """Capacity, allocatable and what is requested, as the kubelet's arithmetic has it."""
         planner, view = self.planner, self.books.view
         return node_status_document(
@@ -105,30 +109,33 @@ class Agent:
         """What is counted of the work in the background."""
         return self._background.figures()
 
-    def about(self) -> Mapping[str, Any]:
+    def about(self) -> documents.Agent:
         """What this agent is."""
-        config, failing = self.config.node, self._background.failing()
-        return {
-            "agent": {
-                "version": __version__,
-                "pid": os.getpid(),
-                "started_at": self.started_at,
-                "state_dir": self.config.own.state_dir,
-                "config_file": None if self.config.file is None else str(self.config.file),
-                "runtime": self.config.own.runtime,
-                "problems": [p for p in (self.books.store.problem, *failing) if p],
-                "cgroups": self._cgroups,
-                **self._background.about(),
-            },
-            "config": {
-                "cpuManagerPolicy": config.cpu_manager_policy,
-                "cpuManagerPolicyOptions": dict(config.cpu_manager_policy_options),
-                "topologyManagerPolicy": config.topology_manager_policy,
-                "topologyManagerScope": config.topology_manager_scope,
-                "topologyManagerPolicyOptions": dict(config.topology_manager_policy_options),
-                "reservedSystemCPUs": str(config.reserved_system_cpus),
-            },
+        failing = self._background.failing()
+        told = {
+            "version": __version__,
+            "pid": os.getpid(),
+            "started_at": self.started_at,
+            "state_dir": self.config.own.state_dir,
+            "config_file": None if self.config.file is None else str(self.config.file),
+            "runtime": self.config.own.runtime,
+            "problems": [p for p in (self.books.store.problem, *failing) if p],
+            "cgroups": self._cgroups,
+            **self._background.about(),
         }
+        return msgspec.convert(told, documents.Agent)
+
+    def settings(self) -> documents.AgentConfig:
+        """The settings in force."""
+        config = self.config.node
+        return documents.AgentConfig(
+            cpu_manager_policy=config.cpu_manager_policy,
+            cpu_manager_policy_options=dict(config.cpu_manager_policy_options),
+            topology_manager_policy=config.topology_manager_policy,
+            topology_manager_scope=config.topology_manager_scope,
+            topology_manager_policy_options=dict(config.topology_manager_policy_options),
+            reserved_system_cpus=str(config.reserved_system_cpus),
+        )
 
     # --------------------------------------------------------------------- from start to end
 

@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import structlog
 from msgspec.structs import replace
 
@@ -310,7 +311,7 @@ class Start:
     async def _describe(self, decision: Decision, state: NodeState) -> str:
         def document() -> str:
             explanation = explain_decision(self.planner, state, decision)
-            return json.dumps(explain_document(self.planner, explanation))
+            return msgspec.json.encode(explain_document(self.planner, explanation)).decode()
 
         if decision.admitted:
             return document()

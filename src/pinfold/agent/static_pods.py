@@ -117,7 +117,7 @@ class StaticPods:
         more = {name for name, count in self._offered.items() if count > before.get(name, 0)}
         for record in self._manager.books.view.pods.records():
             pod = self._folder.pods.get(record.uid)
-            if pod is not None and _was_refused(record) and not more.isdisjoint(_wishes(pod)):
+            if pod is not None and _never_ran(record) and not more.isdisjoint(_wishes(pod)):
                 log.info("again", pod=record.name, reason=record.reason)
                 await self._begin(pod)
 
@@ -171,8 +171,10 @@ def static_pods(
     yield Runnable("looks at manifests", run)
 
 
-def _was_refused(record: PodRecord) -> bool:
-    """Whether a pod never ran; what it lacked is not always its reason, as it is critical."""
+def _never_ran(record: PodRecord) -> bool:
+    """Whether a pod was rejected, or ended before any of it ran; what it lacked may be a device."""
+    if record.phase is PodPhase.REJECTED:
+        return True
     has_run = record.exit_codes or record.restarts or record.reason == UNHEALTHY_DEVICE
     return record.phase is PodPhase.FAILED and record.message is not None and not has_run
 

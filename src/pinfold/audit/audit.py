@@ -12,8 +12,6 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
-
 from msgspec import Struct
 
 from pinfold.audit.findings import KINDS, AuditSeverity, Finding
@@ -23,8 +21,7 @@ from pinfold.audit.record import AuditRecord, Owner
 from pinfold.audit.snapshot import KernelSnapshot
 from pinfold.audit.tasks import task_findings
 from pinfold.core.values.cpuset import CPUSet
-
-VERSION: Final = 1
+from pinfold.documents import audit as form
 
 
 class AuditReport(Struct, frozen=True):
@@ -64,59 +61,57 @@ def audit(snapshot: KernelSnapshot, record: AuditRecord) -> AuditReport:
     return AuditReport(snapshot, record, tuple(findings))
 
 
-def audit_document(report: AuditReport, *, strict: bool = False) -> dict[str, Any]:
-    """The report as a JSON document, version 1; CPU sets in the kernel's list format."""
+def audit_document(report: AuditReport, *, strict: bool = False) -> form.Audit:
+    """The document of a report."""
     snapshot = report.snapshot
-    return {
-        "version": VERSION,
-        "kind": "Audit",
-        "verdict": "clean" if report.is_clean(strict=strict) else "findings",
-        "record": {
-            "source": report.record.source,
-            "shared": None if report.record.shared is None else str(report.record.shared),
-            "exclusive": str(report.record.exclusive),
-        },
-        "kernel": {
-            "online": str(snapshot.online),
-            "isolated": str(snapshot.isolated),
-            "nohz_full": str(snapshot.nohz_full),
-            "cgroup_version": snapshot.cgroup_version,
-            "processes": len({task.pid for task in snapshot.tasks}),
-            "threads": len(snapshot.tasks),
-            "interrupts": len(snapshot.irqs),
-            "cgroups": len(snapshot.cpusets),
-            "containers": len(report.record.containers),
-        },
-        "counts": {severity.value: report.count(severity) for severity in AuditSeverity},
-        "owners": [_owner(report, owner) for owner in report.record.owners],
-        "findings": [_finding(finding) for finding in report.findings],
-    }
+    return form.Audit(
+        verdict="clean" if report.is_clean(strict=strict) else "findings",
+        record=form.AuditedRecord(
+            source=report.record.source,
+            shared=None if report.record.shared is None else str(report.record.shared),
+            exclusive=str(report.record.exclusive),
+        ),
+        kernel=form.AuditedKernel(
+            online=str(snapshot.online),
+            isolated=str(snapshot.isolated),
+            nohz_full=str(snapshot.nohz_full),
+            cgroup_version=snapshot.cgroup_version,
+            processes=len({task.pid for task in snapshot.tasks}),
+            threads=len(snapshot.tasks),
+            interrupts=len(snapshot.irqs),
+            cgroups=len(snapshot.cpusets),
+            containers=len(report.record.containers),
+        ),
+        counts={severity.value: report.count(severity) for severity in AuditSeverity},
+        owners=[_owner(report, owner) for owner in report.record.owners],
+        findings=[_finding(finding) for finding in report.findings],
+    )
 
 
-def _owner(report: AuditReport, owner: Owner) -> dict[str, Any]:
+def _owner(report: AuditReport, owner: Owner) -> form.AuditedOwner:
     effective = report.effective(owner)
-    return {
-        "pod": owner.pod_name or owner.pod,
-        "uid": owner.pod if owner.container or owner.is_pod else None,
-        "container": owner.container or None,
-        "id": owner.container_id or None,
-        "cpus": str(owner.cpus),
-        "effective": None if effective is None else str(effective),
-        "cgroups": list(owner.cgroups),
-    }
+    return form.AuditedOwner(
+        pod=owner.pod_name or owner.pod,
+        uid=owner.pod if owner.container or owner.is_pod else None,
+        container=owner.container or None,
+        id=owner.container_id or None,
+        cpus=str(owner.cpus),
+        effective=None if effective is None else str(effective),
+        cgroups=owner.cgroups,
+    )
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
-    return {
-        "slug": finding.kind.slug,
-        "severity": finding.severity.value,
-        "what": finding.what,
-        "where": finding.where,
-        "cpus": str(finding.cpus),
-        "why": finding.why or finding.kind.why,
-        "remedy": finding.kind.remedy,
-        "fix": list(finding.fix),
-        "owners": list(finding.owners),
-        "count": finding.count,
-        "examples": list(finding.examples),
-    }
+def _finding(finding: Finding) -> form.AuditFinding:
+    return form.AuditFinding(
+        slug=finding.kind.slug,
+        severity=finding.severity.value,
+        what=finding.what,
+        where=finding.where,
+        cpus=str(finding.cpus),
+        why=finding.why or finding.kind.why,
+        remedy=finding.kind.remedy,
+        fix=finding.fix,
+        owners=finding.owners,
+        count=finding.count,
+        examples=finding.examples,
+    )

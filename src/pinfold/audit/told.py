@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 
 from pinfold.audit.containers import KnownContainer
 from pinfold.audit.findings import RAN_SHARED, Finding
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.documents.status import Pod, Status
 
 _RUNS: Final = ("CREATED", "RUNNING")
 _RUNTIMES: Final = ("cri", "nri")
@@ -42,44 +43,43 @@ class AgentSays(Struct, frozen=True):
         return self.runtime in _RUNTIMES
 
     @classmethod
-    def of_status(cls, status: Mapping[str, Any]) -> AgentSays:
-        """Of the document that ``GET /v1/status`` answers."""
-        about: Mapping[str, Any] = status["agent"]
-        cgroups = about.get("cgroups", {})
-        tree = "" if cgroups.get("kind") == "runtime" else str(cgroups.get("path", ""))
+    def of_status(cls, status: Status) -> AgentSays:
+        """Of what ``GET /v1/status`` answers."""
+        agent = status.agent
+        cgroups, cri = agent.cgroups, agent.container_runtime
+        tree = "" if cgroups.kind == "runtime" else cgroups.path or ""
         return cls(
-            state_dir=Path(about["state_dir"]),
-            runtime=str(about.get("runtime", "process")),
+            state_dir=Path(agent.state_dir),
+            runtime=agent.runtime,
             tree=tree.rpartition("/")[2],
-            endpoint=str(about.get("containerRuntime", {}).get("endpoint", "")),
+            endpoint=cri.endpoint if cri else "",
             containers=tuple(
                 KnownContainer(
-                    pod_uid=pod["uid"],
-                    pod=f"{pod['namespace']}/{pod['name']}",
-                    name=container["name"],
-                    pid=container["pid"],
-                    has_ended=container["state"] not in _RUNS,
+                    pod_uid=pod.uid,
+                    pod=f"{pod.namespace}/{pod.name}",
+                    name=container.name,
+                    pid=container.pid,
+                    has_ended=container.state not in _RUNS,
                 )
-                for pod in status["pods"]
-                for container in pod["containers"]
+                for pod in status.pods
+                for container in pod.containers
             ),
-            earlier=tuple(_ran_shared(status["pods"])),
+            earlier=tuple(_ran_shared(status.pods)),
         )
 
 
-def _ran_shared(pods: Iterable[Mapping[str, Any]]) -> Iterator[Finding]:
+def _ran_shared(pods: Iterable[Pod]) -> Iterator[Finding]:
     """The owners that ran before anybody gave them their CPUs."""
     for pod in pods:
-        for container in pod["containers"]:
-            # An agent of an earlier version does not tell.
-            seconds = container.get("ran_shared_seconds")
-            if seconds is None or not container["exclusive"]:
+        for container in pod.containers:
+            seconds = container.ran_shared_seconds
+            if seconds is None or not container.exclusive:
                 continue
-            title = f"{pod['namespace']}/{pod['name']} {container['name']}"
+            title = f"{pod.namespace}/{pod.name} {container.name}"
             yield Finding(
                 RAN_SHARED,
-                f"{title}: ran shared for {seconds:.1f} s before it had CPUs {container['cpus']}",
+                f"{title}: ran shared for {seconds:.1f} s before it had CPUs {container.cpus}",
                 title,
-                CPUSet.parse(container["cpus"]),
+                CPUSet.parse(container.cpus),
                 owners=(title,),
             )

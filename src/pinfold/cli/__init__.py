@@ -28,6 +28,8 @@ COMMANDS: Final = {
     "status": "Show who owns which CPU, and how the pods are.",
     "shield": "Move everything else on this machine off some CPUs, until --off or the next reboot.",
     "hugepages": "Show and change the kernel's pools of huge pages, per NUMA node.",
+    "schema": "Print the JSON Schema of the document NAME; without a name, which documents there "
+    "are.",
 }
 """Each command, which is in the module of its name, and the first sentence of its help."""
 

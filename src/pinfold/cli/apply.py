@@ -10,6 +10,8 @@ import click
 from pinfold.adapters.kubernetes.files import ManifestError, file_documents, manifest_files
 from pinfold.cli.client import Client, RefusedError, socket_option
 from pinfold.cli.output import InputError, input_errors, output_option, print_json
+from pinfold.documents.api import DecidedPod
+from pinfold.documents.records import VERSION
 
 
 @click.command()
@@ -30,16 +32,17 @@ def apply(manifests: tuple[str, ...], socket: str, output: str) -> None:
     rejected = False
     for manifest in pods:
         try:
-            pod = client.post("/v1/pods", manifest)
+            answer = client.post("/v1/pods", manifest)
         except RefusedError as error:
             if len(pods) == 1:
                 raise
             click.echo(f"Error: {_name(manifest)}: {error.format_message()}", err=True)
             rejected = True
             continue
-        rejected |= pod["phase"] == "Failed"
-        answers.append(pod)
-        for warning in pod.get("warnings", ()):
+        pod = client.understood(answer, DecidedPod)
+        rejected |= pod.phase == "Rejected"
+        answers.append(answer)
+        for warning in pod.warnings:
             # Many pods of one kind say the same; it is told once.
             if warning not in warned:
                 warned.add(warning)
@@ -47,7 +50,7 @@ def apply(manifests: tuple[str, ...], socket: str, output: str) -> None:
         if output == "text":
             click.echo(_line(pod))
     if output == "json":
-        print_json({"version": 1, "pods": answers})
+        print_json({"version": VERSION, "pods": answers})
     if rejected:
         raise SystemExit(1)
 
@@ -73,15 +76,11 @@ def _name(manifest: dict[str, Any]) -> str:
     return f"pod/{name}" if isinstance(name, str) and name else "pod without a name"
 
 
-def _line(pod: dict[str, Any]) -> str:
-    name = f"pod/{pod['name']}"
-    if pod["namespace"] != "default":
-        name = f"{name} in {pod['namespace']}"
-    if pod["phase"] == "Failed":
-        return f"{name} rejected: {pod['reason']}: {pod['message']}"
-    owned = [
-        f"{container['name']} {container['cpus']}"
-        for container in pod["containers"]
-        if container["exclusive"]
-    ]
+def _line(pod: DecidedPod) -> str:
+    name = f"pod/{pod.name}"
+    if pod.namespace != "default":
+        name = f"{name} in {pod.namespace}"
+    if pod.phase == "Rejected":
+        return f"{name} rejected: {pod.reason}: {pod.message}"
+    owned = [f"{one.name} {one.cpus}" for one in pod.containers if one.exclusive]
     return f"{name} admitted" + (f": {', '.join(owned)}" if owned else " to the shared pool")

@@ -35,6 +35,7 @@ from pinfold.cli.output import (
 )
 from pinfold.cli.terminal import style
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
+from pinfold.documents.status import Status
 from pinfold.ports.errors import PortError
 from pinfold.render.audit_text import render_audit
 
@@ -156,7 +157,9 @@ def _read(
 def _ask_agent(socket: str) -> AgentSays | None:
     """A running agent's word; None where none runs."""
     try:
-        return AgentSays.of_status(Client(socket, timeout=_AGENT_SECONDS).get("/v1/status"))
+        return AgentSays.of_status(
+            Client(socket, timeout=_AGENT_SECONDS).read("/v1/status", Status)
+        )
     except click.ClickException:
         return None
 

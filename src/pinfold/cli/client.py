@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import json
 import os
 import socket
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 import click
+import msgspec
 
 from pinfold.cli.output import F, InputError
 from pinfold.core.pod.manifest_size import MANIFEST_BYTES
+
+_T = TypeVar("_T")
 
 _REFUSED: Final = 400
 _PIECE: Final = 1 << 16
@@ -105,6 +107,35 @@ class Client:
         """A document."""
         return self._ask("GET", _with_query(path, query))
 
+    def read(self, path: str, kind: type[_T], **query: object) -> _T:
+        """A document, taken apart.
+
+        Raises:
+            RefusedError: the agent is of a version that makes others.
+        """
+        return self.understood(self.get(path, **query), kind)
+
+    def understood(self, told: object, kind: type[_T]) -> _T:
+        """What was answered, taken apart; what a newer agent has added to it is passed over.
+
+        Raises:
+            RefusedError: the agent is of a version that makes others.
+        """
+        try:
+            return msgspec.convert(told, kind)
+        except msgspec.ValidationError as error:
+            raise RefusedError(
+                0,
+                f"this is no {kind.__name__} that this program understands: {error}; the agent is "
+                f"pinfold {self._version()}: ask it with a program of that version",
+            ) from None
+
+    def _version(self) -> str:
+        try:
+            return str(self.get("/v1/status")["agent"]["version"])
+        except (click.ClickException, LookupError, TypeError):
+            return "of a version that it does not tell"
+
     def stream(self, path: str, **query: object) -> Iterator[bytes]:
         """A text, in pieces as they come."""
         connection = _UnixConnection(self._path, self._timeout)
@@ -131,7 +162,7 @@ class Client:
 
     def _ask(self, method: str, path: str, document: object = None) -> Any:  # noqa: ANN401 - any document
         connection = _UnixConnection(self._path, self._timeout)
-        body = None if document is None else json.dumps(document).encode()
+        body = None if document is None else msgspec.json.encode(document)
         headers = {} if body is None else {"Content-Type": "application/json"}
         if body is not None and len(body) > MANIFEST_BYTES:
             raise RefusedError(
@@ -169,8 +200,8 @@ def _parsed(text: bytes) -> Any:  # noqa: ANN401 - any document
     if not text:
         return None
     try:
-        return json.loads(text)
-    except ValueError:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return text.decode(errors="replace")
 
 

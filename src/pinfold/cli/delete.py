@@ -12,6 +12,7 @@ from urllib.parse import quote
 import click
 
 from pinfold.cli.client import Client, NoAgentError, RefusedError, pod_path, socket_option
+from pinfold.documents.api import PodList
 
 _GONE: Final = 404
 _UNAVAILABLE: Final = 503
@@ -39,9 +40,9 @@ def delete(names: tuple[str, ...], *, everything: bool, grace: float | None, soc
     paths = {pod_path(name): name for name in names}
     client = Client(socket)
     if everything:
-        pods = client.get("/v1/pods")["pods"]
+        pods = client.read("/v1/pods", PodList).pods
         # As they are called, whatever that is: an older agent has taken any name.
-        named = ((pod["namespace"], pod["name"]) for pod in pods)
+        named = ((pod.namespace, pod.name) for pod in pods)
         paths = {
             f"{quote(space, safe='')}/{quote(name, safe='')}": f"{space}/{name}"
             for space, name in named

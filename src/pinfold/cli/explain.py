@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from msgspec.structs import replace
 
 from pinfold.cli.client import Client, RefusedError, pod_path, socket_option
 from pinfold.cli.node_options import manifest_arguments, node_options
@@ -18,9 +19,12 @@ from pinfold.cli.output import (
     print_json,
     print_text,
 )
-from pinfold.cli.status_view import ended_since, recorded_explanation
 from pinfold.cli.terminal import style
+from pinfold.cli.views.explain import ended_since, explain_view
+from pinfold.cli.views.node import policies
 from pinfold.core.machine.machine import MachineError
+from pinfold.documents.explanation import Explanation
+from pinfold.documents.status import Pod
 from pinfold.render.explain_text import render_explain
 
 _LABELS: Final = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
@@ -53,21 +57,25 @@ def explain(
         _explain_recorded(manifests, socket, output, color=color)
         return
     # For who asks an agent; figures: see the architecture page.
-    from pinfold.cli.explain_view import explain_view  # noqa: PLC0415
     from pinfold.cli.node import load_request  # noqa: PLC0415
     from pinfold.planning.explain import (  # noqa: PLC0415
         UnknownPodError,
         explain_document,
         explain_pod,
     )
+    from pinfold.planning.plan_document import planned_config  # noqa: PLC0415
 
     request = load_request(manifests, node)
     with input_errors(MachineError, UnknownPodError):
         explanation = explain_pod(request.planner, request.pods, pod)
+    document = explain_document(request.planner, explanation)
     if output == "json":
-        print_json(explain_document(request.planner, explanation))
+        print_json(document)
         return
-    print_text(render_explain(explain_view(request.planner, explanation), style(color)))
+    config = planned_config(request.planner.config)
+    policy = policies(config, config.memory_manager_policy, config.topology_manager_scope)
+    view = explain_view(document, policy, request.planner.view.topology)
+    print_text(render_explain(view, style(color)))
 
 
 def _explain_recorded(
@@ -78,19 +86,21 @@ def _explain_recorded(
             "say which pod: --pod NAME with manifests, or pod/NAME or NAMESPACE/NAME of an agent"
         )
     client, path = Client(socket, timeout=30.0), pod_path(names[0])
-    document = client.get(f"/v1/explain/{path}")
+    told = client.get(f"/v1/explain/{path}")
+    document = client.understood(told, Explanation)
     try:
-        pod = client.get(f"/v1/pods/{path}")
+        pod = client.read(f"/v1/pods/{path}", Pod)
     except RefusedError as error:
         if error.status != HTTPStatus.NOT_FOUND:
             raise
     else:
         if ended := ended_since(document, pod):
-            document = {**document, "ended": ended}
+            told = {**told, "ended": ended}
+            document = replace(document, ended=ended)
     if output == "json":
-        print_json(document)
+        print_json(told)
         return
-    print_text(render_explain(recorded_explanation(document), style(color)))
+    print_text(render_explain(explain_view(document), style(color)))
 
 
 def _names_a_pod(word: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -15,15 +15,14 @@ from pinfold.cli.output import InputError, input_errors, machine_option, output_
 from pinfold.core.machine.machine import MachineError
 from pinfold.core.memory.hugepage_pools import (
     Pool,
-    changes_document,
     parse_amount,
     parse_page_size,
-    pools_document,
     recorded_pools,
     size_text,
     unused,
 )
-from pinfold.core.pod.hugepages import HugePagesError
+from pinfold.core.pod.hugepages import HugePagesError, resource_name
+from pinfold.documents.hugepages import HugepageChange, HugepagePool, HugepagePools, NodeChange
 
 Command = Callable[..., Any]
 
@@ -59,7 +58,7 @@ def show(*, machine: str | None, root: Path, output: str) -> None:
     """Show the pages of every size on every NUMA node: all, the free ones, the surplus."""
     pools = _live_pools(root) if machine is None else _recorded_pools(machine)
     if output == "json":
-        print_json(pools_document(pools))
+        print_json(_pools_document(pools))
     else:
         click.echo("\n".join(_table(pools)))
 
@@ -215,7 +214,16 @@ def _tell(
     after: dict[int | None, Pool],
     output: str,
 ) -> None:
-    document = changes_document(size, asked, before, after)
+    document = HugepageChange(
+        size=size,
+        resource=resource_name(size),
+        asked=asked,
+        changed=sum(after[node].kept - pool.kept for node, pool in before.items()),
+        nodes=[
+            NodeChange(node=node, before=pool.kept, after=after[node].kept)
+            for node, pool in before.items()
+        ],
+    )
     if output == "json":
         print_json(document)
         return
@@ -226,11 +234,27 @@ def _tell(
                 f"{pool.place}: {pool.kept} -> {_pages(after[node].kept)} of {size_text(size)}, "
                 f"{after[node].free} free"
             )
-    if not document["changed"]:
+    if not document.changed:
         kept = sum(pool.kept for pool in after.values())
         click.echo(f"nothing to do: {_pages(kept)} of {size_text(size)}")
-    elif abs(document["changed"]) < asked:
-        click.echo(f"{abs(document['changed'])} of {asked} pages were granted")
+    elif abs(document.changed) < asked:
+        click.echo(f"{abs(document.changed)} of {asked} pages were granted")
+
+
+def _pools_document(pools: Iterable[Pool]) -> HugepagePools:
+    return HugepagePools(
+        pools=[
+            HugepagePool(
+                node=pool.node,
+                size=pool.size,
+                resource=resource_name(pool.size),
+                total=pool.total,
+                free=pool.free,
+                surplus=pool.surplus,
+            )
+            for pool in pools
+        ]
+    )
 
 
 def _pages(count: int) -> str:

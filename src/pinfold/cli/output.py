@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import click
+import msgspec
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -63,8 +63,8 @@ def color_option(command: F) -> F:
 
 
 def print_json(document: object) -> None:
-    """Print a document as JSON."""
-    click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+    """Print a document as JSON: a record, or what an agent has told."""
+    click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
 
 
 def print_text(text: str) -> None:

@@ -19,9 +19,11 @@ from pinfold.cli.output import (
     print_json,
     print_text,
 )
-from pinfold.cli.plan_view import plan_view
 from pinfold.cli.terminal import style
+from pinfold.cli.views.plan import PlannedOn, plan_view
 from pinfold.core.machine.machine import MachineError
+from pinfold.planning.node_use import unlocated_devices
+from pinfold.planning.plan_document import plan_document
 from pinfold.planning.planner import Plan, Planner
 from pinfold.render.text import render_plan
 
@@ -52,12 +54,12 @@ def plan(
     placed = request.planner.plan(request.pods)
     if compare is not None:
         _compare(request, placed, compare, output, color=color)
-    elif output == "json":
-        from pinfold.planning.document import plan_document  # noqa: PLC0415 - for JSON only
-
-        print_json(plan_document(placed) | {"notes": list(request.notes)})
+        return
+    document = plan_document(placed, request.notes)
+    if output == "json":
+        print_json(document)
     else:
-        view = plan_view(placed, request.title, notes=request.notes)
+        view = plan_view(document, _on(placed))
         if output == "svg":
             from pinfold.render.svg import render_plan_svg  # noqa: PLC0415
 
@@ -84,12 +86,18 @@ def _compare(
         from pinfold.planning.compare import compare_document  # noqa: PLC0415
 
         told = list(dict.fromkeys((*request.notes, *notes)))
-        print_json(compare_document(before, after) | {"notes": told})
+        print_json(compare_document(before, after, told))
         return
-    from pinfold.cli.compare_view import compare_view  # noqa: PLC0415
+    from pinfold.cli.views.compare import compare_view  # noqa: PLC0415
     from pinfold.render.compare import render_compare, render_compare_svg  # noqa: PLC0415
 
     names = (request.config_name, Path(config_file).name)
-    view = compare_view(before, after, request.title, names, (request.notes, notes))
+    sides = (plan_document(before, request.notes), plan_document(after, notes))
+    view = compare_view(*sides, (_on(before), _on(after)), names)
     text = render_compare_svg(view) if output == "svg" else render_compare(view, style(color))
     print_text(text)
+
+
+def _on(plan: Plan) -> PlannedOn:
+    planner = plan.planner
+    return PlannedOn(planner.machine, planner.view, unlocated_devices(plan.state))

@@ -31,6 +31,7 @@ from pinfold.core.pod.workload import FACTS, MEMORY_LIMIT, application_environme
 from pinfold.core.pod.workload_api import workload_from_api
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.core.values.names import invalid, subdomain_problems, variable_problems
+from pinfold.documents.api import DecidedPod
 from pinfold.ports.errors import PortError
 
 FOLDER_VARIABLE: Final = "PINFOLD_RUN_DIR"
@@ -122,13 +123,14 @@ def run(  # noqa: PLR0913 - the options, one each
         near_locality(wishes, machine)
     client = Client(socket)
     if detach:
-        pod = client.post("/v1/pods", manifest)
+        pod = client.understood(client.post("/v1/pods", manifest), DecidedPod)
         _refuse_rejected(pod)
-        click.echo(f"pod/{pod['name']}")
+        click.echo(f"pod/{pod.name}")
         return
     foreground = Foreground(wishes.command, wishes.working_dir)
     try:
-        answer = client.post("/v1/run", {"manifest": manifest, "pid": foreground.pid})
+        request = {"manifest": manifest, "pid": foreground.pid}
+        answer = client.understood(client.post("/v1/run", request), DecidedPod)
         _refuse_rejected(answer)
     except click.ClickException:
         foreground.give_up()
@@ -136,7 +138,7 @@ def run(  # noqa: PLR0913 - the options, one each
     status = foreground.run({**_told(answer), **wishes.env})
     # The agent sees the end of the process by itself; only its status has to be told.
     with contextlib.suppress(click.ClickException):
-        Client(socket, timeout=5.0).post(f"/v1/run/{answer['uid']}/exit", {"code": status})
+        Client(socket, timeout=5.0).post(f"/v1/run/{answer.uid}/exit", {"code": status})
     raise SystemExit(status)
 
 
@@ -199,17 +201,17 @@ def _agent_runs(socket: str) -> bool:
         ) from None
 
 
-def _told(pod: dict[str, Any]) -> dict[str, str]:
+def _told(pod: DecidedPod) -> dict[str, str]:
     """The variables that tell the command its CPUs."""
-    (container,) = pod["containers"]
-    name = f"{pod['namespace']}/{pod['name']}"
-    cpus = CPUSet.parse(container["cpus"]) if container["exclusive"] else None
-    return application_environment(name, pod["uid"], container["name"], cpus)
+    (container,) = pod.containers
+    name = f"{pod.namespace}/{pod.name}"
+    cpus = CPUSet.parse(container.cpus) if container.exclusive else None
+    return application_environment(name, pod.uid, container.name, cpus)
 
 
-def _refuse_rejected(pod: dict[str, Any]) -> None:
-    if pod["phase"] == "Failed":
-        raise RefusedError(0, f"{pod['reason']}: {pod['message']}")
+def _refuse_rejected(pod: DecidedPod) -> None:
+    if pod.phase == "Rejected":
+        raise RefusedError(0, f"{pod.reason}: {pod.message}")
 
 
 def _name_of(program: str) -> str:

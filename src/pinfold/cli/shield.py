@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 import click
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from pinfold.adapters import shield as adapter
 from pinfold.adapters.shield import (
@@ -21,6 +23,7 @@ from pinfold.adapters.shield import (
 from pinfold.cli.client import RefusedError
 from pinfold.cli.output import input_errors, output_option, print_json
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
+from pinfold.documents.shield import Shield as Document
 from pinfold.ports.errors import PortError
 
 
@@ -88,55 +91,58 @@ def _parse(text: str) -> CPUSet:
         raise click.UsageError(f"--cpus {text!r}: {error}") from None
 
 
-def _raised(cpus: CPUSet, record: Path, keep: tuple[str, ...], *, irqs: bool) -> dict[str, Any]:
+def _raised(cpus: CPUSet, record: Path, keep: tuple[str, ...], *, irqs: bool) -> Document:
     kept = tuple(dict.fromkeys((AGENT_TREE, *keep)))
     report = asyncio.run(raise_shield(cpus, irqs=irqs, keep=kept, record=record))
-    return _document("raised", report.shield, report)
+    return _told(_document("raised", report.shield), report)
 
 
-def _lowered(record: Path) -> dict[str, Any]:
+def _lowered(record: Path) -> Document:
     report = asyncio.run(lower_shield(record=record))
-    return _document("none" if report.shield is None else "lowered", report.shield, report)
+    return _told(_document("none" if report.shield is None else "lowered", report.shield), report)
 
 
-def _status(record: Path) -> dict[str, Any]:
+def _status(record: Path) -> Document:
     found = read_shield(record)
     if found is None:
-        return _document("none", None, None)
-    document = _document("up" if found.complete else "unfinished", found, None)
-    return document | {"strangers": [str(one) for one in foreign_threads(found)]}
+        return _document("none", None)
+    document = _document("up" if found.complete else "unfinished", found)
+    return replace(document, strangers=[str(one) for one in foreign_threads(found)])
 
 
-def _document(state: str, shield: Shield | None, report: ShieldReport | None) -> dict[str, Any]:
-    document: dict[str, Any] = {"version": 1, "kind": "Shield", "state": state}
-    if shield is not None:
-        document |= {
-            "cpus": str(shield.cpus),
-            "others": str(shield.others),
-            "method": shield.method.value,
-            "keep": list(shield.keep),
-            "irqs": shield.irqs,
-        }
-    if report is not None:
-        document |= {
-            "moved": report.moved,
-            "bound": report.bound,
-            "left": list(report.left),
-            "irqs_moved": report.irqs_moved,
-            "irqs_fixed": list(report.irqs_fixed),
-            "notes": list(report.notes),
-        }
-    return document
+def _document(state: str, shield: Shield | None) -> Document:
+    if shield is None:
+        return Document(state=state)
+    return Document(
+        state=state,
+        cpus=str(shield.cpus),
+        others=str(shield.others),
+        method=shield.method.value,
+        keep=shield.keep,
+        irqs=shield.irqs,
+    )
 
 
-def _lines(document: dict[str, Any]) -> list[str]:
+def _told(document: Document, report: ShieldReport) -> Document:
+    return replace(
+        document,
+        moved=report.moved,
+        bound=report.bound,
+        left=report.left,
+        irqs_moved=report.irqs_moved,
+        irqs_fixed=report.irqs_fixed,
+        notes=report.notes,
+    )
+
+
+def _lines(document: Document) -> list[str]:
     lines = _headline(document)
-    if document.get("irqs_fixed"):
-        lines.append(f"left: interrupts {', '.join(document['irqs_fixed'])} cannot be moved")
-    lines += [f"left: {left}" for left in document.get("left", ())]
-    lines += [f"note: {note}" for note in document.get("notes", ())]
-    found = document.get("strangers")
-    if found is not None:
+    if document.irqs_fixed:
+        lines.append(f"left: interrupts {', '.join(document.irqs_fixed)} cannot be moved")
+    lines += [f"left: {left}" for left in document.left or ()]
+    lines += [f"note: {note}" for note in document.notes or ()]
+    found = document.strangers
+    if found is not UNSET:
         lines.append(f"{len(found)} thread(s) of others may run there")
         lines += [f"  {one}" for one in found[:10]]
         if len(found) > 10:
@@ -144,18 +150,20 @@ def _lines(document: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _headline(document: dict[str, Any]) -> list[str]:
-    state = document["state"]
-    if state == "none":
+_METHODS: Final = {
+    "systemd": "by systemd's slices",
+    "cgroup2": "by cgroup v2",
+    "cgroup1": "by cgroup v1",
+}
+
+
+def _headline(document: Document) -> list[str]:
+    cpus, others, state = document.cpus, document.others, document.state
+    if document.method is UNSET:
         return ["no CPUs are shielded"]
-    by = {
-        "systemd": "by systemd's slices",
-        "cgroup2": "by cgroup v2",
-        "cgroup1": "by cgroup v1",
-    }[document["method"]]
-    cpus, others = document["cpus"], document["others"]
+    by = _METHODS[document.method]
     if state == "lowered":
-        return [f"CPUs {cpus} are no longer shielded; {document['moved']} task(s) moved back"]
+        return [f"CPUs {cpus} are no longer shielded; {document.moved} task(s) moved back"]
     if state == "unfinished":
         return [
             f"CPUs {cpus} are half shielded ({by}): raising it was interrupted",
@@ -164,9 +172,9 @@ def _headline(document: dict[str, Any]) -> list[str]:
     lines = [f"CPUs {cpus} are shielded ({by}); everything else runs on {others}"]
     if state == "raised":
         lines.append(
-            f"moved {document['moved']} task(s); {document['bound']} kernel thread(s) are bound "
+            f"moved {document.moved} task(s); {document.bound} kernel thread(s) are bound "
             "to their CPU and stay"
         )
-        if document["irqs"]:
-            lines.append(f"moved {document['irqs_moved']} interrupt(s)")
+        if document.irqs:
+            lines.append(f"moved {document.irqs_moved} interrupt(s)")
     return lines

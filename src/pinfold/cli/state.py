@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from msgspec import to_builtins
+import msgspec
 
 from pinfold.adapters.machines.source import open_machine
 from pinfold.adapters.statefile.files import (
@@ -16,7 +16,7 @@ from pinfold.adapters.statefile.files import (
     replace_state_file,
 )
 from pinfold.adapters.statefile.references import read_container_ids, read_pod_uids
-from pinfold.cli.output import F, input_errors, output_option, print_json
+from pinfold.cli.output import F, input_errors, output_option
 from pinfold.core.kubelet.policy_options import (
     PolicyOptionError,
     StaticPolicyOptions,
@@ -25,6 +25,7 @@ from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.machine.machine import MachineError
 from pinfold.core.machine.topology import CPUTopology
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
+from pinfold.documents.state import StateCheck, StateFinding
 from pinfold.state.cpu_manager_state import CheckpointError, Layout
 from pinfold.state.doctor import Circumstances, Finding, Severity, examine, unusable
 from pinfold.state.repair import Repair, RepairError, RepairRequest, convert, repair
@@ -89,7 +90,7 @@ def show(file: Path, output: str) -> None:
     with input_errors(*_USER_ERRORS):
         document = _read(file)
         if output == "json":
-            print_json({"file": str(file), **describe(document)})
+            click.echo(_json(describe(document, str(file))))
         else:
             click.echo(describe_text(document))
 
@@ -114,7 +115,8 @@ def check(file: Path, output: str, **node: Any) -> None:  # noqa: ANN401 - the o
     if any(finding.severity is not Severity.NOTE for finding in findings):
         status = status or _FINDINGS
     if output == "json":
-        print_json({"version": 1, "file": str(file), "findings": to_builtins(findings)})
+        found = [_finding_row(finding) for finding in findings]
+        click.echo(_json(StateCheck(file=str(file), findings=found)))
     else:
         _print_findings(file, findings)
     raise SystemExit(status)
@@ -193,7 +195,7 @@ def convert_command(
     with input_errors(*_USER_ERRORS):
         old = _read(file)
         if layout == "json":
-            text = json.dumps({"file": str(file), **describe(old)}, indent=2) + "\n"
+            text = _json(describe(old, str(file))) + "\n"
             converted = Repair(text.encode(), ("layout: JSON, which no kubelet reads",))
             out = out or Path("-")
         else:
@@ -286,3 +288,18 @@ def _print_findings(file: Path, findings: list[Finding]) -> None:
         click.echo(f"  where: {finding.where}")
         click.echo(f"  why:   {finding.why}")
         click.echo(f"  mend:  {finding.fix}")
+
+
+def _json(document: object) -> str:
+    # The name of a file need not be Unicode, and texts of one that is not trusted stay escaped.
+    return json.dumps(msgspec.to_builtins(document), indent=2)
+
+
+def _finding_row(finding: Finding) -> StateFinding:
+    return StateFinding(
+        severity=finding.severity.value,
+        what=finding.what,
+        where=finding.where,
+        why=finding.why,
+        fix=finding.fix,
+    )

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any
 
 import click
 
 from pinfold.cli.client import Client, socket_option
 from pinfold.cli.output import color_option, output_option, print_json, print_text
-from pinfold.cli.status_view import status_view
 from pinfold.cli.terminal import style
+from pinfold.cli.views.status import status_view
+from pinfold.documents.node import Node
+from pinfold.documents.status import Status
 from pinfold.render.text import render_plan
 
 
@@ -63,8 +64,8 @@ def _print(client: Client, output: str, *, color: bool | None) -> None:
 
 
 def _text(client: Client, output: str, *, color: bool | None) -> str:
-    document: dict[str, Any] = client.get("/v1/status")
-    view = status_view(document, client.get("/v1/machine"), client.get("/v1/node"))
+    status = client.read("/v1/status", Status)
+    view = status_view(status, client.get("/v1/machine"), client.read("/v1/node", Node))
     if output == "svg":
         from pinfold.render.svg import render_plan_svg  # noqa: PLC0415
 

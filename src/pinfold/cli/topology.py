@@ -30,7 +30,7 @@ def topology(machine: str | None, output: str, color: bool | None) -> None:  # n
         found = open_machine(machine)
         view = kubelet_view(found)
     if output == "json":
-        from pinfold.core.machine.document import machine_document  # noqa: PLC0415
+        from pinfold.planning.machine_document import machine_document  # noqa: PLC0415
 
         print_json(machine_document(found, view))
         return

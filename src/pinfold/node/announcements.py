@@ -7,15 +7,16 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+import msgspec
+
 from pinfold.admission.admission import NodeState
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.documents.api import ContainerFacts, PodFacts
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.view import Reader, Whereabouts
 from pinfold.ports.errors import PortError
 from pinfold.ports.podfiles import PodFiles
 from pinfold.ports.records import PodRecord
-
-VERSION = 1
 
 _PAUSE: Final = 0.01
 
@@ -129,13 +130,16 @@ class Announcements:
 
 
 def _document(pod: ActivePod, places: Sequence[Whereabouts], pool: CPUSet) -> str:
-    containers = {
-        container.name: {
-            "cpus": str(pool if place.cpus is None else place.cpus - place.offline),
-            "exclusive": place.cpus is not None,
-            **({"offline": str(place.offline)} if place.offline else {}),
-        }
-        for container, place in zip(pod.workload.pod.all_containers, places, strict=True)
-    }
-    document = {"version": VERSION, "pod": pod.name, "uid": pod.uid, "containers": containers}
-    return json.dumps(document)
+    facts = PodFacts(
+        pod=pod.name,
+        uid=pod.uid,
+        containers={
+            container.name: ContainerFacts(
+                cpus=str(pool if place.cpus is None else place.cpus - place.offline),
+                exclusive=place.cpus is not None,
+                offline=str(place.offline),
+            )
+            for container, place in zip(pod.workload.pod.all_containers, places, strict=True)
+        },
+    )
+    return json.dumps(msgspec.to_builtins(facts))

@@ -14,10 +14,11 @@ from typing import Final, Protocol
 from msgspec import Struct, field
 
 from pinfold.admission.admission import Decision, Node
-from pinfold.admission.pod_draft import CPU_MANAGER, MEMORY_MANAGER
+from pinfold.admission.pod_draft import CPU_MANAGER
 from pinfold.core.pod.pod import Container, guaranteed_cpus
 from pinfold.core.topology_manager.manager import TOPOLOGY_AFFINITY_ERROR
 from pinfold.core.topology_manager.policy import Policy, Scope
+from pinfold.documents.explanation import MEMORY_MANAGER
 
 START_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 """Upper bounds of the histogram of container starts."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Sequence
 
-from pinfold.planning.document import plan_document
+from pinfold.documents.plan import Comparison, PodName
+from pinfold.planning.plan_document import plan_document
 from pinfold.planning.planner import Plan, PodPlacement
-
-VERSION: Final = 1
 
 
 def changed_pods(before: Plan, after: Plan) -> list[tuple[PodPlacement, PodPlacement]]:
@@ -26,14 +25,14 @@ def _outcome(placement: PodPlacement) -> tuple[object, ...]:
     return (placement.admitted, placement.decision.reason, exclusive, given)
 
 
-def compare_document(before: Plan, after: Plan) -> dict[str, Any]:
-    """Both plans and the names of the pods that differ, version 1."""
-    return {
-        "version": VERSION,
-        "changed": [
-            {"namespace": old.pod.namespace, "name": old.pod.name}
+def compare_document(before: Plan, after: Plan, notes: Sequence[str]) -> Comparison:
+    """Both plans and the names of the pods that differ."""
+    return Comparison(
+        changed=[
+            PodName(namespace=old.pod.namespace, name=old.pod.name)
             for old, _ in changed_pods(before, after)
         ],
-        "before": plan_document(before),
-        "after": plan_document(after),
-    }
+        before=plan_document(before),
+        after=plan_document(after),
+        notes=notes,
+    )

@@ -6,7 +6,6 @@ Every change that is named has been tried: the same decision is made again with 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
 
 from msgspec import Struct
 
@@ -17,12 +16,11 @@ from pinfold.core.pod.pod import CPU, Container, Pod, QOSClass, guaranteed_cpus
 from pinfold.core.topology_manager.hints import ResourceHints, TopologyHint, format_numa_mask
 from pinfold.core.topology_manager.manager import AffinityDecision
 from pinfold.core.values.cpuset import CPUSet, iter_bits
-from pinfold.planning.document import block_document
+from pinfold.documents import explanation as form
+from pinfold.planning.plan_document import memory_blocks
 from pinfold.planning.planner import Planner
 from pinfold.planning.remedies import find_remedies
 from pinfold.planning.wants import Wants, describe_left, describe_wants, is_memory, wants
-
-VERSION: Final = 1
 
 
 class UnknownPodError(ValueError):
@@ -212,54 +210,52 @@ def _why_shared(pod: Pod, container: Container) -> str:
     )
 
 
-def explain_document(planner: Planner, explanation: Explanation) -> dict[str, Any]:
-    """An explanation as a JSON document, version 1: what ``pinfold explain -o json`` prints."""
+def explain_document(planner: Planner, explanation: Explanation) -> form.Explanation:
+    """The document of an explanation: what ``pinfold explain -o json`` prints."""
     decision = explanation.decision
-    return {
-        "version": VERSION,
-        "namespace": decision.pod.namespace,
-        "name": decision.pod.name,
-        "qos": decision.pod.qos.value,
-        "admitted": decision.admitted,
-        "reason": decision.reason,
-        "message": decision.message,
-        "kubelet_fault": None if decision.fault is None else decision.fault.slug,
-        "notes": list(decision.notes),
-        "topologyManagerPolicy": planner.config.topology_manager_policy,
-        "memoryManagerPolicy": planner.config.memory_manager_policy,
-        "containers": [_container_document(reason) for reason in explanation.containers],
-        "remedies": list(explanation.remedies),
-    }
+    return form.Explanation(
+        namespace=decision.pod.namespace,
+        name=decision.pod.name,
+        qos=decision.pod.qos.value,
+        admitted=decision.admitted,
+        reason=decision.reason,
+        message=decision.message,
+        kubelet_fault=None if decision.fault is None else decision.fault.slug,
+        notes=decision.notes,
+        topology_manager_policy=planner.config.topology_manager_policy,
+        memory_manager_policy=planner.config.memory_manager_policy,
+        containers=[_container_document(reason) for reason in explanation.containers],
+        remedies=explanation.remedies,
+    )
 
 
-def _container_document(reason: ContainerReason) -> dict[str, Any]:
-    return {
-        "name": reason.name,
-        "request": reason.request,
-        "hints": [
-            {
-                "provider": provider,
-                "resources": None
-                if answer is None
-                else {
-                    resource: None if hints is None else [_hint_document(hint) for hint in hints]
-                    for resource, hints in answer.items()
-                },
-            }
-            for provider, answer in reason.answers
-        ],
-        "merged": None if reason.merged is None else _hint_document(reason.merged),
-        "constraint": reason.constraint,
-        "cpus": None if reason.cpus is None else str(reason.cpus),
-        "steps": [
-            {"kind": step.kind, "id": step.id, "cpus": str(CPUSet.from_mask(step.cpus))}
+def _container_document(reason: ContainerReason) -> form.ExplainedContainer:
+    return form.ExplainedContainer(
+        name=reason.name,
+        request=reason.request,
+        hints=[_hints_document(provider, answer) for provider, answer in reason.answers],
+        merged=None if reason.merged is None else _hint_document(reason.merged),
+        constraint=reason.constraint,
+        cpus=None if reason.cpus is None else str(reason.cpus),
+        steps=[
+            form.Step(kind=step.kind, id=step.id, cpus=str(CPUSet.from_mask(step.cpus)))
             for step in reason.steps
         ],
-        "memory": [block_document(block) for block in reason.memory],
-        "devices": {resource: list(ids) for resource, ids in reason.devices.items()},
+        memory=memory_blocks(reason.memory),
+        devices=dict(reason.devices),
+    )
+
+
+def _hints_document(provider: str, answer: ResourceHints | None) -> form.Hints:
+    if answer is None:
+        return form.Hints(provider=provider, resources=None)
+    found = {
+        resource: None if hints is None else [_hint_document(hint) for hint in hints]
+        for resource, hints in answer.items()
     }
+    return form.Hints(provider=provider, resources=found)
 
 
-def _hint_document(hint: TopologyHint) -> dict[str, Any]:
+def _hint_document(hint: TopologyHint) -> form.Hint:
     nodes = None if hint.mask is None else list(iter_bits(hint.mask))
-    return {"numa_nodes": nodes, "preferred": hint.preferred}
+    return form.Hint(numa_nodes=nodes, preferred=hint.preferred)

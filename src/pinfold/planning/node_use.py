@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
-from msgspec import Struct
+from collections.abc import Iterable, Iterator, Mapping
 
 from pinfold.admission.admission import NodeState
 from pinfold.core.devices.devices import Device, DeviceResource
@@ -13,83 +11,52 @@ from pinfold.core.machine.kubelet_view import KubeletView
 from pinfold.core.memory.memory import MemoryTable, NUMANodeState, default_machine_state
 from pinfold.core.memory.reservation import node_memory
 from pinfold.core.pod.pod import MEMORY
+from pinfold.documents.plan import DeviceCounts, MemoryUse, PlannedNUMANode
+
+DeviceUse = Mapping[str, DeviceCounts]
+"""By extended resource, in the order of their names."""
 
 
-class MemoryUse(Struct, frozen=True):
-    """One kind of memory of one NUMA node, in bytes.
+def numa_use(view: KubeletView, state: NodeState) -> tuple[PlannedNUMANode, ...]:
+    """The NUMA nodes that a kubelet sees, in the order of their numbers.
 
-    ``total`` is what the node has, ``reserved`` what is kept from pods (``reservedMemory``),
-    ``allocatable`` what pods may have, ``used`` what Guaranteed ones were given of it, ``free``
-    the rest.  Memory in huge pages counts in the total of ``memory``, too.  All but the total are
-    None where nobody keeps books by NUMA node (memory manager policy None).
+    A device that is near several nodes counts at each of them.
     """
-
-    type: str
-    total: int
-    reserved: int | None = None
-    allocatable: int | None = None
-    used: int | None = None
-    free: int | None = None
-
-
-class DeviceUse(Struct, frozen=True):
-    """Devices of one resource: how many there are, may be given away, are in use, are free."""
-
-    resource: str
-    total: int
-    allocatable: int
-    used: int
-    free: int
-
-
-class NUMANodeUse(Struct, frozen=True):
-    """One NUMA node.
-
-    ``group`` are the nodes that containers use it together with, itself among them; a device that
-    is near several nodes counts at each of them.
-    """
-
-    id: int
-    group: tuple[int, ...]
-    memory: tuple[MemoryUse, ...]
-    devices: tuple[DeviceUse, ...]
-
-
-def numa_use(view: KubeletView, state: NodeState) -> tuple[NUMANodeUse, ...]:
-    """The NUMA nodes that a kubelet sees, in the order of their numbers."""
     booked = state.memory is not None
     machine = (
         default_machine_state(node_memory(view)) if state.memory is None else (state.memory.machine)
     )
     return tuple(
-        NUMANodeUse(
-            id_,
-            tuple(sorted(node.cells or (id_,))),
-            tuple(_memory(node, booked=booked)),
-            tuple(
-                _devices(state, resource, (d for d in devices if id_ in d.numa_nodes))
+        PlannedNUMANode(
+            id=id_,
+            group=sorted(node.cells or (id_,)),
+            memory=tuple(_memory(node, booked=booked)),
+            devices={
+                resource.name: _devices(
+                    state, resource, (d for d in devices if id_ in d.numa_nodes)
+                )
                 for resource, devices in _located(state)
-            ),
+            },
         )
         for id_, node in sorted(machine.items())
     )
 
 
-def device_use(state: NodeState) -> tuple[DeviceUse, ...]:
+def device_use(state: NodeState) -> DeviceUse:
     """All devices of each resource, wherever they are."""
-    return tuple(
-        _devices(state, resource, resource.devices.values())
-        for _, resource in sorted(state.devices.inventory.items())
-    )
+    return {
+        name: _devices(state, resource, resource.devices.values())
+        for name, resource in sorted(state.devices.inventory.items())
+    }
 
 
-def unlocated_devices(state: NodeState) -> tuple[DeviceUse, ...]:
+def unlocated_devices(state: NodeState) -> DeviceUse:
     """Those of which nobody says at which NUMA node they are."""
-    found = (
-        _devices(state, resource, (d for d in resource.devices.values() if not d.numa_nodes))
-        for _, resource in sorted(state.devices.inventory.items())
-    )
-    return tuple(use for use in found if use.total)
+    found = {
+        name: _devices(state, resource, (d for d in resource.devices.values() if not d.numa_nodes))
+        for name, resource in sorted(state.devices.inventory.items())
+    }
+    return {name: counts for name, counts in found.items() if counts.total}
 
 
 def free_devices(state: NodeState, resource: str) -> list[str]:
@@ -114,20 +81,17 @@ def _memory(node: NUMANodeState, *, booked: bool) -> Iterator[MemoryUse]:
     tables = node.memory_map or {}
     for name in sorted(tables, key=lambda name: (name != MEMORY, len(name), name)):
         table = tables[name] or MemoryTable()
-        if not booked:
-            yield MemoryUse(name, table.total)
-            continue
         yield MemoryUse(
-            name,
-            table.total,
-            table.system_reserved,
-            table.allocatable,
-            table.reserved,
-            table.free,
+            type=name,
+            total=table.total,
+            reserved=table.system_reserved if booked else None,
+            allocatable=table.allocatable if booked else None,
+            used=table.reserved if booked else None,
+            free=table.free if booked else None,
         )
 
 
-def _devices(state: NodeState, resource: DeviceResource, devices: Iterable[Device]) -> DeviceUse:
+def _devices(state: NodeState, resource: DeviceResource, devices: Iterable[Device]) -> DeviceCounts:
     in_use = state.devices.in_use(resource.name)
     total = allocatable = used = free = 0
     for device in devices:
@@ -136,4 +100,4 @@ def _devices(state: NodeState, resource: DeviceResource, devices: Iterable[Devic
         allocatable += healthy
         used += device.id in in_use
         free += healthy and device.id not in in_use
-    return DeviceUse(resource.name, total, allocatable, used, free)
+    return DeviceCounts(total=total, allocatable=allocatable, used=used, free=free)

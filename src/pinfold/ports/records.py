@@ -24,7 +24,8 @@ class PodPhase(Enum):
 
     ADMITTED: decided and written down; nothing in the kernel yet has to be true.  RUNNING: its
     containers were started.  TERMINATING: it is to go, its containers may still run.  SUCCEEDED,
-    FAILED: the API's phases; FAILED is also a pod that was rejected.
+    FAILED: the API's phases, of pods that were admitted.  REJECTED: it never was, and none of its
+    containers has run.
     """
 
     ADMITTED = "Admitted"
@@ -32,6 +33,7 @@ class PodPhase(Enum):
     TERMINATING = "Terminating"
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
+    REJECTED = "Rejected"
 
     @property
     def is_active(self) -> bool:

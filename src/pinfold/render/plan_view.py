@@ -11,9 +11,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from pinfold.core.memory.memory import Block
 from pinfold.core.pod.pod import MEMORY
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.documents.records import MemoryBlock
 from pinfold.render.boxes import CellState
 from pinfold.render.node_map import NodeMap
 from pinfold.render.numa_panel import NUMAGauges
@@ -154,11 +154,11 @@ def _cpus(cpus: CPUSet) -> str:
     return f"{len(cpus)} CPU{'s' * (len(cpus) != 1)}"
 
 
-def extras(memory: Sequence[Block], devices: Mapping[str, Sequence[str]]) -> Iterator[str]:
+def extras(memory: Sequence[MemoryBlock], devices: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """What a container has beside CPUs, a line for each place and each resource."""
-    places: dict[tuple[int, ...], list[Block]] = {}
+    places: dict[tuple[int, ...], list[MemoryBlock]] = {}
     for block in memory:
-        places.setdefault(tuple(block.numa_affinity or ()), []).append(block)
+        places.setdefault(block.numa_nodes, []).append(block)
     for nodes, blocks in places.items():
         ordered = sorted(blocks, key=lambda block: (block.type != MEMORY, block.type))
         sizes = ", ".join(f"{block.type} {binary_size(block.size)}" for block in ordered)

@@ -1,147 +1,142 @@
-"""A state file described: as plain data (the documented JSON) and as text for people."""
+"""A state file described: as a document, and as text for people."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Iterable
+
+import msgspec
+from msgspec import UNSET
 
 from pinfold.core.memory.memory import Block
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.documents import state as form
 from pinfold.state.cpu_manager_state import CPUManagerCheckpoint, Layout
 from pinfold.state.device_checkpoint import DeviceManagerCheckpoint
 from pinfold.state.memory_manager_state import MemoryManagerCheckpoint
 from pinfold.state.state_file import StateFile, ledger_of, pod_sets
 
-DESCRIPTION_VERSION = 1
-"""Version of the JSON form; it grows when a field changes its meaning or goes away."""
-
-Plain: TypeAlias = "str | int | bool | Sequence[Plain] | Mapping[str, Plain] | None"
-Pods: TypeAlias = Mapping[str, Mapping[str, Plain]]
-
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
-def describe(state: StateFile) -> dict[str, Plain]:
-    """The content as plain data.
-
-    Always: ``version``, ``kind``, ``layout``, ``checksum`` (``stored``, ``computed``, ``ok``),
-    ``policy`` (not for devices) and ``pods``: a list of ``uid`` and ``containers``, each with
-    ``name`` and what it holds.
+def describe(state: StateFile, file: str) -> form.StateFile:
+    """The document of a state file that was read from ``file``.
 
     Raises:
         CheckpointError: a CPU list in the file cannot be read.
     """
-    document = state.document
-    described: dict[str, Plain] = {
-        "version": DESCRIPTION_VERSION,
-        "kind": state.kind.value,
-        "layout": state.layout,
-        "checksum": {
-            "stored": state.checksum,
-            "computed": document.computed_checksum(),
-            "ok": state.checksum_fits,
-        },
-    }
-    if isinstance(document, CPUManagerCheckpoint):
-        return described | _cpu(document)
-    if isinstance(document, MemoryManagerCheckpoint):
-        return described | _memory(document)
-    return described | _devices(document)
+    checkpoint = state.document
+    described = form.StateFile(
+        file=file,
+        kind=state.kind.value,
+        layout=state.layout,
+        checksum=form.Checksum(
+            stored=state.checksum,
+            computed=checkpoint.computed_checksum(),
+            ok=state.checksum_fits,
+        ),
+    )
+    if isinstance(checkpoint, CPUManagerCheckpoint):
+        return _cpu(described, checkpoint)
+    if isinstance(checkpoint, MemoryManagerCheckpoint):
+        return _memory(described, checkpoint)
+    return _devices(described, checkpoint)
 
 
-def _cpu(checkpoint: CPUManagerCheckpoint) -> dict[str, Plain]:
+def _cpu(described: form.StateFile, checkpoint: CPUManagerCheckpoint) -> form.StateFile:
     ledger = ledger_of(checkpoint)
     own = pod_sets(checkpoint)
-    described: dict[str, Plain] = {
-        "policy": ledger.policy_name,
-        "shared": _cpus(ledger.default),
-        "exclusive": _cpus(ledger.exclusive),
-    }
+    described = msgspec.structs.replace(
+        described,
+        policy=ledger.policy_name,
+        shared=_cpus(ledger.default),
+        exclusive=_cpus(ledger.exclusive),
+    )
     if checkpoint.layout is Layout.V1:
-        described["containers"] = [
-            {"id": uid, **_cpus(cpus)}
+        containers = [
+            form.StateContainer(id=uid, cpus=str(cpus), count=len(cpus))
             for uid, containers in ledger.assignments.items()
             for cpus in containers.values()
         ]
-        return described
-    described["pods"] = [
-        {
-            "uid": uid,
-            **({"pod": _cpus(own[uid])} if uid in own else {}),
-            "containers": [
-                {"name": name, **_cpus(cpus)}
+        return msgspec.structs.replace(described, containers=containers)
+    pods = [
+        form.StatePod(
+            uid=uid,
+            pod=_cpus(own[uid]) if uid in own else UNSET,
+            containers=[
+                form.StateContainer(name=name, cpus=str(cpus), count=len(cpus))
                 for name, cpus in ledger.assignments.get(uid, {}).items()
             ],
-        }
+        )
         for uid in sorted(ledger.assignments.keys() | own.keys())
     ]
-    return described
+    return msgspec.structs.replace(described, pods=pods)
 
 
-def _cpus(cpus: CPUSet) -> dict[str, Plain]:
-    return {"cpus": str(cpus), "count": len(cpus)}
+def _cpus(cpus: CPUSet) -> form.CPUCount:
+    return form.CPUCount(cpus=str(cpus), count=len(cpus))
 
 
-def _memory(checkpoint: MemoryManagerCheckpoint) -> dict[str, Plain]:
-    return {
-        "policy": checkpoint.policy_name,
-        "numa_nodes": [
-            {
-                "id": node_id,
-                "assignments": node.number_of_assignments,
-                "group": list(node.cells or ()),
-                "memory": {
-                    name: {
-                        "total": table.total,
-                        "system_reserved": table.system_reserved,
-                        "allocatable": table.allocatable,
-                        "reserved": table.reserved,
-                        "free": table.free,
-                    }
-                    for name, table in sorted((node.memory_map or {}).items())
-                    if table is not None
-                },
-            }
-            for node_id, node in sorted((checkpoint.machine_state or {}).items())
-            if node is not None
-        ],
-        "pods": [
-            {
-                "uid": uid,
-                "containers": [
-                    {"name": name, "blocks": [_block(block) for block in blocks or ()]}
-                    for name, blocks in sorted((containers or {}).items())
-                ],
-            }
-            for uid, containers in sorted((checkpoint.entries or {}).items())
-        ],
-    }
+def _memory(described: form.StateFile, checkpoint: MemoryManagerCheckpoint) -> form.StateFile:
+    nodes = [
+        form.StateNUMANode(
+            id=node_id,
+            assignments=node.number_of_assignments,
+            group=list(node.cells or ()),
+            memory={
+                name: form.StateMemory(
+                    total=table.total,
+                    system_reserved=table.system_reserved,
+                    allocatable=table.allocatable,
+                    reserved=table.reserved,
+                    free=table.free,
+                )
+                for name, table in sorted((node.memory_map or {}).items())
+                if table is not None
+            },
+        )
+        for node_id, node in sorted((checkpoint.machine_state or {}).items())
+        if node is not None
+    ]
+    pods = [
+        form.StatePod(
+            uid=uid,
+            containers=[
+                form.StateContainer(name=name, blocks=[_block(block) for block in blocks or ()])
+                for name, blocks in sorted((containers or {}).items())
+            ],
+        )
+        for uid, containers in sorted((checkpoint.entries or {}).items())
+    ]
+    return msgspec.structs.replace(
+        described, policy=checkpoint.policy_name, numa_nodes=nodes, pods=pods
+    )
 
 
-def _block(block: Block) -> dict[str, Plain]:
-    return {"numa": list(block.numa_affinity or ()), "type": block.type, "size": block.size}
+def _block(block: Block) -> form.StateBlock:
+    return form.StateBlock(numa=list(block.numa_affinity or ()), type=block.type, size=block.size)
 
 
-def _devices(checkpoint: DeviceManagerCheckpoint) -> dict[str, Plain]:
-    pods: dict[str, list[Plain]] = {}
+def _devices(described: form.StateFile, checkpoint: DeviceManagerCheckpoint) -> form.StateFile:
+    pods: dict[str, list[form.StateContainer]] = {}
     for entry in checkpoint.pod_device_entries or ():
         pods.setdefault(entry.pod_uid, []).append(
-            {
-                "name": entry.container_name,
-                "resource": entry.resource_name,
-                "devices": {
+            form.StateContainer(
+                name=entry.container_name,
+                resource=entry.resource_name,
+                devices={
                     str(numa): list(ids or ())
                     for numa, ids in sorted((entry.device_ids or {}).items())
                 },
-            }
+            )
         )
-    return {
-        "registered": {
+    return msgspec.structs.replace(
+        described,
+        registered={
             name: list(ids or ())
             for name, ids in sorted((checkpoint.registered_devices or {}).items())
         },
-        "pods": [{"uid": uid, "containers": held} for uid, held in sorted(pods.items())],
-    }
+        pods=[form.StatePod(uid=uid, containers=held) for uid, held in sorted(pods.items())],
+    )
 
 
 def describe_text(state: StateFile) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from pinfold.core.pod.api import PodError
+from pinfold.documents.api import Error, Fault
 from pinfold.node.pod_table import NameTakenError, UnknownPodError
 from pinfold.ports.errors import PortError
 from pinfold.ports.held_process import ForeignProcessError
@@ -65,9 +66,9 @@ def _plain(value: object) -> object:
     raise NotImplementedError(f"{type(value).__name__} has no JSON form")
 
 
-def error_document(status: int, message: str, remedy: str = "") -> dict[str, Any]:
+def error_document(status: int, message: str, remedy: str = "") -> Error:
     """The body of every answer from 400 on."""
-    return {"error": {"code": CODES[status], "message": message, "remedy": remedy}}
+    return Error(error=Fault(code=CODES[status], message=message, remedy=remedy))
 
 
 def error_answer(error: Exception) -> Document:

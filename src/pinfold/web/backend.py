@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from pinfold.documents.machine import Machine
+from pinfold.documents.node import Node
+from pinfold.documents.status import Agent, AgentConfig
 from pinfold.node.books import Books
 from pinfold.node.pods.caller import NOBODY, Caller
 from pinfold.node.reconciler import Drift
@@ -103,14 +106,17 @@ class Backend(Protocol):
     def problems(self) -> Sequence[str]:
         """Why the agent is not ready; empty when it is."""
 
-    def machine(self) -> Mapping[str, Any]:
+    def machine(self) -> Machine:
         """The machine, as ``pinfold topology -o json`` prints it."""
 
-    def node(self) -> Mapping[str, Any]:
+    def node(self) -> Node:
         """The node status; see :func:`pinfold.admission.node_status.node_status_document`."""
 
     def figures(self) -> Iterable[Figure]:
         """What is counted elsewhere than in the books, for the metrics."""
 
-    def about(self) -> Mapping[str, Any]:
-        """What this agent is; goes into the status as it is."""
+    def about(self) -> Agent:
+        """What this agent is."""
+
+    def settings(self) -> AgentConfig:
+        """The settings in force."""

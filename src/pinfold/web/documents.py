@@ -1,13 +1,10 @@
-"""Documents of the API: the status of the node, and of a pod.
-
-Names are those of the plan's document where they mean the same.
-"""
+"""Documents of the API: the status of the node, and of a pod."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TypedDict
 
 import msgspec
 from msgspec.structs import asdict
@@ -15,23 +12,31 @@ from msgspec.structs import asdict
 from pinfold.core.devices.state import DeviceState
 from pinfold.core.pod.pod import Container
 from pinfold.core.values.cpuset import CPUSet, iter_bits
+from pinfold.documents import api
+from pinfold.documents import status as form
+from pinfold.documents.records import MemoryBlock
 from pinfold.node.active_pod import ActivePod
-from pinfold.node.counters import Counters
+from pinfold.node.counters import Counters, Durations
 from pinfold.node.nri.seen_pod import ran_shared
 from pinfold.node.pod_table import UnknownPodError
 from pinfold.node.reconciler import Drift
 from pinfold.node.view import Reader
-from pinfold.ports.records import HistoryEntry, PodRecord
+from pinfold.ports.records import HistoryEntry, PodPhase, PodRecord
 from pinfold.web.pod_shape import PodShape, kinds, shape_of
-
-VERSION: Final = 1
 
 WAITING: Final = "Waiting"
 """The state of a container that has not been created, or waits to be restarted (the API's word)."""
 
 
-NOTHING_GIVEN: Final[dict[str, Any]] = {"numa_nodes": [], "memory": [], "devices": {}}
-"""What a container has beside CPUs when it was given nothing."""
+class _Given(TypedDict):
+    """What a container has beside CPUs."""
+
+    numa_nodes: list[int]
+    memory: list[MemoryBlock]
+    devices: Mapping[str, list[str]]
+
+
+NOTHING_GIVEN: Final = _Given(numa_nodes=[], memory=[], devices={})
 
 
 class Documents:
@@ -44,36 +49,36 @@ class Documents:
         self._books = books
         self._shapes: dict[str, PodShape] = {}
 
-    def status(self, about: Mapping[str, Any]) -> dict[str, Any]:
+    def status(self, agent: form.Agent, config: form.AgentConfig) -> form.Status:
         """The document of ``GET /v1/status``."""
         books = self._books
         policy = books.view.node.cpu_policy
         reserved = books.view.settings.reserved_system_cpus if policy is None else policy.reserved
         allocatable = CPUSet() if policy is None else policy.assignable
-        return {
-            "version": VERSION,
-            **about,
-            "pods": self.pods(),
-            "shared": str(books.view.state.ledger.default),
-            "pool": str(books.view.pool),
-            "reserved": str(reserved),
-            "allocatable": str(allocatable),
-            "offline": str(books.view.state.offline),
-            "unhealthy_in_use": _unhealthy_in_use(books.view.state.devices),
-            "counters": counters_document(books.counters),
-        }
+        return form.Status(
+            agent=agent,
+            config=config,
+            pods=self.pods(),
+            shared=str(books.view.state.ledger.default),
+            pool=str(books.view.pool),
+            reserved=str(reserved),
+            allocatable=str(allocatable),
+            offline=str(books.view.state.offline),
+            unhealthy_in_use=_unhealthy_in_use(books.view.state.devices),
+            counters=counters_document(books.counters),
+        )
 
-    def pods(self) -> list[dict[str, Any]]:
+    def pods(self) -> list[form.Pod]:
         """All pods in the order in which they were admitted, the ended ones too."""
         table, pool = self._books.view.pods, str(self._books.view.pool)
         # An ended pod that was forgotten is not asked for again.
         self._shapes = {uid: s for uid, s in self._shapes.items() if uid in table.ended}
         found = [self._ended(record) for record in table.ended.values()]
         found += [self._active(pod, pool) for pod in table.active.values()]
-        found.sort(key=lambda document: document["admitted_at"])
+        found.sort(key=lambda document: document.admitted_at)
         return found
 
-    def pod(self, name: str) -> dict[str, Any]:
+    def pod(self, name: str) -> api.PodDocument:
         """The document of one pod, called by uid or ``namespace/name``.
 
         Raises:
@@ -83,8 +88,8 @@ class Documents:
         uid = table.find(name)
         active = table.active.get(uid)
         if active is not None:
-            return {"version": VERSION, **self._active(active, str(self._books.view.pool))}
-        return {"version": VERSION, **self._ended(table.ended[uid])}
+            return _alone(self._active(active, str(self._books.view.pool)))
+        return _alone(self._ended(table.ended[uid]))
 
     def containers(self, uid: str) -> tuple[tuple[str, str], ...]:
         """Name and kind of each container of a pod that there is."""
@@ -94,14 +99,15 @@ class Documents:
             return tuple((c.name, kind) for c, kind in kinds(active.workload.pod))
         return shape_of(table.ended[uid].manifest).containers
 
-    def decided(self, record: PodRecord) -> dict[str, Any]:
+    def decided(self, record: PodRecord, warnings: Sequence[str]) -> api.DecidedPod:
         """The document of a pod that was just decided about, even if it is gone already."""
         try:
-            return self.pod(record.uid)
+            pod: form.Pod = self.pod(record.uid)
         except UnknownPodError:
-            return {"version": VERSION, **self._ended(record)}
+            pod = self._ended(record)
+        return api.DecidedPod(**asdict(pod), warnings=warnings)
 
-    def _active(self, pod: ActivePod, pool: str) -> dict[str, Any]:
+    def _active(self, pod: ActivePod, pool: str) -> form.Pod:
         spec = pod.workload.pod
         containers = [
             self._active_container(pod, container, kind, pool) for container, kind in kinds(spec)
@@ -110,17 +116,18 @@ class Documents:
 
     def _active_container(
         self, pod: ActivePod, container: Container, kind: str, pool: str
-    ) -> dict[str, Any]:
+    ) -> form.Container:
         name, record = container.name, pod.record
-        status = pod.statuses.get(name)
+        seen = pod.statuses.get(name)
         exit_code = record.exit_codes.get(name)
-        if status is not None:
-            state, pid = status.state.value, status.pid
-            exit_code = status.exit_code
+        pid: int | None = None
+        if seen is not None:
+            state, pid = seen.state.value, seen.pid
+            exit_code = seen.exit_code
         elif exit_code is None or (not pod.ending and pod.workload.restarts(container, exit_code)):
-            state, pid = WAITING, None
+            state = WAITING
         else:
-            state, pid = "EXITED", None
+            state = "EXITED"
         cpus = self._books.view.state.ledger.cpus_of(pod.uid, name)
         if cpus is None and state != "EXITED":
             cpus = pod.exclusive_cpus(self._books.view.state.ledger, container)
@@ -128,65 +135,59 @@ class Documents:
         # What an init container that is done owned has another owner by now.
         done = state == "EXITED" and kind == "init"
         shared = "" if done else pool
-        return {
-            "name": name,
-            "kind": kind,
-            "cpus": shared if cpus is None else str(cpus),
-            "exclusive": cpus is not None,
-            "offline": "" if done else str(where.offline),
-            "place": where.place,
+        return form.Container(
+            name=name,
+            kind=kind,
+            cpus=shared if cpus is None else str(cpus),
+            exclusive=cpus is not None,
+            offline="" if done else str(where.offline),
+            place=where.place,
             **(NOTHING_GIVEN if done else self._given(pod.uid, name)),
-            "state": state,
-            "pid": pid,
-            "restarts": record.restarts.get(name, 0),
-            "exit_code": exit_code,
-            "ran_shared_seconds": ran_shared(pod.workload.pod.annotations).get(name),
-        }
+            state=state,
+            pid=pid,
+            restarts=record.restarts.get(name, 0),
+            exit_code=exit_code,
+            ran_shared_seconds=ran_shared(pod.workload.pod.annotations).get(name),
+        )
 
-    def _given(self, uid: str, container: str) -> dict[str, Any]:
+    def _given(self, uid: str, container: str) -> _Given:
         """Memory and devices of a container."""
         memory, devices = self._books.view.state.memory, self._books.view.state.devices
         if memory is None and not devices.allocations.pods:
             return NOTHING_GIVEN
         blocks = () if memory is None else memory.blocks_of(uid, container) or ()
-        return {
-            "numa_nodes": sorted({node for block in blocks for node in block.numa_affinity or ()}),
-            "memory": [
-                {
-                    "type": block.type,
-                    "size": block.size,
-                    "numa_nodes": list(block.numa_affinity or ()),
-                }
+        given = devices.allocations.of_container(uid, container)
+        return _Given(
+            numa_nodes=sorted({node for block in blocks for node in block.numa_affinity or ()}),
+            memory=[
+                MemoryBlock(
+                    type=block.type,
+                    size=block.size,
+                    numa_nodes=tuple(block.numa_affinity or ()),
+                )
                 for block in blocks
             ],
-            "devices": {
-                resource: list(ids)
-                for resource, ids in sorted(
-                    devices.allocations.of_container(uid, container).items()
-                )
-            },
-        }
+            devices={resource: list(ids) for resource, ids in sorted(given.items())},
+        )
 
-    def _ended(self, record: PodRecord) -> dict[str, Any]:
+    def _ended(self, record: PodRecord) -> form.Pod:
         shape = self._shapes.get(record.uid)
         if shape is None:
             shape = self._shapes[record.uid] = shape_of(record.manifest)
-        rejected = record.reason is not None and not record.exit_codes
+        rejected = record.phase is PodPhase.REJECTED
         containers = [
-            {
-                "name": name,
-                "kind": kind,
-                "cpus": "",
-                "exclusive": False,
-                "offline": "",
-                "place": "shared",
+            form.Container(
+                name=name,
+                kind=kind,
+                cpus="",
+                exclusive=False,
+                place="shared",
                 **NOTHING_GIVEN,
-                "state": WAITING if rejected else "EXITED",
-                "pid": None,
-                "restarts": record.restarts.get(name, 0),
-                "exit_code": record.exit_codes.get(name),
-                "ran_shared_seconds": None,
-            }
+                state=WAITING if rejected else "EXITED",
+                pid=None,
+                restarts=record.restarts.get(name, 0),
+                exit_code=record.exit_codes.get(name),
+            )
             for name, kind in shape.containers
         ]
         return _pod(record, shape.qos, containers)
@@ -209,50 +210,53 @@ def _unhealthy_in_use(devices: DeviceState) -> dict[str, dict[str, int]]:
     return found
 
 
-def _pod(record: PodRecord, qos: str, containers: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "namespace": record.namespace,
-        "name": record.name,
-        "uid": record.uid,
-        "qos": qos,
-        "phase": record.phase.value,
-        "reason": record.reason,
-        "message": record.message,
-        "source": record.source,
-        "admitted_at": record.admitted_at,
-        "containers": containers,
-    }
+def _pod(record: PodRecord, qos: str, containers: list[form.Container]) -> form.Pod:
+    return form.Pod(
+        namespace=record.namespace,
+        name=record.name,
+        uid=record.uid,
+        qos=qos,
+        phase=record.phase.value,
+        reason=record.reason,
+        message=record.message,
+        source=record.source,
+        admitted_at=record.admitted_at,
+        containers=containers,
+    )
 
 
-def counters_document(counters: Counters) -> dict[str, Any]:
+def _alone(pod: form.Pod) -> api.PodDocument:
+    return api.PodDocument(**asdict(pod))
+
+
+def counters_document(counters: Counters) -> form.Counters:
     """Every counter by its name; those by reason or bound as objects."""
-    document: dict[str, Any] = {}
-    for name, value in asdict(counters).items():
-        if isinstance(value, Counter):
-            document[name] = {str(key): count for key, count in value.items()}
-        elif isinstance(value, dict):
-            document[name] = {k: {"count": d.count, "seconds": d.seconds} for k, d in value.items()}
-        else:
-            document[name] = value
-    return document
+    return form.Counters(**{name: _count(value) for name, value in asdict(counters).items()})
 
 
-def history_document(entries: Iterable[HistoryEntry]) -> dict[str, Any]:
+def _count(value: Any) -> Any:  # noqa: ANN401 - a number, or numbers by something
+    if isinstance(value, Durations):
+        return form.Times(count=value.count, seconds=value.seconds)
+    if isinstance(value, Mapping):
+        return {str(key): _count(count) for key, count in value.items()}
+    return value
+
+
+def history_document(entries: Iterable[HistoryEntry]) -> api.History:
     """The document of ``GET /v1/history``."""
-    return {
-        "version": VERSION,
-        "entries": [
-            {
-                "number": entry.number,
-                "at": entry.at,
-                "kind": entry.kind,
-                "pod_uid": entry.pod_uid,
-                "pod": entry.pod,
-                "document": embedded(entry.document),
-            }
+    return api.History(
+        entries=[
+            api.HistoryEntry(
+                number=entry.number,
+                at=entry.at,
+                kind=entry.kind,
+                pod_uid=entry.pod_uid,
+                pod=entry.pod,
+                document=embedded(entry.document),
+            )
             for entry in entries
-        ],
-    }
+        ]
+    )
 
 
 def embedded(text: str) -> msgspec.Raw | None:
@@ -263,19 +267,18 @@ def embedded(text: str) -> msgspec.Raw | None:
         return None
 
 
-def drifts_document(drifts: Iterable[Drift]) -> dict[str, Any]:
+def drifts_document(drifts: Iterable[Drift]) -> api.Drifts:
     """The document of ``POST /v1/reconcile``; pod and container are null for the shared pool."""
-    return {
-        "version": VERSION,
-        "drifts": [
-            {
-                "pod_uid": None if drift.key is None else drift.key.pod_uid,
-                "container": None if drift.key is None else drift.key.name,
-                "expected": drift.expected,
-                "found": drift.found,
-                "repaired": drift.repaired,
-                "problem": drift.problem,
-            }
+    return api.Drifts(
+        drifts=[
+            api.Drift(
+                pod_uid=None if drift.key is None else drift.key.pod_uid,
+                container=None if drift.key is None else drift.key.name,
+                expected=drift.expected,
+                found=drift.found,
+                repaired=drift.repaired,
+                problem=drift.problem,
+            )
             for drift in drifts
-        ],
-    }
+        ]
+    )

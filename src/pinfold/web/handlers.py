@@ -11,6 +11,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from pinfold.documents.api import Exit, PodList, Run
+from pinfold.documents.status import Status
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.pods.caller import Caller
 from pinfold.ports.records import HistoryEntry, PodPhase
@@ -19,7 +21,6 @@ from pinfold.web.answers import Document, Refusal, encoded
 from pinfold.web.backend import Backend, PodBackend
 from pinfold.web.changes import Changes, Patience
 from pinfold.web.documents import (
-    VERSION,
     Documents,
     drifts_document,
     embedded,
@@ -54,7 +55,10 @@ class Handlers:
 
     async def status(self, _request: Request) -> Response:
         """The agent, its CPUs, its pods."""
-        return await self._shared("status", lambda: self._documents.status(self._backend.about()))
+        return await self._shared("status", self._status)
+
+    def _status(self) -> Status:
+        return self._documents.status(self._backend.about(), self._backend.settings())
 
     async def machine(self, _request: Request) -> Response:
         """The hardware."""
@@ -91,9 +95,7 @@ class Handlers:
 
     async def pods(self, _request: Request) -> Response:
         """All pods."""
-        return await self._shared(
-            "pods", lambda: {"version": VERSION, "pods": self._documents.pods()}
-        )
+        return await self._shared("pods", lambda: PodList(pods=self._documents.pods()))
 
     async def pod(self, request: Request) -> Response:
         """One pod."""
@@ -116,9 +118,8 @@ class Handlers:
         pods = self._pods()
         admission = pods.apply(manifest, source="api", caller=caller)
         record = await self._changes.run(admission, request=request, caller=caller)
-        status = 200 if record.phase is PodPhase.FAILED else 201
-        warnings = pods.notes(manifest)
-        return Document(self._documents.decided(record) | {"warnings": warnings}, status)
+        status = 200 if record.phase is PodPhase.REJECTED else 201
+        return Document(self._documents.decided(record, pods.notes(manifest)), status)
 
     async def delete_pod(self, request: Request) -> Response:
         """End a pod."""
@@ -167,7 +168,7 @@ class Handlers:
     async def run(self, request: Request) -> Response:
         """Admit a pod around a process that is held back, and answer when it may go."""
         body = await json_object(request)
-        only_fields(body, "manifest", "pid")
+        only_fields(body, *Run.__struct_fields__)
         manifest: Mapping[str, Any] = field(body, "manifest", dict)
         pid: int = field(body, "pid", int)
         if not 1 < pid < 1 << 31 or pid == os.getpid():
@@ -181,8 +182,8 @@ class Handlers:
         pod = self._backend.books.view.pods.active.get(record.uid)
         if pod is not None:
             await self._placed(pod, pid)
-        document = self._documents.decided(record if pod is None else pod.record)
-        return Document(document | {"warnings": pods.notes(manifest)})
+        decided = record if pod is None else pod.record
+        return Document(self._documents.decided(decided, pods.notes(manifest)))
 
     async def _placed(self, pod: ActivePod, pid: int) -> None:
         """Return when the process is on its CPUs, or the pod has ended.
@@ -212,7 +213,7 @@ class Handlers:
     async def report_exit(self, request: Request) -> Response:
         """Take the exit code of such a process from its parent."""
         body = await json_object(request)
-        only_fields(body, "code")
+        only_fields(body, *Exit.__struct_fields__)
         code: int = field(body, "code", int)
         if not 0 <= code <= 255:
             raise Refusal(

@@ -6,17 +6,35 @@ from typing import Final
 
 from msgspec import Struct
 
+from pinfold.core.pod.manifest_size import MANIFEST_BYTES
+from pinfold.documents.api import (
+    DecidedPod,
+    Drifts,
+    Exit,
+    History,
+    Manifest,
+    OpenAPI,
+    PodDocument,
+    PodList,
+    Run,
+)
+from pinfold.documents.explanation import Explanation
+from pinfold.documents.machine import Machine
+from pinfold.documents.node import Node
+from pinfold.documents.records import Record
+from pinfold.documents.status import Status
+
 JSON: Final = "application/json"
 TEXT: Final = "text/plain"
 
 
 class Answer(Struct, frozen=True):
-    """A successful answer; ``schema`` names one of the OpenAPI document, None has no body."""
+    """A successful answer: a document, a text, or nothing."""
 
     status: int
     meaning: str
-    schema: str | None = None
-    media_type: str = JSON
+    form: type[Record] | None = None
+    is_text: bool = False
 
 
 class Operation(Struct, frozen=True):
@@ -28,7 +46,7 @@ class Operation(Struct, frozen=True):
         answers: those that are no errors.
         errors: the statuses of the errors beside 400, 500 and 503, which any operation may answer.
         query: parameters of the query, keys of :data:`PARAMETERS`.
-        body: the schema of the request's body.
+        body: the form of the request's body.
     """
 
     method: str
@@ -38,8 +56,14 @@ class Operation(Struct, frozen=True):
     answers: tuple[Answer, ...]
     errors: tuple[int, ...] = ()
     query: tuple[str, ...] = ()
-    body: str | None = None
+    body: type[Record] | None = None
 
+
+BODY_LIMIT: Final = MANIFEST_BYTES + 4096
+"""Bytes of a request's body: a manifest, and what may stand around it."""
+
+HISTORY_LIMIT: Final = 1000
+"""Entries of the history in one answer."""
 
 POD: Final = "/v1/pods/{namespace}/{name}"
 POD_LOG: Final = f"{POD}/log"
@@ -50,28 +74,28 @@ OPERATIONS: Final = (
         "/v1/status",
         "status",
         "The agent, its CPUs and its pods, the ended ones too",
-        (Answer(200, "the status", "Status"),),
+        (Answer(200, "the status", Status),),
     ),
     Operation(
         "GET",
         "/v1/machine",
         "machine",
         "The hardware, as pinfold topology -o json prints it",
-        (Answer(200, "the machine", "Machine"),),
+        (Answer(200, "the machine", Machine),),
     ),
     Operation(
         "GET",
         "/v1/node",
         "node",
         "What the node has, may give and has left, in total and for each NUMA node",
-        (Answer(200, "the node", "Node"),),
+        (Answer(200, "the node", Node),),
     ),
     Operation(
         "GET",
         "/v1/pods",
         "pods",
         "All pods in the order of their admission",
-        (Answer(200, "the pods", "PodList"),),
+        (Answer(200, "the pods", PodList),),
     ),
     Operation(
         "POST",
@@ -79,18 +103,18 @@ OPERATIONS: Final = (
         "create_pod",
         "Admit a pod, and start it when it is admitted",
         (
-            Answer(201, "it is admitted, and its containers are being started", "DecidedPod"),
-            Answer(200, "it is rejected: phase Failed, with the reason", "DecidedPod"),
+            Answer(201, "it is admitted, and its containers are being started", DecidedPod),
+            Answer(200, "it is rejected: phase Rejected, with the reason", DecidedPod),
         ),
         errors=(409, 413),
-        body="Manifest",
+        body=Manifest,
     ),
     Operation(
         "GET",
         POD_LOG,
         "pod_log",
         "What a container has written, also one that has ended, until its pod is deleted",
-        (Answer(200, "the log", "Text", TEXT),),
+        (Answer(200, "the log", is_text=True),),
         errors=(404,),
         query=("container", "follow", "previous", "tailLines", "sinceSeconds", "timestamps"),
     ),
@@ -99,7 +123,7 @@ OPERATIONS: Final = (
         POD,
         "pod",
         "One pod",
-        (Answer(200, "the pod", "PodDocument"),),
+        (Answer(200, "the pod", PodDocument),),
         errors=(404,),
     ),
     Operation(
@@ -116,9 +140,9 @@ OPERATIONS: Final = (
         "/v1/run",
         "run",
         "Admit a pod around a process that waits; answers when the process is on its CPUs",
-        (Answer(200, "the process may go, or the pod is rejected (phase Failed)", "DecidedPod"),),
+        (Answer(200, "the process may go, or the pod is rejected (phase Rejected)", DecidedPod),),
         errors=(403, 409, 413),
-        body="Run",
+        body=Run,
     ),
     Operation(
         "POST",
@@ -127,14 +151,14 @@ OPERATIONS: Final = (
         "Tell the exit code of such a process, which only its parent learns",
         (Answer(204, "taken note of"),),
         errors=(404, 413),
-        body="Exit",
+        body=Exit,
     ),
     Operation(
         "GET",
         "/v1/history",
         "history",
         "What was decided and repaired, newest first",
-        (Answer(200, "the entries", "History"),),
+        (Answer(200, "the entries", History),),
         query=("pod", "limit"),
     ),
     Operation(
@@ -142,7 +166,7 @@ OPERATIONS: Final = (
         "/v1/explain/{namespace}/{name}",
         "explain",
         "The newest decision about a pod, also about one that is gone",
-        (Answer(200, "as pinfold explain -o json prints it", "Explanation"),),
+        (Answer(200, "as pinfold explain -o json prints it", Explanation),),
         errors=(404,),
     ),
     Operation(
@@ -150,34 +174,34 @@ OPERATIONS: Final = (
         "/v1/reconcile",
         "reconcile",
         "Compare the kernel with the record now, and repair what drifted",
-        (Answer(200, "what was found", "Drifts"),),
+        (Answer(200, "what was found", Drifts),),
     ),
     Operation(
         "GET",
         "/healthz",
         "healthz",
         "Whether the agent's loop runs",
-        (Answer(200, "ok", "Text", TEXT),),
+        (Answer(200, "ok", is_text=True),),
     ),
     Operation(
         "GET",
         "/readyz",
         "readyz",
         "Whether pods can be admitted",
-        (Answer(200, "ok", "Text", TEXT),),
+        (Answer(200, "ok", is_text=True),),
     ),
     Operation(
         "GET",
         "/metrics",
         "metrics",
         "Metrics in Prometheus's text format",
-        (Answer(200, "the metrics", "Text", TEXT),),
+        (Answer(200, "the metrics", is_text=True),),
     ),
     Operation(
         "GET",
         "/openapi.json",
         "openapi",
         "This document",
-        (Answer(200, "OpenAPI 3.1", "OpenAPI"),),
+        (Answer(200, "OpenAPI 3.1", OpenAPI),),
     ),
 )

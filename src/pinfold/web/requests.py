@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
 
-from pinfold.core.pod.manifest_size import MANIFEST_BYTES
 from pinfold.web.answers import Refusal
-
-BODY_LIMIT: Final = MANIFEST_BYTES + 4096
-"""Bytes of a request's body: a manifest, and what may stand around it."""
-
-HISTORY_LIMIT: Final = 1000
-"""Entries of the history in one answer."""
+from pinfold.web.operations import BODY_LIMIT, HISTORY_LIMIT
 
 
 async def json_object(request: Request) -> dict[str, Any]:

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.adapters.machines.cadvisor import machine_from_cadvisor
-from pinfold.core.machine.document import machine_document
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.machine.machine import HugepagePool, MachineError
 from tests.roots import DATA, SHARED
+from tests.scenes.published_schemas import machine_document
 
 MACHINES = SHARED / "machines"
 SAMPLES = DATA / "machines"

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from pinfold.adapters.machines.hwloc import machine_from_hwloc
 from pinfold.adapters.machines.hwloc_xml import MAX_DEPTH
 from pinfold.adapters.machines.source import open_machine
-from pinfold.core.machine.document import machine_document
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.machine.machine import MachineError
 from tests.roots import DATA, SHARED
+from tests.scenes.published_schemas import machine_document
 
 SAMPLES = DATA / "hwloc"
 MACHINES = SHARED / "machines"

@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 from pinfold.adapters.machines import source
 from pinfold.adapters.machines.own_json import machine_from_own_json
 from pinfold.adapters.machines.source import open_machine, read_document
-from pinfold.core.machine.document import machine_document
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.machine.machine import MachineError
 from pinfold.core.machine.short_form import parse_short_form
 from tests.roots import DATA, SHARED
+from tests.scenes.published_schemas import machine_document
 
 MACHINES = SHARED / "machines"
 TRUTHS = sorted(

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from pinfold.adapters.machines.discovery import read_live, read_machine
-from pinfold.core.machine.document import machine_document
 from pinfold.core.machine.machine import Machine
+from tests.scenes.published_schemas import machine_document
 from tests.scenes.sysfs_trees import SAMPLES, capture_name, captures, truth
 
 FIELDS = (

@@ -16,12 +16,12 @@ from pinfold.adapters.machines.capture_file import pack
 from pinfold.adapters.machines.discovery import read_machine
 from pinfold.adapters.machines.own_json import machine_from_own_json
 from pinfold.adapters.machines.source import open_machine
-from pinfold.core.machine.document import machine_document
 from pinfold.core.machine.locality import Localities, LocalityError, device_kind, resolve
 from pinfold.core.machine.machine import Distances, Machine, PCIFunction
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.values.cpuset import CPUSet
 from tests.roots import DATA
+from tests.scenes.published_schemas import machine_document
 from tests.scenes.sysfs_trees import machine, memory_tree, node_files, plain
 
 PCI = "sys/bus/pci/devices"

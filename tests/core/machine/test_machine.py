@@ -7,11 +7,12 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from pinfold.core.machine.document import VERSION, hugepages_document, machine_document
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.machine.machine import Cpu, HugepagePool, Machine, NUMANode, Socket
 from pinfold.core.values.cpuset import CPUSet
+from tests.scenes.published_schemas import machine_document
 from tests.scenes.sysfs_trees import cpu_files, machine, plain
 
 
@@ -50,7 +51,7 @@ def test_document_is_json_and_versioned() -> None:
     }
     document = machine_document(machine(files))
     assert json.loads(json.dumps(document)) == document
-    assert document["version"] == VERSION == 1
+    assert document["version"] == 1
     assert document["isolated"] == "2"
     assert document["hugepages_machine"] == {"2097152": {"total": 7, "free": 7}}
     assert document["pci"] == [
@@ -101,4 +102,5 @@ def test_several_nodes_of_a_cpu_are_told_where_nodes_do_not_tell() -> None:
 
 def test_hugepages_ascend_by_size() -> None:
     pools = {1 << 30: HugepagePool(1, 0), 1 << 21: HugepagePool(2, 2)}
-    assert list(hugepages_document(pools)) == ["2097152", "1073741824"]
+    document = machine_document(replace(machine(plain(1)), hugepages=pools))
+    assert list(document["hugepages_machine"]) == ["2097152", "1073741824"]

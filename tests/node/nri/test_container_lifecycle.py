@@ -81,7 +81,7 @@ async def test_a_refusal_says_why_and_leaves_nothing(h: LifecycleHarness) -> Non
         await h.node.create(pod, "main", guaranteed(8))
     assert h.books.view.state.ledger.exclusive == CPUSet()
     (failed,) = h.books.view.pods.ended.values()
-    assert (failed.phase, failed.reason) == (PodPhase.FAILED, "UnexpectedAdmissionError")
+    assert (failed.phase, failed.reason) == (PodPhase.REJECTED, "UnexpectedAdmissionError")
     assert h.books.counters.rejections == {"UnexpectedAdmissionError": 1}
     assert [entry.kind for entry in h.store.entries] == ["rejected"]
     # The kubelet tries again, and now it fits.

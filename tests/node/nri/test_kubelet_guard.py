@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,10 +16,11 @@ from msgspec.structs import replace
 
 from pinfold.adapters.nri import NriPlugin, PluginSettings
 from pinfold.agent.guarded_plugin import GuardedPlugin, look_at_kubelet
-from pinfold.cli.status_view import status_view
-from pinfold.core.machine.document import machine_document
+from pinfold.cli.views.status import status_view
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.machine.short_form import parse_short_form
+from pinfold.documents.node import Node
+from pinfold.documents.status import Status
 from pinfold.node.nri.kubelet_guard import KubeletPolicy, judge_kubelet
 from pinfold.ports.errors import StoreError
 from pinfold.render.svg import render_plan_svg
@@ -28,6 +31,7 @@ from tests.scenes.manager_harness import STATIC
 from tests.scenes.nri_peer import (
     Recorder,
 )
+from tests.scenes.published_schemas import machine_document
 from tests.scenes.waiting import until
 from tests.scenes.web_world import served
 
@@ -227,28 +231,34 @@ def test_a_plugin_that_fails_is_no_secret(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+def nri(policy: str, *, audits_only: bool, problem: str) -> dict[str, Any]:
+    """What an agent tells of a runtime that it is not connected to."""
+    return {
+        "socket": "/var/run/nri/nri.sock",
+        "connected": False,
+        "runtime": "",
+        "kubeletPolicy": policy,
+        "auditsOnly": audits_only,
+        "problem": problem,
+        "behind": 0,
+        "kubeletPodResources": {"socket": "", "asked": 0, "unanswered": 0, "problem": ""},
+    }
+
+
 def test_the_status_beside_such_a_kubelet_says_so(tmp_path: Path) -> None:
     machine = parse_short_form("1s4c2t")
-    config = {
-        "cpuManagerPolicy": "static",
-        "cpuManagerPolicyOptions": {},
-        "topologyManagerPolicy": "none",
-    }
     verdict = judge_kubelet(state("static"), "/var/lib/kubelet/cpu_manager_state")
     with served(tmp_path / "s", machine="1s4c2t", config=STATIC) as server:
-        document = server.ask("GET", "/v1/status").json | {"config": config}
-        node = server.ask("GET", "/v1/node").json
+        document = server.ask("GET", "/v1/status").json
+        node = msgspec.convert(server.ask("GET", "/v1/node").json, Node)
     hardware = machine_document(machine, kubelet_view(machine))
     assert document["pool"] != document["shared"]
-    pinning = render_plan(status_view(document, hardware, node), Style(width=100))
+    pinning = render_plan(
+        status_view(msgspec.convert(document, Status), hardware, node), Style(width=100)
+    )
     assert "shared containers run on 1-7" in pinning
-    document["agent"]["nri"] = {
-        "connected": False,
-        "kubeletPolicy": "static",
-        "auditsOnly": True,
-        "problem": verdict.problem,
-    }
-    view = status_view(document, hardware, node)
+    document["agent"]["nri"] = nri("static", audits_only=True, problem=verdict.problem)
+    view = status_view(msgspec.convert(document, Status), hardware, node)
     text = render_plan(view, Style(width=1000))
     assert "audits only · the kubelet's CPU manager static" in text
     assert verdict.problem in text
@@ -259,18 +269,15 @@ def test_the_status_beside_such_a_kubelet_says_so(tmp_path: Path) -> None:
 
 
 def test_a_status_while_the_runtime_is_away_says_so(tmp_path: Path) -> None:
-    config = {
-        "cpuManagerPolicy": "static",
-        "cpuManagerPolicyOptions": {},
-        "topologyManagerPolicy": "none",
-    }
     machine = parse_short_form("1s4c2t")
     with served(tmp_path / "s", machine="1s4c2t", config=STATIC) as server:
-        document = server.ask("GET", "/v1/status").json | {"config": config}
-        node = server.ask("GET", "/v1/node").json
+        document = server.ask("GET", "/v1/status").json
+        node = msgspec.convert(server.ask("GET", "/v1/node").json, Node)
     away = "/var/run/nri/nri.sock: nobody listens"
-    document["agent"]["nri"] = {"connected": False, "auditsOnly": False, "problem": away}
-    view = status_view(document, machine_document(machine, kubelet_view(machine)), node)
+    document["agent"]["nri"] = nri("none", audits_only=False, problem=away)
+    view = status_view(
+        msgspec.convert(document, Status), machine_document(machine, kubelet_view(machine)), node
+    )
     text = render_plan(view, Style(width=100))
     assert away in text
     assert "Shared pool" in text

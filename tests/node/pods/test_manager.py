@@ -84,12 +84,12 @@ def test_with_a_strict_reservation_the_last_shared_cpu_is_not_given_away() -> No
     async def scenario(node: Harness) -> None:
         await node.admit(manifest("web", ""))
         refused = await node.admit(manifest("all", "7"))
-        assert refused.phase is PodPhase.FAILED
+        assert refused.phase is PodPhase.REJECTED
         assert "strict-cpu-reservation" in (refused.message or "")
         assert node.cpus("web") == {"c0": "1-7"}
         await node.manager.release("web")
         assert (await node.admit(manifest("all", "7"))).phase is PodPhase.ADMITTED
-        assert (await node.admit(manifest("late", ""))).phase is PodPhase.FAILED
+        assert (await node.admit(manifest("late", ""))).phase is PodPhase.REJECTED
 
     run(scenario, config=STRICT)
 
@@ -209,7 +209,7 @@ def test_a_container_that_exits_is_restarted_on_the_same_cpus() -> None:
 def test_a_rejected_pod_holds_nothing_and_can_be_asked_for_again() -> None:
     async def scenario(node: Harness) -> None:
         refused = await node.admit(manifest("big", "8"))
-        assert refused.phase is PodPhase.FAILED
+        assert refused.phase is PodPhase.REJECTED
         assert refused.message is not None
         assert node.books.view.pods.find("big") == "uid-big"
         assert str(node.books.view.state.ledger.default) == "0-7"
@@ -261,7 +261,7 @@ def test_a_pod_fails_when_the_others_cannot_be_moved_away() -> None:
         node.cgroups.faults.fail_at.add(node.cgroups.faults.calls + 1)
         with pytest.raises(CgroupError):
             await node.admit(manifest("db", "2"))
-        assert node.books.view.pods.ended["uid-db"].phase is PodPhase.FAILED
+        assert node.books.view.pods.ended["uid-db"].phase is PodPhase.REJECTED
         assert node.cpus("web") == {"c0": "1-7"}
 
     run(scenario)
@@ -434,7 +434,7 @@ def test_a_refusal_that_takes_long_to_explain_holds_up_no_exit() -> None:
         assert not refusal.done()
         assert not later.done()
         explained.set()
-        assert (await refusal).phase is PodPhase.FAILED
+        assert (await refusal).phase is PodPhase.REJECTED
         assert (await later).phase is PodPhase.ADMITTED
         kinds = [entry.kind for entry in await node.store.history()]
         assert kinds.index("admitted") < kinds.index("rejected")

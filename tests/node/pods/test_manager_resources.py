@@ -113,7 +113,7 @@ def test_devices_of_two_nodes_are_refused_and_nothing_is_held() -> None:
         await node.admit(manifest("first", "", more={GPU: "1"}))
         state = held(node)
         record = await node.admit(manifest("app", "1", more={GPU: "1", NIC: "3"}))
-        assert record.phase is PodPhase.FAILED
+        assert record.phase is PodPhase.REJECTED
         assert (record.assignments, record.memory, record.devices) == ({}, {}, {})
         assert held(node) == state
         await node.manager.release("first")
@@ -159,7 +159,7 @@ def test_two_pods_that_are_asked_about_at_once_get_different_devices() -> None:
         records = await asyncio.gather(*(node.admit(pod) for pod in pods))
         given = [r.devices["c0"][NIC].ids for r in records if r.phase is PodPhase.ADMITTED]
         assert sorted(given) == [("n1",), ("n2",)]
-        (refused,) = [r for r in records if r.phase is PodPhase.FAILED]
+        (refused,) = [r for r in records if r.phase is PodPhase.REJECTED]
         assert refused.reason == "TopologyAffinityError"
 
     on(node_with(), work)
@@ -177,7 +177,7 @@ def test_a_device_that_fails_fails_its_pod_and_no_other() -> None:
         assert ended.message == "device n1 of example.com/nic is unhealthy"
         assert "uid-b" in node.books.view.pods.active
         record = await node.admit(manifest("c", "1", more={NIC: "1"}))
-        assert record.phase is PodPhase.FAILED
+        assert record.phase is PodPhase.REJECTED
 
     on(node_with(), work)
 
@@ -190,7 +190,7 @@ def test_a_plugin_that_is_gone_leaves_its_pods_alone() -> None:
         await node.settle()
         assert node.cpus("a")
         record = await node.admit(manifest("b", "1", more={NIC: "1"}))
-        assert record.phase is PodPhase.FAILED
+        assert record.phase is PodPhase.REJECTED
 
     on(node_with(), work)
 
@@ -210,7 +210,7 @@ def test_a_restarted_agent_knows_who_has_which_devices_before_plugins_return() -
             node.plugins.put(resource)
         await node.health.take(node.plugins.inventory())
         assert held(node) == before
-        assert (await node.admit(manifest("b", "", more={NIC: "1"}))).phase is PodPhase.FAILED
+        assert (await node.admit(manifest("b", "", more={NIC: "1"}))).phase is PodPhase.REJECTED
 
     on(node_with(), work)
 

@@ -15,7 +15,6 @@ from pinfold.admission.admission import decide, settle
 from pinfold.agent.machine_file import FILE, remember_machine, remembered_machine
 from pinfold.core.kubelet.faults import SOUND
 from pinfold.core.kubelet.node_config import NodeConfig
-from pinfold.core.machine.document import machine_document
 from pinfold.core.machine.known import known_machine
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.machine.machine import Machine
@@ -26,6 +25,7 @@ from pinfold.node.recovery.recovery import MismatchError, OnMismatch, Restored, 
 from pinfold.planning.planner import Planner
 from pinfold.ports.records import NodeRecord, PodPhase, PodRecord, Record
 from tests.scenes.manager_harness import STATIC, manifest, parse
+from tests.scenes.published_schemas import machine_document
 from tests.scenes.sysfs_trees import cpu_files, machine, node_files
 
 CPUS = 8

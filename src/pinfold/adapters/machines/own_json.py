@@ -11,7 +11,6 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct, field
 
 from pinfold.adapters.machines.json_document import MAX_ITEMS, CpuId, Id, Size, convert, cpu_set
-from pinfold.core.machine.document import VERSION
 from pinfold.core.machine.machine import (
     Cpu,
     CpuFacts,
@@ -29,6 +28,7 @@ from pinfold.core.machine.machine import (
     UpperCache,
 )
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.documents.records import VERSION
 
 _WHAT: Final = "pinfold's own JSON; write it again with: pinfold topology -o json"
 _NODE_DIRECTORIES: Final = "no node directories"

@@ -101,7 +101,39 @@ INSERT INTO commits VALUES (1, 0);
 ALTER TABLE node ADD COLUMN cgroups TEXT NOT NULL DEFAULT ''
 """
 
-MIGRATIONS: Final = (_FIRST, _MEMORY_AND_DEVICES, _RUNTIME, _COMMITS)
+_REJECTED: Final = """
+CREATE TABLE new_pods (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    uid TEXT NOT NULL UNIQUE CHECK (uid <> ''),
+    namespace TEXT NOT NULL,
+    name TEXT NOT NULL,
+    manifest TEXT NOT NULL CHECK (json_valid(manifest)),
+    phase TEXT NOT NULL CHECK (
+        phase IN ('Admitted', 'Running', 'Terminating', 'Succeeded', 'Failed', 'Rejected')
+    ),
+    source TEXT NOT NULL,
+    reason TEXT,
+    message TEXT,
+    admitted_at REAL NOT NULL
+) STRICT;
+INSERT INTO new_pods SELECT number, uid, namespace, name, manifest,
+    CASE WHEN phase = 'Failed' AND reason IS NOT NULL
+        AND reason NOT IN ('ContainerCannotRun', 'UnhealthyDevice', 'NodeMismatch')
+        AND NOT EXISTS (
+            SELECT 1 FROM containers WHERE containers.pod = pods.number
+            AND (exit_code IS NOT NULL OR restarts > 0)
+        ) THEN 'Rejected' ELSE phase END,
+    source, reason, message, admitted_at FROM pods;
+DELETE FROM sqlite_sequence WHERE name = 'new_pods';
+INSERT INTO sqlite_sequence SELECT 'new_pods', seq FROM sqlite_sequence WHERE name = 'pods';
+DROP TABLE pods;
+ALTER TABLE new_pods RENAME TO pods;
+CREATE UNIQUE INDEX active_names ON pods (namespace, name)
+    WHERE phase IN ('Admitted', 'Running', 'Terminating')
+"""
+"""Before it a pod that was rejected had failed; whether one has run tells them apart."""
+
+MIGRATIONS: Final = (_FIRST, _MEMORY_AND_DEVICES, _RUNTIME, _COMMITS, _REJECTED)
 """What leads from each form to the next; the first makes an empty database.
 
 A script that was released is never edited, not even its spaces: a file is known by the texts.

@@ -8,8 +8,8 @@ touched them yet, and are free until then (kernel ``admin-guide/mm/hugetlbpage``
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from msgspec import Struct
 
@@ -160,41 +160,3 @@ def released_shares(pools: Iterable[Pool], count: int) -> dict[int | None, int]:
 
 def _idle(pool: Pool) -> int:
     return min(pool.free, pool.kept)
-
-
-def pools_document(pools: Iterable[Pool]) -> dict[str, Any]:
-    """The pools as ``pinfold hugepages show -o json`` prints them."""
-    return {
-        "version": 1,
-        "kind": "HugepagePools",
-        "pools": [
-            {
-                "node": pool.node,
-                "size": pool.size,
-                "resource": resource_name(pool.size),
-                "total": pool.total,
-                "free": pool.free,
-                "surplus": pool.surplus,
-            }
-            for pool in pools
-        ],
-    }
-
-
-def changes_document(
-    size: int, asked: int, before: Mapping[int | None, Pool], after: Mapping[int | None, Pool]
-) -> dict[str, Any]:
-    """What a change came to: ``allocate`` and ``release`` print it with ``-o json``."""
-    changes = [
-        {"node": node, "before": pool.kept, "after": after[node].kept}
-        for node, pool in before.items()
-    ]
-    return {
-        "version": 1,
-        "kind": "HugepageChange",
-        "size": size,
-        "resource": resource_name(size),
-        "asked": asked,
-        "changed": sum(after[node].kept - pool.kept for node, pool in before.items()),
-        "nodes": changes,
-    }

@@ -221,7 +221,7 @@ class SeenPods:
         failed = replace(
             self._new_record(seen, {}),
             manifest=_manifest(seen.sandbox, seen.containers),
-            phase=PodPhase.FAILED,
+            phase=PodPhase.REJECTED,
             reason=decision.reason,
             message=decision.message,
         )

@@ -70,7 +70,7 @@ class Manager:
             caller: who waits for it, and may go away before anything is changed.
 
         Returns:
-            The pod's record: phase ADMITTED, or FAILED with the reason.
+            The pod's record: phase ADMITTED, or REJECTED with the reason.
 
         Raises:
             NameTakenError: there is a pod of that name.
@@ -127,7 +127,7 @@ class Manager:
         def failed(error: CgroupError) -> PodRecord:
             active.failure = f"the CPUs could not be taken from the shared pool: {error}"
             active.failure_reason = UNEXPECTED_ADMISSION_ERROR
-            return self._last(active, PodPhase.FAILED)
+            return self._last(active, PodPhase.REJECTED)
 
         try:
             await draft.apply(instead=failed)
@@ -161,7 +161,7 @@ class Manager:
             namespace=pod.namespace,
             name=pod.name,
             manifest=manifest,
-            phase=PodPhase.ADMITTED if decision.admitted else PodPhase.FAILED,
+            phase=PodPhase.ADMITTED if decision.admitted else PodPhase.REJECTED,
             source=source,
             reason=decision.reason,
             message=decision.message,
@@ -299,7 +299,7 @@ class Manager:
     def _last(self, pod: ActivePod, phase: PodPhase) -> PodRecord:
         """What is remembered of a pod."""
         last = replace(pod.record, phase=phase).without_resources()
-        if phase is PodPhase.FAILED and pod.failure:
+        if phase is not PodPhase.SUCCEEDED and pod.failure:
             last = replace(last, reason=pod.failure_reason, message=pod.failure)
         return last
 

@@ -1,0 +1,1 @@
+"""From documents to what the renderers draw: one module for each picture."""

@@ -1,0 +1,22 @@
+"""From two plans to what the renderers draw side by side."""
+
+from __future__ import annotations
+
+from pinfold.cli.views.node import pod_owners
+from pinfold.cli.views.plan import PlannedOn, plan_view
+from pinfold.documents.plan import Plan
+from pinfold.render.compare import CompareView, align_owners
+
+
+def compare_view(
+    before: Plan, after: Plan, on: tuple[PlannedOn, PlannedOn], names: tuple[str, str]
+) -> CompareView:
+    """Two plans of the same pods side by side; a container has one colour on both sides."""
+    first, second = align_owners(pod_owners(before.pods), pod_owners(after.pods))
+    return CompareView(
+        title=before.machine.name,
+        before_name=names[0],
+        before=plan_view(before, on[0], title=names[0], owners=first),
+        after_name=names[1],
+        after=plan_view(after, on[1], title=names[1], owners=second),
+    )

@@ -1,0 +1,121 @@
+"""From explanations to what the renderers draw: of a plan, and of an agent's history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from pinfold.cli.views.node import ENDED, alignment
+from pinfold.core.machine.topology import CPUTopology
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.documents.explanation import (
+    MEMORY_MANAGER,
+    Ended,
+    ExplainedContainer,
+    Explanation,
+    Hint,
+    Hints,
+    Step,
+)
+from pinfold.documents.status import Pod
+from pinfold.render.explain_text import (
+    ContainerExplanation,
+    ExplainView,
+    HintRow,
+    ProviderHints,
+)
+from pinfold.render.plan_view import extras
+
+MAX_HINTS_SHOWN: Final = 24
+
+
+def explain_view(
+    explanation: Explanation, policy: str = "", topology: CPUTopology | None = None
+) -> ExplainView:
+    """An explanation as text wants it.
+
+    Args:
+        explanation: the decision.
+        policy: the policies in force, where more is known of them than the decision tells.
+        topology: the machine, where it is at hand: then it is told where CPUs were taken.
+    """
+    ended = explanation.ended or None
+    words = () if ended is None else (ended.reason or ended.phase, ended.message)
+    return ExplainView(
+        pod=f"{explanation.namespace}/{explanation.name}",
+        qos=explanation.qos,
+        admitted=explanation.admitted,
+        policy=policy
+        or alignment(explanation.topology_manager_policy, explanation.memory_manager_policy),
+        reason=explanation.reason,
+        message=explanation.message,
+        containers=tuple(_container(one, topology) for one in explanation.containers),
+        remedies=tuple(explanation.remedies),
+        notes=tuple(explanation.notes),
+        ended=": ".join(filter(None, words)),
+        failed=ended is not None and ended.phase == "Failed",
+    )
+
+
+def ended_since(explanation: Explanation, pod: Pod) -> Ended | None:
+    """How a pod that was admitted has ended; None where it has not."""
+    if not explanation.admitted or pod.phase not in ENDED:
+        return None
+    reason, message = pod.reason, pod.message
+    if reason is None:
+        codes = {c.name: c.exit_code for c in pod.containers if c.exit_code}
+        message = ", ".join(f"container {name} exited with {code}" for name, code in codes.items())
+    return Ended(phase=pod.phase, reason=reason, message=message or None)
+
+
+def _container(container: ExplainedContainer, topology: CPUTopology | None) -> ContainerExplanation:
+    return ContainerExplanation(
+        name=container.name,
+        request=container.request,
+        providers=tuple(row for hints in container.hints for row in _provider(hints)),
+        merged=None if container.merged is None else _hint(container.merged),
+        constraint=container.constraint,
+        cpus=None if container.cpus is None else CPUSet.parse(container.cpus),
+        steps=tuple(_step(step, topology) for step in container.steps),
+        extras=tuple(extras(container.memory, container.devices)),
+    )
+
+
+def _provider(answer: Hints) -> Iterator[ProviderHints]:
+    if not answer.resources:
+        fits = answer.resources is None or answer.provider != MEMORY_MANAGER
+        remark = "no preference" if fits else "nothing fits: no preference"
+        yield ProviderHints(answer.provider, "", remark=remark)
+        return
+    for resource, hints in answer.resources.items():
+        if hints is None:
+            yield ProviderHints(answer.provider, resource, remark="no preference")
+            continue
+        best_first = sorted(hints, key=lambda hint: not hint.preferred)
+        left = len(best_first) - MAX_HINTS_SHOWN
+        yield ProviderHints(
+            answer.provider,
+            resource,
+            tuple(_hint(hint) for hint in best_first[:MAX_HINTS_SHOWN]),
+            f"and {left} more" if left > 0 else "",
+        )
+
+
+def _hint(hint: Hint) -> HintRow:
+    return HintRow(None if hint.numa_nodes is None else tuple(hint.numa_nodes), hint.preferred)
+
+
+def _step(step: Step, topology: CPUTopology | None) -> str:
+    """One step of an allocation in words."""
+    if step.id is not None:
+        whole = "" if step.kind.startswith("part") else "whole "
+        return f"took {whole}{step.kind} {step.id}: {step.cpus}"
+    if topology is None:
+        return f"took {step.kind}: {step.cpus}"
+    cpus = CPUSet.parse(step.cpus)
+    nodes = sorted({topology.by_cpu[cpu].numa_node for cpu in cpus})
+    place = f"NUMA node{'s' * (len(nodes) > 1)} {CPUSet(nodes)}"
+    if step.kind == "cores":
+        cores = len({topology.by_cpu[cpu].core for cpu in cpus})
+        return f"took {cores} whole core{'s' * (cores > 1)} on {place}: {cpus}"
+    return f"took {len(cpus)} single thread{'s' * (len(cpus) > 1)} on {place}: {cpus}"

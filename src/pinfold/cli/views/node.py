@@ -1,0 +1,74 @@
+"""What the pictures of a plan and of a live node have in common: whose the CPUs are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, TypeAlias
+
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.documents.plan import PlannedConfig, PlannedContainer, PlannedPod
+from pinfold.documents.status import AgentConfig, Container, Pod
+from pinfold.render.node_map import Owner
+
+ENDED: Final = ("Succeeded", "Failed", "Rejected")
+"""The phases of pods that have nothing any more."""
+
+PlacedPod: TypeAlias = PlannedPod | Pod
+PlacedContainer: TypeAlias = PlannedContainer | Container
+
+
+def pod_owners(pods: Iterable[PlacedPod]) -> Iterator[Owner]:
+    """Every container with CPUs of its own.
+
+    An init container's CPUs are used again by the containers after it; only what it alone holds
+    is drawn as its own.
+    """
+    for pod in pods:
+        taken = CPUSet()
+        containers: Sequence[PlacedContainer] = pod.containers
+        for container in sorted(containers, key=lambda c: c.kind == "init"):
+            if not container.exclusive:
+                continue
+            cpus = CPUSet.parse(container.cpus)
+            if own := cpus - taken:
+                kind = "" if container.kind == "container" else f" ({container.kind})"
+                label = f"{pod.namespace}/{pod.name} {container.name}{kind}"
+                yield Owner(_key(pod, container), label, own, kind=container.kind)
+            taken |= cpus
+
+
+def _key(pod: PlacedPod, container: PlacedContainer) -> str:
+    return f"{pod.namespace}/{pod.name}/{container.name}"
+
+
+def owner_key(pod: PlacedPod, container: PlacedContainer, keys: set[str]) -> str | None:
+    """In whose colour a container's CPUs are drawn; None on the shared pool."""
+    if not container.exclusive:
+        return None
+    own = _key(pod, container)
+    if own in keys:
+        return own
+    # An init container all of whose CPUs were handed on: those of the pod that it shares most with.
+    cpus = CPUSet.parse(container.cpus)
+    heirs = [c for c in pod.containers if _key(pod, c) in keys]
+    heir = max(heirs, key=lambda c: len(CPUSet.parse(c.cpus) & cpus), default=None)
+    return None if heir is None else _key(pod, heir)
+
+
+def policies(config: PlannedConfig | AgentConfig, memory: str, scope: str = "") -> str:
+    """The policies in force, in one line; the topology manager's scope where it is given."""
+    options = [
+        name if value.lower() in ("true", "1", "t") else f"{name}={value}"
+        for name, value in config.cpu_manager_policy_options.items()
+    ]
+    cpu = f"CPU manager {config.cpu_manager_policy}" + (
+        f" ({', '.join(options)})" if options else ""
+    )
+    return f"{cpu} · {alignment(config.topology_manager_policy, memory, scope)}"
+
+
+def alignment(policy: str, memory: str, scope: str = "") -> str:
+    """The topology manager's policy, and the memory manager's where it has one."""
+    more = f" (scope {scope})" if scope and policy != "none" else ""
+    booked = "" if memory == "None" else f" · memory manager {memory}"
+    return f"topology manager {policy}{more}{booked}"

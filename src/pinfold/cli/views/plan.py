@@ -1,0 +1,112 @@
+"""From a plan to what the renderers draw."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pinfold.cli.views.node import owner_key, pod_owners, policies
+from pinfold.core.machine.kubelet_view import KubeletView
+from pinfold.core.machine.machine import Machine
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.documents.plan import DeviceCounts, MemoryUse, Plan, PlannedPod
+from pinfold.render.machine_map import machine_map
+from pinfold.render.node_map import Owner, number_owners
+from pinfold.render.numa_panel import Gauge, NUMAGauges
+from pinfold.render.plan_view import ContainerRow, PlanView, PodRow, extras
+
+
+class PlannedOn:
+    """What a picture of a plan needs beside the plan.
+
+    Args:
+        machine: the hardware.
+        view: what the kubelet sees of it.
+        unlocated: the devices of which nobody says at which NUMA node they are.
+    """
+
+    def __init__(
+        self, machine: Machine, view: KubeletView, unlocated: Mapping[str, DeviceCounts]
+    ) -> None:
+        self.machine = machine
+        self.unseen = view.unseen
+        self.unlocated = unlocated
+
+
+def plan_view(
+    plan: Plan, on: PlannedOn, *, title: str = "", owners: tuple[Owner, ...] | None = None
+) -> PlanView:
+    """A plan as a picture: the node map, the pods, the sets; its notes stand below it."""
+    config = plan.config
+    drawn = number_owners(pod_owners(plan.pods)) if owners is None else owners
+    keys = {owner.key for owner in drawn}
+    shared, reserved = CPUSet.parse(plan.shared), CPUSet.parse(plan.reserved)
+    return PlanView(
+        title=title or plan.machine.name,
+        subtitle=policies(config, config.memory_manager_policy, config.topology_manager_scope),
+        node_map=machine_map(on.machine, drawn, unseen=on.unseen, shared=shared, reserved=reserved),
+        pods=tuple(_planned(pod, keys) for pod in plan.pods),
+        shared=shared,
+        reserved=reserved,
+        allocatable=CPUSet.parse(plan.allocatable),
+        notes=(*plan.machine.notes, *(plan.notes or ())),
+        numa=_planned_gauges(plan, on.unlocated),
+    )
+
+
+def _planned(pod: PlannedPod, keys: set[str]) -> PodRow:
+    return PodRow(
+        pod.namespace,
+        pod.name,
+        pod.qos,
+        pod.admitted,
+        tuple(
+            ContainerRow(
+                container.name,
+                CPUSet.parse(container.cpus),
+                container.exclusive,
+                owner_key(pod, container, keys),
+                "" if container.kind == "container" else container.kind,
+                tuple(extras(container.memory, container.devices)),
+            )
+            for container in pod.containers
+        ),
+        pod.reason,
+        pod.message,
+    )
+
+
+def _planned_gauges(plan: Plan, unlocated: Mapping[str, DeviceCounts]) -> tuple[NUMAGauges, ...]:
+    """What of memory and devices is used, where somebody counts, or there are huge pages."""
+    booked = plan.config.memory_manager_policy != "None"
+    pages = any(len(node.memory) > 1 for node in plan.numa)
+    if not booked and not pages and not plan.devices:
+        return ()
+    shown = [
+        NUMAGauges(
+            node.id,
+            (
+                *(_memory_gauge(use) for use in node.memory if use.total),
+                *(_device_gauge(name, use) for name, use in node.devices.items() if use.total),
+            ),
+            tuple(node.group),
+        )
+        for node in plan.numa
+    ]
+    loose = tuple(_device_gauge(name, use) for name, use in unlocated.items())
+    return (*shown, NUMAGauges(None, loose)) if loose else tuple(shown)
+
+
+def _memory_gauge(use: MemoryUse) -> Gauge:
+    return Gauge(use.type, use.used, use.total if use.allocatable is None else use.allocatable)
+
+
+def _device_gauge(resource: str, use: DeviceCounts) -> Gauge:
+    used = use.allocatable - use.free
+    return Gauge(
+        resource,
+        used,
+        use.allocatable,
+        in_bytes=False,
+        unhealthy=use.total - use.allocatable,
+        unhealthy_used=use.used - used,
+    )

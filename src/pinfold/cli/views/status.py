@@ -1,0 +1,167 @@
+"""From the status of a live node to what the renderers draw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pinfold.adapters.machines.own_json import machine_from_own_json
+from pinfold.cli.views.node import ENDED, owner_key, pod_owners, policies
+from pinfold.core.machine.kubelet_view import kubelet_view
+from pinfold.core.pod.pod import CPU, MEMORY, is_hugepages
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.core.values.quantity import Quantity
+from pinfold.documents.node import Node, ZoneResource
+from pinfold.documents.status import Agent, Container, Pod, Status
+from pinfold.render.machine_map import machine_map
+from pinfold.render.node_map import number_owners
+from pinfold.render.numa_panel import Gauge, NUMAGauges
+from pinfold.render.plan_view import ContainerRow, PlanView, PodRow, extras
+
+
+def status_view(status: Status, machine: object, node: Node) -> PlanView:
+    """What ``GET /v1/status``, ``GET /v1/machine`` and ``GET /v1/node`` say, as a picture."""
+    hardware = machine_from_own_json(machine, file="the agent's machine")
+    unseen = kubelet_view(hardware).unseen
+    nri = status.agent.nri
+    if nri and nri.audits_only:
+        # The kubelet gives out the CPUs; which, only it knows.
+        return PlanView(
+            title=hardware.name,
+            subtitle=f"audits only · the kubelet's CPU manager {nri.kubelet_policy}",
+            node_map=machine_map(hardware, unseen=unseen),
+            notes=tuple(_notes(status)),
+            pins=False,
+        )
+    owners = number_owners(pod_owners(pod for pod in status.pods if pod.phase not in ENDED))
+    keys = {owner.key for owner in owners}
+    shared, reserved = CPUSet.parse(status.shared), CPUSet.parse(status.reserved)
+    return PlanView(
+        title=hardware.name,
+        subtitle=policies(status.config, node.memory_manager_policy),
+        node_map=machine_map(hardware, owners, unseen=unseen, shared=shared, reserved=reserved),
+        pods=tuple(_live(pod, keys) for pod in status.pods),
+        shared=shared,
+        reserved=reserved,
+        allocatable=CPUSet.parse(status.allocatable),
+        notes=tuple(_notes(status)),
+        numa=tuple(_live_gauges(status, node)),
+    )
+
+
+def _live(pod: Pod, keys: set[str]) -> PodRow:
+    ended = pod.phase in ENDED
+    return PodRow(
+        pod.namespace,
+        pod.name,
+        pod.qos if pod.phase == "Running" else pod.phase,
+        admitted=pod.phase != "Rejected",
+        containers=tuple(
+            ContainerRow(
+                container.name,
+                CPUSet() if ended else CPUSet.parse(container.cpus),
+                exclusive=container.exclusive and not ended,
+                owner=None if ended else owner_key(pod, container, keys),
+                kind=_how_it_is(container),
+                extras=() if ended else (*_given(container), *_earlier(container)),
+            )
+            for container in pod.containers
+        ),
+        reason=pod.reason,
+        message=pod.message,
+        failed=pod.phase == "Failed",
+    )
+
+
+def _given(container: Container) -> Iterator[str]:
+    return extras(container.memory, container.devices)
+
+
+def _how_it_is(container: Container) -> str:
+    words = [] if container.kind == "container" else [container.kind]
+    if container.state != "RUNNING" and container.exit_code is not None:
+        words.append(f"exit {container.exit_code}")
+    words += _offline(container)
+    if container.restarts:
+        words.append(f"{container.restarts} restart{'s' * (container.restarts != 1)}")
+    return ", ".join(words)
+
+
+def _earlier(container: Container) -> Iterator[str]:
+    """What was otherwise before."""
+    if container.ran_shared_seconds is not None:
+        yield f"ran shared for {container.ran_shared_seconds:.1f} s at first"
+
+
+def _offline(container: Container) -> Iterator[str]:
+    """What has become of a container whose CPUs are offline."""
+    if container.offline:
+        yield f"CPUs {container.offline} offline"
+    if container.place == "frozen":
+        yield "frozen"
+    elif container.offline and container.place == "shared":
+        yield "in the shared pool"
+
+
+def _notes(status: Status) -> Iterator[str]:
+    agent = status.agent
+    if status.offline:
+        yield f"CPUs {status.offline} are offline"
+    if status.pool != status.shared and not (agent.nri and agent.nri.audits_only):
+        yield f"shared containers run on {status.pool}, which leaves out the reserved CPUs"
+    yield from _problems(agent)
+    yield from agent.problems
+    yield from agent.cgroups.limitations or ()
+
+
+def _problems(agent: Agent) -> Iterator[str]:
+    for part in (agent.container_runtime, agent.nri, agent.cpus, agent.hugepages):
+        if part and part.problem:
+            yield part.problem
+
+
+def _live_gauges(status: Status, node: Node) -> Iterator[NUMAGauges]:
+    """What of memory and devices is used; nothing where nobody gives out any."""
+    located: set[str] = set()
+    shown: list[NUMAGauges] = []
+    failed = status.unhealthy_in_use
+    for zone in node.zones:
+        resources = {name: found for name, found in zone.resources.items() if name != CPU}
+        located |= resources.keys()
+        gauges = tuple(
+            _zone_gauge(name, found, failed.get(name, {}).get(str(zone.id), 0))
+            for name, found in resources.items()
+        )
+        shown.append(NUMAGauges(zone.id, gauges, tuple(zone.group)))
+    if located:
+        yield from shown
+    plugins = status.agent.device_plugins
+    loose = tuple(
+        Gauge(
+            name,
+            found.in_use - (unhealthy := failed.get(name, {}).get("none", 0)),
+            found.allocatable,
+            in_bytes=False,
+            unhealthy=found.capacity - found.allocatable,
+            unhealthy_used=unhealthy,
+        )
+        for name, found in (plugins.resources.items() if plugins else ())
+        if name not in located
+    )
+    if loose:
+        yield NUMAGauges(None, loose)
+
+
+def _zone_gauge(name: str, zone: ZoneResource, unhealthy_used: int) -> Gauge:
+    capacity, allocatable, available = (
+        Quantity.parse(text).value() for text in (zone.capacity, zone.allocatable, zone.available)
+    )
+    if name == MEMORY or is_hugepages(name):
+        return Gauge(name, allocatable - available, allocatable)
+    return Gauge(
+        name,
+        allocatable - available,
+        allocatable,
+        in_bytes=False,
+        unhealthy=capacity - allocatable,
+        unhealthy_used=unhealthy_used,
+    )

@@ -1,0 +1,162 @@
+"""What else the local API answers, and what it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, TypeAlias
+
+from msgspec import Meta, Raw
+
+from pinfold.documents.records import CPUs, Document, Record
+from pinfold.documents.status import Pod
+
+Code: TypeAlias = Annotated[
+    str,
+    Meta(
+        extra_json_schema={
+            "enum": [
+                "AlreadyExists",
+                "BadRequest",
+                "Forbidden",
+                "InternalError",
+                "MethodNotAllowed",
+                "NotFound",
+                "RequestEntityTooLarge",
+                "RequestTimeout",
+                "ServiceUnavailable",
+            ]
+        }
+    ),
+]
+
+
+class PodList(Document, frozen=True, kw_only=True):
+    """The pods in the order of their admission, the ended ones too."""
+
+    pods: Sequence[Pod]
+
+
+class PodDocument(Pod, Document, frozen=True, kw_only=True):
+    """One pod."""
+
+
+class DecidedPod(PodDocument, frozen=True, kw_only=True):
+    """A pod that was just decided about."""
+
+    warnings: Sequence[str] = ()
+    """Fields of the manifest that are not in force here, each with its path and why."""
+
+
+class AppliedPods(Document, frozen=True, kw_only=True):
+    """What ``pinfold apply -o json`` prints: the pods that were decided about."""
+
+    pods: Sequence[DecidedPod]
+
+
+class Manifest(Record, frozen=True, kw_only=True):
+    """A Pod as the Kubernetes API has it, whose containers have a command."""
+
+
+class Run(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A process that waits to become the only container of a pod."""
+
+    manifest: dict[str, Any]
+    """A Pod as the Kubernetes API has it, with one container and ``restartPolicy: Never``."""
+    pid: int
+    """The process, which waits before its first instruction."""
+
+
+class Exit(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How such a process has ended."""
+
+    code: Annotated[int, Meta(extra_json_schema={"minimum": 0, "maximum": 255})]
+    """128 + the signal where one ended it."""
+
+
+class HistoryEntry(Record, frozen=True, kw_only=True):
+    """One thing that happened."""
+
+    number: int
+    """Grows with each entry."""
+    at: float
+    """Seconds since the epoch."""
+    kind: str
+    """Such as ``admitted``, ``rejected``, ``released``, ``ended``, ``drifted``, ``repaired``."""
+    pod_uid: str | None
+    pod: str | None
+    """``NAMESPACE/NAME``; null for what concerns the node."""
+    document: Annotated[Raw | None, Meta(extra_json_schema={"type": ["object", "null"]})]
+    """For a decision what ``/v1/explain`` answers."""
+
+
+class History(Document, frozen=True, kw_only=True):
+    """What was decided and repaired, newest first."""
+
+    entries: Sequence[HistoryEntry]
+
+
+class Drift(Record, frozen=True, kw_only=True):
+    """Where the kernel had something else than the record."""
+
+    pod_uid: str | None
+    """Null for the shared pool."""
+    container: str | None
+    expected: str
+    """In words."""
+    found: str
+    repaired: bool
+    problem: str
+    """Why it was not repaired."""
+
+
+class Drifts(Document, frozen=True, kw_only=True):
+    """What a comparison of the kernel with the record has found."""
+
+    drifts: Sequence[Drift]
+
+
+class Fault(Record, frozen=True, kw_only=True):
+    """What is wrong, and what helps."""
+
+    code: Code
+    """The word of the Kubernetes API."""
+    message: str
+    """What is wrong, and where."""
+    remedy: str
+    """What to do about it; may be empty."""
+
+
+class Error(Record, frozen=True, kw_only=True):
+    """Every answer from 400 on."""
+
+    error: Fault
+
+
+class OpenAPI(Record, frozen=True, kw_only=True):
+    """An OpenAPI document."""
+
+    openapi: str
+    info: Mapping[str, Any]
+    paths: Mapping[str, Any]
+    components: Mapping[str, Any]
+
+
+class ContainerFacts(Record, frozen=True, kw_only=True, omit_defaults=True):
+    """What a container may know of itself."""
+
+    cpus: CPUs
+    """Where it may run now."""
+    exclusive: bool
+    """Whether they are its own."""
+    offline: CPUs = ""
+    """Those of its own that are offline; only where there are any."""
+
+
+class PodFacts(Document, frozen=True, kw_only=True):
+    """The small file from which an application learns its CPUs."""
+
+    pod: str
+    """``NAMESPACE/NAME``."""
+    uid: str
+    containers: Mapping[str, ContainerFacts]
+    """By name."""

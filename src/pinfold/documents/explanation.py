@@ -1,0 +1,100 @@
+"""An explanation: why a pod got what it has, or was rejected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from msgspec import UNSET, UnsetType
+
+from pinfold.documents.records import CPUs, Document, MemoryBlock, QOSClass, Record
+
+MEMORY_MANAGER: Final = "memory manager"
+"""The provider whose hints say nothing where nothing fits."""
+
+
+class Hint(Record, frozen=True, kw_only=True):
+    """A hint of the topology manager."""
+
+    numa_nodes: Sequence[int] | None
+    """Null for any."""
+    preferred: bool
+
+
+class Hints(Record, frozen=True, kw_only=True):
+    """What one provider of hints answered."""
+
+    provider: str
+    """``device manager``, ``cpu manager``, ``memory manager`` or ``nearness``."""
+    resources: Mapping[str, Sequence[Hint] | None] | None
+    """By resource; null where there is no preference, an empty list where it cannot be had.  An
+    empty object is no preference, too; the memory manager answers so when nothing fits."""
+
+
+class Step(Record, frozen=True, kw_only=True):
+    """One step in which CPUs were taken."""
+
+    kind: str
+    """Such as ``core``."""
+    id: int | None
+    cpus: CPUs
+
+
+class ExplainedContainer(Record, frozen=True, kw_only=True):
+    """A container: what it asked for, what was offered, and what bound the outcome."""
+
+    name: str
+    request: str
+    hints: Sequence[Hints]
+    """One entry for each provider that was asked, in the kubelet's order."""
+    merged: Hint | None
+    constraint: str
+    """What bound the outcome, with what is left at each NUMA node of what is short."""
+    cpus: CPUs | None
+    """Its exclusive CPUs."""
+    steps: Sequence[Step]
+    """How they were taken."""
+    memory: Sequence[MemoryBlock] = ()
+    """What it was given beside CPUs, as in a plan."""
+    devices: Mapping[str, Sequence[str]] = {}
+    """The ids of its devices by extended resource."""
+
+
+class Ended(Record, frozen=True, kw_only=True):
+    """How a pod has ended."""
+
+    phase: str
+    reason: str | None
+    message: str | None
+
+
+class Explanation(
+    Document,
+    frozen=True,
+    kw_only=True,
+    rename={
+        "topology_manager_policy": "topologyManagerPolicy",
+        "memory_manager_policy": "memoryManagerPolicy",
+    },
+):
+    """The decision about a pod, container by container."""
+
+    namespace: str
+    name: str
+    qos: QOSClass
+    admitted: bool
+    reason: str | None
+    """Why it was rejected, the kubelet's word."""
+    message: str | None
+    kubelet_fault: str | None = None
+    """The fault of the kubelet that decided."""
+    notes: Sequence[str] = ()
+    """Wishes that were not binding and could not be met."""
+    topology_manager_policy: str
+    memory_manager_policy: str = "None"
+    containers: Sequence[ExplainedContainer]
+    """In the kubelet's order."""
+    remedies: Sequence[str]
+    """Changes that would admit a rejected pod, each of them tried."""
+    ended: Ended | UnsetType = UNSET
+    """Only from ``pinfold explain pod/NAME``, where a pod that was admitted has ended since."""

@@ -1,0 +1,152 @@
+"""A plan: what ``pinfold plan -o json`` prints, alone and with ``--compare``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import UNSET, UnsetType
+
+from pinfold.documents.records import ContainerKind, CPUs, Document, MemoryBlock, QOSClass, Record
+
+
+class PlannedMachine(Record, frozen=True, kw_only=True):
+    """The machine, as the kubelet sees it."""
+
+    name: str
+    cpus: CPUs
+    sockets: int
+    numa_nodes: int
+    cores: int
+    notes: Sequence[str]
+    """Where the kubelet's view differs from the hardware."""
+
+
+class PlannedConfig(
+    Record,
+    frozen=True,
+    kw_only=True,
+    rename={
+        "cpu_manager_policy": "cpuManagerPolicy",
+        "cpu_manager_policy_options": "cpuManagerPolicyOptions",
+        "topology_manager_policy": "topologyManagerPolicy",
+        "topology_manager_scope": "topologyManagerScope",
+        "topology_manager_policy_options": "topologyManagerPolicyOptions",
+        "memory_manager_policy": "memoryManagerPolicy",
+    },
+):
+    """The settings in force, named as in a KubeletConfiguration."""
+
+    cpu_manager_policy: str
+    cpu_manager_policy_options: Mapping[str, str]
+    topology_manager_policy: str
+    topology_manager_scope: str
+    topology_manager_policy_options: Mapping[str, str]
+    memory_manager_policy: str
+
+
+class PlannedContainer(Record, frozen=True, kw_only=True):
+    """A container; one without exclusive CPUs runs on the shared pool as it is at the end."""
+
+    name: str
+    kind: ContainerKind
+    cpus: CPUs
+    """The CPUs that it may run on."""
+    exclusive: bool
+    """Whether they are its own."""
+    numa_nodes: Sequence[int]
+    """Where its memory comes from (``cpuset.mems``); empty: from anywhere."""
+    memory: Sequence[MemoryBlock]
+    """What the memory manager gave it; empty under policy None."""
+    devices: Mapping[str, Sequence[str]]
+    """The ids of its devices by extended resource."""
+
+
+class PlannedPod(Record, frozen=True, kw_only=True):
+    """A pod, and what became of it; the containers of a rejected one have nothing."""
+
+    namespace: str
+    name: str
+    uid: str
+    """A missing one is derived from the name."""
+    qos: QOSClass
+    admitted: bool
+    reason: str | None
+    """Why it was rejected, the kubelet's word."""
+    message: str | None
+    kubelet_fault: str | None
+    """The fault of the kubelet that decided."""
+    notes: Sequence[str]
+    """Wishes that were not binding and could not be met."""
+    containers: Sequence[PlannedContainer]
+
+
+class MemoryUse(Record, frozen=True, kw_only=True):
+    """One kind of memory of a NUMA node, in bytes; null where nobody counts by NUMA node."""
+
+    type: str
+    total: int
+    """All of it; that of ``memory`` has the huge pages in it."""
+    reserved: int | None
+    """What ``reservedMemory`` keeps from pods."""
+    allocatable: int | None
+    used: int | None
+    free: int | None
+
+
+class DeviceCounts(Record, frozen=True, kw_only=True):
+    """How many devices there are of a resource."""
+
+    total: int
+    allocatable: int
+    """The healthy ones."""
+    used: int
+    free: int
+
+
+class PlannedNUMANode(Record, frozen=True, kw_only=True):
+    """A NUMA node, as it is with all pods that were admitted."""
+
+    id: int
+    group: Sequence[int]
+    """The nodes that containers have memory of together with this one, itself among them."""
+    memory: Sequence[MemoryUse]
+    devices: Mapping[str, DeviceCounts]
+    """By extended resource: those near this node."""
+
+
+class Plan(Document, frozen=True, kw_only=True):
+    """Where a kubelet would place some pods on a machine."""
+
+    machine: PlannedMachine
+    config: PlannedConfig
+    pods: Sequence[PlannedPod]
+    """In the order of their admission."""
+    shared: CPUs
+    """The shared pool at the end, the kubelet's default CPU set."""
+    reserved: CPUs
+    """CPUs that are never given exclusively."""
+    allocatable: CPUs
+    """CPUs that may be given exclusively; empty under policy none."""
+    numa: Sequence[PlannedNUMANode]
+    devices: Mapping[str, DeviceCounts]
+    """By extended resource: all of ``--devices``."""
+    notes: Sequence[str] | UnsetType = UNSET
+    """What was passed over while reading; a comparison has them in one place for both plans."""
+
+
+class PodName(Record, frozen=True, kw_only=True):
+    """Which pod."""
+
+    namespace: str
+    name: str
+
+
+class Comparison(Document, frozen=True, kw_only=True):
+    """Two plans of the same pods: what ``pinfold plan --compare`` prints."""
+
+    changed: Sequence[PodName]
+    """The pods whose admission, exclusive CPUs, memory or devices differ."""
+    before: Plan
+    after: Plan
+    notes: Sequence[str]
+    """What was passed over while reading."""

@@ -1,0 +1,62 @@
+"""What the documents are made of."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, TypeAlias
+
+from msgspec import Meta, Struct
+
+VERSION: Final = 1
+"""Of all documents.  It grows when a field changes its meaning or goes away, not when a field is
+added, and not when a text may be one more word."""
+
+
+class Record(Struct, frozen=True, kw_only=True):
+    """An object of a document.
+
+    A field whose default is ``UNSET`` is left out where there is nothing to say.  Any other default
+    is what to take for a field that an agent of an earlier version did not tell yet.
+    """
+
+
+class Document(Record, frozen=True, kw_only=True, tag_field="version", tag=VERSION):
+    """A document: its first field is its ``version``."""
+
+
+CPUs: TypeAlias = Annotated[
+    str,
+    Meta(
+        extra_json_schema={
+            "pattern": r"^(\d+(-\d+)?(,\d+(-\d+)?)*)?$",
+            "description": "a set of CPUs in the kernel's list format, empty when there is none",
+        }
+    ),
+]
+Quantity: TypeAlias = Annotated[
+    str, Meta(extra_json_schema={"description": "as the Kubernetes API writes it: 14500m, 2Gi"})
+]
+
+# The words of a text are told, and not enforced: a client understands an agent that knows more.
+ContainerKind: TypeAlias = Annotated[
+    str, Meta(extra_json_schema={"enum": ["container", "init", "sidecar"]})
+]
+QOSClass: TypeAlias = Annotated[
+    str, Meta(extra_json_schema={"enum": ["Guaranteed", "Burstable", "BestEffort"]})
+]
+
+
+class MemoryBlock(Record, frozen=True, kw_only=True):
+    """Memory of one kind that the memory manager gave to a container."""
+
+    type: str
+    """``memory``, or the resource name of huge pages."""
+    size: int
+    """Bytes."""
+    numa_nodes: tuple[int, ...]
+
+
+class Pages(Record, frozen=True, kw_only=True):
+    """Huge pages of one size."""
+
+    total: int
+    free: int

@@ -1,0 +1,151 @@
+"""JSON Schemas (2020-12) of the documents, made of their Structs.
+
+The names, the types and the words come from msgspec; what a field means is the docstring under it.
+A schema says what is written: every field that is never left out is required.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import itertools
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from typing import Any, Final
+
+from msgspec import NODEFAULT, UNSET, Struct
+from msgspec.json import schema_components
+from msgspec.structs import FieldInfo, fields
+
+from pinfold.documents.api import (
+    AppliedPods,
+    DecidedPod,
+    Drifts,
+    Error,
+    Exit,
+    History,
+    PodDocument,
+    PodFacts,
+    PodList,
+    Run,
+)
+from pinfold.documents.audit import Audit
+from pinfold.documents.explanation import Explanation
+from pinfold.documents.hugepages import HugepageChange, HugepagePools
+from pinfold.documents.machine import Machine
+from pinfold.documents.node import Node
+from pinfold.documents.plan import Comparison, Plan
+from pinfold.documents.records import VERSION, Document, Record
+from pinfold.documents.shield import Shield
+from pinfold.documents.state import StateCheck, StateFile
+from pinfold.documents.status import Status
+
+
+class Published(Struct, frozen=True):
+    """A document that others read or write: its form, and where it is met."""
+
+    form: type[Record]
+    where: str
+
+
+DOCUMENTS: Final[Mapping[str, Published]] = {
+    "applied": Published(AppliedPods, "`pinfold apply -o json`"),
+    "audit": Published(Audit, "`pinfold audit -o json`"),
+    "comparison": Published(Comparison, "`pinfold plan --compare FILE -o json`"),
+    "decided": Published(DecidedPod, "answer of `POST /v1/pods` and `POST /v1/run`"),
+    "drifts": Published(Drifts, "answer of `POST /v1/reconcile`"),
+    "error": Published(Error, "every answer of the API from 400 on"),
+    "exit": Published(Exit, "body of `POST /v1/run/{uid}/exit`"),
+    "explanation": Published(
+        Explanation, "`pinfold explain -o json`, `GET /v1/explain/{namespace}/{name}`"
+    ),
+    "facts": Published(PodFacts, "the file from which an application learns its CPUs"),
+    "history": Published(History, "`GET /v1/history`"),
+    "hugepage-change": Published(
+        HugepageChange, "`pinfold hugepages allocate` and `release` with `-o json`"
+    ),
+    "hugepages": Published(HugepagePools, "`pinfold hugepages show -o json`"),
+    "machine": Published(
+        Machine, "`pinfold topology -o json`, `GET /v1/machine`; `--machine` understands it"
+    ),
+    "node": Published(Node, "`GET /v1/node`"),
+    "plan": Published(Plan, "`pinfold plan -o json`"),
+    "pod": Published(PodDocument, "`GET /v1/pods/{namespace}/{name}`"),
+    "pods": Published(PodList, "`GET /v1/pods`"),
+    "run": Published(Run, "body of `POST /v1/run`"),
+    "shield": Published(Shield, "`pinfold shield -o json`"),
+    "state-check": Published(StateCheck, "`pinfold state check -o json`"),
+    "state-file": Published(StateFile, "`pinfold state show -o json`"),
+    "status": Published(Status, "`pinfold status -o json`, `GET /v1/status`"),
+}
+
+
+def json_schema(name: str) -> dict[str, Any]:
+    """The schema of a document by its name, one of :data:`DOCUMENTS`."""
+    form = DOCUMENTS[name].form
+    components = component_schemas((form,), "#/$defs/{name}")
+    whole = components.pop(form.__name__)
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", **whole}
+    return schema | {"$defs": components} if components else schema
+
+
+def component_schemas(
+    forms: Iterable[type[Record]], reference: str = "#/components/schemas/{name}"
+) -> dict[str, dict[str, Any]]:
+    """The schemas of some records and of all that they are made of, by name."""
+    _, components = schema_components(forms, ref_template=reference)
+    known = {form.__name__: form for form in _records(Record)}
+    return {name: _told(schema, known[name]) for name, schema in sorted(components.items())}
+
+
+def _told(schema: dict[str, Any], form: type[Struct]) -> dict[str, Any]:
+    """A schema with what msgspec cannot know: what is always there, and what it means."""
+    properties, meanings = schema["properties"], _meanings(form)
+    if issubclass(form, Document):
+        properties["version"] = {"const": VERSION}
+    omits = form.__struct_config__.omit_defaults
+    left_out = {field.encode_name for field in fields(form) if _may_be_missing(field, omits=omits)}
+    for field in fields(form):
+        told = properties[field.encode_name]
+        told.pop("default", None)
+        if meaning := meanings.get(field.name):
+            told["description"] = meaning
+    return schema | {"required": [name for name in properties if name not in left_out]}
+
+
+def _may_be_missing(field: FieldInfo, *, omits: bool) -> bool:
+    return field.default is UNSET or (omits and field.default is not NODEFAULT)
+
+
+def _records(form: type[Record]) -> Iterator[type[Record]]:
+    for below in form.__subclasses__():
+        yield below
+        yield from _records(below)
+
+
+def _meanings(form: type[Struct]) -> dict[str, str]:
+    """The docstring under each field, those of the forms that it goes on from too."""
+    found: dict[str, str] = {}
+    for one in reversed(form.__mro__):
+        if one.__module__.startswith(__package__):
+            found |= _docstrings(one.__module__).get(one.__name__, {})
+    return found
+
+
+@cache
+def _docstrings(module: str) -> Mapping[str, Mapping[str, str]]:
+    """Class -> field -> the text under it."""
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    classes = (node for node in tree.body if isinstance(node, ast.ClassDef))
+    return {one.name: dict(_under_fields(one.body)) for one in classes}
+
+
+def _under_fields(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
+    for field, below in itertools.pairwise(body):
+        match field, below:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                yield name, " ".join(text.split()).replace("``", "`")

@@ -1,0 +1,306 @@
+"""The status of a running agent, its pods and their containers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, TypeAlias
+
+from msgspec import UNSET, Meta, UnsetType
+
+from pinfold.documents.records import ContainerKind, CPUs, Document, MemoryBlock, Record
+
+Phase: TypeAlias = Annotated[
+    str,
+    Meta(
+        extra_json_schema={
+            "enum": ["Admitted", "Running", "Terminating", "Succeeded", "Failed", "Rejected"]
+        }
+    ),
+]
+Place: TypeAlias = Annotated[str, Meta(extra_json_schema={"enum": ["own", "shared", "frozen"]})]
+State: TypeAlias = Annotated[
+    str, Meta(extra_json_schema={"enum": ["Waiting", "CREATED", "RUNNING", "EXITED"]})
+]
+
+
+class Container(Record, frozen=True, kw_only=True):
+    """A container of a pod."""
+
+    name: str
+    kind: ContainerKind
+    cpus: CPUs
+    """The CPUs that it may run on."""
+    exclusive: bool
+    """Whether they are its own."""
+    offline: CPUs = ""
+    """Those of its own that are offline."""
+    place: Place = "own"
+    """Whether it runs on its own CPUs, in the shared pool, or not at all."""
+    numa_nodes: Sequence[int]
+    """Where its memory comes from (``cpuset.mems``); empty: from anywhere."""
+    memory: Sequence[MemoryBlock]
+    """What the memory manager gave it."""
+    devices: Mapping[str, Sequence[str]]
+    """The ids of its devices by resource; of a kubelet's containers it is empty."""
+    state: State
+    """Waiting: not created yet, or between two attempts."""
+    pid: int | None
+    """The main process, while there is one."""
+    restarts: int
+    exit_code: int | None
+    """Of the last attempt, 128 + the signal where one ended it; null while it runs."""
+    ran_shared_seconds: float | None = None
+    """How long an owner of CPUs, created while no agent was there, ran before it had them to
+    itself; null where it never did."""
+
+
+class Pod(Record, frozen=True, kw_only=True):
+    """A pod that the agent was asked for."""
+
+    namespace: str
+    name: str
+    uid: str
+    qos: Annotated[
+        str, Meta(extra_json_schema={"enum": ["Guaranteed", "Burstable", "BestEffort", ""]})
+    ]
+    """Empty for an unreadable record."""
+    phase: Phase
+    reason: str | None
+    """Why it was rejected or ended, the kubelet's word."""
+    message: str | None
+    source: str
+    """Who asked: ``api``, ``run``, or the folder of its manifest."""
+    admitted_at: float
+    """When it was decided about, in seconds since the epoch."""
+    containers: Sequence[Container]
+
+
+class CgroupTree(Record, frozen=True, kw_only=True):
+    """How the agent confines containers."""
+
+    version: int | UnsetType = UNSET
+    """Of the kernel's cgroups."""
+    path: str | UnsetType = UNSET
+    kind: str | UnsetType = UNSET
+    """``runtime``: a container runtime makes them; ``affinity``: there are none."""
+    controllers: Sequence[str] | UnsetType = UNSET
+    limitations: Sequence[str] | UnsetType = UNSET
+    """What does not hold without cgroups."""
+
+
+class Problem(Record, frozen=True, kw_only=True):
+    """What is out of order."""
+
+    problem: str
+
+
+class ContainerRuntime(Record, frozen=True, kw_only=True):
+    """The container runtime that is told what to run (CRI)."""
+
+    name: str
+    version: str
+    endpoint: str
+    behind: int
+    """Containers of which it has other CPUs on record than they have."""
+    problem: str
+    """Why it does not answer; empty while it does."""
+
+
+class KubeletPodResources(Record, frozen=True, kw_only=True):
+    """Questions to the kubelet, for the devices of pods."""
+
+    socket: str
+    asked: int
+    unanswered: int
+    problem: str
+
+
+class NRI(
+    Record,
+    frozen=True,
+    kw_only=True,
+    rename={
+        "kubelet_policy": "kubeletPolicy",
+        "audits_only": "auditsOnly",
+        "kubelet_pod_resources": "kubeletPodResources",
+    },
+):
+    """The connection to the container runtime of a kubelet."""
+
+    socket: str
+    connected: bool
+    runtime: str
+    kubelet_policy: str
+    """The kubelet's CPU manager policy, as far as it is known."""
+    audits_only: bool
+    """The kubelet pins containers itself, so this agent leaves them alone."""
+    problem: str
+    behind: int
+    """Containers of which the runtime has other CPUs on record than they have."""
+    kubelet_pod_resources: KubeletPodResources
+
+
+class Events(Record, frozen=True, kw_only=True):
+    """Events of the Kubernetes API."""
+
+    sent: int
+    pending: int
+    dropped: int
+
+
+class Kubernetes(
+    Record,
+    frozen=True,
+    kw_only=True,
+    rename={"pods_compared": "podsCompared", "pods_differing": "podsDiffering"},
+):
+    """The API server of the cluster."""
+
+    server: str
+    node: str
+    events: Events
+    pods_compared: int
+    pods_differing: int
+    problems: Mapping[str, str]
+
+
+class OfferedDevices(Record, frozen=True, kw_only=True):
+    """What device plugins offer of one resource."""
+
+    capacity: int
+    allocatable: int
+    in_use: int
+    connected: bool
+
+
+class DevicePlugins(Record, frozen=True, kw_only=True):
+    """The device plugins of the agent."""
+
+    folder: str | None
+    resources: Mapping[str, OfferedDevices]
+
+
+class PodResources(Record, frozen=True, kw_only=True):
+    """The podresources API that the agent serves."""
+
+    socket: str
+
+
+class Agent(
+    Record,
+    frozen=True,
+    kw_only=True,
+    rename={
+        "container_runtime": "containerRuntime",
+        "device_plugins": "devicePlugins",
+        "pod_resources": "podResources",
+    },
+):
+    """What an agent says of itself."""
+
+    version: str
+    pid: int
+    started_at: float
+    """Seconds since the epoch."""
+    state_dir: str
+    config_file: str | None
+    runtime: str
+    """``process``, ``cri`` or ``nri``."""
+    problems: Sequence[str] = ()
+    """What fails in the background now, and is tried again."""
+    cgroups: CgroupTree = CgroupTree()
+    hugepages: Problem | UnsetType = UNSET
+    """Pages that were given and are gone."""
+    cpus: Problem | UnsetType = UNSET
+    """The online CPUs cannot be followed."""
+    container_runtime: ContainerRuntime | UnsetType = UNSET
+    """Only with ``runtime: cri``."""
+    nri: NRI | UnsetType = UNSET
+    """Only with ``runtime: nri``."""
+    kubernetes: Kubernetes | UnsetType = UNSET
+    """Only where the agent talks to an API server."""
+    device_plugins: DevicePlugins | UnsetType = UNSET
+    pod_resources: PodResources | UnsetType = UNSET
+
+
+class AgentConfig(
+    Record,
+    frozen=True,
+    kw_only=True,
+    rename={
+        "cpu_manager_policy": "cpuManagerPolicy",
+        "cpu_manager_policy_options": "cpuManagerPolicyOptions",
+        "topology_manager_policy": "topologyManagerPolicy",
+        "topology_manager_scope": "topologyManagerScope",
+        "topology_manager_policy_options": "topologyManagerPolicyOptions",
+        "reserved_system_cpus": "reservedSystemCPUs",
+    },
+):
+    """The settings in force, named as in a KubeletConfiguration."""
+
+    cpu_manager_policy: str
+    cpu_manager_policy_options: Mapping[str, str]
+    topology_manager_policy: str
+    topology_manager_scope: str
+    topology_manager_policy_options: Mapping[str, str]
+    reserved_system_cpus: CPUs
+
+
+class Times(Record, frozen=True, kw_only=True):
+    """How often something was done, and the seconds that it took in all."""
+
+    count: int
+    seconds: float
+
+
+class Counters(Record, frozen=True, kw_only=True):
+    """Totals since the agent started; times are seconds."""
+
+    admissions: int
+    rejections: Mapping[str, int]
+    """By reason."""
+    pinning_requests: int
+    pinning_errors: int
+    memory_pinning_requests: int
+    memory_pinning_errors: int
+    alignment_requests: int
+    alignment_errors: int
+    aligned: Mapping[str, int]
+    """By scope and boundary, as in ``container/numa_node``."""
+    alignment_failures: Mapping[str, int]
+    device_allocations: Mapping[str, Times]
+    """By resource, those that failed too."""
+    container_starts: int
+    container_start_seconds: float
+    container_start_buckets: Mapping[str, int]
+    """How many starts took no longer than so many seconds."""
+    container_exits: int
+    reconciles: int
+    reconcile_seconds: float
+    repairs: int
+    escapes: int
+    cgroup_failures: int
+
+
+class Status(Document, frozen=True, kw_only=True):
+    """The agent, its CPUs and its pods."""
+
+    agent: Agent
+    config: AgentConfig
+    pods: Sequence[Pod]
+    """In the order of their admission, the ended ones too."""
+    shared: CPUs
+    """The shared pool, the kubelet's default CPU set."""
+    pool: CPUs
+    """Where the containers of the shared pool really run: without offline CPUs, and without
+    ``reservedSystemCPUs`` while there is any other."""
+    reserved: CPUs
+    """CPUs that are never given exclusively."""
+    allocatable: CPUs
+    """CPUs that may be given exclusively; empty under policy none."""
+    offline: CPUs
+    """CPUs of the machine that are offline."""
+    unhealthy_in_use: Mapping[str, Mapping[str, int]] = {}
+    """By resource and NUMA node (``none`` where none is known): how many devices containers have
+    that are unhealthy, or whose plugin is gone."""
+    counters: Counters

@@ -1,0 +1,85 @@
+"""A plan as a document: what ``pinfold plan -o json`` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import UNSET, UnsetType
+
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.memory.memory import Block
+from pinfold.documents import plan as form
+from pinfold.documents.records import MemoryBlock
+from pinfold.planning.node_use import device_use, numa_use
+from pinfold.planning.planner import ContainerPlacement, Plan, PodPlacement
+
+
+def plan_document(plan: Plan, notes: Sequence[str] | UnsetType = UNSET) -> form.Plan:
+    """The document of a plan; ``notes`` are on what was passed over while reading."""
+    topology = plan.planner.view.topology
+    return form.Plan(
+        machine=form.PlannedMachine(
+            name=plan.planner.machine.name,
+            cpus=str(topology.cpus),
+            sockets=topology.num_sockets,
+            numa_nodes=topology.num_numa_nodes,
+            cores=topology.num_cores,
+            notes=plan.planner.view.notes,
+        ),
+        config=planned_config(plan.planner.config),
+        pods=[_pod(pod) for pod in plan.pods],
+        shared=str(plan.shared),
+        reserved=str(plan.reserved),
+        allocatable=str(plan.allocatable),
+        numa=numa_use(plan.planner.view, plan.state),
+        devices=device_use(plan.state),
+        notes=notes,
+    )
+
+
+def planned_config(config: NodeConfig) -> form.PlannedConfig:
+    """The settings that are in force."""
+    return form.PlannedConfig(
+        cpu_manager_policy=config.cpu_manager_policy,
+        cpu_manager_policy_options=dict(config.cpu_manager_policy_options),
+        topology_manager_policy=config.topology_manager_policy,
+        topology_manager_scope=config.topology_manager_scope,
+        topology_manager_policy_options=dict(config.topology_manager_policy_options),
+        memory_manager_policy=config.memory_manager_policy,
+    )
+
+
+def _pod(placement: PodPlacement) -> form.PlannedPod:
+    pod, decision = placement.pod, placement.decision
+    return form.PlannedPod(
+        namespace=pod.namespace,
+        name=pod.name,
+        uid=pod.uid,
+        qos=pod.qos.value,
+        admitted=decision.admitted,
+        reason=decision.reason,
+        message=decision.message,
+        kubelet_fault=None if decision.fault is None else decision.fault.slug,
+        notes=decision.notes,
+        containers=[_container(container) for container in placement.containers],
+    )
+
+
+def _container(container: ContainerPlacement) -> form.PlannedContainer:
+    return form.PlannedContainer(
+        name=container.name,
+        kind=container.kind,
+        cpus=str(container.cpus),
+        exclusive=container.exclusive,
+        numa_nodes=container.numa_nodes,
+        memory=memory_blocks(container.memory),
+        devices=dict(container.devices),
+    )
+
+
+def memory_blocks(blocks: Iterable[Block]) -> list[MemoryBlock]:
+    """Memory that a container has."""
+    return [
+        MemoryBlock(type=block.type, size=block.size, numa_nodes=tuple(block.numa_affinity or ()))
+        for block in blocks
+    ]
