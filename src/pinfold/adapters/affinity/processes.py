@@ -21,6 +21,7 @@ from pinfold.core.values.cpuset import CPUSet, CPUSetError
 from pinfold.linux.affinity import EVERY_CPU, affinity_of
 from pinfold.linux.processes import pids, stat_of
 from pinfold.linux.processes import threads as threads_of
+from pinfold.linux.signals import send_signal
 from pinfold.ports.errors import CgroupError, NoRoomError
 
 _CPUS: Final = Path("/sys/devices/system/cpu")
@@ -174,23 +175,11 @@ def send(process: Process, number: signal.Signals) -> Refusal | None:
     """
     problem = f"process {process.pid} cannot be sent {number.name}"
     try:
-        descriptor = os.pidfd_open(process.pid)
-    except ProcessLookupError:
-        return None
-    except OSError as error:
-        return Refusal(f"{problem}: {error.strerror}", "raise the limit on open files (ulimit -n)")
-    try:
-        # The descriptor came first: the process that it means cannot change any more.
-        if process.is_same(read(process.pid)):
-            signal.pidfd_send_signal(descriptor, number)
-    except ProcessLookupError:
-        return None
+        send_signal(process.pid, process.start, number)
     except NoRoomError as error:
         return Refusal(f"{problem}: {error.problem}", error.remedy)
     except OSError as error:
         return Refusal(f"{problem}: {error.strerror}", _FOREIGN)
-    finally:
-        os.close(descriptor)
     return None
 
 

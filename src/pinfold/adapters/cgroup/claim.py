@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pinfold.adapters.cgroup.folders import make, remove_if_empty
-from pinfold.linux.locks import PATIENCE, SECOND_AGENT, HeldError, Lock, lock
+from pinfold.linux.locks import PATIENCE, SECOND_AGENT, HeldError, Lock, folder_of, lock
 from pinfold.ports.errors import CgroupError
 
 
@@ -95,7 +95,7 @@ class TreeClaim:
         while True:
             make(self.base)
             try:
-                return _opened(self.base)
+                return folder_of(self.base)()
             except FileNotFoundError:
                 continue  # somebody has removed it in between
 
@@ -108,7 +108,7 @@ def left_alone(base: Path) -> Iterator[bool]:
     """
     held: Lock | None = None
     try:
-        held = lock(base, lambda: _opened(base))
+        held = lock(base, folder_of(base))
     except HeldError as error:
         free = error.pid == os.getpid()
     except OSError:
@@ -121,7 +121,3 @@ def left_alone(base: Path) -> Iterator[bool]:
         if held is not None:
             remove_if_empty(base)
             held.release()
-
-
-def _opened(base: Path) -> int:
-    return os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -30,8 +30,9 @@ from pinfold.core.values.cpuset import CPUSet
 from pinfold.linux.affinity import allowed
 from pinfold.linux.descriptors import gone_or_raise
 from pinfold.linux.processes import began, lives, parse_cgroups, pids, stat_of
+from pinfold.linux.signals import send_signal
 from pinfold.ports.cgroups import ObservedContainer, Stray
-from pinfold.ports.errors import ContainerKey
+from pinfold.ports.errors import ContainerKey, NoRoomError
 
 _AT_ONCE: Final = 250
 """Processes that are looked at before somebody else may go on."""
@@ -289,12 +290,6 @@ def _shown(text: str) -> str:
 
 
 def _kill(pid: int, start: int) -> None:
-    """End exactly this process, whoever has its pid now."""
-    with contextlib.suppress(OSError):
-        descriptor = os.pidfd_open(pid)
-        try:
-            # The descriptor came first: the process that it means cannot change any more.
-            if began(pid) == start:
-                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-        finally:
-            os.close(descriptor)
+    """End exactly this process; one that cannot be told from another is left."""
+    with contextlib.suppress(OSError, NoRoomError):
+        send_signal(pid, start, signal.SIGKILL)

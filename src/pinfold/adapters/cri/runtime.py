@@ -17,6 +17,7 @@ from pinfold.adapters.cri.logs import rotate
 from pinfold.adapters.cri.sandboxes import CriSettings, Sandboxes
 from pinfold.adapters.cri.status import oom_score_floor
 from pinfold.adapters.cri.table import Table, Watch
+from pinfold.linux.descriptors import gone_or_raise
 from pinfold.ports.errors import RuntimeFailedError
 from pinfold.ports.runtime import ContainerSpec, ContainerState, ContainerStatus
 
@@ -280,7 +281,8 @@ async def _send_signal(table: Table, status: ContainerStatus, number: int) -> No
         )
     try:
         descriptor = os.pidfd_open(status.pid)
-    except OSError:
+    except OSError as error:
+        gone_or_raise(f"process {status.pid}", error)
         return
     try:
         # The number could be somebody else's by now: the container still has it, so it is not.

@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import signal
 
 from msgspec import Struct
 
+from pinfold.linux import signals
 from pinfold.linux.processes import stat_of
 from pinfold.ports.errors import RuntimeFailedError
 
@@ -51,24 +51,11 @@ def open_process(process: ProcessId) -> int | None:
         RuntimeFailedError: no more files can be open, or the kernel has no pidfds.
     """
     try:
-        descriptor = os.pidfd_open(process.pid)
-    except (ProcessLookupError, ValueError, OverflowError):
-        return None
+        return signals.open_process(process.pid, process.start)
     except OSError as error:
         raise RuntimeFailedError(
-            f"cannot watch process {process.pid}: {error.strerror}",
-            "raise LimitNOFILE (ulimit -n) above the number of containers; Linux 5.3 is needed",
+            f"cannot watch process {process.pid}: {error.strerror}", "Linux 5.3 is needed"
         ) from None
-    # The descriptor came first: the process that it means cannot change any more.
-    try:
-        is_same = identify(process.pid) == process
-    except BaseException:
-        os.close(descriptor)
-        raise
-    if not is_same:
-        os.close(descriptor)
-        return None
-    return descriptor
 
 
 def send_signal(process: ProcessId, number: int) -> None:
@@ -77,21 +64,14 @@ def send_signal(process: ProcessId, number: int) -> None:
     Raises:
         RuntimeFailedError: it may not be signalled, or there is no such signal.
     """
-    descriptor = open_process(process)
-    if descriptor is None:
-        return
     try:
-        signal.pidfd_send_signal(descriptor, number)
-    except ProcessLookupError:
-        pass
+        signals.send_signal(process.pid, process.start, number)
     except (OSError, OverflowError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise RuntimeFailedError(
             f"cannot send signal {number} to process {process.pid}: {reason}",
             "run the agent as root" if isinstance(error, PermissionError) else "",
         ) from None
-    finally:
-        os.close(descriptor)
 
 
 def move_here(process: ProcessId | None) -> None:
