@@ -128,7 +128,7 @@ def _answer(count: int) -> Result:
 
         node = NodeConfig(cpu_manager_policy="static", reserved_system_cpus=CPUSet([0]))
         socket = str(Path(folder, "nri", "nri.sock"))
-        with agent_within(folder, node, front, runtime="nri", nri_socket=socket) as (runner, agent):
+        with agent_within(folder, node, front, runtime="nri", nriSocket=socket) as (runner, agent):
             result = runner.run(_answers(place, events[0], count))
             runner.run(agent.books.containers.cgroups.close(remove=True))
             return result

@@ -101,7 +101,7 @@ def _reconcile(count: int) -> Result:
     with (
         tempfile.TemporaryDirectory(prefix="pinfold-bench-") as folder,
         _sleepers(count) as pids,
-        agent_within(folder, node, cgroup_name=name) as (runner, agent),
+        agent_within(folder, node, cgroupName=name) as (runner, agent),
     ):
         runner.run(_fill(agent, pids))
         cgroups = agent.books.containers.cgroups

@@ -20,7 +20,7 @@ from pinfold.agent.front import Front, nothing_in_front
 from pinfold.agent.service import Agent
 from pinfold.agent.start import Start
 from pinfold.agent.wiring import open_agent
-from pinfold.config.agent import AgentConfig, AgentSection
+from pinfold.config.agent import AgentConfig, agent_section
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.values.cpuset import CPUSet
 
@@ -158,7 +158,7 @@ def agent_within(
     folder: str,
     node: NodeConfig,
     front: Front = nothing_in_front,
-    **own: Any,  # noqa: ANN401 - the settings' own types
+    **own: str,
 ) -> Iterator[tuple[asyncio.Runner, Agent]]:
     """An agent that is put together in this process as always, and not asked to serve.
 
@@ -166,10 +166,11 @@ def agent_within(
         folder: where its record and its socket are.
         node: what a kubelet is told.
         front: what stands in front of its ports.
-        own: settings of its own.
+        own: settings of its own, as they are in the file.
     """
     before = os.sched_getaffinity(0)
-    section = AgentSection(state_dir=folder, socket=str(Path(folder, "s.sock")), **own)
+    settings = {"stateDir": folder, "socket": str(Path(folder, "s.sock")), **own}
+    section = agent_section("the benchmark", settings)
     stack = AsyncExitStack()
     with asyncio.Runner() as runner:
         try:

@@ -12,11 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from pinfold.adapters.podresources import podresources_pb2 as v1
-from pinfold.config.agent import AgentSection
 from pinfold.core.values.cpuset import CPUSet
 from tests.scenes.agent_process import (
     AgentProcess,
@@ -64,8 +62,6 @@ def ask(socket: Path, method: str, request: bytes = b"") -> Answer:
 @pytest.fixture
 def agent(tmp_path: Path) -> Iterator[AgentProcess]:
     skip_unless_an_agent_can_run()
-    if "pod_resources_socket" not in {field.name for field in msgspec.structs.fields(AgentSection)}:
-        pytest.skip("the agent does not serve podresources yet")
     if shutil.which("curl") is None or b"HTTP2" not in subprocess.check_output(["curl", "-V"]):
         pytest.skip("needs a curl that speaks HTTP/2")
     process = AgentProcess(tmp_path)

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 import pytest
 import yaml
 
@@ -31,7 +30,7 @@ from pinfold.adapters.store.schema import migrate
 from pinfold.agent.cri import CRI_PATIENCE
 from pinfold.cli import main
 from pinfold.cli.client import Client
-from pinfold.config.agent import AgentSection, load_agent_config
+from pinfold.config.agent import AgentSection, as_written, load_agent_config
 from pinfold.core.pod.workload import application_environment
 from pinfold.core.values.cpuset import CPUSet
 from tests.roots import ROOT
@@ -214,8 +213,8 @@ def test_the_unit_keeps_the_containers() -> None:
     assert service["Delegate"] == "yes"
     assert float(service["WatchdogSec"]) >= 10
     own = AgentSection()
-    assert own.state_dir == f"/var/lib/{service['StateDirectory']}"
-    assert Path(own.socket).parent == Path("/run") / service["RuntimeDirectory"]
+    assert own.record.state_dir == f"/var/lib/{service['StateDirectory']}"
+    assert Path(own.api.socket).parent == Path("/run") / service["RuntimeDirectory"]
     # Children inherit these, and the agent needs what they take away.
     harmful = {"ProtectSystem", "ProtectHome", "PrivateTmp", "NoNewPrivileges", "PrivateDevices"}
     assert harmful.isdisjoint(service)
@@ -246,7 +245,7 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
 
 
 def fields() -> list[str]:
-    return [field.encode_name for field in msgspec.structs.fields(AgentSection)]
+    return list(as_written(AgentSection()))
 
 
 def rows(page: str, heading: str) -> dict[str, str]:
@@ -258,7 +257,7 @@ def rows(page: str, heading: str) -> dict[str, str]:
 def test_every_field_of_the_section_is_described_with_its_default() -> None:
     described = rows("agent-configuration.md", "The section `pinfold`")
     assert list(described) == fields()
-    builtins = msgspec.to_builtins(AgentSection())
+    builtins = as_written(AgentSection())
     for name, default in described.items():
         if builtins[name] is None:
             assert "`" not in default, f"{name} has no value unless it is given"

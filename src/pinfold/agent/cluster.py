@@ -122,7 +122,7 @@ class Cluster:
             }
 
         also: dict[str, Run] = {"comparisons with the API server": self.checks.run}
-        own = self._config.own
+        own = self._config.own.cluster
         if own.node_labels or own.node_resource_topology:
             also["what the node publishes"] = self._publish
         if own.start_up_taint is not None:
@@ -166,8 +166,8 @@ class Cluster:
             self.node,
             status,
             self._report_of_node,
-            labels=own.node_labels,
-            topology=own.node_resource_topology,
+            labels=own.cluster.node_labels,
+            topology=own.cluster.node_resource_topology,
         ).run()
 
 
@@ -257,7 +257,7 @@ def open_cluster(config: AgentConfig, books: Books, report: Report) -> Cluster |
     Raises:
         KubernetesError: a kubeconfig is configured and cannot be used.
     """
-    file = config.own.kubeconfig
+    file = config.own.cluster.kubeconfig
     if file:
         return Cluster(KubeClient(from_kubeconfig(Path(file))), config, books, report)
     if file is not None or not is_in_cluster():
@@ -272,4 +272,4 @@ def open_cluster(config: AgentConfig, books: Books, report: Report) -> Cluster |
 
 def node_name(section: AgentSection) -> str:
     """What the cluster calls this node."""
-    return section.node_name or os.environ.get(NODE_NAME) or socket.gethostname().lower()
+    return section.cluster.node_name or os.environ.get(NODE_NAME) or socket.gethostname().lower()

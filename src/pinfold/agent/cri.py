@@ -57,7 +57,7 @@ async def cri_agent(start: Start) -> AsyncIterator[Agent]:
     """
     config, front = start.config, start.front
     client, info = await wait_for_runtime(
-        config.own.runtime_endpoint or "",
+        config.own.containers.runtime_endpoint or "",
         patience=CRI_PATIENCE,
         report=lambda problem: log.warning("waiting", runtime="cri", problem=problem),
     )
@@ -65,7 +65,7 @@ async def cri_agent(start: Start) -> AsyncIterator[Agent]:
         log.warning("runtime", name=info.name, problem=info.not_ready)
     log.info("runtime", name=info.name, version=info.version, endpoint=client.address)
 
-    name, driver = config.own.cgroup_name, info.cgroup_driver or CgroupDriver.CGROUPFS
+    name, driver = config.own.cgroups.cgroup_name, info.cgroup_driver or CgroupDriver.CGROUPFS
 
     def parent(pod_uid: str) -> str:
         return pod_cgroup_parent(name, pod_uid, driver)
@@ -88,7 +88,7 @@ async def cri_agent(start: Start) -> AsyncIterator[Agent]:
 
         settings = start.settings(name)
         restored = await start.restore(store, name, await survivors(runtime, cgroups))
-        await remove_leftovers(config.own.cgroup_parent, name)
+        await remove_leftovers(config.own.cgroups.cgroup_parent, name)
         record = CriRecord(client)
         ledger = RuntimeLedger(cgroups, report, batch=CRI_BATCH, gate=cgroups.starting)
         containers = RuntimeContainers(

@@ -58,14 +58,14 @@ async def nri_agent(start: Start) -> AsyncIterator[Agent]:
             agent's.
     """
     config, own, front = start.config, start.config.own, start.front
-    tree = RuntimeClaim(Path(own.nri_socket))
+    tree = RuntimeClaim(Path(own.kubelet.nri_socket))
     found = RuntimeCgroups(gates=start.state_dir / GATES)
     cgroups, described = front(found), found.describe()
     client = kubelet = None
-    if own.runtime_endpoint is not None:
-        client = CriClient(read_endpoint(own.runtime_endpoint).address)
-    if own.kubelet_pod_resources:
-        kubelet = PodResourcesClient(Path(own.kubelet_pod_resources))
+    if own.containers.runtime_endpoint is not None:
+        client = CriClient(read_endpoint(own.containers.runtime_endpoint).address)
+    if kubelet_socket := own.kubelet.kubelet_pod_resources:
+        kubelet = PodResourcesClient(Path(kubelet_socket))
     async with start.alone(tree, cgroups) as listener:
         store = start.open_record()
         files = front(PodFileFolder(start.state_dir / PODS))
@@ -73,7 +73,7 @@ async def nri_agent(start: Start) -> AsyncIterator[Agent]:
 
         settings = start.settings("")
         restored = await start.restore(store, "")
-        await remove_leftovers(own.cgroup_parent, own.cgroup_name)
+        await remove_leftovers(own.cgroups.cgroup_parent, own.cgroups.cgroup_name)
         # Told over the CRI, the runtime asks here before it writes: nothing can cross.
         batch, settled = (NRI_BATCH, SETTLED) if client is None else (CRI_BATCH, 0.0)
         ledger = RuntimeLedger(cgroups, report, batch=batch, settled=settled)
@@ -122,8 +122,9 @@ async def nri_agent(start: Start) -> AsyncIterator[Agent]:
                     await one.close()
 
         plugin_settings = PluginSettings(
-            socket=Path(own.nri_socket), index=own.nri_plugin_index, pause=QUIET
+            socket=Path(own.kubelet.nri_socket), index=own.kubelet.nri_plugin_index, pause=QUIET
         )
+        state_file = own.kubelet.kubelet_state_file
         guarded = GuardedPlugin(
             lambda: NriPlugin(
                 events, plugin_settings, report=report_of_node, taken=_log_registration
@@ -131,16 +132,16 @@ async def nri_agent(start: Start) -> AsyncIterator[Agent]:
             serve,
             let_go=lambda: lifecycle.synchronize((), ()),
             report=stopped,
-            state_file=Path(own.kubelet_state_file) if own.kubelet_state_file else None,
+            state_file=Path(state_file) if state_file else None,
         )
 
         def about() -> Mapping[str, Any]:
             return {
-                "socket": own.nri_socket,
+                "socket": own.kubelet.nri_socket,
                 **guarded.about(),
                 "behind": ledger.behind,
                 "gates": found.gates(),
-                "kubeletPodResources": {"socket": own.kubelet_pod_resources, **devices.about()},
+                "kubeletPodResources": {"socket": kubelet_socket, **devices.about()},
             }
 
         def figures() -> Iterable[Figure]:

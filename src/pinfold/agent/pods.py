@@ -54,7 +54,7 @@ class Pods:
     def __init__(
         self, config: AgentConfig, manager: Manager, claim: ClaimKeeper, pages: HugepageFollower
     ) -> None:
-        self._runtime = config.own.runtime
+        self._runtime = config.own.containers.runtime
         self._manager = manager
         self._claim = claim
         self._pages = pages

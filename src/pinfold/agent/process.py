@@ -95,9 +95,9 @@ def open_tree(config: AgentConfig) -> tuple[Cgroups, Claim | None, Mapping[str, 
         CgroupError: a cgroup parent was asked for and cannot be used.
     """
     try:
-        cgroups = open_cgroups(config.own.cgroup_parent, config.own.cgroup_name)
+        cgroups = open_cgroups(config.own.cgroups.cgroup_parent, config.own.cgroups.cgroup_name)
     except CgroupError as error:
-        if config.own.cgroup_parent is not None:
+        if config.own.cgroups.cgroup_parent is not None:
             raise
         affinity = Affinity()
         limitations = list(affinity.limitations())

@@ -116,9 +116,9 @@ class Agent:
             "version": __version__,
             "pid": os.getpid(),
             "started_at": self.started_at,
-            "state_dir": self.config.own.state_dir,
+            "state_dir": self.config.own.record.state_dir,
             "config_file": None if self.config.file is None else str(self.config.file),
-            "runtime": self.config.own.runtime,
+            "runtime": self.config.own.containers.runtime,
             "problems": [p for p in (self.books.store.problem, *failing) if p],
             "cgroups": self._cgroups,
             **self._background.about(),
@@ -156,7 +156,7 @@ class Agent:
         self._ready = True
         pods = len(self.books.view.pods.active)
         pool = str(self.books.view.pool)
-        log.info("serving", socket=self.config.own.socket, pool=pool, pods=pods)
+        log.info("serving", socket=self.config.own.api.socket, pool=pool, pods=pods)
         tasks.add(asyncio.create_task(self._say_ready(notifier), name="ready"))
         failure = await self._until_the_end(api, tasks)
         self._stop.set()

@@ -101,7 +101,7 @@ class Start:
         raise_file_limit()
         self.config = config
         self.front = front
-        self.state_dir = Path(config.own.state_dir)
+        self.state_dir = Path(config.own.record.state_dir)
         self.known = known_machine(open_machine(None), remembered_machine(self.state_dir))
         self.planner = Planner(self.known.machine, config.node, rules=SOUND)
         # Before there is any other thread, such as those that talk to a runtime.
@@ -132,7 +132,7 @@ class Start:
         try:
             if claim is not None:
                 claim.take()
-            async with listening(Path(self.config.own.socket)) as listener:
+            async with listening(Path(self.config.own.api.socket)) as listener:
                 self._check_pod_resources()
                 yield listener
                 self._has_ended = True
@@ -158,7 +158,7 @@ class Start:
             is_empty = store is not None and store.is_new and not self._is_found_used
         remove = is_empty and (self._has_ended or is_refused)
         try:
-            if remove and self.config.own.confine_system:
+            if remove and self.config.own.cgroups.confine_system:
                 await lower_shield(record=self.state_dir / SHIELD)
         finally:
             if self._plugins is not None:
@@ -181,7 +181,7 @@ class Start:
         Raises:
             StoreError: it cannot be used, or is another agent's.
         """
-        limit = self.config.own.history_limit
+        limit = self.config.own.record.history_limit
         self._store = SQLiteStore.open(self.state_dir / DATABASE, history_limit=limit)
         return self.front(self._store)
 
@@ -196,7 +196,11 @@ class Start:
             return None
         from pinfold.adapters.deviceplugin import DevicePluginServer  # noqa: PLC0415 - heavy
 
-        registry = None if own.plugin_registry_dir is None else Path(own.plugin_registry_dir)
+        registry = (
+            None
+            if own.devices.plugin_registry_dir is None
+            else Path(own.devices.plugin_registry_dir)
+        )
         server = DevicePluginServer(
             folder,
             registry=registry,
@@ -207,7 +211,7 @@ class Start:
         try:
             await server.start()
         except PortError as error:
-            if own.device_plugin_dir is not None:
+            if own.devices.device_plugin_dir is not None:
                 raise
             # The folder was only found; whoever has it may keep it.
             report_of_node(f"no device plugins: {error}")
@@ -222,7 +226,7 @@ class Start:
             ShieldError: it cannot be done; as far as it was, ``pinfold shield --off`` undoes it.
         """
         config, planner = self.config, self.planner
-        if not config.own.confine_system:
+        if not config.own.cgroups.confine_system:
             return
         policy = planner.node.cpu_policy
         reserved = config.node.reserved_system_cpus if policy is None else policy.reserved
@@ -230,8 +234,8 @@ class Start:
         if not reserved or not cpus:
             log.warning("unconfined", problem="no CPUs are reserved for the system, or all are")
             return
-        parent = config.own.cgroup_parent or "/"
-        keep = (f"{parent.rstrip('/')}/{config.own.cgroup_name}",)
+        parent = config.own.cgroups.cgroup_parent or "/"
+        keep = (f"{parent.rstrip('/')}/{config.own.cgroups.cgroup_name}",)
         report = await raise_shield(cpus, keep=keep, record=self.state_dir / SHIELD)
         log.info("confined", system=str(reserved), moved=report.moved, left=list(report.left))
 
@@ -256,8 +260,8 @@ class Start:
                 planner.node,
                 planner.empty_with(planner.view.topology.cpus - online_cpus()),
                 parse=parse,
-                on_mismatch=OnMismatch(own.on_mismatch),
-                runtime=own.runtime,
+                on_mismatch=OnMismatch(own.record.on_mismatch),
+                runtime=own.containers.runtime,
                 cgroups=tree,
                 unplaced=self.known.unplaced,
                 arrived=self.known.arrived,
@@ -278,10 +282,10 @@ class Start:
             page_sizes=tuple(sorted(planner.machine.hugepages)),
             cpu_cfs_quota=config.node.cpu_cfs_quota,
             cpu_cfs_period=round(config.node.cpu_cfs_quota_period * 1_000_000),
-            partition=Partition(config.own.partition),
-            owner_offline=OwnerOffline(config.own.owner_offline),
-            kept_pods=config.own.max_pods_remembered,
-            runtime=config.own.runtime,
+            partition=Partition(config.own.cgroups.partition),
+            owner_offline=OwnerOffline(config.own.cgroups.owner_offline),
+            kept_pods=config.own.record.max_pods_remembered,
+            runtime=config.own.containers.runtime,
             cgroups=tree,
         )
 
@@ -325,7 +329,7 @@ class Start:
         if manager is not None and (plugins := manager.plugins) is not None:
             runnables.append(device_plugins(manager, plugins, device_plugin_dir(own)))
         if (place := pod_resources_socket(own)) is not None:
-            group = own.pod_resources_group
+            group = own.api.pod_resources_group
             runnables.append(pod_resources(books, place, group, self.stop))
         return runnables
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -41,76 +42,121 @@ _TaintKey = Annotated[
 _FolderName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
 
 
-class AgentSection(
-    msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True
-):
-    """The section ``pinfold`` of the file.
+class _Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
+    """Some settings that belong together; in the file they are not grouped."""
 
-    Attributes:
-        state_dir: where the record, the mirrored ``cpu_manager_state`` and the containers' folders
-            are; must outlive a reboot.
-        socket: the local API.
-        cgroup_parent: the cgroup below which the agent's own tree is made; None: found.
-        cgroup_name: the name of that tree.
-        partition: the cpuset partition that exclusive sets should be (cgroup v2).
-        runtime: what runs the containers: ``process``, the agent itself, as plain processes;
-            ``cri``, a container runtime that it tells to; ``nri``, a container runtime for a
-            kubelet, which the agent is asked by.
-        runtime_endpoint: the CRI socket; None: found as crictl finds it with ``cri``, not used
-            with ``nri``.
-        nri_socket: where the runtime takes plugins, with ``nri``.
-        nri_plugin_index: two digits; of several plugins the lowest is asked first.
-        pod_resources_socket: podresources for node agents; None: ``pod-resources/pinfold.sock`` in
-            the state directory with ``cri`` and ``nri``, nowhere with ``process``; "": nowhere.
-        pod_resources_group: a group whose members may connect to it, too.
-        kubelet_state_file: the kubelet's ``cpu_manager_state``, with ``nri``: where it says that
-            the kubelet pins containers, the agent does not; "": not looked at.
-        kubelet_pod_resources: the kubelet's podresources socket, with ``nri``: asked where the
-            devices of a pod are; "": not asked.
-        kubeconfig: how the API server is reached, with ``nri``; None: by the service account, in a
-            pod that has one; "": not at all.
-        node_name: the node's name in the cluster; None: ``NODE_NAME`` in the environment, else the
-            host's name.
-        node_labels: whether the Node object gets labels, with an API server.
-        node_resource_topology: whether a NodeResourceTopology is kept, with an API server.
-        start_up_taint: the key of a taint with which the kubelet registers its node, removed when
-            containers are placed, with an API server; None: no taint is looked for.
-        device_plugin_dir: the folder in which device plugins register (``kubelet.sock``), not with
-            ``nri``; None: ``/var/lib/kubelet/device-plugins`` if it is there; "": nowhere.
-        plugin_registry_dir: the folder in which plugins are found by their sockets; None: nowhere.
-        owner_offline: what becomes of a container all of whose own CPUs are offline: it runs in the
-            shared pool, or is frozen, until one of them is back.
-        on_mismatch: what to do when the record does not fit machine or configuration.
-        history_limit: how many entries of the history are kept.
-        confine_system: keep system services (systemd's slices) on the reserved CPUs.
-        max_pods_remembered: how many ended pods are kept.
-    """
+
+class RecordSettings(_Group, frozen=True, kw_only=True):
+    """What is written down, and for how long."""
 
     state_dir: _AbsolutePath = DEFAULT_STATE_DIR
-    socket: _AbsolutePath = DEFAULT_SOCKET
-    cgroup_parent: _AbsolutePath | None = None
-    cgroup_name: _FolderName = "pinfold"
-    partition: Literal["member", "root", "isolated"] = "member"
-    runtime: Literal["process", "cri", "nri"] = "process"
-    runtime_endpoint: _Endpoint | None = None
-    nri_socket: _AbsolutePath = "/var/run/nri/nri.sock"
-    nri_plugin_index: _TwoDigits = "90"
-    pod_resources_socket: _PathOrNone = None
-    pod_resources_group: str | None = None
-    kubelet_state_file: _PathOrEmpty = "/var/lib/kubelet/cpu_manager_state"
-    kubelet_pod_resources: _PathOrEmpty = "/var/lib/kubelet/pod-resources/kubelet.sock"
-    kubeconfig: _PathOrNone = None
-    node_name: _NodeName | None = None
-    node_labels: bool = False
-    node_resource_topology: bool = False
-    start_up_taint: _TaintKey | None = None
-    device_plugin_dir: _PathOrNone = None
-    plugin_registry_dir: _AbsolutePath | None = None
-    owner_offline: Literal["share", "freeze"] = "share"
+    """Where the record, the mirrored ``cpu_manager_state`` and the containers' folders are; must
+    outlive a reboot."""
     on_mismatch: Literal["refuse", "repair"] = "refuse"
+    """What to do when the record does not fit machine or configuration."""
     history_limit: Annotated[int, Meta(ge=1, le=10_000_000)] = 10_000
-    confine_system: bool = False
+    """How many entries of the history are kept."""
     max_pods_remembered: Annotated[int, Meta(ge=0, le=100_000)] = 500
+    """How many ended pods are kept."""
+
+
+class ApiSettings(_Group, frozen=True, kw_only=True):
+    """Where others ask the agent."""
+
+    socket: _AbsolutePath = DEFAULT_SOCKET
+    """The local API."""
+    pod_resources_socket: _PathOrNone = None
+    """podresources for node agents; None: ``pod-resources/pinfold.sock`` in the state directory
+    with ``cri`` and ``nri``, nowhere with ``process``; "": nowhere."""
+    pod_resources_group: str | None = None
+    """A group whose members may connect to it, too."""
+
+
+class RuntimeSettings(_Group, frozen=True, kw_only=True):
+    """What runs the containers."""
+
+    runtime: Literal["process", "cri", "nri"] = "process"
+    """``process``, the agent itself, as plain processes; ``cri``, a container runtime that it
+    tells to; ``nri``, a container runtime for a kubelet, which the agent is asked by."""
+    runtime_endpoint: _Endpoint | None = None
+    """The CRI socket; None: found as crictl finds it with ``cri``, not used with ``nri``."""
+
+
+class CgroupSettings(_Group, frozen=True, kw_only=True):
+    """The cgroups of the containers, and of everybody else."""
+
+    cgroup_parent: _AbsolutePath | None = None
+    """The cgroup below which the agent's own tree is made; None: found."""
+    cgroup_name: _FolderName = "pinfold"
+    """The name of that tree."""
+    partition: Literal["member", "root", "isolated"] = "member"
+    """The cpuset partition that exclusive sets should be (cgroup v2)."""
+    owner_offline: Literal["share", "freeze"] = "share"
+    """What becomes of a container all of whose own CPUs go offline: it runs in the shared pool, or
+    is frozen, until one of them is back."""
+    confine_system: bool = False
+    """Keep system services (systemd's slices) on the reserved CPUs."""
+
+
+class KubeletSettings(_Group, frozen=True, kw_only=True):
+    """The node of a kubelet, with ``nri``."""
+
+    nri_socket: _AbsolutePath = "/var/run/nri/nri.sock"
+    """Where the runtime takes plugins."""
+    nri_plugin_index: _TwoDigits = "90"
+    """Two digits; of several plugins the lowest is asked first."""
+    kubelet_state_file: _PathOrEmpty = "/var/lib/kubelet/cpu_manager_state"
+    """The kubelet's ``cpu_manager_state``: where it says that the kubelet pins containers, the
+    agent does not; "": not looked at."""
+    kubelet_pod_resources: _PathOrEmpty = "/var/lib/kubelet/pod-resources/kubelet.sock"
+    """The kubelet's podresources socket: asked where the devices of a pod are; "": not asked."""
+
+
+class ClusterSettings(_Group, frozen=True, kw_only=True):
+    """The API server, with ``nri``, and what it is told."""
+
+    kubeconfig: _PathOrNone = None
+    """How it is reached; None: by the service account, in a pod that has one; "": not at all."""
+    node_name: _NodeName | None = None
+    """The node's name in the cluster; None: ``NODE_NAME`` in the environment, else the host's
+    name."""
+    node_labels: bool = False
+    """Whether the Node object gets labels."""
+    node_resource_topology: bool = False
+    """Whether a NodeResourceTopology is kept."""
+    start_up_taint: _TaintKey | None = None
+    """The key of a taint with which the kubelet registers its node, removed when containers are
+    placed; None: no taint is looked for."""
+
+
+class DeviceSettings(_Group, frozen=True, kw_only=True):
+    """Device plugins, not with ``nri``."""
+
+    device_plugin_dir: _PathOrNone = None
+    """The folder in which they register (``kubelet.sock``); None:
+    ``/var/lib/kubelet/device-plugins`` if it is there; "": nowhere."""
+    plugin_registry_dir: _AbsolutePath | None = None
+    """The folder in which plugins are found by their sockets; None: nowhere."""
+
+
+class AgentSection(msgspec.Struct, frozen=True, kw_only=True):
+    """The section ``pinfold`` of the file, by what the settings are about."""
+
+    record: RecordSettings = RecordSettings()
+    api: ApiSettings = ApiSettings()
+    containers: RuntimeSettings = RuntimeSettings()
+    cgroups: CgroupSettings = CgroupSettings()
+    kubelet: KubeletSettings = KubeletSettings()
+    cluster: ClusterSettings = ClusterSettings()
+    devices: DeviceSettings = DeviceSettings()
+
+
+_GROUPS: Final = {
+    name: group.name
+    for group in msgspec.structs.fields(AgentSection)
+    for name in type(group.default).__struct_encode_fields__
+}
+"""The names of all settings in a file, each with its group."""
 
 
 class AgentConfig(Struct, frozen=True):
@@ -142,7 +188,7 @@ def load_agent_config(file: Path | None) -> AgentConfig:
         file = DEFAULT_FILE
     path = str(file)
     fields = read_fields(path)
-    section = _section(path, fields.get(AGENT_SECTION))
+    section = agent_section(path, fields.get(AGENT_SECTION))
     rest = {name: value for name, value in fields.items() if name != AGENT_SECTION}
     loaded = kubelet_config(rest, path)
     manifests = _text(path, "staticPodPath", rest.get("staticPodPath"))
@@ -151,7 +197,7 @@ def load_agent_config(file: Path | None) -> AgentConfig:
         own=section,
         static_pod_path=Path(manifests) if manifests else None,
         file_check_frequency=_seconds(path, rest.get("fileCheckFrequency"), 20.0),
-        logs=LogLimits() if section.runtime == "nri" else _log_limits(path, rest),
+        logs=LogLimits() if section.containers.runtime == "nri" else _log_limits(path, rest),
         notes=loaded.notes,
         file=file,
     )
@@ -163,38 +209,66 @@ def override_section(config: AgentConfig, **changes: str | None) -> AgentConfig:
     Raises:
         ConfigError: a value that the field cannot have.
     """
-    given = {name: value for name, value in changes.items() if value is not None}
-    section = msgspec.structs.replace(config.own, **given)
-    return replace(config, own=_section("the command line", msgspec.to_builtins(section)))
+    given = {
+        field.encode_name: changes[field.name]
+        for group in msgspec.structs.fields(AgentSection)
+        for field in msgspec.structs.fields(type(group.default))
+        if changes.get(field.name) is not None
+    }
+    return replace(config, own=agent_section("the command line", as_written(config.own) | given))
 
 
 def pod_resources_socket(section: AgentSection) -> Path | None:
     """Where podresources are served; None: nowhere."""
-    if section.pod_resources_socket is not None:
-        return Path(section.pod_resources_socket) if section.pod_resources_socket else None
-    if section.runtime == "process":
+    if (socket := section.api.pod_resources_socket) is not None:
+        return Path(socket) if socket else None
+    if section.containers.runtime == "process":
         return None
-    return Path(section.state_dir, "pod-resources", "pinfold.sock")
+    return Path(section.record.state_dir, "pod-resources", "pinfold.sock")
 
 
 def device_plugin_dir(section: AgentSection) -> Path | None:
     """Where device plugins register; None: nowhere, because a kubelet has them or nobody does."""
-    if section.runtime == "nri":
+    if section.containers.runtime == "nri":
         return None
-    if section.device_plugin_dir is not None:
-        return Path(section.device_plugin_dir) if section.device_plugin_dir else None
+    if section.devices.device_plugin_dir is not None:
+        return (
+            Path(section.devices.device_plugin_dir) if section.devices.device_plugin_dir else None
+        )
     usual = Path(DEFAULT_DEVICE_PLUGINS)
     return usual if usual.is_dir() else None
 
 
-def _section(path: str, value: object) -> AgentSection:
-    if value is None:
-        return AgentSection()
+def agent_section(path: str, value: object) -> AgentSection:
+    """The section as a file has it: all settings side by side.
+
+    Args:
+        path: whose it is, for what is said of an error.
+        value: the mapping; None: there is none.
+
+    Raises:
+        ConfigError: an unknown field, or a value that a field cannot have.
+    """
+    groups: dict[str, dict[str, Any]] = {group: {} for group in _GROUPS.values()}
     try:
-        return msgspec.convert(value, AgentSection)
+        for name, setting in msgspec.convert(
+            {} if value is None else value, dict[str, Any]
+        ).items():
+            groups[_GROUPS[name]][name] = setting
+        return msgspec.convert(groups, AgentSection)
+    except KeyError as unknown:
+        problem = f"Object contains unknown field `{unknown.args[0]}`"
     except msgspec.ValidationError as error:
-        fields = ", ".join(field.encode_name for field in msgspec.structs.fields(AgentSection))
-        raise ConfigError(f"{path}: {AGENT_SECTION}: {error} (fields: {fields})") from None
+        # The file has no groups.
+        problem = re.sub(r"`\$\.[a-z]+\.", "`$.", str(error))
+    fields = ", ".join(_GROUPS)
+    raise ConfigError(f"{path}: {AGENT_SECTION}: {problem} (fields: {fields})")
+
+
+def as_written(section: AgentSection) -> dict[str, Any]:
+    """All settings side by side, by the names that they have in a file."""
+    groups = msgspec.to_builtins(section)
+    return {name: groups[group][name] for name, group in _GROUPS.items()}
 
 
 def _log_limits(path: str, fields: Mapping[Any, Any]) -> LogLimits:

@@ -24,6 +24,7 @@ from pinfold.config.agent import (
     DEFAULT_FILE,
     AgentConfig,
     AgentSection,
+    as_written,
     load_agent_config,
     pod_resources_socket,
 )
@@ -109,9 +110,9 @@ def test_rights_are_the_requests_of_the_client() -> None:
 def test_overlays_add_the_rights_of_their_settings(overlay: Path, tmp_path: Path) -> None:
     own = config_of(overlay / "config.yaml", tmp_path).own
     switches = {
-        "nodeLabels": own.node_labels,
-        "nodeResourceTopology": own.node_resource_topology,
-        "startUpTaint": own.start_up_taint is not None,
+        "nodeLabels": own.cluster.node_labels,
+        "nodeResourceTopology": own.cluster.node_resource_topology,
+        "startUpTaint": own.cluster.start_up_taint is not None,
     }
     assert switches.keys() | {""} == OPERATIONS.keys()
     wanted = {one for name, on in switches.items() if on for one in OPERATIONS[name]}
@@ -147,7 +148,7 @@ def test_an_agent_may_change_its_own_node_only() -> None:
 
 def test_the_taint_is_the_one_that_the_page_tells_kubelets_of(tmp_path: Path) -> None:
     overlay = KUBERNETES / "overlays" / "start-up-taint"
-    key = config_of(overlay / "config.yaml", tmp_path).own.start_up_taint
+    key = config_of(overlay / "config.yaml", tmp_path).own.cluster.start_up_taint
     page = (ROOT / "docs" / "how-to" / "kubernetes.md").read_text()
     assert f"--register-with-taints={key}=:NoSchedule" in page
 
@@ -177,7 +178,7 @@ def additions(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
 def test_configurations_are_good(tmp_path: Path) -> None:
     base = config_of(BASE / "config.yaml", tmp_path)
     assert base.node.cpu_manager_policy == "static"
-    assert base.own.runtime == "nri"
+    assert base.own.containers.runtime == "nri"
     assert base.notes == ()
     for overlay in OVERLAYS:
         config = config_of(overlay / "config.yaml", tmp_path)
@@ -204,16 +205,19 @@ def test_paths_are_those_of_the_configuration(tmp_path: Path) -> None:
         if "hostPath" in volume
     }
     assert hosts == {
-        "nri": (str(Path(own.nri_socket).parent), False),
-        "runtime": (str(Path((own.runtime_endpoint or "").removeprefix("unix://")).parent), False),
+        "nri": (str(Path(own.kubelet.nri_socket).parent), False),
+        "runtime": (
+            str(Path((own.containers.runtime_endpoint or "").removeprefix("unix://")).parent),
+            False,
+        ),
         "cgroups": ("/sys/fs/cgroup", False),
         "sys": ("/sys/devices", True),
-        "record": (own.state_dir, False),
-        "kubelet": (str(Path(own.kubelet_state_file).parent), True),
-        "socket": (str(Path(own.socket).parent), False),
+        "record": (own.record.state_dir, False),
+        "kubelet": (str(Path(own.kubelet.kubelet_state_file).parent), True),
+        "socket": (str(Path(own.api.socket).parent), False),
     }
     # A socket can be used where its folder cannot be written.
-    assert Path(own.kubelet_pod_resources).is_relative_to(hosts["kubelet"][0])
+    assert Path(own.kubelet.kubelet_pod_resources).is_relative_to(hosts["kubelet"][0])
     # One path in the pod and on the node, so that messages name what is there.
     assert all(mounts[name]["mountPath"] == path for name, (path, _) in hosts.items())
     assert mounts["configuration"]["mountPath"] == str(DEFAULT_FILE.parent)
@@ -221,8 +225,8 @@ def test_paths_are_those_of_the_configuration(tmp_path: Path) -> None:
         pod_resources_socket(config_of(overlay / "config.yaml", tmp_path).own)
         for overlay in OVERLAYS
     ]
-    assert set(sockets) == {Path(own.state_dir, "pod-resources", "pinfold.sock")}
-    assert own.socket == "/run/pinfold/pinfold.sock", "where the probes, as root, look"
+    assert set(sockets) == {Path(own.record.state_dir, "pod-resources", "pinfold.sock")}
+    assert own.api.socket == "/run/pinfold/pinfold.sock", "where the probes, as root, look"
 
 
 def test_commands_are_those_of_the_program() -> None:
@@ -337,7 +341,7 @@ def test_the_image_is_built_of_locked_requirements() -> None:
 
 
 def test_every_setting_of_the_cluster_is_one_of_the_section() -> None:
-    names = set(AgentSection.__struct_encode_fields__)
+    names = set(as_written(AgentSection()))
     assert OPERATIONS.keys() - {""} <= names
 
 
