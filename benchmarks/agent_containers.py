@@ -31,7 +31,7 @@ from pinfold.adapters.cri import CriClient, CriRecord
 from pinfold.agent.nri import GATES
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.node.nri.container_lifecycle import ContainerLifecycle
+from pinfold.node.nri.events import PluginEvents
 from pinfold.ports.cgroups import Placement
 from pinfold.ports.errors import ContainerKey
 from pinfold.ports.nri import Container, ContainerState, ContainerUpdate, PodSandbox, Resources
@@ -119,10 +119,10 @@ def _answer(count: int) -> Result:
     With the real record on disk; the owner's CPU is taken from all the others in the kernel.
     """
     with _place() as place, tempfile.TemporaryDirectory(prefix="pinfold-bench-") as folder:
-        events: list[ContainerLifecycle] = []
+        events: list[PluginEvents] = []
 
         def front(port: _P, /) -> _P:
-            if isinstance(port, ContainerLifecycle):
+            if isinstance(port, PluginEvents):
                 events.append(port)
             return port
 
@@ -134,7 +134,7 @@ def _answer(count: int) -> Result:
             return result
 
 
-async def _answers(place: Place, lifecycle: ContainerLifecycle, count: int) -> Result:
+async def _answers(place: Place, lifecycle: PluginEvents, count: int) -> Result:
     for number in range(count):
         path, pid = place.container("kubepods", "burstable", f"pod{number}", "main")
         pod = PodSandbox(f"s{number}", f"uid-{number}", f"pod-{number}", "default")

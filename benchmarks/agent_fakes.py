@@ -51,16 +51,17 @@ def make_manager() -> Manager:
     settings = ManagerSettings(reserved_system_cpus=config.reserved_system_cpus)
     cgroups = FakeCgroups(view.topology.cpus)
     report = lambda _pod, text: _give_up(text)  # noqa: E731 - one use
+    containers = Containers(cgroups, FakeRuntime(cgroups), settings)
     books = Books(
         node,
         Restored(empty_state(node, view.topology.cpus)),
-        containers=Containers(cgroups, FakeRuntime(cgroups), settings),
+        containers=containers,
         store=MemoryStore(),
         announcements=Announcements(MemoryPodFiles(), lambda _state, _pods: None, report),
         settings=settings,
         observers=Observers(time.time, no_document, report),
     )
-    return Manager(books)
+    return Manager(books, containers)
 
 
 async def no_document(_decision: object, _state: object) -> str:

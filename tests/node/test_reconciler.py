@@ -77,7 +77,7 @@ async def look(
     node: LateHarness, happens: Callable[[str], Awaitable[None]] = nothing
 ) -> list[Drift]:
     """Reconcile once, with a runtime that is late, and a world that does not wait."""
-    containers = node.books.containers
+    containers = node.manager.containers
     ports = containers.cgroups, containers.runtime
     containers.cgroups = Between(ports[0], happens)
     containers.runtime = Between(ports[1], happens)

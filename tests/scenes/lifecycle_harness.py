@@ -18,14 +18,13 @@ from pinfold.core.memory.memory import MemoryState
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.announcements import Announcements
 from pinfold.node.books import Books
-from pinfold.node.nri.container_lifecycle import ContainerLifecycle
+from pinfold.node.nri.container_table import ContainerTable
+from pinfold.node.nri.containers import KubeletContainers
+from pinfold.node.nri.events import PluginEvents
 from pinfold.node.nri.kubelet_devices import KubeletDevices
 from pinfold.node.nri.lost_removals import LostRemovals
-from pinfold.node.nri.seen_containers import SeenContainers
-from pinfold.node.nri.seen_pods import SeenPods
-from pinfold.node.nri.seen_runtime import SeenRuntime
+from pinfold.node.nri.sandboxes import Sandboxes
 from pinfold.node.observers import Observers
-from pinfold.node.pods.containers import Containers
 from pinfold.node.recovery.recovery import OnMismatch, restore
 from pinfold.node.recovery.resumption import load
 from pinfold.node.runtime_ledger import RuntimeLedger
@@ -97,13 +96,13 @@ class LifecycleHarness:
             await self.store.load(), node, empty, parse=parse, on_mismatch=on_mismatch
         )
         settings = replace(ManagerSettings(), reserved_system_cpus=self.config.reserved_system_cpus)
-        runtime = SeenRuntime()
         self.cgroups = FakeRuntimeCgroups(self.node, self.gates)
         self.ledger = RuntimeLedger(self.cgroups, self.report, batch=4)
+        table = ContainerTable(self.cgroups, self.ledger)
         self.books = Books(
             node,
             restored,
-            containers=Containers(self.cgroups, runtime, settings),
+            containers=table,
             store=self.store,
             announcements=Announcements(self.files, lambda _state, _pods: None, self.report),
             settings=settings,
@@ -116,29 +115,21 @@ class LifecycleHarness:
         )
         await load(self.books, restored)
         await self.cgroups.open(self.books.view.pool)
-        pods = SeenPods(self.books, parse)
+        pods = Sandboxes(self.books, parse)
         record = OverCri(self.node) if self.over_cri else self.node
         self._follower = asyncio.create_task(self.ledger.run(record))
         self.pods = pods
         self.devices = KubeletDevices(self.kubelet, self.report)
-        containers = SeenContainers(
-            self.books,
-            pods,
-            cgroups=self.cgroups,
-            runtime=runtime,
-            ledger=self.ledger,
-            devices=self.devices,
-        )
-        lifecycle = ContainerLifecycle(containers)
+        containers = KubeletContainers(self.books, pods, table, self.ledger, self.devices)
+        events = PluginEvents(containers)
         self.asked_again: list[str] = []
         self.lost = LostRemovals(
-            lifecycle,
+            events,
             containers,
             listing=self.node if self.listed else None,
-            events=lifecycle,
             register_again=self.register_again,
         )
-        await self.node.connect(lifecycle)
+        await self.node.connect(events)
         return self.books
 
     @contextmanager

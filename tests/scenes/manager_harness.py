@@ -164,17 +164,18 @@ class Harness:
         )
         report = lambda pod, text: self.problems.append(f"{pod}: {text}")  # noqa: E731 - one use
         settings = replace(self.settings, reserved_system_cpus=self.config.reserved_system_cpus)
+        containers = Containers(self.cgroups, self.runtime, settings)
         books = Books(
             node,
             restored,
-            containers=Containers(self.cgroups, self.runtime, settings),
+            containers=containers,
             store=self.store,
             announcements=Announcements(self.files, self.mirror, report),
             settings=settings,
             observers=Observers(self.clock, self.describe, report),
         )
-        manager = Manager(books, self.plugins)
-        follower = asyncio.create_task(manager.books.containers.exits.follow(self.runtime.exits()))
+        manager = Manager(books, containers, self.plugins)
+        follower = asyncio.create_task(containers.exits.follow(self.runtime.exits()))
         self.running = manager, follower
         self.health = DeviceHealth(manager)
         await take_over(manager, restored)

@@ -303,7 +303,7 @@ def served(
     server.start()
     server.fetch_contract()
     if adopts:
-        node.books.containers.adopter = node.runtime
+        node.manager.containers.adopter = node.runtime
     try:
         yield server
     finally:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,17 +25,12 @@ from pinfold.adapters.kubernetes.spec_check import Decided, declines
 from pinfold.adapters.kubernetes.start_up_taint import StartUpTaint
 from pinfold.agent.runnables import Run, Runnable
 from pinfold.config.agent import AgentConfig, AgentSection
-from pinfold.node.nri.seen_pod import qos_of
-from pinfold.node.nri.seen_pods import EXCLUSIVE, SeenPods
+from pinfold.node.nri.runtime_pod import RuntimePod, qos_of
+from pinfold.node.nri.sandboxes import EXCLUSIVE
 from pinfold.ports.errors import PortError
 from pinfold.ports.nri import (
     Container,
-    ContainerAdjustment,
-    ContainerUpdate,
     PodSandbox,
-    RefusedError,
-    Resources,
-    RuntimeEvents,
 )
 
 if TYPE_CHECKING:
@@ -87,21 +82,22 @@ class Cluster:
         involved = Involved(pod.name, pod.uid, pod.namespace, container.name)
         self.events.record(involved, reason, message)
 
-    def decided(self, pods: SeenPods, pod: PodSandbox, name: str) -> None:
+    def decided(self, pod: RuntimePod, container: str) -> None:
         """A container was decided about: compare with the API server's pod later."""
-        seen = pods.by_uid.get(pod.uid)
-        container = None if seen is None else seen.containers.get(name)
-        if container is None:
-            return
+        sandbox = pod.sandbox
         decided = Decided(
-            pod_uid=pod.uid,
-            container=name,
-            qos=qos_of(pod),
-            seen=container.resources,
-            cpus=self._books.view.state.ledger.cpus_of(pod.uid, name),
-            declined=declines(pod.annotations, name, EXCLUSIVE),
+            pod_uid=sandbox.uid,
+            container=container,
+            qos=qos_of(sandbox),
+            seen=pod.containers[container].resources,
+            cpus=self._books.view.state.ledger.cpus_of(sandbox.uid, container),
+            declined=declines(sandbox.annotations, container, EXCLUSIVE),
         )
-        self.checks.check(pod.namespace, pod.name, decided)
+        self.checks.check(sandbox.namespace, sandbox.name, decided)
+
+    def forgotten(self, pod_uid: str) -> None:
+        """A pod is over: there is nothing to compare any more."""
+        self.checks.forget(pod_uid)
 
     def node_problem(self, message: str) -> None:
         """Nothing is pinned here: an event on the node (whose uid is its name in events)."""
@@ -169,86 +165,6 @@ class Cluster:
             labels=own.cluster.node_labels,
             topology=own.cluster.node_resource_topology,
         ).run()
-
-
-class ClusterEvents:
-    """Lets a cluster know what another :class:`RuntimeEvents` decides; decides nothing itself."""
-
-    def __init__(self, inner: RuntimeEvents, pods: SeenPods, cluster: Cluster) -> None:
-        self._inner = inner
-        self._pods = pods
-        self._cluster = cluster
-
-    async def synchronize(
-        self, pods: Sequence[PodSandbox], containers: Sequence[Container]
-    ) -> Sequence[ContainerUpdate]:
-        """See :class:`RuntimeEvents`."""
-        updates = await self._inner.synchronize(pods, containers)
-        by_sandbox = {pod.id: pod for pod in pods}
-        for container in containers:
-            if (pod := by_sandbox.get(container.sandbox_id)) is not None:
-                self._cluster.decided(self._pods, pod, container.name)
-        return updates
-
-    async def create_container(
-        self, pod: PodSandbox, container: Container
-    ) -> tuple[ContainerAdjustment, Sequence[ContainerUpdate]]:
-        """See :class:`RuntimeEvents`."""
-        try:
-            answer = await self._inner.create_container(pod, container)
-        except RefusedError as error:
-            self._cluster.refused(pod, container, str(error))
-            raise
-        self._cluster.decided(self._pods, pod, container.name)
-        return answer
-
-    async def update_container(
-        self, pod: PodSandbox, container: Container, wanted: Resources
-    ) -> Sequence[ContainerUpdate]:
-        """See :class:`RuntimeEvents`."""
-        try:
-            updates = await self._inner.update_container(pod, container, wanted)
-        except RefusedError as error:
-            self._cluster.refused(pod, container, str(error))
-            raise
-        self._cluster.decided(self._pods, pod, container.name)
-        return updates
-
-    async def remove_pod_sandbox(self, pod: PodSandbox) -> None:
-        """See :class:`RuntimeEvents`."""
-        await self._inner.remove_pod_sandbox(pod)
-        if pod.uid not in self._pods.by_uid:
-            self._cluster.checks.forget(pod.uid)
-
-    async def run_pod_sandbox(self, pod: PodSandbox) -> None:
-        """See :class:`RuntimeEvents`."""
-        await self._inner.run_pod_sandbox(pod)
-
-    async def stop_pod_sandbox(self, pod: PodSandbox) -> None:
-        """See :class:`RuntimeEvents`."""
-        await self._inner.stop_pod_sandbox(pod)
-
-    async def post_create_container(self, pod: PodSandbox, container: Container) -> None:
-        """See :class:`RuntimeEvents`."""
-        await self._inner.post_create_container(pod, container)
-
-    async def start_container(self, pod: PodSandbox, container: Container) -> None:
-        """See :class:`RuntimeEvents`."""
-        await self._inner.start_container(pod, container)
-
-    async def post_start_container(self, pod: PodSandbox, container: Container) -> None:
-        """See :class:`RuntimeEvents`."""
-        await self._inner.post_start_container(pod, container)
-
-    async def stop_container(
-        self, pod: PodSandbox, container: Container
-    ) -> Sequence[ContainerUpdate]:
-        """See :class:`RuntimeEvents`."""
-        return await self._inner.stop_container(pod, container)
-
-    async def remove_container(self, pod: PodSandbox, container: Container) -> None:
-        """See :class:`RuntimeEvents`."""
-        await self._inner.remove_container(pod, container)
 
 
 def open_cluster(config: AgentConfig, books: Books, report: Report) -> Cluster | None:

@@ -110,7 +110,7 @@ async def cri_agent(start: Start) -> AsyncIterator[Agent]:
             plugins=plugins,
             pool_changed=ledger.follow,
         )
-        manager = Manager(books, plugins)
+        manager = Manager(books, containers, plugins)
         await take_over(manager, restored)
         files.retain(books.view.pods.active)
 

@@ -18,18 +18,18 @@ from pinfold.adapters.nri import NriPlugin, PluginSettings
 from pinfold.adapters.podfiles import PodFileFolder
 from pinfold.adapters.podresources_client import PodResourcesClient
 from pinfold.agent.claims import ClaimKeeper, RuntimeClaim
-from pinfold.agent.cluster import ClusterEvents, open_cluster
+from pinfold.agent.cluster import open_cluster
 from pinfold.agent.guarded_plugin import GuardedPlugin
 from pinfold.agent.hugepages import HugepageFollower
 from pinfold.agent.runnables import Runnable
 from pinfold.agent.service import Agent
 from pinfold.agent.start import CRI_BATCH, PODS, Start, parse, report, report_of_node
-from pinfold.node.nri.container_lifecycle import ContainerLifecycle
+from pinfold.node.nri.container_table import ContainerTable
+from pinfold.node.nri.containers import KubeletContainers
+from pinfold.node.nri.events import PluginEvents
 from pinfold.node.nri.kubelet_devices import KubeletDevices
 from pinfold.node.nri.lost_removals import LostRemovals
-from pinfold.node.nri.seen_containers import SeenContainers
-from pinfold.node.nri.seen_pods import SeenPods
-from pinfold.node.nri.seen_runtime import SeenRuntime, SeenRuntimeContainers
+from pinfold.node.nri.sandboxes import Sandboxes
 from pinfold.node.recovery.resumption import load
 from pinfold.node.runtime_ledger import SETTLED, RuntimeLedger
 from pinfold.ports.figures import Figure
@@ -77,10 +77,10 @@ async def nri_agent(start: Start) -> AsyncIterator[Agent]:
         # Told over the CRI, the runtime asks here before it writes: nothing can cross.
         batch, settled = (NRI_BATCH, SETTLED) if client is None else (CRI_BATCH, 0.0)
         ledger = RuntimeLedger(cgroups, report, batch=batch, settled=settled)
-        runtime = SeenRuntime()
+        table = ContainerTable(cgroups, ledger)
         books = start.books(
             restored,
-            SeenRuntimeContainers(cgroups, runtime, settings, ledger),
+            table,
             store,
             files,
             settings,
@@ -90,20 +90,16 @@ async def nri_agent(start: Start) -> AsyncIterator[Agent]:
         await cgroups.open(books.view.pool)
         files.retain(books.view.pods.active)
 
-        pods, devices = SeenPods(books, parse), KubeletDevices(kubelet, report)
-        containers = SeenContainers(
-            books, pods, cgroups=cgroups, runtime=runtime, ledger=ledger, devices=devices
-        )
-        lifecycle = front(ContainerLifecycle(containers))
+        pods, devices = Sandboxes(books, parse), KubeletDevices(kubelet, report)
+        containers = KubeletContainers(books, pods, table, ledger, devices)
         cluster = open_cluster(config, books, report)
-        events = lifecycle if cluster is None else ClusterEvents(lifecycle, pods, cluster)
+        events = front(PluginEvents(containers, cluster))
 
         async def serve(plugin: NriPlugin) -> None:
             lost = LostRemovals(
-                lifecycle,
+                events,
                 containers,
                 listing=None if client is None else CriListing(client),
-                events=events,
                 register_again=plugin.register_again,
             )
             record = plugin if client is None else CriRecord(client)
@@ -130,7 +126,7 @@ async def nri_agent(start: Start) -> AsyncIterator[Agent]:
                 events, plugin_settings, report=report_of_node, taken=_log_registration
             ),
             serve,
-            let_go=lambda: lifecycle.synchronize((), ()),
+            let_go=lambda: events.synchronize((), ()),
             report=stopped,
             state_file=Path(state_file) if state_file else None,
         )

@@ -62,7 +62,7 @@ class Pods:
     @property
     def logs(self) -> PodLogs | None:
         """See :class:`pinfold.web.backend.PodBackend`."""
-        return self._manager.books.containers.logs
+        return self._manager.containers.logs
 
     @property
     def plugins(self) -> DevicePlugins | None:

@@ -60,7 +60,7 @@ async def process_agent(start: Start) -> AsyncIterator[Agent]:
         volumes = VolumeFolders(start.state_dir / PODS)
         containers = Containers(cgroups, runtime, settings, runtime, volumes=volumes, logs=logs)
         books = start.books(restored, containers, store, files, settings, plugins=plugins)
-        manager = Manager(books, plugins)
+        manager = Manager(books, containers, plugins)
         await take_over(manager, restored)
         files.retain(books.view.pods.active)
 

@@ -45,8 +45,8 @@ from pinfold.linux.descriptors import raise_file_limit
 from pinfold.linux.socket_places import is_stale
 from pinfold.node.announcements import Announcements
 from pinfold.node.books import Books
+from pinfold.node.node_containers import NodeContainers
 from pinfold.node.observers import Observers
-from pinfold.node.pods.containers import Containers
 from pinfold.node.pods.manager import Manager
 from pinfold.node.recovery.recovery import LostRecordError, OnMismatch, Restored, restore
 from pinfold.node.recovery.survivors import Survivor
@@ -292,7 +292,7 @@ class Start:
     def books(  # noqa: PLR0913 - the parts, one each
         self,
         restored: Restored,
-        containers: Containers,
+        containers: NodeContainers,
         store: SQLiteStore,
         files: PodFileFolder,
         settings: ManagerSettings,

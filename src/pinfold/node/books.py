@@ -30,9 +30,9 @@ from pinfold.node.announcements import Announcements
 from pinfold.node.counters import Counters
 from pinfold.node.drafted import Drafted, Unwritten, table
 from pinfold.node.forgotten_logs import ForgottenLogs
+from pinfold.node.node_containers import NodeContainers
 from pinfold.node.observers import Observers
 from pinfold.node.offline_owners import OfflineOwners
-from pinfold.node.pods.containers import Containers
 from pinfold.node.recovery.recovery import Restored
 from pinfold.node.settings import ManagerSettings
 from pinfold.node.view import View
@@ -169,7 +169,7 @@ class Books:
         node: Node,
         restored: Restored,
         *,
-        containers: Containers,
+        containers: NodeContainers,
         store: Store,
         announcements: Announcements,
         settings: ManagerSettings,

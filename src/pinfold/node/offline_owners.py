@@ -19,8 +19,8 @@ from typing import Final, Protocol
 from pinfold.core.pod.pod import Container
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.active_pod import ActivePod
+from pinfold.node.node_containers import NodeContainers
 from pinfold.node.observers import Observers
-from pinfold.node.pods.containers import Containers
 from pinfold.node.recovery.survivors import may_live
 from pinfold.node.view import Reader, View, Whereabouts
 from pinfold.ports.errors import ContainerKey, PortError
@@ -58,7 +58,7 @@ class OfflineOwners:
         observers: who is told.
     """
 
-    def __init__(self, books: Reader, containers: Containers, observers: Observers) -> None:
+    def __init__(self, books: Reader, containers: NodeContainers, observers: Observers) -> None:
         self._books = books
         self._containers = containers
         self._observers = observers

@@ -126,7 +126,7 @@ async def reconcile(books: Books) -> list[Drift]:
         # Asked after the cgroups were read: what has ended meanwhile is no drift.
         alive = held | {
             status.id
-            for status in await books.containers.runtime.containers()
+            for status in await books.containers.statuses()
             if status.state is ContainerState.RUNNING
         }
         # Nor is what was started, ended or started again since they were read.

@@ -17,7 +17,7 @@ from pinfold.documents import status as form
 from pinfold.documents.records import MemoryBlock
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.counters import Counters, Durations
-from pinfold.node.nri.seen_pod import ran_shared
+from pinfold.node.nri.runtime_pod import ran_shared
 from pinfold.node.pod_table import UnknownPodError
 from pinfold.node.reconciler import Drift
 from pinfold.node.view import Reader

@@ -19,7 +19,7 @@ from pinfold.core.pod.api import pod_from_api
 from pinfold.core.pod.cgroup_values import container_cgroup
 from pinfold.core.pod.pod import QOSClass, apply_defaults, guaranteed_cpus
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.node.nri.seen_pods import EXCLUSIVE
+from pinfold.node.nri.sandboxes import EXCLUSIVE
 from pinfold.ports.nri import Resources
 from tests.scenes.kube_api_peer import (
     Certificates,

@@ -32,7 +32,7 @@ from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.pod.pod import QOSClass
-from pinfold.node.nri.seen_pods import EXCLUSIVE
+from pinfold.node.nri.sandboxes import EXCLUSIVE
 from tests.roots import ROOT
 
 KUBERNETES = ROOT / "deploy" / "kubernetes"

@@ -19,15 +19,14 @@ from typing import Final
 
 from msgspec import Struct
 
-from pinfold.node.nri.container_lifecycle import ContainerLifecycle
-from pinfold.node.nri.seen_containers import SeenContainers
-from pinfold.node.nri.seen_pod import SeenPod
+from pinfold.node.nri.containers import KubeletContainers
+from pinfold.node.nri.events import PluginEvents
+from pinfold.node.nri.runtime_pod import RuntimePod
 from pinfold.ports.errors import ContainerKey, PortError
 from pinfold.ports.nri import (
     Container,
     ContainerState,
     Existing,
-    RuntimeEvents,
     RuntimeListing,
 )
 
@@ -52,7 +51,7 @@ class _Lost(Struct, frozen=True):
     id: str
     fate: _Fate
     cgroups: frozenset[ContainerKey] = frozenset()
-    seen: SeenPod | None = None
+    seen: RuntimePod | None = None
     container: Container | None = None
 
     @property
@@ -65,29 +64,26 @@ class LostRemovals:
     """Looks for what is gone, and tells those who were not told.
 
     Args:
-        lifecycle: who keeps what is known.
+        events: who keeps what is known, and is told in the runtime's place.
         containers: what is known.
         listing: what the runtime has; None: the kernel is asked.
-        events: told in the runtime's place; ``lifecycle``, or who stands before it.
         register_again: has the runtime tell of everything, as it has containers that it has not
             told of; returns whether that could be done.
         period: seconds between two looks.
     """
 
-    def __init__(  # noqa: PLR0913 - who knows, who says, who is told
+    def __init__(
         self,
-        lifecycle: ContainerLifecycle,
-        containers: SeenContainers,
+        events: PluginEvents,
+        containers: KubeletContainers,
         *,
         listing: RuntimeListing | None,
-        events: RuntimeEvents,
         register_again: Callable[[str], bool],
         period: float = PERIOD,
     ) -> None:
-        self._lifecycle = lifecycle
+        self._events = events
         self._containers = containers
         self._listing = listing
-        self._events = events
         self._register_again = register_again
         self._period = period
         self._suspected: set[tuple[str, _Fate]] = set()
@@ -127,7 +123,7 @@ class LostRemovals:
             for one in self._lost(seen, known[seen.sandbox.id], there)
         }
         if self._listing is not None:
-            lost |= {one.key: one for one in self._strangers(there)}
+            lost |= {one.key: one for one in self._untold_of(there)}
         sure = [one for key, one in lost.items() if key in self._suspected]
         if sure:
             held = await self._held()
@@ -135,7 +131,7 @@ class LostRemovals:
         self._suspected = lost.keys() - {one.key for one in sure}
         for one in sure:
             await self._tell(one)
-        self._tell_of_strangers([one.id for one in sure if one.fate is _Fate.UNTOLD])
+        self._tell_of_untold([one.id for one in sure if one.fate is _Fate.UNTOLD])
 
     async def _held(self) -> set[ContainerKey]:
         """The containers in whose cgroups are processes."""
@@ -144,11 +140,11 @@ class LostRemovals:
 
     def _lost(
         self,
-        seen: SeenPod,
+        seen: RuntimePod,
         containers: Mapping[str, Container],
         there: Existing,
     ) -> Iterator[_Lost]:
-        uid, creating = seen.sandbox.uid, self._lifecycle.creating
+        uid, creating = seen.sandbox.uid, self._events.creating
         up = there.sandboxes.get(seen.sandbox.id)
         if not up and not any(
             one.id in creating or there.containers.get(one.id) for one in containers.values()
@@ -169,7 +165,7 @@ class LostRemovals:
             elif one.state is not ContainerState.STOPPED:
                 yield _Lost(one.id, _Fate.STOPPED, cgroups, seen, one)
 
-    def _strangers(self, there: Existing) -> Iterator[_Lost]:
+    def _untold_of(self, there: Existing) -> Iterator[_Lost]:
         known = {
             one.id
             for seen in self._containers.pods.by_uid.values()
@@ -187,7 +183,7 @@ class LostRemovals:
         if seen.containers or one is not None:
             self._report(seen.name, f"{what} {lost.fate.value}, and nobody was told")
         if one is not None and lost.fate is _Fate.STOPPED:
-            self._lifecycle.note_stop(seen.sandbox, one)
+            self._events.note_stop(seen.sandbox, one)
         elif one is not None:
             await self._events.remove_container(seen.sandbox, one)
         elif lost.fate is _Fate.STOPPED:
@@ -195,7 +191,7 @@ class LostRemovals:
         else:
             await self._events.remove_pod_sandbox(seen.sandbox)
 
-    def _tell_of_strangers(self, ids: list[str]) -> None:
+    def _tell_of_untold(self, ids: list[str]) -> None:
         """Have the runtime tell of containers, once for each."""
         news = set(ids) - self._untold
         some = ", ".join(one[:12] for one in sorted(news)[:3])
@@ -205,7 +201,7 @@ class LostRemovals:
 
     # ------------------------------------------------------------------------------- what exists
 
-    async def _existing(self, pods: list[SeenPod]) -> Existing:
+    async def _existing(self, pods: list[RuntimePod]) -> Existing:
         if self._listing is not None:
             return await self._listing.existing()
         sandboxes, containers = {}, {}
@@ -216,7 +212,7 @@ class LostRemovals:
                 continue  # nor has it containers, unless there are processes in their cgroups
             sandboxes[sandbox.id] = True
             for name, one in seen.containers.items():
-                pid = self._containers.runtime.pid_of(ContainerKey(sandbox.uid, name))
+                pid = self._containers.table.pid_of(ContainerKey(sandbox.uid, name))
                 containers[one.id] = self._has_process(one.id, pid, began)
         self._began = began  # not where nobody says what there is
         return Existing(sandboxes, containers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -186,6 +186,10 @@ class Containers:
         await self.cgroups.place(status.key, placement)
         if status.pid is not None:
             await self.cgroups.enter(status.key, status.pid)
+
+    async def statuses(self) -> Sequence[ContainerStatus]:
+        """See :class:`pinfold.node.node_containers.NodeContainers`."""
+        return await self.runtime.containers()
 
     async def end_pod(self, pod_uid: str) -> None:
         """Let the runtime forget what it keeps for a pod as a whole, and remove its volumes.

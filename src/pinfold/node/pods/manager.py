@@ -20,6 +20,7 @@ from pinfold.core.topology_manager.manager import UNEXPECTED_ADMISSION_ERROR
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.books import FIRST_PAUSE, LONGEST_PAUSE, Books, Draft
 from pinfold.node.pods.caller import NOBODY, Caller
+from pinfold.node.pods.containers import Containers
 from pinfold.node.pods.device_grants import PluginTalk, Question
 from pinfold.node.pods.worker import PodWorker
 from pinfold.node.pods.worker_host import ManagerHost
@@ -41,13 +42,17 @@ class Manager:
 
     Args:
         books: who has what.
+        containers: starts and ends containers; the books have the same.
         plugins: the device plugins; None where the node has no devices of its own.
     """
 
-    def __init__(self, books: Books, plugins: DevicePlugins | None = None) -> None:
+    def __init__(
+        self, books: Books, containers: Containers, plugins: DevicePlugins | None = None
+    ) -> None:
         self.books = books
+        self.containers = containers
         self.plugins = plugins
-        self.host = ManagerHost(books, plugins, self.ended_by_itself)
+        self.host = ManagerHost(books, containers, plugins, self.ended_by_itself)
 
     # ------------------------------------------------------------------------------- admission
 
@@ -87,7 +92,7 @@ class Manager:
                 await draft.look_at_cpus()
                 pods = books.view.pods
                 pods.check_free(pod, held)
-                books.containers.check_room(pod, pods.active.values())
+                self.containers.check_room(pod, pods.active.values())
                 if books.store.problem:
                     raise StoreError(books.store.problem, NO_ROOM_REMEDY)
                 decision, question = self._decide(draft, workload, talk)
@@ -286,7 +291,7 @@ class Manager:
         def failed(error: Exception, pause: float) -> None:
             self.books.observers.report(pod.name, f"{error}; trying again in {pause:g} s")
 
-        ask = self.books.containers.runtime.containers
+        ask = self.containers.statuses
         known = await Backoff(FIRST_PAUSE, LONGEST_PAUSE, PortError).insist(ask, failed)
         return [status for status in known if status.key.pod_uid == pod.uid]
 
@@ -305,7 +310,7 @@ class Manager:
 
     async def _forget_sandbox(self, pod: ActivePod) -> None:
         try:
-            await self.books.containers.end_pod(pod.uid)
+            await self.containers.end_pod(pod.uid)
         except PortError as error:
             # The CPUs are back, and nothing of the pod runs; the next start looks again.
             self.books.observers.report(pod.name, str(error))

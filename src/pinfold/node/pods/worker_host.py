@@ -13,6 +13,7 @@ from pinfold.core.pod.pod import Container
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.books import Books, Draft
 from pinfold.node.drafted import Unwritten
+from pinfold.node.pods.containers import Containers
 from pinfold.node.pods.device_grants import prepare_devices
 from pinfold.ports.cgroups import Placement
 from pinfold.ports.devices import DevicePlugins
@@ -33,10 +34,12 @@ class ManagerHost:
     def __init__(
         self,
         books: Books,
+        containers: Containers,
         plugins: DevicePlugins | None,
         ended: Callable[[ActivePod, PodPhase], None],
     ) -> None:
         self._books = books
+        self._containers = containers
         self._plugins = plugins
         self._ended = ended
 
@@ -62,7 +65,7 @@ class ManagerHost:
         generation = books.store.generation
 
         async def start(placement: Placement) -> tuple[ContainerStatus, str]:
-            return await books.containers.start(
+            return await self._containers.start(
                 *(pod, container, cpus, attempt, devices),
                 placement=placement,
                 generation=generation,
@@ -78,7 +81,7 @@ class ManagerHost:
 
         async def start(placement: Placement) -> tuple[ContainerStatus, str]:
             if created:
-                return await self._books.containers.resume(created.pop(), placement)
+                return await self._containers.resume(created.pop(), placement)
             # It could not be placed, and nothing of it is left.
             anew = await self._prepared(pod, container, status.attempt)
             return await anew(placement)
@@ -111,7 +114,7 @@ class ManagerHost:
             if placement.frozen or books.placement(pod, container) != placement:
                 async with books.change():
                     try:
-                        await books.containers.adopt(status, books.placement(pod, container))
+                        await self._containers.adopt(status, books.placement(pod, container))
                     except PortError as error:
                         # It runs, and is tried again as all who could not be brought.
                         books.offline_owners.misplaced[pod.key(container)] = str(error)
@@ -135,7 +138,7 @@ class ManagerHost:
 
     async def wait_container(self, status: ContainerStatus) -> ContainerStatus:
         """Return when it has exited."""
-        status = await self._books.containers.exits.wait(status)
+        status = await self._containers.exits.wait(status)
         pod = self._books.view.pods.active.get(status.key.pod_uid)
         if status.exit_code is None and pod is not None:
             # Only the parent of a process that was taken over gets its exit status.
@@ -158,11 +161,11 @@ class ManagerHost:
 
     async def end_container(self, pod: ActivePod, container: Container) -> None:
         """End what is left of its processes, and remove its cgroup."""
-        await self._books.containers.end(pod.key(container))
+        await self._containers.end(pod.key(container))
 
     async def forget_container(self, pod: ActivePod, status: ContainerStatus) -> None:
         """Let the runtime forget it."""
-        await self._books.containers.runtime.remove(status.id)
+        await self._containers.runtime.remove(status.id)
         if pod.statuses.get(status.key.name, status).id == status.id:
             pod.statuses.pop(status.key.name, None)
 
@@ -198,7 +201,7 @@ class ManagerHost:
 
     async def signal_container(self, status: ContainerStatus, number: int) -> None:
         """Send a signal to the main process."""
-        await self._books.containers.runtime.signal(status.id, number)
+        await self._containers.runtime.signal(status.id, number)
 
     def pause_before(self, attempt: int, ran_for: float) -> float:
         """Seconds to wait before an attempt."""

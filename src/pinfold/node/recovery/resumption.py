@@ -9,6 +9,7 @@ from pinfold.core.pod.pod import Container
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.books import Books
+from pinfold.node.pods.containers import Containers
 from pinfold.node.pods.manager import Manager
 from pinfold.node.recovery.recovery import Restored
 from pinfold.node.recovery.survivors import HELD
@@ -44,25 +45,25 @@ async def take_over(manager: Manager, restored: Restored) -> None:
     Raises:
         PortError: no cgroup can be written, or the record cannot.
     """
-    books = manager.books
-    if isinstance(books.containers.runtime, MendingRuntime):
-        restored.report += await books.containers.runtime.mended()
+    books, containers = manager.books, manager.containers
+    if isinstance(containers.runtime, MendingRuntime):
+        restored.report += await containers.runtime.mended()
     await load(books, restored)
     # Who runs on CPUs that the record has given to others is gone before those have them.
-    await books.containers.cgroups.open(CPUSet())
-    newest = await _end_strangers(books)
+    await containers.cgroups.open(CPUSet())
+    newest = await _end_foreign(books, containers)
     free = await _free(books)
-    await books.containers.cgroups.open(free)
+    await containers.cgroups.open(free)
     await _adopt(books, newest)
     await _hold(books, restored.held)
     if free != books.view.pool:
         async with books.change() as draft:
             await draft.grow_pool()
-    if books.containers.volumes is not None:
-        for problem in await remove_leftovers(books.containers.volumes, books.view.pods.active):
+    if containers.volumes is not None:
+        for problem in await remove_leftovers(containers.volumes, books.view.pods.active):
             books.observers.report(None, problem)
-    if books.containers.logs is not None:
-        for problem in await books.containers.logs.retain(books.view.pods.records()):
+    if containers.logs is not None:
+        for problem in await containers.logs.retain(books.view.pods.records()):
             books.observers.report(None, problem)
     await books.announcements.announce(books)
     for pod in list(books.view.pods.active.values()):
@@ -89,7 +90,7 @@ async def _hold(books: Books, held: Iterable[ContainerKey]) -> None:
             await _place(books, pod, container)
 
 
-async def _end_strangers(books: Books) -> list[ContainerStatus]:
+async def _end_foreign(books: Books, driver: Containers) -> list[ContainerStatus]:
     """End what belongs to no pod; returns the containers of the pods, the latest attempt of each.
 
     Raises:
@@ -97,18 +98,18 @@ async def _end_strangers(books: Books) -> list[ContainerStatus]:
     """
     containers = books.view.pods.containers()
     ours = []
-    for attempts in _attempts(await books.containers.runtime.containers()).values():
+    for attempts in _attempts(await driver.statuses()).values():
         stale, newest = attempts, attempts[-1]
         if newest.key in containers:
             stale = attempts[:-1]
             ours.append(newest)
         else:
-            await books.containers.end(newest.key)
+            await driver.end(newest.key)
         for status in stale:
-            await books.containers.runtime.remove(status.id)
-    observed = await books.containers.cgroups.observe()
+            await driver.runtime.remove(status.id)
+    observed = await driver.cgroups.observe()
     for key in observed.containers.keys() - containers.keys():
-        await books.containers.end(key)
+        await driver.end(key)
     return ours
 
 

@@ -12,46 +12,43 @@ from pinfold.core.pod.workload import FACTS, application_environment, environmen
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.books import Books, Draft
+from pinfold.node.nri.container_table import ContainerTable
 from pinfold.node.nri.kubelet_devices import KubeletDevices
-from pinfold.node.nri.seen_pod import SeenPod, ran_shared
-from pinfold.node.nri.seen_pods import SeenPods
-from pinfold.node.nri.seen_runtime import SeenRuntime
+from pinfold.node.nri.runtime_pod import RuntimePod, ran_shared
+from pinfold.node.nri.sandboxes import Sandboxes
 from pinfold.node.runtime_ledger import NO_CAP, RuntimeLedger
-from pinfold.ports.cgroups import FoundCgroups, Placement
+from pinfold.ports.cgroups import Placement
 from pinfold.ports.errors import CgroupError, ContainerKey
 from pinfold.ports.nri import Container, ContainerState, PodSandbox, Resources
 from pinfold.ports.podresources import NO_DEVICES, PodDevices, PodName
 
 
-class SeenContainers:
+class KubeletContainers:
     """What is done about one container or one pod at a time.
 
     Args:
-        books: the node's state; its runtime is ``runtime``.
+        books: the node's state.
         pods: the pods' part of it.
-        cgroups: the cgroups that the runtime makes.
-        runtime: what the runtime has told.
+        table: what the runtime has told.
         ledger: what the runtime has on record.
         devices: the kubelet, which knows the pods' devices.
     """
 
-    def __init__(  # noqa: PLR0913 - the ports, one each
+    def __init__(
         self,
         books: Books,
-        pods: SeenPods,
-        *,
-        cgroups: FoundCgroups,
-        runtime: SeenRuntime,
+        pods: Sandboxes,
+        table: ContainerTable,
         ledger: RuntimeLedger,
-        devices: KubeletDevices | None = None,
+        devices: KubeletDevices,
     ) -> None:
         self.books = books
         self.pods = pods
-        self.cgroups = cgroups
-        self.runtime = runtime
+        self.table = table
         self.ledger = ledger
+        self.cgroups = table.cgroups
+        self.devices = devices
         self._warned = False
-        self.devices = devices or KubeletDevices(None, books.observers.report)
 
     async def devices_of(self, pod: PodSandbox, container: Container) -> PodDevices:
         """The devices of a pod, as far as they matter to a container that is to be decided about.
@@ -81,21 +78,21 @@ class SeenContainers:
             cpu_quota=None if own is None else NO_CAP,
         )
 
-    def note(self, seen: SeenPod, container: Container, recorded: Resources) -> None:
+    def note(self, seen: RuntimePod, container: Container, recorded: Resources) -> None:
         """Take note of a container, and of what the runtime has on record for it."""
         uid, name = seen.sandbox.uid, container.name
         key = ContainerKey(uid, name)
-        self.books.view.pods.active[uid].statuses[name] = self.runtime.put(key, container)
+        self.books.view.pods.active[uid].statuses[name] = self.table.put(key, container)
         self.cgroups.identify(key, container.id)
         self.record(key, container.id, recorded)
 
-    def give(self, seen: SeenPod, container: Container) -> Resources:
+    def give(self, seen: RuntimePod, container: Container) -> Resources:
         """What the books say that a container gets; the runtime will have it on record."""
         given = self.resources(seen.sandbox.uid, container.name)
         self.note(seen, container, given)
         return given
 
-    def warn_of_kubelet(self, seen: SeenPod, container: Container, given: Resources) -> None:
+    def warn_of_kubelet(self, seen: RuntimePod, container: Container, given: Resources) -> None:
         """Say once that the kubelet asks for memory of other NUMA nodes than a container gets."""
         asked = container.resources.mems
         if given.mems and asked not in {"", given.mems} and not self._warned:
@@ -163,7 +160,7 @@ class SeenContainers:
 
     async def drop(self, key: ContainerKey) -> None:
         """A container is over."""
-        self.runtime.drop(key)
+        self.table.drop(key)
         self.ledger.forget(key)
         await self.cgroups.remove(key)
 
@@ -201,9 +198,9 @@ class SeenContainers:
         """
         books = self.books
         by_sandbox = {pod.id: pod for pod in pods}
-        self.runtime.clear()
+        self.table.clear()
         self.ledger.clear()
-        self.pods.by_uid = {pod.uid: SeenPod(pod) for pod in pods}
+        self.pods.by_uid = {pod.uid: RuntimePod(pod) for pod in pods}
         shown = [
             (self.pods.by_uid[sandbox.uid], one)
             for one in containers
@@ -230,7 +227,9 @@ class SeenContainers:
         await self.locate(*shown)
         await self.cgroups.settle()
 
-    async def adopt(self, draft: Draft, seen: SeenPod, one: Container, devices: PodDevices) -> None:
+    async def adopt(
+        self, draft: Draft, seen: RuntimePod, one: Container, devices: PodDevices
+    ) -> None:
         """Take over a container that is there; one that cannot have its CPUs is among the others.
 
         What it has it keeps, wherever its devices are.
@@ -256,7 +255,7 @@ class SeenContainers:
         await self.pods.take(draft, seen, step)
         self.note(seen, one, one.resources)
 
-    def _tell_of_adoption(self, seen: SeenPod, one: Container, cpus: CPUSet) -> None:
+    def _tell_of_adoption(self, seen: RuntimePod, one: Container, cpus: CPUSet) -> None:
         """Say of an owner that ran without its CPUs since when it has them."""
         try:
             age = (
@@ -276,7 +275,7 @@ class SeenContainers:
             f"{age:.1f} s, and owns CPUs {cpus} from now on{cap}",
         )
 
-    def _without(self, seen: SeenPod, one: Container, refused: Decision) -> Decision:
+    def _without(self, seen: RuntimePod, one: Container, refused: Decision) -> Decision:
         """What is done with a container that is there, and cannot have all that it asks for."""
         kept = self.pods.keeps_cpus(seen.sandbox, one)
         outcome = "was created while nobody answered, and shares its CPUs"
@@ -287,7 +286,7 @@ class SeenContainers:
         allocations = {one.name: CPUAllocation(kept, CPUSet(), ())} if kept else {}
         return replace(refused.refused("", ""), admitted=True, allocations=allocations)
 
-    async def locate(self, *shown: tuple[SeenPod, Container]) -> None:
+    async def locate(self, *shown: tuple[RuntimePod, Container]) -> None:
         """Bring those that were taken over to their CPUs, as far as their cgroups are there."""
         # Where all belong is said first: a cgroup above some of them has room for all.
         for work in (self._say_place, self._find):
@@ -298,8 +297,8 @@ class SeenContainers:
                     # It may have ended a moment ago; the reconciliation looks again.
                     self.books.observers.report(seen.name, str(error))
 
-    async def _say_place(self, seen: SeenPod, one: Container) -> None:
+    async def _say_place(self, seen: RuntimePod, one: Container) -> None:
         await self.place(self.books.view.pods.active[seen.sandbox.uid], one.name)
 
-    async def _find(self, seen: SeenPod, one: Container) -> None:
+    async def _find(self, seen: RuntimePod, one: Container) -> None:
         await self.find(ContainerKey(seen.sandbox.uid, one.name), one)

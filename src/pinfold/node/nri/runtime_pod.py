@@ -33,7 +33,7 @@ RAN_SHARED: Final = "ran-shared-seconds.pinfold.dev"
 NOTHING: Final[Mapping[str, float]] = MappingProxyType({})
 
 
-class SeenPod(Struct):
+class RuntimePod(Struct):
     """A pod as the runtime shows it: its newest sandbox, its newest containers by name."""
 
     sandbox: PodSandbox

@@ -30,7 +30,7 @@ from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.books import Books, Draft
 from pinfold.node.drafted import Unwritten
-from pinfold.node.nri.seen_pod import NOTHING, SeenPod, pod_manifest, qos_of
+from pinfold.node.nri.runtime_pod import NOTHING, RuntimePod, pod_manifest, qos_of
 from pinfold.ports.errors import PortError
 from pinfold.ports.nri import Container, PodSandbox, RefusedError
 from pinfold.ports.podresources import NO_DEVICES, PodDevices
@@ -53,7 +53,7 @@ class Step(Struct, frozen=True):
     containers: Mapping[str, Container]
 
 
-class SeenPods:
+class Sandboxes:
     """The pods of a runtime, by uid, and their part of the books.
 
     Args:
@@ -64,16 +64,16 @@ class SeenPods:
     def __init__(self, books: Books, parse: Callable[[str], Workload]) -> None:
         self._books = books
         self._parse = parse
-        self.by_uid: dict[str, SeenPod] = {}
+        self.by_uid: dict[str, RuntimePod] = {}
 
-    def put(self, sandbox: PodSandbox) -> SeenPod:
+    def put(self, sandbox: PodSandbox) -> RuntimePod:
         """Take note of a pod's newest sandbox."""
-        seen = self.by_uid.setdefault(sandbox.uid, SeenPod(sandbox))
+        seen = self.by_uid.setdefault(sandbox.uid, RuntimePod(sandbox))
         seen.sandbox = sandbox
         return seen
 
     def decide(
-        self, seen: SeenPod, container: Container, devices: PodDevices = NO_DEVICES
+        self, seen: RuntimePod, container: Container, devices: PodDevices = NO_DEVICES
     ) -> Decision:
         """Decide about a container of a pod that has these devices; nothing is changed."""
         books, name = self._books, container.name
@@ -117,7 +117,7 @@ class SeenPods:
         pod = self._workload(sandbox, {container.name: container}).pod
         return pod.qos is QOSClass.GUARANTEED and not keeps_memory(memory, pod, pod.containers[0])
 
-    def _ledger(self, seen: SeenPod, decision: Decision, name: str) -> Ledger:
+    def _ledger(self, seen: RuntimePod, decision: Decision, name: str) -> Ledger:
         """The ledger after a decision; who has ended and lost some CPUs to ``name`` loses all."""
         ledger, uid = self._books.view.state.ledger, seen.sandbox.uid
         assigned = dict(ledger.assignments.get(uid, {}))
@@ -132,14 +132,14 @@ class SeenPods:
             assigned[name] = given.cpus
         return ledger.with_pod(uid, assigned)
 
-    def now(self, seen: SeenPod) -> Step | None:
+    def now(self, seen: RuntimePod) -> Step | None:
         """What the books say now; None when the pod is not in them."""
         active = self._books.view.pods.active.get(seen.sandbox.uid)
         if active is None:
             return None
         return Step(self._books.view.state, active.workload, active.record, dict(seen.containers))
 
-    def step(self, seen: SeenPod, container: Container, decision: Decision) -> Step:
+    def step(self, seen: RuntimePod, container: Container, decision: Decision) -> Step:
         """What the books will say once a decision is taken."""
         state, name = self._books.view.state, container.name
         ledger, memory = self._ledger(seen, decision, name), decision.memory_state
@@ -148,7 +148,7 @@ class SeenPods:
         state = replace(state, ledger=ledger, memory=memory)
         return self._step(seen, {**seen.containers, name: container}, state)
 
-    def step_without(self, seen: SeenPod, name: str) -> Step:
+    def step_without(self, seen: RuntimePod, name: str) -> Step:
         """What the books will say once a container is forgotten."""
         containers = {other: one for other, one in seen.containers.items() if other != name}
         state, uid = self._books.view.state, seen.sandbox.uid
@@ -156,7 +156,9 @@ class SeenPods:
         state = replace(state, ledger=state.ledger.without(uid, name), memory=memory)
         return self._step(seen, containers, state)
 
-    def _step(self, seen: SeenPod, containers: Mapping[str, Container], after: NodeState) -> Step:
+    def _step(
+        self, seen: RuntimePod, containers: Mapping[str, Container], after: NodeState
+    ) -> Step:
         books, uid = self._books, seen.sandbox.uid
         active = books.view.pods.active.get(uid)
         manifest = _manifest(seen.sandbox, containers, seen.ran_shared)
@@ -175,7 +177,7 @@ class SeenPods:
     async def take(
         self,
         draft: Draft,
-        seen: SeenPod,
+        seen: RuntimePod,
         step: Step,
         unwritten: Unwritten = Unwritten.REFUSED,
     ) -> None:
@@ -195,7 +197,7 @@ class SeenPods:
         await draft.write(unwritten)
         seen.containers = dict(step.containers)
 
-    async def take_back(self, draft: Draft, seen: SeenPod, before: Step | None) -> None:
+    async def take_back(self, draft: Draft, seen: RuntimePod, before: Step | None) -> None:
         """Make hold what was so before; None: the pod was not in the books."""
         seen.containers = {} if before is None else dict(before.containers)
         active = self._books.view.pods.active.get(seen.sandbox.uid)
@@ -210,7 +212,7 @@ class SeenPods:
             await draft.write(Unwritten.OWED)
             await draft.grow_pool()
 
-    async def refuse(self, draft: Draft, seen: SeenPod, decision: Decision) -> None:
+    async def refuse(self, draft: Draft, seen: RuntimePod, decision: Decision) -> None:
         """Write a refusal down, and tell whoever asked.
 
         Raises:
@@ -244,7 +246,7 @@ class SeenPods:
         await self._books.announcements.retract(active)
         active.gone.set()
 
-    async def note(self, draft: Draft, seen: SeenPod, kind: str, decision: Decision) -> None:
+    async def note(self, draft: Draft, seen: RuntimePod, kind: str, decision: Decision) -> None:
         """A decision for the history, with what the pod's other containers have."""
         books, uid = self._books, seen.sandbox.uid
         given = {
@@ -255,7 +257,7 @@ class SeenPods:
         document = await books.observers.describe(whole, books.view.state)
         draft.note(kind, (uid, seen.name), document)
 
-    def _new_record(self, seen: SeenPod, containers: Mapping[str, Container]) -> PodRecord:
+    def _new_record(self, seen: RuntimePod, containers: Mapping[str, Container]) -> PodRecord:
         return PodRecord(
             uid=seen.sandbox.uid,
             namespace=seen.sandbox.namespace,

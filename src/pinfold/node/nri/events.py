@@ -14,16 +14,17 @@ must have been an init container of, takes some of them over.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from msgspec.structs import replace
 
 from pinfold.core.topology_manager.manager import UNEXPECTED_ADMISSION_ERROR
 from pinfold.node.drafted import Unwritten
-from pinfold.node.nri.seen_containers import SeenContainers
-from pinfold.node.nri.seen_pod import SeenPod
+from pinfold.node.nri.containers import KubeletContainers
+from pinfold.node.nri.runtime_pod import RuntimePod
 from pinfold.ports.errors import CgroupError, ContainerKey, StoreError
 from pinfold.ports.nri import (
     Container,
@@ -39,19 +40,34 @@ CREATION: Final = 10.0
 """Seconds from an answer to the word that the container was created, unless that has failed."""
 
 
-class ContainerLifecycle:
+class Watcher(Protocol):
+    """Who is told what is decided; decides nothing."""
+
+    def decided(self, pod: RuntimePod, container: str) -> None:
+        """A container was decided about."""
+
+    def refused(self, pod: PodSandbox, container: Container, text: str) -> None:
+        """A container may not be created, or changed so."""
+
+    def forgotten(self, pod_uid: str) -> None:
+        """A pod is over."""
+
+
+class PluginEvents:
     """The :class:`pinfold.ports.nri.RuntimeEvents` of a node whose pods a kubelet runs.
 
     Args:
         containers: what is known of the containers, and all that it is kept in.
+        watcher: told what is decided; None: nobody is.
     """
 
-    def __init__(self, containers: SeenContainers) -> None:
+    def __init__(self, containers: KubeletContainers, watcher: Watcher | None = None) -> None:
         self._containers = containers
+        self._watcher = watcher
         self._books = containers.books
         self._pods = containers.pods
         self._cgroups = containers.cgroups
-        self._runtime = containers.runtime
+        self._table = containers.table
         self._ledger = containers.ledger
         self._creating: dict[ContainerKey, str] = {}
 
@@ -70,7 +86,27 @@ class ContainerLifecycle:
         async with self._books.change() as draft:
             self._creating.clear()
             await self._containers.synchronize(draft, pods, containers, devices)
+        by_sandbox = {pod.id: pod for pod in pods}
+        for container in containers:
+            if (pod := by_sandbox.get(container.sandbox_id)) is not None:
+                self._tell_decided(pod, container)
         return ()
+
+    def _tell_decided(self, pod: PodSandbox, container: Container) -> None:
+        seen = self._pods.by_uid.get(pod.uid)
+        if self._watcher is not None and seen is not None and container.name in seen.containers:
+            self._watcher.decided(seen, container.name)
+
+    @contextmanager
+    def _told(self, pod: PodSandbox, container: Container) -> Iterator[None]:
+        """Tell what is decided about a container."""
+        try:
+            yield
+        except RefusedError as error:
+            if self._watcher is not None:
+                self._watcher.refused(pod, container, str(error))
+            raise
+        self._tell_decided(pod, container)
 
     # ------------------------------------------------------------------------------------ pods
 
@@ -96,6 +132,8 @@ class ContainerLifecycle:
         seen = self._pods.by_uid.get(pod.uid)
         if seen is not None and seen.sandbox.id == pod.id:
             del self._pods.by_uid[pod.uid]
+        if self._watcher is not None and pod.uid not in self._pods.by_uid:
+            self._watcher.forgotten(pod.uid)
 
     # ------------------------------------------------------------------------------ containers
 
@@ -103,6 +141,12 @@ class ContainerLifecycle:
         self, pod: PodSandbox, container: Container
     ) -> tuple[ContainerAdjustment, Sequence[ContainerUpdate]]:
         """See :class:`pinfold.ports.nri.RuntimeEvents`."""
+        with self._told(pod, container):
+            return await self._create(pod, container)
+
+    async def _create(
+        self, pod: PodSandbox, container: Container
+    ) -> tuple[ContainerAdjustment, Sequence[ContainerUpdate]]:
         books, pods = self._books, self._pods
         devices = await self._containers.devices_of(pod, container)
         async with books.change() as draft:
@@ -148,11 +192,11 @@ class ContainerLifecycle:
 
     async def _take_over(self, key: ContainerKey, pod: PodSandbox, container: Container) -> None:
         """Take over what was created unasked, before its first instruction."""
-        if self._runtime.id_of(key) == container.id:
+        if self._table.id_of(key) == container.id:
             return
         devices = await self._containers.devices_of(pod, container)
         async with self._books.change() as draft:
-            if self._runtime.id_of(key) != container.id:
+            if self._table.id_of(key) != container.id:
                 seen = self._pods.put(pod)
                 await self._containers.adopt(draft, seen, container, devices)
                 await draft.grow_pool()
@@ -186,7 +230,7 @@ class ContainerLifecycle:
     async def post_start_container(self, pod: PodSandbox, container: Container) -> None:
         """See :class:`pinfold.ports.nri.RuntimeEvents`."""
         key = ContainerKey(pod.uid, container.name)
-        status = self._runtime.change(key, container.id, ContainerState.RUNNING, container.pid)
+        status = self._table.change(key, container.id, ContainerState.RUNNING, container.pid)
         active = self._books.view.pods.active.get(pod.uid)
         if status is None or active is None:
             return
@@ -203,7 +247,7 @@ class ContainerLifecycle:
         books = self._books
         key = ContainerKey(pod.uid, container.name)
         async with books.change() as draft:
-            if pod.uid not in books.view.pods.active or self._runtime.id_of(key) != container.id:
+            if pod.uid not in books.view.pods.active or self._table.id_of(key) != container.id:
                 return
             await self._containers.find(key, container)
             if books.view.state.ledger.cpus_of(pod.uid, container.name) is not None:
@@ -213,6 +257,12 @@ class ContainerLifecycle:
         self, pod: PodSandbox, container: Container, wanted: Resources
     ) -> Sequence[ContainerUpdate]:
         """See :class:`pinfold.ports.nri.RuntimeEvents`."""
+        with self._told(pod, container):
+            return await self._update(pod, container, wanted)
+
+    async def _update(
+        self, pod: PodSandbox, container: Container, wanted: Resources
+    ) -> Sequence[ContainerUpdate]:
         books, pods = self._books, self._pods
         changed = replace(container, resources=container.resources.changed_by(wanted))
         key = ContainerKey(pod.uid, container.name)
@@ -220,7 +270,7 @@ class ContainerLifecycle:
         async with books.change() as draft:
             seen = pods.by_uid.get(pod.uid)
             active = books.view.pods.active.get(pod.uid)
-            if seen is None or active is None or self._runtime.id_of(key) != container.id:
+            if seen is None or active is None or self._table.id_of(key) != container.id:
                 return ()
             if not wanted.changes_requests:
                 # Only where it runs is to change (the record that follows), and that is decided.
@@ -241,7 +291,7 @@ class ContainerLifecycle:
                 books.observers.report(active.name, str(error))
         return (ContainerUpdate(container.id, given), *self._ledger.answer())
 
-    def _where_it_is(self, seen: SeenPod, container: Container) -> ContainerUpdate:
+    def _where_it_is(self, seen: RuntimePod, container: Container) -> ContainerUpdate:
         key = ContainerKey(seen.sandbox.uid, container.name)
         given = replace(self._containers.resources(key.pod_uid, key.name), cpu_quota=None)
         on_record = replace(given, cpu_quota=container.resources.cpu_quota)
@@ -261,7 +311,7 @@ class ContainerLifecycle:
     def note_stop(self, pod: PodSandbox, container: Container) -> None:
         """Take note of a container's end; the runtime does not wait for an answer."""
         key = ContainerKey(pod.uid, container.name)
-        status = self._runtime.change(key, container.id, ContainerState.STOPPED)
+        status = self._table.change(key, container.id, ContainerState.STOPPED)
         active = self._books.view.pods.active.get(pod.uid)
         if status is not None and active is not None:
             active.statuses[container.name] = status
@@ -279,7 +329,7 @@ class ContainerLifecycle:
         async with books.change() as draft:
             active = books.view.pods.active.get(pod.uid)
             seen = pods.by_uid.get(pod.uid)
-            if active is None or seen is None or self._runtime.id_of(key) != container.id:
+            if active is None or seen is None or self._table.id_of(key) != container.id:
                 return
             if seen.containers.keys() <= {container.name}:
                 await self._containers.forget(draft, active)

@@ -1,0 +1,55 @@
+"""What the books need of the containers of a node, whoever starts and ends them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from pinfold.core.pod.pod import Container
+from pinfold.node.active_pod import ActivePod
+from pinfold.node.exits import Exits
+from pinfold.node.view import Whereabouts
+from pinfold.ports.cgroups import Cgroups, Placement
+from pinfold.ports.errors import ContainerKey
+from pinfold.ports.logs import PodLogs
+from pinfold.ports.runtime import ContainerStatus
+
+
+class NodeContainers(Protocol):
+    """The containers of the pods that are here, and the cgroups that they are in.
+
+    Attributes:
+        logs: keeps what they write; None where that is not kept here.
+        exits: those that have exited, and those who wait for it.
+    """
+
+    logs: PodLogs | None
+    exits: Exits
+
+    @property
+    def cgroups(self) -> Cgroups:
+        """The port."""
+
+    async def statuses(self) -> Sequence[ContainerStatus]:
+        """Every container that is not removed.
+
+        Raises:
+            PortError: nobody answers.
+        """
+
+    def placement(self, pod: ActivePod, container: Container, where: Whereabouts) -> Placement:
+        """What the kernel is told about a container that is to run there."""
+
+    async def adopt(self, status: ContainerStatus, placement: Placement) -> None:
+        """See a container that runs placed.
+
+        Raises:
+            PortError: it is not.
+        """
+
+    async def end(self, key: ContainerKey) -> None:
+        """End what is left of a container's processes, strays too, and remove its cgroup.
+
+        Raises:
+            CgroupError: something is still there.
+        """

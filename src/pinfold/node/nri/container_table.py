@@ -1,0 +1,124 @@
+"""The containers of a kubelet, as their runtime has told of them: what the books look at.
+
+Nothing is started or ended here: that is the kubelet's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from pinfold.core.pod import pod
+from pinfold.node.active_pod import ActivePod
+from pinfold.node.exits import Exits
+from pinfold.node.pods.containers import memory_nodes
+from pinfold.node.runtime_ledger import RuntimeLedger
+from pinfold.node.view import Whereabouts
+from pinfold.ports import nri
+from pinfold.ports.cgroups import FoundCgroups, Placement
+from pinfold.ports.errors import ContainerKey
+from pinfold.ports.logs import PodLogs
+from pinfold.ports.nri import Container
+from pinfold.ports.runtime import ContainerState, ContainerStatus
+
+_STATES: Final = {
+    nri.ContainerState.CREATED: ContainerState.CREATED,
+    nri.ContainerState.PAUSED: ContainerState.RUNNING,
+    nri.ContainerState.RUNNING: ContainerState.RUNNING,
+    nri.ContainerState.STOPPED: ContainerState.EXITED,
+    nri.ContainerState.UNKNOWN: ContainerState.CREATED,
+}
+
+
+class ContainerTable:
+    """The newest container of each name.
+
+    Fulfils :class:`pinfold.node.node_containers.NodeContainers`.
+
+    Args:
+        cgroups: the cgroups that the runtime makes.
+        ledger: what the runtime has on record.
+    """
+
+    logs: PodLogs | None = None
+
+    def __init__(self, cgroups: FoundCgroups, ledger: RuntimeLedger) -> None:
+        self.cgroups = cgroups
+        self.exits = Exits()
+        self._ledger = ledger
+        self._newest: dict[ContainerKey, ContainerStatus] = {}
+
+    # ------------------------------------------------------------------- what the runtime tells
+
+    def put(self, key: ContainerKey, container: Container) -> ContainerStatus:
+        """Take note of a container, which replaces an earlier attempt of the same name."""
+        before = self._newest.get(key)
+        attempt = 0
+        if before is not None:
+            attempt = before.attempt + (before.id != container.id)
+        state = _STATES[container.state]
+        status = ContainerStatus(container.id, key, attempt, state, container.pid)
+        self._newest[key] = status
+        return status
+
+    def change(
+        self,
+        key: ContainerKey,
+        container_id: str,
+        state: nri.ContainerState,
+        pid: int | None = None,
+    ) -> ContainerStatus | None:
+        """Take note of a change; None when that container is not the newest of its name."""
+        status = self._newest.get(key)
+        if status is None or status.id != container_id:
+            return None
+        pid = None if state is nri.ContainerState.STOPPED else pid or status.pid
+        self._newest[key] = status = replace(status, state=_STATES[state], pid=pid)
+        return status
+
+    def drop(self, key: ContainerKey) -> None:
+        """A container is forgotten."""
+        self._newest.pop(key, None)
+
+    def clear(self) -> None:
+        """Nothing is known any more."""
+        self._newest.clear()
+
+    def id_of(self, key: ContainerKey) -> str | None:
+        """The runtime's id of the newest container of this name."""
+        status = self._newest.get(key)
+        return None if status is None else status.id
+
+    def pid_of(self, key: ContainerKey) -> int | None:
+        """The main process of the newest container of this name, while it runs."""
+        status = self._newest.get(key)
+        return None if status is None else status.pid
+
+    # ---------------------------------------------------------------------- what the books need
+
+    async def statuses(self) -> Sequence[ContainerStatus]:
+        """See :class:`pinfold.node.node_containers.NodeContainers`."""
+        return list(self._newest.values())
+
+    def placement(self, pod: ActivePod, container: pod.Container, where: Whereabouts) -> Placement:
+        """Where a container belongs; its limits are the runtime's affair."""
+        mems = memory_nodes(pod.record, container.name)
+        return Placement(cpus=where.cpus, mems=mems, frozen=where.frozen)
+
+    async def adopt(self, status: ContainerStatus, placement: Placement) -> None:
+        """See a container that runs placed; the runtime's record follows.
+
+        Raises:
+            CgroupError: it is not.
+        """
+        await self.cgroups.place(status.key, placement)
+        if status.pid is not None:
+            await self.cgroups.enter(status.key, status.pid)
+        self._ledger.move(status.key, placement.cpus)
+
+    async def end(self, key: ContainerKey) -> None:
+        """See :class:`pinfold.node.node_containers.NodeContainers`."""
+        await self.cgroups.kill(key)
+        await self.cgroups.remove(key)
