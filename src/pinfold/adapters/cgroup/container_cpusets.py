@@ -101,7 +101,8 @@ class ContainerCpusets:
             sharers = [one for one in self.known.values() if one.placement.cpus is None]
             left: list[Path] = []
             alone = [one for one in sharers if one.gate not in below]
-            cut: list[Path] | None = [] if before is not None and cpus < before else None
+            leaving = before is not None and bool(before - cpus)
+            cut: list[Path] | None = [] if leaving else None
             failed = await self._write(alone, left, cut=cut)
             for gate, who in below.items():
                 try:
@@ -112,7 +113,7 @@ class ContainerCpusets:
             if before is None or cpus - before:
                 # Their own cpusets may be as narrow as the pool has been.
                 failed = await self._write(behind, left, only_behind=True) or failed
-            if before is not None and before - cpus:
+            if leaving:
                 # A runtime waits for this: their threads are looked at when it is said again,
                 # before an owner's first instruction.
                 self._unlooked = bool(behind)

@@ -79,7 +79,7 @@ class Cpusets(Protocol):
         """
 
     def cut(self, folder: Path, wanted: CPUSet) -> bool:
-        """Take CPUs from a container, if that is one write; its own threads are to be confirmed.
+        """Move a container off CPUs, if that is one write; its own threads are to be confirmed.
 
         Those in cgroups below it did not have these CPUs then.
 
