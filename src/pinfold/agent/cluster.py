@@ -8,10 +8,11 @@ import os
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import structlog
 
+from pinfold.adapters.hugetlb import KeptPages
 from pinfold.adapters.kubernetes.access import from_kubeconfig, in_cluster, is_in_cluster
 from pinfold.adapters.kubernetes.client import KubeClient
 from pinfold.adapters.kubernetes.events import (
@@ -20,11 +21,17 @@ from pinfold.adapters.kubernetes.events import (
     event_summary,
     rejection,
 )
+from pinfold.adapters.kubernetes.node_publisher import NodePublisher
 from pinfold.adapters.kubernetes.pod_checks import PodChecks
 from pinfold.adapters.kubernetes.spec_check import Decided, declines
 from pinfold.adapters.kubernetes.start_up_taint import StartUpTaint
+from pinfold.adapters.machines.source import open_machine
+from pinfold.admission.node_status import NodeStatus, node_status
 from pinfold.agent.runnables import Run, Runnable
 from pinfold.config.agent import AgentConfig, AgentSection
+from pinfold.core.machine.kubelet_view import kubelet_view
+from pinfold.node.books import Books
+from pinfold.node.hugepage_changes import with_pages
 from pinfold.node.nri.runtime_pod import RuntimePod, qos_of
 from pinfold.node.nri.sandboxes import EXCLUSIVE
 from pinfold.ports.errors import PortError
@@ -32,10 +39,6 @@ from pinfold.ports.nri import (
     Container,
     PodSandbox,
 )
-
-if TYPE_CHECKING:
-    from pinfold.admission.node_status import NodeStatus
-    from pinfold.node.books import Books
 
 NODE_NAME: Final = "NODE_NAME"
 NOT_PINNING: Final = "NotPinningCPUs"
@@ -137,13 +140,6 @@ class Cluster:
         )
 
     async def _publish(self) -> None:
-        from pinfold.adapters.hugetlb import KeptPages  # noqa: PLC0415 - only here
-        from pinfold.adapters.kubernetes.node_publisher import NodePublisher  # noqa: PLC0415
-        from pinfold.adapters.machines.source import open_machine  # noqa: PLC0415 - only here
-        from pinfold.admission.node_status import node_status  # noqa: PLC0415 - only here
-        from pinfold.core.machine.kubelet_view import kubelet_view  # noqa: PLC0415 - only here
-        from pinfold.node.hugepage_changes import with_pages  # noqa: PLC0415 - only here
-
         machine = await asyncio.to_thread(open_machine, None)
         view = kubelet_view(machine)
         books, config, pages = self._books, self._config.node, KeptPages()

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from pinfold.adapters.nri import NriPlugin
 from pinfold.node.nri.kubelet_guard import (
     PERIOD,
     GuardVerdict,
@@ -16,10 +17,7 @@ from pinfold.node.nri.kubelet_guard import (
     unreadable_state,
 )
 from pinfold.ports.errors import PortError
-
-if TYPE_CHECKING:
-    from pinfold.adapters.nri import NriPlugin
-    from pinfold.ports.figures import Figure
+from pinfold.ports.figures import Figure
 
 _MAX_BYTES: Final = 64 << 20
 
