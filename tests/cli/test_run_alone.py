@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pinfold.adapters.roster import Entry, Roster, RosterError
+from pinfold.adapters.run_record import Entry, RunRecord, RunRecordError
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.linux.processes import began
 from tests.roots import ROOT
@@ -184,25 +184,25 @@ def test_an_agent_that_does_not_answer_is_not_passed_by(tmp_path: Path) -> None:
     assert "the agent did not answer" in problem
 
 
-def test_the_roster_forgets_the_dead_and_survives_damage(tmp_path: Path) -> None:
+def test_the_record_forgets_the_dead_and_survives_damage(tmp_path: Path) -> None:
     path = tmp_path / "run" / "alone.json"
     me = os.getpid()
     alive = Entry(me, began(me) or 0, "1-2", "{}")
     # Only its first thread has ended.
     with headless_process() as pid:
         assert began(pid)
-    with Roster(path).locked() as entries:
+    with RunRecord(path).locked() as entries:
         entries |= {"alive": alive, "dead": Entry(me, 1, "3", "{}")}
-    with Roster(path).locked() as entries:
+    with RunRecord(path).locked() as entries:
         assert entries == {"alive": alive}
         assert entries["alive"].exclusive == CPUSet.parse("1-2")
     path.write_text("{broken")
-    with Roster(path).locked() as entries:
+    with RunRecord(path).locked() as entries:
         assert entries == {}
     (tmp_path / "file").touch()
     with (
-        pytest.raises(RosterError, match=r"ot a directory \(elsewhere\)"),
-        Roster(tmp_path / "file" / "x.json", remedy="elsewhere").locked(),
+        pytest.raises(RunRecordError, match=r"ot a directory \(elsewhere\)"),
+        RunRecord(tmp_path / "file" / "x.json", remedy="elsewhere").locked(),
     ):
         pass
 
@@ -222,8 +222,8 @@ def test_what_another_user_planted_is_neither_followed_nor_used(
     link.symlink_to(precious)
     os.chown(link, 65533, 65533, follow_symlinks=False)
     with (
-        pytest.raises(RosterError, match="belongs to user 65533"),
-        Roster(shared / "alone.json", remedy="elsewhere").locked(),
+        pytest.raises(RunRecordError, match="belongs to user 65533"),
+        RunRecord(shared / "alone.json", remedy="elsewhere").locked(),
     ):
         pass
     # A folder of one's own behind a link of another's is his to turn.
@@ -232,8 +232,8 @@ def test_what_another_user_planted_is_neither_followed_nor_used(
     (shared / "way").symlink_to(mine)
     os.chown(shared / "way", 65533, 65533, follow_symlinks=False)
     with (
-        pytest.raises(RosterError, match="a link that belongs to user 65533"),
-        Roster(shared / "way" / "alone.json", remedy="elsewhere").locked(),
+        pytest.raises(RunRecordError, match="a link that belongs to user 65533"),
+        RunRecord(shared / "way" / "alone.json", remedy="elsewhere").locked(),
     ):
         pass
     assert list(mine.iterdir()) == []
@@ -248,11 +248,11 @@ def test_a_link_in_ones_own_folder_is_replaced_not_followed(tmp_path: Path, name
     path.parent.mkdir(mode=0o700)
     (path.parent / name).symlink_to(precious)
     me = Entry(os.getpid(), began(os.getpid()) or 0, None, "{}")
-    with Roster(path).locked() as entries:
+    with RunRecord(path).locked() as entries:
         assert entries == {}
         entries["me"] = me
     assert precious.read_text() == '{"boot": "x"}'
     assert not path.is_symlink()
     assert path.stat().st_mode & 0o777 == 0o600
-    with Roster(path).locked() as entries:
+    with RunRecord(path).locked() as entries:
         assert entries == {"me": me}

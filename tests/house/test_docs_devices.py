@@ -77,5 +77,5 @@ def test_commands_that_need_an_agent_with_devices(
         check(command, PAGE, scene, node.socket)
         if "> try/sick" in command.text:
             # What a reader sees who is not as quick as this test.
-            eventually(lambda: node.pod("widget")["phase"], "Rejected", PLUGIN_SECONDS)
+            eventually(lambda: node.pod("widget")["phase"], "Failed", PLUGIN_SECONDS)
     assert plugin.said("allocated widget-0, widget-1") == 1

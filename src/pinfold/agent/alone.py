@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from pinfold.adapters.affinity import Affinity
 from pinfold.adapters.machines.source import open_machine
-from pinfold.adapters.roster import Entry, Roster
+from pinfold.adapters.run_record import Entry, RunRecord
 from pinfold.admission.admission import Decision, NodeState, decide_near, resume, settle
 from pinfold.config.agent import DEFAULT_NODE
 from pinfold.core.kubelet.faults import SOUND
@@ -28,7 +28,7 @@ from pinfold.planning.planner import Planner
 from pinfold.ports.cgroups import Placement
 from pinfold.ports.errors import ContainerKey
 
-ROSTER: Final = "alone.json"
+RECORD: Final = "alone.json"
 
 
 class Alone:
@@ -45,7 +45,7 @@ class Alone:
 
     def __init__(self, folder: Path, *, remedy: str = "") -> None:
         self._planner = Planner(open_machine(None), DEFAULT_NODE, rules=SOUND)
-        self._roster = Roster(folder / ROSTER, remedy=remedy)
+        self._record = RunRecord(folder / RECORD, remedy=remedy)
 
     @property
     def machine(self) -> Machine:
@@ -73,7 +73,7 @@ class Alone:
         Raises:
             PortError: the list cannot be used, or the kernel refuses.
         """
-        with self._roster.locked() as entries:
+        with self._record.locked() as entries:
             state = self._state(entries)
             decision = decide_near(self._planner.node, state, pod, near, required=required)
             if decision.admitted:
@@ -89,7 +89,7 @@ class Alone:
         Raises:
             PortError: the list cannot be used, or the kernel refuses.
         """
-        with self._roster.locked() as entries:
+        with self._record.locked() as entries:
             entries.pop(uid, None)
             asyncio.run(_pin(entries, self._state(entries).ledger.default))
 

@@ -19,7 +19,7 @@ from pinfold.core.machine.locality import Localities, LocalityError
 from pinfold.core.machine.machine import Machine
 from pinfold.core.pod.resource_names import is_extended
 from pinfold.core.values.cpuset import CPUSet, iter_bits
-from pinfold.formats.documents import DocumentError, read_documents
+from pinfold.formats.json_or_yaml import DocumentError, read_documents
 from pinfold.state.cpu_manager_state import CheckpointError
 from pinfold.state.device_checkpoint import DeviceManagerCheckpoint, restore_devices
 

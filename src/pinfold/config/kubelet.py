@@ -15,7 +15,7 @@ from pinfold.config.values import ConfigError, SettingError, show
 from pinfold.core.kubelet.eviction import DEFAULT_EVICTION_HARD
 from pinfold.core.kubelet.feature_gates import FEATURE_GATES
 from pinfold.core.kubelet.node_config import NodeConfig
-from pinfold.formats.documents import DocumentError, read_documents
+from pinfold.formats.json_or_yaml import DocumentError, read_documents
 
 __all__ = ["ConfigError", "LoadedConfig", "kubelet_config", "load_kubelet_config", "read_fields"]
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from pinfold.formats.documents import DocumentError, read_documents
+from pinfold.formats.json_or_yaml import DocumentError, read_documents
 from pinfold.ports.errors import PortError
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")

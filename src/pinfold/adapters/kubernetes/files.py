@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from pinfold.formats.documents import Document, DocumentError, read_documents
+from pinfold.formats.json_or_yaml import Document, DocumentError, read_documents
 
 MAX_BYTES: Final = 256 * 1024 * 1024
 _SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})

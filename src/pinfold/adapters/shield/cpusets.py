@@ -21,7 +21,7 @@ from pinfold.adapters.shield.kernel import (
     read_cpus,
     write,
 )
-from pinfold.adapters.shield.moving import Tally, effective, narrow
+from pinfold.adapters.shield.moving import TaskCounts, effective, narrow
 from pinfold.adapters.shield.record import Journal, Kind, SavedAffinity, Shield
 from pinfold.adapters.shield.values import before, change, get
 from pinfold.core.values.cpuset import CPUSet
@@ -59,7 +59,7 @@ def make(journal: Journal) -> None:
         )
 
 
-async def cut_others(journal: Journal, tally: Tally) -> None:
+async def cut_others(journal: Journal, counts: TaskCounts) -> None:
     """Take the shielded CPUs from the cgroups beside ours (v2).
 
     A cgroup whose own CPUs are all shielded ones is left: it would be left with none.
@@ -69,7 +69,7 @@ async def cut_others(journal: Journal, tally: Tally) -> None:
     """
     shield = journal.shield
     for folder in folders(Path(shield.root)):
-        if folder == shield.cgroup or _is_kept(shield, folder, tally):
+        if folder == shield.cgroup or _is_kept(shield, folder, counts):
             continue
         file = str(folder / "cpuset.cpus")
         now = await get(Kind.CPUSET, file)
@@ -78,10 +78,10 @@ async def cut_others(journal: Journal, tally: Tally) -> None:
         partition = read(folder / "cpuset.cpus.partition")
         target = first & shield.others if first else shield.others
         if partition != "member":
-            tally.left.append(f"cgroup {folder}: a partition ({partition})")
+            counts.left.append(f"cgroup {folder}: a partition ({partition})")
             target = now
         elif not target:
-            tally.left.append(f"cgroup {folder}: all its CPUs ({first}) are shielded ones")
+            counts.left.append(f"cgroup {folder}: all its CPUs ({first}) are shielded ones")
             target = first
         if target != now:
             for inner in innermost_first(folder):
@@ -90,7 +90,7 @@ async def cut_others(journal: Journal, tally: Tally) -> None:
             await change(journal, Kind.CPUSET, file, target)
 
 
-def name_others(shield: Shield, tally: Tally) -> None:
+def name_others(shield: Shield, counts: TaskCounts) -> None:
     """Name the cpusets that may use shielded CPUs and have tasks (v1)."""
     for folder in folders(Path(shield.root)):
         if folder == shield.cgroup or shield.keeps(folder):
@@ -99,10 +99,10 @@ def name_others(shield: Shield, tally: Tally) -> None:
             count = len(read_ids(inner / "tasks"))
             shared = effective(inner, shield.method) & shield.cpus
             if count and shared:
-                tally.left.append(f"cpuset {inner}: {count} task(s) that may run on CPUs {shared}")
+                counts.left.append(f"cpuset {inner}: {count} task(s) that may run on CPUs {shared}")
 
 
-async def cut_units(journal: Journal, tally: Tally) -> None:
+async def cut_units(journal: Journal, counts: TaskCounts) -> None:
     """Take the shielded CPUs from systemd's slices of services and users, and from itself.
 
     Raises:
@@ -124,7 +124,7 @@ async def cut_units(journal: Journal, tally: Tally) -> None:
         first = now if first is None else first
         target = (first & shield.others) if first else shield.others
         if not target:
-            tally.left.append(f"{unit}: all its CPUs ({first}) are shielded ones")
+            counts.left.append(f"{unit}: all its CPUs ({first}) are shielded ones")
             target = first
         if target != now:
             await change(journal, Kind.UNIT, unit, target)
@@ -135,7 +135,7 @@ async def cut_units(journal: Journal, tally: Tally) -> None:
             continue
         shared = effective(folder, shield.method) & shield.cpus
         if shared and "populated 1" in read(folder / "cgroup.events").splitlines():
-            tally.left.append(
+            counts.left.append(
                 f"{folder.name}: may run on CPUs {shared} "
                 f"(systemctl set-property --runtime {folder.name} AllowedCPUs={shield.others})"
             )
@@ -196,10 +196,10 @@ def disable(shield: Shield) -> tuple[str, ...]:
     return ()
 
 
-def _is_kept(shield: Shield, folder: Path, tally: Tally) -> bool:
+def _is_kept(shield: Shield, folder: Path, counts: TaskCounts) -> bool:
     if not shield.keeps(folder):
         return False
     names = {kept.strip("/") for kept in shield.keep}
     if folder.name not in names:
-        tally.left.append(f"cgroup {folder}: holds one that is to keep its CPUs")
+        counts.left.append(f"cgroup {folder}: holds one that is to keep its CPUs")
     return True

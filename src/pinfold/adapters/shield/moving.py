@@ -32,7 +32,7 @@ _ROUNDS: Final = 300
 _PAUSE: Final = 0.002
 
 
-class Tally(Struct):
+class TaskCounts(Struct):
     """What became of the tasks: how many were moved, are bound by the kernel, were left, and why.
 
     ``left`` are sentences; ``notes`` say what else is to be known.
@@ -60,7 +60,7 @@ def effective(folder: Path, method: Method) -> CPUSet:
     return read_cpus(next((file for file in files if exists(file)), ONLINE))
 
 
-async def gather(journal: Journal, tally: Tally) -> None:
+async def gather(journal: Journal, counts: TaskCounts) -> None:
     """Move everything that is in the root cgroup into ours, until nothing new turns up there.
 
     What the kernel does not move is confined by its affinity.  Under systemd, which owns the
@@ -80,7 +80,7 @@ async def gather(journal: Journal, tally: Tally) -> None:
         if not todo:
             clean += 1
             if clean == 2:
-                tally.bound = sum(one.is_bound for one in found)
+                counts.bound = sum(one.is_bound for one in found)
                 return
             await asyncio.sleep(_PAUSE)
             continue
@@ -93,9 +93,9 @@ async def gather(journal: Journal, tally: Tally) -> None:
                 saved for one in todo for saved in narrow(_threads(one, shield.method), wide)
             )
             refused = [one for one in todo if not _move(one.tid, target)]
-            tally.moved += len(todo) - len(refused)
+            counts.moved += len(todo) - len(refused)
         done.update((one.tid, one.start_time) for one in refused)
-        _confine(journal, refused, tally)
+        _confine(journal, refused, counts)
         await asyncio.sleep(0)
     raise ShieldError(
         f"{source}: new tasks turn up faster than they can be moved", "find what forks so fast"
@@ -241,7 +241,7 @@ def _move(number: int, target: Path) -> bool:
     return False
 
 
-def _confine(journal: Journal, tasks: list[Thread], tally: Tally) -> None:
+def _confine(journal: Journal, tasks: list[Thread], counts: TaskCounts) -> None:
     """Move tasks off by their affinity."""
     shield = journal.shield
     threads = [tid for one in tasks for tid in _threads(one, shield.method)]
@@ -255,9 +255,9 @@ def _confine(journal: Journal, tasks: list[Thread], tally: Tally) -> None:
         mask = known.get((tid, one.start_time), shield.others)
         error = set_affinity(tid, (mask & shield.others) or shield.others)
         if error is None:
-            tally.moved += 1
+            counts.moved += 1
         elif thread(tid) is not None:
-            tally.left.append(f"{one}: {error.strerror}")
+            counts.left.append(f"{one}: {error.strerror}")
 
 
 def _living(shield: Shield) -> Iterable[tuple[SavedAffinity, CPUSet]]:

@@ -29,7 +29,7 @@ from pinfold.adapters.shield.kernel import (
     read_cpus,
 )
 from pinfold.adapters.shield.moving import (
-    Tally,
+    TaskCounts,
     catch_strays,
     effective,
     gather,
@@ -176,34 +176,34 @@ async def lower_shield(
 
 
 async def _raise(journal: Journal) -> ShieldReport:
-    tally = Tally()
+    counts = TaskCounts()
     shield = journal.shield
     if shield.method is Method.SYSTEMD:
-        await cut_units(journal, tally)
+        await cut_units(journal, counts)
     else:
         make(journal)
         if shield.method is Method.CGROUP2:
-            await cut_others(journal, tally)
+            await cut_others(journal, counts)
         else:
-            name_others(shield, tally)
-    await gather(journal, tally)
+            name_others(shield, counts)
+    await gather(journal, counts)
     settle(journal.shield)
     strays = await catch_strays(lambda: confined_threads(journal.shield), shield.others)
-    tally.left += [f"{one}: may still run elsewhere" for one in strays]
+    counts.left += [f"{one}: may still run elsewhere" for one in strays]
     moved, fixed = 0, list[str]()
     if shield.irqs:
         moved, fixed = await move_irqs(journal)
     else:
-        tally.notes += await return_irqs(journal)
+        counts.notes += await return_irqs(journal)
     journal.change(complete=True)
     return ShieldReport(
         shield=journal.shield,
-        moved=tally.moved,
-        bound=tally.bound,
-        left=tuple(tally.left),
+        moved=counts.moved,
+        bound=counts.bound,
+        left=tuple(counts.left),
         irqs_moved=moved,
         irqs_fixed=tuple(fixed),
-        notes=tuple(tally.notes),
+        notes=tuple(counts.notes),
     )
 
 

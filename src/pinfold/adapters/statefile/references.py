@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pinfold.adapters.statefile.files import StateFileError, read_state_file
-from pinfold.formats.documents import DocumentError, read_documents
+from pinfold.formats.json_or_yaml import DocumentError, read_documents
 
 _POD_UID: Final = "io.kubernetes.pod.uid"
 _UID: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,252}")

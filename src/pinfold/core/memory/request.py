@@ -63,7 +63,7 @@ def _earlier_init_blocks(
 def reusable_memory(state: MemoryState, pod: Pod, container: Container) -> Reusable:
     """What the container may take over from earlier init containers.
 
-    Upstream keeps a tally of its own; that is the sum of these blocks, unless it was lost.
+    Upstream keeps a sum of its own; that is the sum of these blocks, unless it was lost.
     """
     reusable: dict[int, dict[str, int]] = {}
     for _, blocks in _earlier_init_blocks(state, pod, container):

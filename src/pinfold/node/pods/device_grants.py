@@ -51,7 +51,7 @@ class AllocateQuestion(NamedTuple):
 Question: TypeAlias = PreferenceQuestion | AllocateQuestion
 
 
-class PluginTalk:
+class PluginAnswers:
     """The questions and answers of one admission.
 
     ``preferred`` holds what plugins would rather give, or the text of their failure.

@@ -21,7 +21,7 @@ from pinfold.node.active_pod import ActivePod
 from pinfold.node.books import FIRST_PAUSE, LONGEST_PAUSE, Books, Draft
 from pinfold.node.pods.caller import NOBODY, Caller
 from pinfold.node.pods.containers import Containers
-from pinfold.node.pods.device_grants import PluginTalk, Question
+from pinfold.node.pods.device_grants import PluginAnswers, Question
 from pinfold.node.pods.worker import PodWorker
 from pinfold.node.pods.worker_host import ManagerHost
 from pinfold.ports.devices import DevicePlugins
@@ -86,7 +86,7 @@ class Manager:
             CgroupError: the CPUs could not be taken from the others; the pod failed.
         """
         books, pod = self.books, workload.pod
-        talk = PluginTalk(self.plugins, books.counters, asyncio.get_running_loop().time)
+        answers = PluginAnswers(self.plugins, books.counters, asyncio.get_running_loop().time)
         while True:
             async with books.change() as draft:
                 await draft.look_at_cpus()
@@ -95,16 +95,16 @@ class Manager:
                 self.containers.check_room(pod, pods.active.values())
                 if books.store.problem:
                     raise StoreError(books.store.problem, NO_ROOM_REMEDY)
-                decision, question = self._decide(draft, workload, talk)
+                decision, question = self._decide(draft, workload, answers)
                 if question is None:
                     caller.begin()
-                    record = self._record(decision, talk, manifest, source)
+                    record = self._record(decision, answers, manifest, source)
                     active = await self._take(draft, workload, record, decision)
                     if active is not None:
                         active.attached = held
                     break
             # A plugin may take its time: others are admitted meanwhile, and it is decided anew.
-            await talk.ask(question)
+            await answers.ask(question)
         if active is not None:
             self.begin(active)
         return record
@@ -145,10 +145,10 @@ class Manager:
         return active
 
     def _decide(
-        self, draft: Draft, workload: Workload, talk: PluginTalk
+        self, draft: Draft, workload: Workload, answers: PluginAnswers
     ) -> tuple[Decision, Question | None]:
         """A decision, and what a plugin must be asked before it may hold."""
-        decision, question = talk.decide(draft.node, draft.state, workload.pod)
+        decision, question = answers.decide(draft.node, draft.state, workload.pod)
         if not decision.admitted or question is not None:
             return decision, question
         after = settle(draft.state, decision)
@@ -158,7 +158,7 @@ class Manager:
         return decision.refused(UNEXPECTED_ADMISSION_ERROR, POOL_EMPTY), None
 
     def _record(
-        self, decision: Decision, talk: PluginTalk, manifest: str, source: str
+        self, decision: Decision, answers: PluginAnswers, manifest: str, source: str
     ) -> PodRecord:
         pod = decision.pod
         return PodRecord(
@@ -173,7 +173,7 @@ class Manager:
             admitted_at=self.books.observers.clock(),
             assignments={name: a.cpus for name, a in decision.allocations.items()},
             memory=decision.memory,
-            devices=talk.grants(decision),
+            devices=answers.grants(decision),
         )
 
     def begin(self, pod: ActivePod) -> None:

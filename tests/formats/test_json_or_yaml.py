@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.formats.documents import Document, DocumentError, read_documents
+from pinfold.formats.json_or_yaml import Document, DocumentError, read_documents
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**12), 10**12) | st.text(max_size=8),
@@ -74,7 +74,7 @@ def test_errors_say_where_and_in_which_form(text: str, words: str) -> None:
 
 def test_yaml_is_not_imported_for_json() -> None:
     code = (
-        "import sys; from pinfold.formats.documents import read_documents as r;"
+        "import sys; from pinfold.formats.json_or_yaml import read_documents as r;"
         "list(r('{}')); sys.exit('yaml' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -23,7 +23,7 @@ _PATIENCE: Final = 60.0
 """Seconds for other commands, each of which has the list for a moment."""
 
 
-class RosterError(PortError):
+class RunRecordError(PortError):
     """The list cannot be read or written."""
 
 
@@ -45,7 +45,7 @@ class Entry(Struct, frozen=True):
         return None if self.cpus is None else CPUSet.parse(self.cpus)
 
 
-class Roster:
+class RunRecord:
     """The list in ``path``; a folder for the user alone is made for it.
 
     Args:
@@ -64,7 +64,7 @@ class Roster:
         Nothing is written when the block raises.
 
         Raises:
-            RosterError: another user could replace what is in the folder, or it cannot be written.
+            RunRecordError: another user could replace the folder, or it cannot be written.
         """
         held = self._lock()
         try:
@@ -82,20 +82,20 @@ class Roster:
             path = Path(f"{self._path}.lock")
             return lock(path, lambda: _opened(path), patience=_PATIENCE)
         except HeldError as held:
-            raise RosterError(
+            raise RunRecordError(
                 f"{self._path}: another command{held.who} has it since {_PATIENCE:g} s",
                 "see what that does",
             ) from None
         except PortError as error:
-            raise RosterError(error.problem, error.remedy) from None
+            raise RunRecordError(error.problem, error.remedy) from None
         except OSError as error:
-            raise RosterError(f"{self._path}: {error.strerror}", self._remedy) from None
+            raise RunRecordError(f"{self._path}: {error.strerror}", self._remedy) from None
 
     def _read(self) -> dict[str, Entry]:
         """What lives; a list of another boot, or one that is damaged, speaks of nobody.
 
         Raises:
-            RosterError: it cannot be told who lives.
+            RunRecordError: it cannot be told who lives.
         """
         try:
             boot = boot_id()
@@ -109,7 +109,7 @@ class Roster:
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return {}
         except PortError as error:
-            raise RosterError(error.problem, error.remedy) from None
+            raise RunRecordError(error.problem, error.remedy) from None
 
     def _write(self, entries: dict[str, Entry]) -> None:
         document = {"boot": boot_id(), "entries": {uid: asdict(e) for uid, e in entries.items()}}
@@ -117,7 +117,7 @@ class Roster:
             # It speaks of processes, which do not survive the machine either.
             replace(self._path, json.dumps(document).encode(), sync=False)
         except OSError as error:
-            raise RosterError(f"{self._path}: {error.strerror}", self._remedy) from None
+            raise RunRecordError(f"{self._path}: {error.strerror}", self._remedy) from None
 
 
 def _opened(path: Path) -> int:
