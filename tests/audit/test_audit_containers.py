@@ -13,10 +13,10 @@ from pinfold.adapters.procfs.files import KernelFiles
 from pinfold.adapters.procfs.snapshot import read_snapshot
 from pinfold.adapters.procfs.tasks import read_namespaces
 from pinfold.audit.audit import audit
-from pinfold.audit.containers import KnownContainer, namespace_pids
+from pinfold.audit.containers import namespace_pids
 from pinfold.audit.findings import Finding
 from pinfold.audit.located import is_below, is_of_a_pod, locate_containers, locate_own
-from pinfold.audit.record import AuditRecord, Owner
+from pinfold.audit.record import AuditRecord, KnownContainer, Owner
 from pinfold.audit.snapshot import KernelSnapshot, Quota
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.render.audit_text import render_audit

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.audit.audit import audit
-from pinfold.audit.containers import KnownContainer, namespace_pids
-from pinfold.audit.record import AuditRecord, Owner
+from pinfold.audit.containers import namespace_pids
+from pinfold.audit.record import AuditRecord, KnownContainer, Owner
 from pinfold.audit.snapshot import Cpuset, Irq, KernelSnapshot, Quota, Task
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.render.audit_text import render_audit

@@ -7,7 +7,8 @@ import re
 import subprocess
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -104,15 +105,12 @@ def test_no_file_holds(what: str) -> None:
 
 
 def test_every_suppression_has_a_reason() -> None:
-    """Imports in functions (PLC0415) need none: start-up counts, as the architecture page says."""
     suppression = re.compile(r"#\s*(noqa|type:\s*ignore)(:? ?\[?[\w\-, ]+?\]?)?(\s+[-#] +\S.*)?$")
     found = [
         f"{name(path)}:{number}: {line.strip()}"
         for path in modules()
         for number, line in enumerate(path.read_text().splitlines(), start=1)
-        if (match := suppression.search(line))
-        and not match[3]
-        and (match[2] or "").strip(": ") != "PLC0415"
+        if (match := suppression.search(line)) and not match[3]
     ]
     assert found == []
 
@@ -200,3 +198,72 @@ def test_every_folder_is_in_a_layer(package: str) -> None:
     layers = {part.strip() for layer in contract["layers"] for part in layer.split("|")}
     place = ROOT / "src" / package.replace(".", "/")
     assert {path.parent.name for path in place.glob("*/__init__.py")} == layers
+
+
+MOST_IMPORTS_IN_FUNCTIONS = 60
+
+
+def imports_in_functions(tree: ast.Module) -> Iterator[ast.Import | ast.ImportFrom]:
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    inside = {
+        node.lineno: node
+        for function in ast.walk(tree)
+        if isinstance(function, functions)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    }
+    yield from inside.values()
+
+
+def test_imports_in_functions_are_few_and_carry_what_they_save() -> None:
+    """Imports are at the top, unless a measurement says otherwise: milliseconds, in its line."""
+    found = []
+    silent = []
+    for path in modules():
+        if not name(path).startswith("src/"):
+            continue
+        text = path.read_text()
+        for node in imports_in_functions(ast.parse(text)):
+            line = text.splitlines()[node.lineno - 1]
+            found.append(f"{name(path)}:{node.lineno}")
+            if not re.search(r"# noqa: PLC0415 - \d+(?:\.\d)? ms\b", line):
+                silent.append(f"{found[-1]}: {line.strip()}")
+    assert silent == []
+    assert len(found) <= MOST_IMPORTS_IN_FUNCTIONS
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT / "src").with_suffix("").parts
+    return ".".join(parts).removesuffix(".__init__")
+
+
+def imported(tree: ast.Module, among: Container[str]) -> Iterator[str]:
+    """The modules of the package that a module names, also where only types are checked."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in among)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                yield full if full in among else node.module
+
+
+def test_no_circle_of_imports_is_hidden() -> None:
+    """Nobody imports, in a function or for types only, who imports him; a type belongs below."""
+    trees = {
+        module_name(path): ast.parse(path.read_text())
+        for path in modules()
+        if name(path).startswith("src/pinfold/")
+    }
+    # The package's own names are for users: it imports them when they are first asked for.
+    graph = {
+        module: {other for other in imported(tree, trees) if other in trees} - {"pinfold"}
+        for module, tree in trees.items()
+        if module != "pinfold"
+    }
+    # A package that gives out names of its modules is not above them.
+    for package in [module for module in graph if f"{module}." in " ".join(graph)]:
+        graph[package] = {o for o in graph[package] if not o.startswith(f"{package}.")}
+    with pytest.raises(CycleError):
+        TopologicalSorter({"a": {"b"}, "b": {"a"}}).prepare()
+    TopologicalSorter(graph).prepare()

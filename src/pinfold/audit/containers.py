@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -15,55 +14,9 @@ from pinfold.audit.findings import (
     Finding,
     write_command,
 )
+from pinfold.audit.record import AuditRecord, KnownContainer, Owner
 from pinfold.audit.snapshot import KernelSnapshot, Quota, Task, is_within, lineage
 from pinfold.core.values.cpuset import CPUSet
-
-if TYPE_CHECKING:
-    from pinfold.audit.record import AuditRecord, Owner
-
-SHORT_ID: Final = 12
-"""Letters of a container's id that are shown, as crictl and ctr users know them."""
-
-
-class KnownContainer(Struct, frozen=True):
-    """A container, as far as somebody tells of it; "" and None where nobody does.
-
-    Attributes:
-        id: the runtime's id.
-        pod_uid: the pod's uid.
-        pod: the pod as ``namespace/name``.
-        name: the container's name.
-        cgroup: its path in the hierarchy of the cpusets.
-        pid: its main process.
-        recorded: the CPUs that the runtime has on record.
-        is_sandbox: it holds its pod's namespaces, and runs nothing else.
-        has_ended: its process has ended; it may be started again.
-    """
-
-    id: str = ""
-    pod_uid: str = ""
-    pod: str = ""
-    name: str = ""
-    cgroup: str = ""
-    pid: int | None = None
-    recorded: CPUSet | None = None
-    is_sandbox: bool = False
-    has_ended: bool = False
-
-    def __str__(self) -> str:
-        return container_title(self.pod or self.pod_uid, self._what(), self.id)
-
-    def _what(self) -> str:
-        return self.name or ("sandbox" if self.is_sandbox else "")
-
-
-def container_title(pod: str, name: str, container_id: str) -> str:
-    """``namespace/name/container (id)``, of which each part may be ""; not all of them."""
-    words = "/".join(part for part in (pod, name) if part)
-    short = container_id[:SHORT_ID]
-    if not words:
-        return f"container {short}"
-    return f"{words} ({short})" if short else words
 
 
 def container_at(record: AuditRecord, path: str) -> KnownContainer | None:

@@ -12,8 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from pinfold.audit.containers import KnownContainer
-from pinfold.audit.record import Owner
+from pinfold.audit.record import KnownContainer, Owner
 from pinfold.audit.snapshot import KernelSnapshot, is_within
 from pinfold.core.values.cpuset import CPUSet
 

@@ -3,13 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from msgspec import Struct, field
 
-from pinfold.audit.containers import KnownContainer, container_title
 from pinfold.audit.findings import Finding
 from pinfold.audit.snapshot import union
 from pinfold.core.values.cpuset import CPUSet
+
+SHORT_ID: Final = 12
+"""Letters of a container's id that are shown, as crictl and ctr users know them."""
+
+
+class KnownContainer(Struct, frozen=True):
+    """A container, as far as somebody tells of it; "" and None where nobody does.
+
+    Attributes:
+        id: the runtime's id.
+        pod_uid: the pod's uid.
+        pod: the pod as ``namespace/name``.
+        name: the container's name.
+        cgroup: its path in the hierarchy of the cpusets.
+        pid: its main process.
+        recorded: the CPUs that the runtime has on record.
+        is_sandbox: it holds its pod's namespaces, and runs nothing else.
+        has_ended: its process has ended; it may be started again.
+    """
+
+    id: str = ""
+    pod_uid: str = ""
+    pod: str = ""
+    name: str = ""
+    cgroup: str = ""
+    pid: int | None = None
+    recorded: CPUSet | None = None
+    is_sandbox: bool = False
+    has_ended: bool = False
+
+    def __str__(self) -> str:
+        return container_title(self.pod or self.pod_uid, self._what(), self.id)
+
+    def _what(self) -> str:
+        return self.name or ("sandbox" if self.is_sandbox else "")
+
+
+def container_title(pod: str, name: str, container_id: str) -> str:
+    """``namespace/name/container (id)``, of which each part may be ""; not all of them."""
+    words = "/".join(part for part in (pod, name) if part)
+    short = container_id[:SHORT_ID]
+    if not words:
+        return f"container {short}"
+    return f"{words} ({short})" if short else words
 
 
 class Owner(Struct, frozen=True):

@@ -13,7 +13,6 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pinfold.audit.containers import KnownContainer
 from pinfold.audit.findings import RECORD_BROKEN, RECORD_DOUBTFUL, Finding
 from pinfold.audit.located import (
     Assignments,
@@ -27,7 +26,7 @@ from pinfold.audit.located import (
     locate_own,
     same_uid,
 )
-from pinfold.audit.record import AuditRecord, Owner
+from pinfold.audit.record import AuditRecord, KnownContainer, Owner
 from pinfold.audit.snapshot import KernelSnapshot
 from pinfold.audit.told import AgentSays
 from pinfold.core.values.cpuset import CPUSet

@@ -5,12 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 
-from pinfold.audit.containers import (
-    KnownContainer,
-    Namespaces,
-    is_idle_sandbox,
-    place_title,
-)
+from pinfold.audit.containers import Namespaces, is_idle_sandbox, place_title
 from pinfold.audit.findings import (
     EXEC_STRAY,
     FOREIGN_INSIDE,
@@ -24,7 +19,7 @@ from pinfold.audit.findings import (
     write_command,
 )
 from pinfold.audit.owners import cpuset_commands
-from pinfold.audit.record import AuditRecord, Owner
+from pinfold.audit.record import AuditRecord, KnownContainer, Owner
 from pinfold.audit.snapshot import KernelSnapshot, Task, is_within, lineage, union
 from pinfold.core.values.cpuset import CPUSet
 

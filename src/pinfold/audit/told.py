@@ -8,8 +8,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from pinfold.audit.containers import KnownContainer
 from pinfold.audit.findings import RAN_SHARED, Finding
+from pinfold.audit.record import KnownContainer
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.status import Pod, Status
 

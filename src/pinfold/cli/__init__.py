@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from pinfold import __version__
-
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
 
 COMMANDS: Final = {
     "topology": "Show sockets, NUMA nodes, caches, cores, threads and memory of a machine.",

@@ -76,7 +76,7 @@ def agent(  # noqa: PLR0913 - the options, one each
     # gRPC writes lines of its own, such as each GOAWAY of a plugin; the agent tells what matters.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
-        from pinfold.agent.wiring import start_agent  # noqa: PLC0415 - heavy
+        from pinfold.agent.wiring import start_agent  # noqa: PLC0415 - 127 ms
     except ModuleNotFoundError as error:
         raise InputError(
             f"the agent needs {error.name}; install pinfold with its extra: pip install "

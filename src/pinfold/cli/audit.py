@@ -165,7 +165,7 @@ def _ask_agent(socket: str) -> AgentSays | None:
 
 
 def _ask_runtime(endpoint: str, root: Path) -> Told:
-    from pinfold.adapters.cri import tell_containers  # noqa: PLC0415 - gRPC, where one is asked
+    from pinfold.adapters.cri import tell_containers  # noqa: PLC0415 - 39 ms
 
     return asyncio.run(tell_containers(endpoint, root))
 

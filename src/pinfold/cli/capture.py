@@ -8,7 +8,7 @@ import click
 
 from pinfold.adapters.machines.capture import capture_entries
 from pinfold.adapters.machines.capture_file import capture_suffix, pack, refuse_existing, write_new
-from pinfold.adapters.machines.tree import open_tree
+from pinfold.adapters.machines.discovery import open_tree
 from pinfold.core.machine.machine import MachineError
 from pinfold.core.values.cpuset import CPUSet
 

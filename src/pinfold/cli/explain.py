@@ -56,14 +56,13 @@ def explain(
     if pod is None:
         _explain_recorded(manifests, socket, output, color=color)
         return
-    # For who asks an agent; figures: see the architecture page.
-    from pinfold.cli.node import load_request  # noqa: PLC0415
-    from pinfold.planning.explain import (  # noqa: PLC0415
+    from pinfold.cli.node import load_request  # noqa: PLC0415 - 17 ms
+    from pinfold.planning.explain import (  # noqa: PLC0415 - 14 ms
         UnknownPodError,
         explain_document,
         explain_pod,
     )
-    from pinfold.planning.plan_document import planned_config  # noqa: PLC0415
+    from pinfold.planning.plan_document import planned_config  # noqa: PLC0415 - 11 ms
 
     request = load_request(manifests, node)
     with input_errors(MachineError, UnknownPodError):

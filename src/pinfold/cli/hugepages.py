@@ -10,6 +10,7 @@ from typing import Any, Final
 import click
 
 from pinfold.adapters.hugetlb import HugePagePoolError, HugePagePools
+from pinfold.adapters.machines.source import open_machine
 from pinfold.cli.client import RefusedError
 from pinfold.cli.output import InputError, input_errors, machine_option, output_option, print_json
 from pinfold.core.machine.machine import MachineError
@@ -175,8 +176,6 @@ def _live_pools(root: Path) -> list[Pool]:
 
 
 def _recorded_pools(source: str) -> list[Pool]:
-    from pinfold.adapters.machines.source import open_machine  # noqa: PLC0415 - after --help
-
     with input_errors(MachineError):
         machine = open_machine(source)
     pools = recorded_pools(machine)

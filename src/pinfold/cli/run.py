@@ -115,7 +115,7 @@ def run(  # noqa: PLR0913 - the options, one each
             raise InputError(f"--detach needs an agent, and none listens on {socket}")
         raise SystemExit(_run_alone(manifest, wishes, socket))
     if wishes.near:
-        from pinfold.adapters.machines.source import open_machine  # noqa: PLC0415 - only for --near
+        from pinfold.adapters.machines.source import open_machine  # noqa: PLC0415 - 0.5 ms
 
         # An agent keeps to a wish as far as it can; a misspelt name is an error all the same.
         with input_errors(MachineError):
@@ -145,8 +145,8 @@ def run(  # noqa: PLR0913 - the options, one each
 def _run_alone(manifest: Mapping[str, Any], wishes: Wishes, socket: str) -> int:
     """Pin the command by affinity, and say what is weaker about that; return its status."""
     # The whole planner, where no agent has one.
-    from pinfold.admission.model import NodeError  # noqa: PLC0415
-    from pinfold.agent.alone import Alone  # noqa: PLC0415
+    from pinfold.admission.model import NodeError  # noqa: PLC0415 - 11 ms
+    from pinfold.agent.alone import Alone  # noqa: PLC0415 - 34 ms
 
     # One list for all commands of a user, whichever socket they look for an agent on.
     folder = Path(os.environ.get(FOLDER_VARIABLE) or runtime_folder())

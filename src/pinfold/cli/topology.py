@@ -30,14 +30,14 @@ def topology(machine: str | None, output: str, color: bool | None) -> None:  # n
         found = open_machine(machine)
         view = kubelet_view(found)
     if output == "json":
-        from pinfold.planning.machine_document import machine_document  # noqa: PLC0415
+        from pinfold.planning.machine_document import machine_document  # noqa: PLC0415 - 1.4 ms
 
         print_json(machine_document(found, view))
         return
 
     shown = topology_view(found, view)
     if output == "svg":
-        from pinfold.render.topology_svg import render_topology_svg  # noqa: PLC0415
+        from pinfold.render.topology_svg import render_topology_svg  # noqa: PLC0415 - 1.2 ms
 
         print_text(render_topology_svg(shown))
     else:

@@ -97,7 +97,7 @@ def _unknown_fields(fields: Mapping[Any, Any], known: Mapping[str, Any]) -> list
     for name in fields:
         if name in known or name in others or name == AGENT_SECTION:
             continue
-        import difflib  # noqa: PLC0415 - for unknown fields only
+        import difflib  # noqa: PLC0415 - 1.7 ms: for unknown fields only
 
         near = difflib.get_close_matches(str(name), [*known, *others], n=1)
         hint = f" (did you mean {near[0]}?)" if near else ""

@@ -6,6 +6,7 @@ up to YAML 1.1.  Several JSON values may follow each other, as ``jq '.items[]'``
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -75,8 +76,6 @@ def _json_error(text: str, failed: _NotJSON) -> DocumentError:
 
 
 def _json_documents(text: str) -> Iterator[Document]:
-    import json  # noqa: PLC0415 - only for JSON
-
     decoder = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
     position, line, counted = 0, 1, 0
     while True:
@@ -114,8 +113,6 @@ def _no_constant(name: str) -> Any:  # noqa: ANN401 - the decoder's signature; n
 
 
 def _check_encodable(content: object, position: int) -> None:
-    import json  # noqa: PLC0415 - only for JSON
-
     try:
         json.dumps(content, ensure_ascii=False).encode()
     except UnicodeEncodeError:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from msgspec import Struct, field
 
@@ -18,8 +18,15 @@ from pinfold.ports.records import CANNOT_RUN, PodPhase, PodRecord
 from pinfold.ports.runtime import ContainerStatus
 from pinfold.state.ledger import Ledger
 
-if TYPE_CHECKING:
-    from pinfold.node.pods.worker import PodWorker
+
+class Worker(Protocol):
+    """Who runs a pod's containers."""
+
+    async def stop(self) -> None:
+        """Start nothing any more."""
+
+    async def terminate(self, live: Sequence[ContainerStatus], grace: float) -> None:
+        """End what runs, within so many seconds."""
 
 
 class ActivePod(Struct):
@@ -42,7 +49,7 @@ class ActivePod(Struct):
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     busy: str = ""
     """The container that is being started or ended, by name; see :meth:`at_work`."""
-    worker: PodWorker | None = None
+    worker: Worker | None = None
     ending: bool = False
     """Somebody ends the pod; nobody else does it again."""
     ended_as: PodPhase | None = None

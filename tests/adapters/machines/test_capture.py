@@ -21,9 +21,8 @@ from pinfold.adapters.machines.capture import (
     reduce_meminfo,
 )
 from pinfold.adapters.machines.capture_file import SUFFIXES, pack, write_new
-from pinfold.adapters.machines.discovery import read_machine
+from pinfold.adapters.machines.discovery import open_tree, read_machine
 from pinfold.adapters.machines.proc import CpuInfo
-from pinfold.adapters.machines.tree import open_tree
 from pinfold.cli.capture import capture
 from pinfold.core.machine.machine import MachineError
 from tests.scenes.sysfs_trees import CPU, NODE, SAMPLES, capture_name, captures, memory_tree, plain

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pinfold.adapters.machines import archive as archive_module
-from pinfold.adapters.machines.discovery import read_machine, read_tree
-from pinfold.adapters.machines.tree import LiveTree, open_tree
+from pinfold.adapters.machines.discovery import open_tree, read_machine, read_tree
+from pinfold.adapters.machines.tree import LiveTree
 from pinfold.core.machine.machine import MachineError
 from tests.scenes.sysfs_trees import CPU, SAMPLES, memory_tree, plain
 

@@ -23,7 +23,7 @@ from pinfold.adapters.cri.endpoint import (
 from pinfold.adapters.cri.resources import from_wire
 from pinfold.adapters.cri.status import info_document
 from pinfold.adapters.cri.table import pid_of
-from pinfold.audit.containers import KnownContainer
+from pinfold.audit.record import KnownContainer
 from pinfold.audit.told import Told
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
 from pinfold.ports.errors import RuntimeFailedError

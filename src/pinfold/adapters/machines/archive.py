@@ -133,8 +133,8 @@ def read_members(path: Path, file: IO[bytes]) -> ArchiveTree:
         MachineError: as :func:`read_archive`.
         OSError: the file cannot be read.
     """
-    import lzma  # noqa: PLC0415 - not every Python has it, and not every archive needs it
-    import zlib  # noqa: PLC0415 - the same
+    import lzma  # noqa: PLC0415 - 0.0 ms: not every Python has it, and not every archive needs it
+    import zlib  # noqa: PLC0415 - 0.0 ms
 
     try:
         stream = _unpacked(file)
@@ -171,15 +171,15 @@ def _unpacked(file: IO[bytes]) -> _Stream:
     magic = file.read(6)
     file.seek(0)
     if magic.startswith(b"\x1f\x8b"):
-        import gzip  # noqa: PLC0415 - only for such a file
+        import gzip  # noqa: PLC0415 - 0.4 ms: only for such a file
 
         return gzip.GzipFile(fileobj=file)
     if magic == b"\xfd7zXZ\x00":
-        import lzma  # noqa: PLC0415 - only for such a file
+        import lzma  # noqa: PLC0415 - 0.0 ms: only for such a file
 
         return lzma.LZMAFile(file)
     if magic.startswith(b"BZh"):
-        import bz2  # noqa: PLC0415 - only for such a file
+        import bz2  # noqa: PLC0415 - 0.0 ms: only for such a file
 
         return bz2.BZ2File(file)
     return file

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 from types import MappingProxyType
 
@@ -19,13 +20,20 @@ from pinfold.adapters.machines.numa import (
 from pinfold.adapters.machines.pci import read_pci
 from pinfold.adapters.machines.proc import CpuInfo, read_allowed, read_architecture
 from pinfold.adapters.machines.reader import Reader
-from pinfold.adapters.machines.tree import LiveTree, Tree, missing_cpu_directory, open_tree
+from pinfold.adapters.machines.tree import (
+    DirectoryTree,
+    LiveTree,
+    Tree,
+    find_machine,
+    missing_cpu_directory,
+)
 from pinfold.core.machine.machine import (
     Cpu,
     CpuFacts,
     CpuKind,
     KubeletFacts,
     Machine,
+    MachineError,
     NUMANode,
 )
 from pinfold.core.values.cpuset import CPUSet
@@ -181,3 +189,36 @@ def _kubelet_facts(  # noqa: PLR0913 - what cAdvisor reads comes from as many pl
         online=folder.online_file,
         memory_capacity=mem_total,
     )
+
+
+def open_tree(path: Path) -> Tree:
+    """Open a captured tree: a directory, or a ``.tar``, ``.tar.gz``, ``.tar.bz2``, ``.tar.xz``.
+
+    The tree is the directory that holds ``sys/``, or the one such directory in it.
+
+    Raises:
+        MachineError: there is nothing readable, or no ``sys/devices/system/cpu`` in it.
+    """
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise MachineError(
+            f"{path}: {reason}; give a directory or a tar archive that holds sys/"
+        ) from None
+    if stat.S_ISDIR(mode):
+        return _open_directory(path)
+    if not stat.S_ISREG(mode):
+        raise MachineError(f"{path}: neither a directory nor a file that holds a capture")
+    # The archive formats cost a third of the start-up time and are mostly not needed.
+    from pinfold.adapters.machines.archive import read_archive  # noqa: PLC0415 - 2.2 ms
+
+    return read_archive(path)
+
+
+def _open_directory(path: Path) -> Tree:
+    absolute = path.resolve()
+    if absolute == Path("/"):
+        return LiveTree()
+    top = find_machine(DirectoryTree(path, absolute.name), path)
+    return DirectoryTree(path / top, top) if top else DirectoryTree(path, absolute.name)

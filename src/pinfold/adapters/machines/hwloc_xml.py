@@ -87,8 +87,8 @@ def read_hwloc_xml(data: bytes, *, name: str) -> HwlocTopology:
             elements nested too deep, no hwloc file, or one of hwloc 1.x.
     """
     # Not always needed: most runs of the program read no XML.
-    from defusedxml.common import DefusedXmlException  # noqa: PLC0415 - import cost, see above
-    from defusedxml.ElementTree import iterparse  # noqa: PLC0415 - import cost, see above
+    from defusedxml.common import DefusedXmlException  # noqa: PLC0415 - 0.6 ms
+    from defusedxml.ElementTree import iterparse  # noqa: PLC0415 - 2.7 ms
 
     reader = _Reader(name)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from typing import Final
@@ -92,8 +93,6 @@ class CpuInfo:
 def read_architecture(reader: Reader, cpuinfo: CpuInfo) -> str | None:
     """The architecture as ``uname -m`` has it; from the capture's side file, or guessed."""
     if reader.tree.live:
-        import os  # noqa: PLC0415 - only a live tree may ask the running kernel
-
         return os.uname().machine
     match = _ARCHITECTURE.search(reader.text(NOFILE_INFO) or "")
     return match[1] if match else cpuinfo.architecture

@@ -239,7 +239,7 @@ def execute(folder: bytes, order: Order) -> None:
         ) from None
     try:
         if order.rights:
-            from privileges import take  # type: ignore[import-not-found]  # noqa: PLC0415 - see there
+            from privileges import take  # type: ignore[import-not-found]  # noqa: PLC0415 - 1.9 ms
 
             take(order.rights)
     except (ImportError, OSError) as error:

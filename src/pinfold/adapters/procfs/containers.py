@@ -19,8 +19,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from pinfold.adapters.procfs.files import KernelFiles
-from pinfold.audit.containers import KnownContainer
 from pinfold.audit.located import pods_of, same_uid
+from pinfold.audit.record import KnownContainer
 from pinfold.audit.snapshot import KernelSnapshot, lineage
 
 _CONTAINER_ID: Final = re.compile(r"(?:[a-z-]+-)?([0-9a-f]{64})(?:\.scope)?")

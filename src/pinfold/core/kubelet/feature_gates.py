@@ -117,7 +117,7 @@ def check_feature_gates(gates: Mapping[str, bool]) -> None:
 
 def _misspelt(name: str) -> str | None:
     """The gate that was surely meant: the same letters in another case, or with a few off."""
-    import difflib  # noqa: PLC0415 - for gates that are not in the table only
+    import difflib  # noqa: PLC0415 - 1.0 ms: for gates that are not in the table only
 
     known = {gate.lower(): gate for gate in (*_BY_NAME, ALL_ALPHA, ALL_BETA)}
     near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.95)

@@ -176,7 +176,7 @@ class Localities(Struct, frozen=True, dict=True):
         return found
 
     def _missing(self, name: str, wanted: str) -> str:
-        from difflib import get_close_matches  # noqa: PLC0415 - only for the message
+        from difflib import get_close_matches  # noqa: PLC0415 - 1.0 ms: only for the message
 
         if not self.functions:
             return (
