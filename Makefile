@@ -100,12 +100,14 @@ $(BIN)/python:
 	$(MAKE_VENV)
 
 # A stamp is older than the requirements when these changed: then the environment is synced again.
+# pip compiles what it installs but not what it links to, and an environment may keep Python from it.
 $(VENV)/.run: requirements.txt requirements-build.txt pyproject.toml hatch_build.py $(PROTOS) | $(BIN)/python
 	@if [ -z "$(UV)" ] && ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
 		$(BIN)/python -m ensurepip >/dev/null; \
 	fi
 	$(INSTALL) --require-hashes -r requirements.txt -r requirements-build.txt
 	$(INSTALL) --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m compileall -q src/pinfold
 	@touch $@
 
 $(VENV)/.dev: requirements-dev.txt $(VENV)/.run

@@ -26,6 +26,7 @@ from benchmarks import (
     kubelet_merge,
     merge,
     process,
+    start_up,
 )
 from benchmarks.agent_measuring import remarks
 from benchmarks.agent_scene import GivenUpError, NotHereError
@@ -83,7 +84,14 @@ def workloads() -> dict[str, Callable[[], Result]]:
             found[name] = partial(_measure, setup)
     for name, own_clock in process.OWN_CLOCK.items():
         found[name] = partial(_measure_own_clock, own_clock)
-    for agent in (device_plugins, agent_fakes, agent_kernel, agent_live, agent_containers):
+    for agent in (
+        start_up,
+        device_plugins,
+        agent_fakes,
+        agent_kernel,
+        agent_live,
+        agent_containers,
+    ):
         found |= agent.MEASURED
     return found
 
