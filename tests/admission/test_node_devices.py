@@ -17,21 +17,19 @@ from pinfold.core.devices.devices import Device, DeviceResource
 from pinfold.core.devices.state import DeviceState
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.machine.kubelet_view import kubelet_view
-from pinfold.core.machine.machine import HugepagePool, Machine
+from pinfold.core.machine.machine import Machine
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.memory.memory import Block, MemoryState
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.core.values.quantity import Quantity
-from tests.admission.test_node_status import TOPOLOGY, conform
 from tests.scenes.manager_harness import ALL_MANAGERS, Harness, manifest, run_virtually
+from tests.scenes.memory_scene import GIB, MIB, TOPOLOGY, conform, machine_with_pages
 from tests.scenes.published_schemas import node_status_document
 from tests.scenes.web_world import served
 
 GPU = "example.com/gpu"
 NIC = "example.com/nic"
 USB = "example.com/usb"
-MIB = 1 << 20
-GIB = 1 << 30
 
 
 def document(node: Harness) -> dict[str, Any]:
@@ -134,15 +132,6 @@ def test_after_a_restart_what_pods_have_is_named_until_the_plugin_is_back() -> N
 
 
 # ---------------------------------------------------------------------------------- by NUMA node
-
-
-def machine_with_pages(pages: tuple[int, int] = (256, 128)) -> Machine:
-    machine = parse_short_form("2s4c1t")
-    nodes = tuple(
-        replace(node, memory_bytes=8 * GIB, hugepages={2 * MIB: HugepagePool(pages[node.id], 0)})
-        for node in machine.numa_nodes
-    )
-    return replace(machine, numa_nodes=nodes, hugepages={}, memory_bytes=16 * GIB)
 
 
 def state_of(machine: Machine, blocks: Mapping[str, tuple[Block, ...]]) -> dict[str, Any]:

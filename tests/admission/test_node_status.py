@@ -23,6 +23,7 @@ from pinfold.core.machine.machine import Distances, HugepagePool, Machine, NUMAN
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.values.cpuset import CPUSet
 from tests.scenes.manager_harness import Harness, manifest, parse, run_virtually
+from tests.scenes.memory_scene import TOPOLOGY, conform
 from tests.scenes.published_schemas import node_status_document
 from tests.scenes.web_world import served
 
@@ -149,44 +150,6 @@ def test_under_policy_none_no_zone_gives_cpus() -> None:
 
 
 # ---------------------------------------------------------------------------------- the published
-
-# Field name -> (required, what it holds), as the published schema of v1alpha2 has them.
-AMOUNT = (True, str)
-NAMED = {"name": (True, str), "value": (True, str)}
-RESOURCE = {"name": (True, str), "capacity": AMOUNT, "allocatable": AMOUNT, "available": AMOUNT}
-COST = {"name": (True, str), "value": (True, int)}
-ZONE = {
-    "name": (True, str),
-    "type": (True, str),
-    "parent": (False, str),
-    "costs": (False, [COST]),
-    "attributes": (False, [NAMED]),
-    "resources": (False, [RESOURCE]),
-}
-TOPOLOGY = {
-    "apiVersion": (True, str),
-    "kind": (True, str),
-    "metadata": (True, dict),
-    "topologyPolicies": (True, [str]),
-    "attributes": (False, [NAMED]),
-    "zones": (True, [ZONE]),
-}
-
-
-def conform(value: Any, schema: Any, where: str = "$") -> None:
-    if isinstance(schema, list):
-        assert isinstance(value, list), where
-        for index, item in enumerate(value):
-            conform(item, schema[0], f"{where}[{index}]")
-    elif isinstance(schema, dict):
-        assert isinstance(value, dict), where
-        assert value.keys() <= schema.keys(), f"{where}: unknown {value.keys() - schema.keys()}"
-        for name, (required, inner) in schema.items():
-            assert name in value or not required, f"{where}.{name} is missing"
-            if name in value:
-                conform(value[name], inner, f"{where}.{name}")
-    else:
-        assert type(value) is schema, f"{where}: {value!r}"
 
 
 @pytest.mark.parametrize(

@@ -21,17 +21,8 @@ from pinfold.audit.snapshot import KernelSnapshot, Quota
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.render.audit_text import render_audit
 from pinfold.render.terminal import Style
-from tests.adapters.procfs.test_procfs_trees import (
-    ID_A,
-    ID_B,
-    ID_P,
-    SLICE,
-    UID,
-    V2,
-    KernelTree,
-    kubelet_node,
-)
-from tests.audit.test_audit_rules import CLEAN, cpus, group, groups, task
+from tests.scenes.audited import CLEAN, cpus, group, groups, task
+from tests.scenes.kernel_tree import ID_A, ID_B, ID_P, SLICE, UID, V2, KernelTree, kubelet_node
 from tests.scenes.published_schemas import audit_document
 
 POD = "/kubepods/pod1"

@@ -17,17 +17,8 @@ from pinfold.core.memory.memory import Block, MemoryState, NodeMemory
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.state.memory_manager_state import checkpoint_of
 from pinfold.state.restore import to_checkpoint
-from tests.adapters.procfs.test_procfs_trees import (
-    ID_A,
-    ID_B,
-    SLICE,
-    UID,
-    V2,
-    KernelTree,
-    kubelet_node,
-)
-from tests.audit.test_audit_rules import CLEAN, DB, RECORD, group
-from tests.cli.test_audit_cli import LEDGER, found, run
+from tests.scenes.audited import CLEAN, DB, LEDGER, RECORD, found, group, run
+from tests.scenes.kernel_tree import ID_A, ID_B, SLICE, UID, V2, KernelTree, kubelet_node
 
 GIB = 1 << 30
 SCOPE = f"/{V2}/{SLICE}/cri-containerd"

@@ -8,7 +8,7 @@ from pinfold.audit.audit import audit
 from pinfold.audit.findings import AuditSeverity
 from pinfold.audit.record import Owner
 from pinfold.audit.tasks import affinity_commands
-from tests.audit.test_audit_rules import (
+from tests.scenes.audited import (
     CLEAN,
     DB,
     RECORD,

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
 from pinfold.adapters.procfs.files import KernelFiles
 from pinfold.adapters.procfs.machine import read_online
@@ -16,37 +14,16 @@ from pinfold.audit.audit import AuditReport
 from pinfold.audit.findings import KINDS, Finding
 from pinfold.audit.record import AuditRecord
 from pinfold.audit.snapshot import KernelSnapshot
-from pinfold.cli import main
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.render.audit_text import render_audit
 from pinfold.render.terminal import Style, cell_width
 from pinfold.state.ledger import Ledger
 from pinfold.state.restore import to_checkpoint
-from tests.adapters.procfs.test_procfs_trees import (
-    ID_A,
-    ID_B,
-    ID_P,
-    SLICE,
-    UID,
-    V2,
-    KernelTree,
-    kubelet_node,
-)
 from tests.roots import ROOT
+from tests.scenes.audited import LEDGER, found, run
+from tests.scenes.kernel_tree import ID_A, ID_B, ID_P, SLICE, UID, V2, KernelTree, kubelet_node
 
 DOCS = ROOT / "docs" / "how-to" / "audit.md"
-LEDGER = Ledger("static", CPUSet.parse("0-1,4-7"), {UID: {"app": CPUSet([2, 3])}})
-
-
-def run(*args: object, status: int = 0, **environment: str) -> Result:
-    result = CliRunner().invoke(main, ["audit", *(str(arg) for arg in args)], env=environment)
-    assert result.exit_code == status, result.output
-    assert isinstance(result.exception, SystemExit | None), result.output
-    return result
-
-
-def found(result: Result) -> dict[str, Any]:
-    return {finding["slug"]: finding for finding in json.loads(result.stdout)["findings"]}
 
 
 @pytest.fixture

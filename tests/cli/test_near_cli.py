@@ -29,9 +29,8 @@ from pinfold.core.pod.workload_api import workload_from_api
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.planning.planner import Planner
 from pinfold.render.machine_map import device_rows
-from tests.core.machine.test_locality import server
 from tests.roots import ROOT
-from tests.scenes.sysfs_trees import memory_tree
+from tests.scenes.sysfs_trees import memory_tree, server
 
 
 def pinned(*arguments: str) -> Result:

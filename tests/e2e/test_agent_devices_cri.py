@@ -14,10 +14,8 @@ from typing import Any
 import pytest
 
 from pinfold.adapters.cri import cri_pb2 as cri
-from tests.e2e.test_agent_cri import Scene
-from tests.scenes.agent_process import (
-    skip_unless_an_agent_can_run,
-)
+from tests.scenes.agent_process import skip_unless_an_agent_can_run
+from tests.scenes.agent_with_containerd import Scene
 from tests.scenes.containerd_node import ContainerdNode
 from tests.scenes.sample_plugin import (
     WIDGET,

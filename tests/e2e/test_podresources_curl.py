@@ -6,57 +6,19 @@ The answers are compared with what the kernel lets the containers' processes run
 from __future__ import annotations
 
 import shutil
-import struct
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from pinfold.adapters.podresources import podresources_pb2 as v1
 from pinfold.core.values.cpuset import CPUSet
-from tests.scenes.agent_process import (
-    AgentProcess,
-    manifest,
-    skip_unless_an_agent_can_run,
-)
+from tests.scenes.agent_process import AgentProcess, manifest, skip_unless_an_agent_can_run
+from tests.scenes.podresources_world import ask
 from tests.scenes.waiting import wait_until
 
 SLEEP = ("sleep", "600")
-METHODS = "v1.PodResourcesLister"
-
-
-@dataclass(frozen=True)
-class Answer:
-    status: int
-    message: str
-    body: bytes
-
-
-def ask(socket: Path, method: str, request: bytes = b"") -> Answer:
-    """One call: a frame with its length in, a frame and the trailers out."""
-    done = subprocess.run(
-        [
-            *("curl", "--silent", "--show-error", "--max-time", "20"),
-            *("--http2-prior-knowledge", "--unix-socket", str(socket)),
-            *("--header", "content-type: application/grpc", "--header", "te: trailers"),
-            *("--data-binary", "@-", "--dump-header", "/dev/stderr"),
-            f"http://localhost/{METHODS}/{method}",
-        ],
-        input=struct.pack(">BI", 0, len(request)) + request,
-        capture_output=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr.decode()
-    headers = dict(
-        line.split(": ", 1) for line in done.stderr.decode().splitlines() if ": " in line
-    )
-    body = done.stdout
-    if body:
-        compressed, length = struct.unpack(">BI", body[:5])
-        assert (compressed, length) == (0, len(body) - 5)
-    return Answer(int(headers["grpc-status"]), headers.get("grpc-message", ""), body[5:])
 
 
 @pytest.fixture

@@ -12,13 +12,8 @@ from typing import Any
 import pytest
 
 from pinfold.adapters.podresources import podresources_pb2 as v1
-from tests.e2e.test_podresources_curl import ask
-from tests.scenes.agent_process import (
-    IDLE,
-    AgentProcess,
-    manifest,
-    skip_unless_an_agent_can_run,
-)
+from tests.scenes.agent_process import IDLE, AgentProcess, manifest, skip_unless_an_agent_can_run
+from tests.scenes.podresources_world import ask
 from tests.scenes.sample_plugin import (
     WIDGET,
     SamplePlugin,

@@ -8,16 +8,11 @@ elsewhere only the statuses are compared.
 from __future__ import annotations
 
 import configparser
-import dataclasses
-import os
 import re
 import shlex
 import shutil
 import sqlite3
 import subprocess
-import sysconfig
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,38 +20,22 @@ import click
 import pytest
 import yaml
 
-from pinfold.adapters.cgroup import CgroupError, open_cgroups
 from pinfold.adapters.store.schema import migrate
 from pinfold.agent.cri import CRI_PATIENCE
 from pinfold.cli import main
-from pinfold.cli.client import Client
 from pinfold.config.agent import AgentSection, as_written, load_agent_config
 from pinfold.core.pod.workload import application_environment
 from pinfold.core.values.cpuset import CPUSet
 from tests.roots import ROOT
-from tests.scenes.agent_process import (
-    AgentProcess,
-)
-from tests.scenes.console import Command, commands, matches, run
+from tests.scenes.agent_process import AgentProcess
+from tests.scenes.console import Command
+from tests.scenes.reader import CPUS, check, configuration_of_the_page, configure, marked
 from tests.scenes.waiting import wait_until
 
 REFERENCE = ROOT / "docs" / "reference"
-HOW_TO = ROOT / "docs" / "how-to"
 DEPLOY = ROOT / "deploy"
-TRY = HOW_TO / "run-an-agent.md"
-PROGRAMS = Path(sysconfig.get_path("scripts"))
 WITH_AGENT, WITHOUT = "needs an agent", "needs no agent"
-CPUS = CPUSet(os.sched_getaffinity(0))
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-
-
-def marked(document: Path, reason: str) -> list[Command]:
-    """The commands that need this to be run, and no others."""
-    text = document.read_text()
-    others = list(commands(text))
-    # An empty line in its place: line numbers stay.
-    unmarked = text.replace(f"<!-- not run: {reason} -->\n", "\n")
-    return [command for command in commands(unmarked) if command not in others]
 
 
 def documents(reason: str) -> list[Any]:
@@ -66,64 +45,6 @@ def documents(reason: str) -> list[Any]:
         for path in DOCUMENTS
         if f"<!-- not run: {reason} -->" in path.read_text()
     ]
-
-
-def check(command: Command, document: Path, scene: Path, socket: Path) -> None:
-    """Run a command with this socket, as the only user of the machine, and compare."""
-    places = {"PINFOLD_SOCKET": socket, "PINFOLD_RUN_DIR": scene / "run"}
-    given = "".join(f"export {name}={shlex.quote(str(at))}\n" for name, at in places.items())
-    text = f"{given}{command.text}"
-    done = run(dataclasses.replace(command, text=text), scene, PROGRAMS)
-    where = f"{document.name}:{command.line}: {command.text}"
-    assert done.returncode == command.status, f"{where}\n{done.stdout}"
-    if CPUSet([0, 1]) == CPUS:
-        assert matches(command.output, done.stdout), f"{where}\n{done.stdout}"
-
-
-@pytest.fixture
-def scene() -> Iterator[Path]:
-    """The folder in which a reader works; its name is short, for there are sockets in it.
-
-    The path of a socket has 107 characters at the most, and a test's folder may have 80 of them.
-    """
-    with tempfile.TemporaryDirectory(prefix="pinfold-") as folder:
-        yield Path(shutil.copytree(ROOT / "examples", Path(folder, "e")))
-
-
-@pytest.fixture
-def node(scene: Path) -> Iterator[AgentProcess]:
-    """An agent as the page describes it, in the reader's folder ``try``."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root")
-    if len(CPUS) < 2 or min(CPUS) != 0:
-        pytest.skip("needs CPU 0 and another one")
-    try:
-        open_cgroups()
-    except CgroupError as error:
-        pytest.skip(f"no cgroup tree that can be written: {error}")
-    (scene / "try").mkdir()
-    agent = AgentProcess(scene / "try")
-    try:
-        yield agent
-    finally:
-        agent.clean_up()
-
-
-def configure(agent: AgentProcess, config: dict[str, Any]) -> None:
-    """Take a document's configuration, with a cgroup of the test's own."""
-    section = {**config["pinfold"], "cgroupName": agent.name}
-    agent.config = {**config, "pinfold": section}
-    agent.socket = Path(section["socket"])
-    agent.client = Client(str(agent.socket), timeout=60.0)
-
-
-def configuration_of_the_page(scene: Path) -> dict[str, Any]:
-    """What the reader's shell writes."""
-    block = re.search(r"^```sh\n(mkdir .*?)^```$", TRY.read_text(), re.MULTILINE | re.DOTALL)
-    assert block is not None
-    subprocess.run(["/bin/sh", "-ec", block[1]], cwd=scene, check=True, env={"PATH": os.defpath})
-    config: dict[str, Any] = yaml.safe_load((scene / "try" / "config.yaml").read_text())
-    return config
 
 
 @pytest.mark.parametrize("document", documents(WITH_AGENT))

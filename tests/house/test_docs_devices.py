@@ -10,18 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.house.test_docs_agent import (
-    HOW_TO,
-    check,
-    configuration_of_the_page,
-    configure,
-    marked,
-    node,
-    scene,
-)
-from tests.scenes.agent_process import (
-    AgentProcess,
-)
+from tests.scenes.agent_process import AgentProcess
+from tests.scenes.reader import HOW_TO, check, configuration_of_the_page, configure, marked
 from tests.scenes.sample_plugin import (
     PLUGIN_SECONDS,
     SamplePlugin,
@@ -29,8 +19,6 @@ from tests.scenes.sample_plugin import (
     until_offered,
 )
 from tests.scenes.waiting import eventually
-
-__all__ = ["node", "scene"]
 
 PAGE = HOW_TO / "devices.md"
 

@@ -10,7 +10,7 @@ import pytest
 
 from pinfold.linux.kernel_files import descendants, read_ids, read_value, subfolders, write_value
 from pinfold.ports.errors import NoRoomError
-from tests.linux.test_processes import no_files
+from tests.scenes.process_world import no_files
 
 
 def test_a_value_is_read_whole_and_stripped(tmp_path: Path) -> None:

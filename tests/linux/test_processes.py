@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import resource
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -33,11 +31,8 @@ from pinfold.linux.processes import (
     threads,
 )
 from pinfold.ports.errors import CgroupError, NoRoomError, RuntimeFailedError
-
-AFTER_NAME = (
-    " S 41 7 8 0 -1 4194560 99 0 0 0 1 2 0 0 20 0 6 0 {start} 2674688 180 18446744073709551615 "
-    "1 1 0 0 0 0 0 0 0 0 0 0 17 {cpu} 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
-)
+from tests.scenes.kernel_tree import AFTER_NAME
+from tests.scenes.process_world import no_files
 
 
 def stat_line(comm: str, *, start: int = 5, cpu: int = 3) -> str:
@@ -169,17 +164,6 @@ def test_one_that_was_reaped_is_gone_and_a_zombie_has_no_beginning() -> None:
         assert zombie.is_defunct
         assert (lives(child.pid), began(child.pid), age(child.pid)) == (False, None, None)
     assert (stat_of(child.pid), threads(child.pid)) == (None, [])
-
-
-@contextlib.contextmanager
-def no_files() -> Iterator[None]:
-    """No more files can be open."""
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 @pytest.mark.parametrize(

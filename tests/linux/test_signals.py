@@ -12,7 +12,7 @@ import pytest
 from pinfold.linux.processes import began
 from pinfold.linux.signals import open_process, send_signal
 from pinfold.ports.errors import NoRoomError
-from tests.linux.test_processes import no_files
+from tests.scenes.process_world import no_files
 
 
 @pytest.fixture

@@ -24,8 +24,8 @@ from pinfold.core.values.quantity import Quantity
 from pinfold.node.hugepage_changes import PageCounts, follow_pages, pages_of, with_pages
 from pinfold.planning.planner import Planner
 from pinfold.ports.errors import PortError
-from tests.admission.test_node_devices import machine_with_pages
 from tests.scenes.manager_harness import ALL_MANAGERS, Harness, manifest, parse, run_virtually
+from tests.scenes.memory_scene import machine_with_pages
 from tests.scenes.published_schemas import node_status_document
 
 MIB, GIB = 1 << 20, 1 << 30

@@ -15,9 +15,8 @@ from pinfold.render.plan_view import ContainerRow, PlanView, PodRow
 from pinfold.render.svg import render_plan_svg
 from pinfold.render.terminal import Depth, Style, cell_width, print_lines
 from pinfold.render.text import render_plan
-from tests.render.test_render_svg import SVG, assert_inside
-from tests.render.test_render_text import ANSI, machine, names
 from tests.roots import DATA
+from tests.scenes.pictures import ANSI, SVG, assert_inside, machine, names
 
 GOLDEN = DATA / "render"
 GIB = 1 << 30

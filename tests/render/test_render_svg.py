@@ -19,28 +19,16 @@ from pinfold.render.svg import render_plan_svg
 from pinfold.render.svg_canvas import escape, text_width, wrap_text
 from pinfold.render.topology_svg import render_topology_svg
 from pinfold.render.topology_view import NumaRow, TopologyView
-from tests.render.test_render_text import example, machine, names, node_maps, plans
 from tests.roots import DATA
+from tests.scenes.pictures import SVG, assert_inside, example, machine, names, node_maps, plans
 
 GOLDEN = DATA / "render" / "plan.svg"
-SVG = "{http://www.w3.org/2000/svg}"
 
 
 def tooltips(root: Element) -> list[str]:
     """What the cells say when the pointer rests on them."""
     titles = [group.findtext(f"{SVG}title") or "" for group in root.iter(f"{SVG}g")]
     return [title for title in titles if re.match(r"CPU \d+ ·", title)]
-
-
-def assert_inside(root: Element) -> None:
-    """No rectangle reaches over the edge of the page."""
-    width, height = float(root.attrib["width"]), float(root.attrib["height"])
-    for rect in root.iter(f"{SVG}rect"):
-        x, y = float(rect.get("x", "0")), float(rect.get("y", "0"))
-        assert x >= 0
-        assert y >= 0
-        assert x + float(rect.attrib["width"]) <= width + 0.5
-        assert y + float(rect.attrib["height"]) <= height + 0.5
 
 
 def test_plan_looks_as_it_was_approved() -> None:

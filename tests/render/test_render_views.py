@@ -37,8 +37,8 @@ from pinfold.render.topology_view import (
     binary_size,
     hugepage_text,
 )
-from tests.render.test_render_text import ANSI, machine, names, node_maps, plans
 from tests.roots import DATA
+from tests.scenes.pictures import ANSI, machine, names, node_maps, plans
 
 GOLDEN = DATA / "render"
 

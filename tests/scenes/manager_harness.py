@@ -281,3 +281,17 @@ class Copy:
         store.pods, store.entries = dict(pods), list(entries)
         if not promised:
             store.promised = 0
+
+
+def run(scenario: Callable[[Harness], Awaitable[None]], **harness: Any) -> None:
+    """Run a scenario on a fresh node, and check the invariants at its end."""
+
+    async def whole() -> None:
+        node = Harness(**harness)
+        await node.start()
+        await scenario(node)
+        await node.settle()
+        node.check()
+        await node.kill()
+
+    run_virtually(asyncio.wait_for(whole(), 600))

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from msgspec.structs import replace
+
+from pinfold.core.machine.machine import HugepagePool, Machine
+from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.memory.memory import (
     MemoryState,
     MemoryTable,
@@ -59,3 +65,57 @@ def admit(
 
 def hint(*nodes: int, preferred: bool = True) -> TopologyHint:
     return TopologyHint(numa_mask(nodes), preferred)
+
+
+# Field name -> (required, what it holds), as the published schema of v1alpha2 has them.
+AMOUNT = (True, str)
+NAMED = {"name": (True, str), "value": (True, str)}
+RESOURCE = {"name": (True, str), "capacity": AMOUNT, "allocatable": AMOUNT, "available": AMOUNT}
+COST = {"name": (True, str), "value": (True, int)}
+ZONE = {
+    "name": (True, str),
+    "type": (True, str),
+    "parent": (False, str),
+    "costs": (False, [COST]),
+    "attributes": (False, [NAMED]),
+    "resources": (False, [RESOURCE]),
+}
+
+
+TOPOLOGY = {
+    "apiVersion": (True, str),
+    "kind": (True, str),
+    "metadata": (True, dict),
+    "topologyPolicies": (True, [str]),
+    "attributes": (False, [NAMED]),
+    "zones": (True, [ZONE]),
+}
+
+
+def conform(value: Any, schema: Any, where: str = "$") -> None:
+    if isinstance(schema, list):
+        assert isinstance(value, list), where
+        for index, item in enumerate(value):
+            conform(item, schema[0], f"{where}[{index}]")
+    elif isinstance(schema, dict):
+        assert isinstance(value, dict), where
+        assert value.keys() <= schema.keys(), f"{where}: unknown {value.keys() - schema.keys()}"
+        for name, (required, inner) in schema.items():
+            assert name in value or not required, f"{where}.{name} is missing"
+            if name in value:
+                conform(value[name], inner, f"{where}.{name}")
+    else:
+        assert type(value) is schema, f"{where}: {value!r}"
+
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+
+def machine_with_pages(pages: tuple[int, int] = (256, 128)) -> Machine:
+    machine = parse_short_form("2s4c1t")
+    nodes = tuple(
+        replace(node, memory_bytes=8 * GIB, hugepages={2 * MIB: HugepagePool(pages[node.id], 0)})
+        for node in machine.numa_nodes
+    )
+    return replace(machine, numa_nodes=nodes, hugepages={}, memory_bytes=16 * GIB)

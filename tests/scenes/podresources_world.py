@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import struct
+import subprocess
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import grpc
@@ -15,7 +18,11 @@ import grpc
 from pinfold.adapters.podresources import podresources_pb2 as v1
 from pinfold.adapters.podresources import serve_pod_resources
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.ports.podresources import AllocatableResources, ContainerResources, PodResources
+from pinfold.ports.podresources import (
+    AllocatableResources,
+    ContainerResources,
+    PodResources,
+)
 
 LISTER = "/v1.PodResourcesLister/"
 
@@ -133,3 +140,77 @@ async def reading(path: Path) -> AsyncIterator[Reader]:
 
 def inode(path: Path) -> int:
     return os.lstat(path).st_ino
+
+
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if not byte & 0x80:
+            return value, at
+        shift += 7
+
+
+def fields(data: bytes) -> list[tuple[int, Any]]:
+    """The fields in the order in which they stand: number, then an int or bytes."""
+    found: list[tuple[int, Any]] = []
+    at = 0
+    while at < len(data):
+        key, at = varint(data, at)
+        if key & 7 == 0:
+            value, at = varint(data, at)
+            found.append((key >> 3, value))
+        else:
+            assert key & 7 == 2, "podresources has varints and lengths only"
+            length, at = varint(data, at)
+            assert at + length <= len(data)
+            found.append((key >> 3, data[at : at + length]))
+            at += length
+    return found
+
+
+def numbers(data: bytes) -> list[int]:
+    """A packed list of varints."""
+    found = []
+    at = 0
+    while at < len(data):
+        value, at = varint(data, at)
+        found.append(value)
+    return found
+
+
+METHODS = "v1.PodResourcesLister"
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    message: str
+    body: bytes
+
+
+def ask(socket: Path, method: str, request: bytes = b"") -> Answer:
+    """One call: a frame with its length in, a frame and the trailers out."""
+    done = subprocess.run(
+        [
+            *("curl", "--silent", "--show-error", "--max-time", "20"),
+            *("--http2-prior-knowledge", "--unix-socket", str(socket)),
+            *("--header", "content-type: application/grpc", "--header", "te: trailers"),
+            *("--data-binary", "@-", "--dump-header", "/dev/stderr"),
+            f"http://localhost/{METHODS}/{method}",
+        ],
+        input=struct.pack(">BI", 0, len(request)) + request,
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    headers = dict(
+        line.split(": ", 1) for line in done.stderr.decode().splitlines() if ": " in line
+    )
+    body = done.stdout
+    if body:
+        compressed, length = struct.unpack(">BI", body[:5])
+        assert (compressed, length) == (0, len(body) - 5)
+    return Answer(int(headers["grpc-status"]), headers.get("grpc-message", ""), body[5:])

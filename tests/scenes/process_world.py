@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import resource
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -121,3 +123,14 @@ def process_state(pid: int) -> str:
 def is_alive(pid: int) -> bool:
     """Whether a process runs; a zombie does not."""
     return process_state(pid) not in ("", "Z", "X")
+
+
+@contextlib.contextmanager
+def no_files() -> Iterator[None]:
+    """No more files can be open."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

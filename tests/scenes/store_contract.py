@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Final
+import sqlite3
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Final, TypeVar
 
 import pytest
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from pinfold.adapters.store import SQLiteStore
+from pinfold.adapters.store.schema import MIGRATIONS
 from pinfold.core.memory.memory import Block
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.errors import StoreError
@@ -20,6 +24,7 @@ from pinfold.ports.records import (
     NodeRecord,
     PodPhase,
     PodRecord,
+    Record,
 )
 from pinfold.ports.store import Store
 
@@ -269,3 +274,45 @@ BATCHES: Final = st.builds(
         max_size=3,
     ).map(tuple),
 )
+
+
+_T = TypeVar("_T")
+
+
+def with_store(path: Path, work: Callable[[SQLiteStore], Awaitable[_T]], **options: int) -> _T:
+    """Open, work, close."""
+
+    async def whole() -> _T:
+        store = SQLiteStore.open(path, **options)
+        try:
+            return await work(store)
+        finally:
+            await store.close()
+
+    return asyncio.run(whole())
+
+
+def load(path: Path) -> Record:
+    return with_store(path, lambda store: store.load())
+
+
+# A file of the first form, as its first release wrote it.  It never changes: whatever becomes of
+# the tables, such a file is read.
+FORM_1 = """
+INSERT INTO node VALUES (1, 'static', '0-1', '0', '0-3');
+INSERT INTO pods VALUES
+    (3, 'u', 'ns', 'web', '{"kind": "Pod"}', 'Running', 'run', NULL, 'm', 12.5),
+    (7, 'v', 'ns', 'old', '{}', 'Failed', 'api', 'OutOfcpu', NULL, 1.0);
+INSERT INTO assignments VALUES (3, 'c', '2-3');
+INSERT INTO containers VALUES (3, 'c', 2, NULL), (3, 'init', NULL, 0);
+INSERT INTO history VALUES (41, 12.5, 'admitted', 'u', 'ns/web', '{"a": 1}');
+"""
+
+
+def form_1(path: Path) -> None:
+    database = sqlite3.connect(path, isolation_level=None)
+    database.executescript(MIGRATIONS[0] + FORM_1)
+    database.execute(f"PRAGMA application_id = {0x70696E66}")
+    database.execute("PRAGMA user_version = 1")
+    database.close()
+    path.chmod(0o600)

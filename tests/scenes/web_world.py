@@ -35,6 +35,7 @@ from pinfold.node.reconciler import Drift, reconcile
 from pinfold.planning.explain import explain_decision, explain_document
 from pinfold.planning.machine_document import machine_document
 from pinfold.planning.planner import Planner
+from pinfold.ports.errors import ContainerKey
 from pinfold.ports.figures import Figure
 from pinfold.ports.held_process import HeldProcess, Peer
 from pinfold.ports.logs import PodLogs
@@ -308,3 +309,29 @@ def served(
         yield server
     finally:
         server.end()
+
+
+def phase(api: Served, name: str) -> str:
+    return str(api.ask("GET", f"/v1/pods/default/{name}").json["phase"])
+
+
+def container_id(api: Served, pod: str, container: str = "c0") -> str:
+    return next(
+        s.id for s in api.node.runtime.known() if s.key == ContainerKey(f"uid-{pod}", container)
+    )
+
+
+def container(api: Served, pod: str) -> dict[str, Any]:
+    found: dict[str, Any] = api.ask("GET", f"/v1/pods/default/{pod}").json["containers"][0]
+    return found
+
+
+def read_all(sock: Any) -> bytes:
+    """What comes until the server hangs up."""
+    text = b""
+    try:
+        while part := sock.recv(65536):
+            text += part
+    except ConnectionResetError:
+        pass
+    return text

@@ -24,10 +24,7 @@ from pinfold.render.text import render_plan
 from tests.scenes.manager_harness import ALL_MANAGERS, manifest
 from tests.scenes.published_schemas import machine_document
 from tests.scenes.waiting import wait_until
-from tests.scenes.web_world import Served, served
-from tests.web.test_web_pods import (
-    phase,
-)
+from tests.scenes.web_world import Served, phase, served
 
 GPU = "example.com/gpu"
 USB = "example.com/usb"

@@ -15,10 +15,7 @@ from pinfold.cli import main
 from pinfold.logs.folders import LogFolders
 from tests.scenes.manager_harness import manifest
 from tests.scenes.waiting import wait_until
-from tests.scenes.web_world import Served, UnixConnection, served
-from tests.web.test_web_pods import (
-    phase,
-)
+from tests.scenes.web_world import Served, UnixConnection, phase, served
 
 
 @pytest.fixture

@@ -14,10 +14,7 @@ from pinfold.core.values.cpuset import CPUSet
 from tests.roots import ROOT
 from tests.scenes.manager_harness import manifest
 from tests.scenes.waiting import wait_until
-from tests.scenes.web_world import Served, served
-from tests.web.test_web_pods import (
-    phase,
-)
+from tests.scenes.web_world import Served, phase, served
 
 PAGE = ROOT / "docs" / "reference" / "metrics.md"
 

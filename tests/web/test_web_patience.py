@@ -14,10 +14,7 @@ from structlog.testing import capture_logs
 from pinfold.web.changes import Patience
 from tests.scenes.manager_harness import manifest
 from tests.scenes.waiting import wait_until
-from tests.scenes.web_world import Served, plain, served
-from tests.web.test_web_pods import (
-    phase,
-)
+from tests.scenes.web_world import Served, phase, plain, served
 
 SHORT = Patience(change=0.2, reading=0.2)
 

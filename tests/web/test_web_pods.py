@@ -21,21 +21,17 @@ from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.pod.workload_api import workload_from_api
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.settings import ManagerSettings
-from pinfold.ports.errors import ContainerKey, StoreError
+from pinfold.ports.errors import StoreError
 from pinfold.ports.runtime import ContainerState
 from tests.scenes.manager_harness import manifest
 from tests.scenes.waiting import wait_until
-from tests.scenes.web_world import Served, served
+from tests.scenes.web_world import Served, container, container_id, phase, served
 
 
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[Served]:
     with served(tmp_path / "agent.sock", adopts=True) as server:
         yield server
-
-
-def phase(api: Served, name: str) -> str:
-    return str(api.ask("GET", f"/v1/pods/default/{name}").json["phase"])
 
 
 def test_an_empty_node_has_a_status(api: Served) -> None:
@@ -129,12 +125,6 @@ def test_pods_stand_in_the_order_of_admission(api: Served) -> None:
     assert (ended["state"], ended["exit_code"], ended["cpus"]) == ("EXITED", 0, "")
 
 
-def container_id(api: Served, pod: str, container: str = "c0") -> str:
-    return next(
-        s.id for s in api.node.runtime.known() if s.key == ContainerKey(f"uid-{pod}", container)
-    )
-
-
 def test_the_containers_of_a_pod_have_kinds_and_states(tmp_path: Path) -> None:
     pod = manifest("app", "2", init=["4", "1"])
     pod["spec"]["initContainers"][1]["restartPolicy"] = "Always"
@@ -172,11 +162,6 @@ def running(api: Served, pod: str) -> str:
     """The id of the pod's container once it runs, "" until then."""
     status = api.do(lambda: api.backend.books.view.pods.active[f"uid-{pod}"].statuses.get("c0"))
     return status.id if status is not None and status.state is ContainerState.RUNNING else ""
-
-
-def container(api: Served, pod: str) -> dict[str, Any]:
-    found: dict[str, Any] = api.ask("GET", f"/v1/pods/default/{pod}").json["containers"][0]
-    return found
 
 
 def test_a_name_is_taken_only_once(api: Served) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pinfold.web.operations import BODY_LIMIT
 from tests.scenes.manager_harness import manifest
-from tests.scenes.web_world import Served, plain, served
+from tests.scenes.web_world import Served, plain, read_all, served
 
 
 @pytest.fixture(scope="module")
@@ -235,14 +235,3 @@ def test_an_upgrade_is_not_granted(api: Served) -> None:
             b"Upgrade: websocket\r\n\r\n"
         )
         assert read_all(sock).startswith(b"HTTP/1.1 200")
-
-
-def read_all(sock: Any) -> bytes:
-    """What comes until the server hangs up."""
-    text = b""
-    try:
-        while part := sock.recv(65536):
-            text += part
-    except ConnectionResetError:
-        pass
-    return text

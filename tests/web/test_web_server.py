@@ -25,12 +25,15 @@ from pinfold.web.connection import Limits
 from pinfold.web.listening import listening
 from tests.scenes.manager_harness import manifest
 from tests.scenes.waiting import wait_until
-from tests.scenes.web_world import Served, UnixConnection, plain, served
-from tests.web.test_web_pods import (
+from tests.scenes.web_world import (
+    Served,
+    UnixConnection,
     container_id,
     phase,
+    plain,
+    read_all,
+    served,
 )
-from tests.web.test_web_requests import read_all
 
 ASK = b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
 

@@ -11,8 +11,7 @@ import pytest
 
 from pinfold.web.snapshots import FOR_EACH, LEFT_FOR_OTHERS, Snapshots
 from tests.scenes.manager_harness import manifest, run_virtually
-from tests.scenes.web_world import UnixConnection, plain, served
-from tests.web.test_web_requests import read_all
+from tests.scenes.web_world import UnixConnection, plain, read_all, served
 
 
 class State:

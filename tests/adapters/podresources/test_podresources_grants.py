@@ -17,9 +17,8 @@ from pinfold.core.devices.devices import Device, DeviceResource
 from pinfold.core.devices.state import DeviceState
 from pinfold.node.pod_resources import ManagedPodResources, allocatable_resources
 from pinfold.ports.podresources import ContainerDevices, ContainerMemory
-from tests.adapters.podresources.test_podresources_wire import fields, numbers
 from tests.scenes.manager_harness import ALL_MANAGERS, STATIC, Harness, manifest, run_virtually
-from tests.scenes.podresources_world import LISTER, Reader, reading
+from tests.scenes.podresources_world import LISTER, Reader, fields, numbers, reading
 
 GPU = "example.com/gpu"
 NIC = "example.com/nic"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,46 +18,7 @@ from pinfold.ports.podresources import (
     DynamicResource,
     PodResources,
 )
-
-
-def varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if not byte & 0x80:
-            return value, at
-        shift += 7
-
-
-def fields(data: bytes) -> list[tuple[int, Any]]:
-    """The fields in the order in which they stand: number, then an int or bytes."""
-    found: list[tuple[int, Any]] = []
-    at = 0
-    while at < len(data):
-        key, at = varint(data, at)
-        if key & 7 == 0:
-            value, at = varint(data, at)
-            found.append((key >> 3, value))
-        else:
-            assert key & 7 == 2, "podresources has varints and lengths only"
-            length, at = varint(data, at)
-            assert at + length <= len(data)
-            found.append((key >> 3, data[at : at + length]))
-            at += length
-    return found
-
-
-def numbers(data: bytes) -> list[int]:
-    """A packed list of varints."""
-    found = []
-    at = 0
-    while at < len(data):
-        value, at = varint(data, at)
-        found.append(value)
-    return found
-
+from tests.scenes.podresources_world import fields, numbers
 
 POD = PodResources(
     namespace="prod",

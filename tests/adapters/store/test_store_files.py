@@ -20,8 +20,7 @@ from pinfold.adapters.store.schema import APPLICATION_ID, MIGRATIONS, check_form
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.errors import StoreError
 from pinfold.ports.records import Batch, HistoryEntry, NodeRecord, PodPhase, PodRecord, Record
-from tests.adapters.store.test_store_sqlite import load, with_store
-from tests.scenes.store_contract import NODE, pod
+from tests.scenes.store_contract import NODE, form_1, load, pod, with_store
 
 SEVERAL = Batch(
     NODE,
@@ -29,17 +28,6 @@ SEVERAL = Batch(
     history=tuple(HistoryEntry(1.0, "k", "u", "n/p", "{}") for _ in range(50)),
 )
 
-# A file of the first form, as its first release wrote it.  It never changes: whatever becomes of
-# the tables, such a file is read.
-FORM_1 = """
-INSERT INTO node VALUES (1, 'static', '0-1', '0', '0-3');
-INSERT INTO pods VALUES
-    (3, 'u', 'ns', 'web', '{"kind": "Pod"}', 'Running', 'run', NULL, 'm', 12.5),
-    (7, 'v', 'ns', 'old', '{}', 'Failed', 'api', 'OutOfcpu', NULL, 1.0);
-INSERT INTO assignments VALUES (3, 'c', '2-3');
-INSERT INTO containers VALUES (3, 'c', 2, NULL), (3, 'init', NULL, 0);
-INSERT INTO history VALUES (41, 12.5, 'admitted', 'u', 'ns/web', '{"a": 1}');
-"""
 FORM_1_RECORD = Record(
     NodeRecord("static", CPUSet([0, 1]), CPUSet([0]), CPUSet(range(4))),
     {
@@ -212,15 +200,6 @@ def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------------------------------ forms
-
-
-def form_1(path: Path) -> None:
-    database = sqlite3.connect(path, isolation_level=None)
-    database.executescript(MIGRATIONS[0] + FORM_1)
-    database.execute(f"PRAGMA application_id = {0x70696E66}")
-    database.execute("PRAGMA user_version = 1")
-    database.close()
-    path.chmod(0o600)
 
 
 def test_a_file_of_the_first_form_is_read(tmp_path: Path) -> None:

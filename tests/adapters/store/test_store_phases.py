@@ -9,8 +9,7 @@ import pytest
 
 from pinfold.adapters.store import SQLiteStore
 from pinfold.ports.records import Batch, PodPhase, PodRecord
-from tests.adapters.store.test_store_files import form_1
-from tests.adapters.store.test_store_sqlite import load, with_store
+from tests.scenes.store_contract import form_1, load, with_store
 
 
 @pytest.mark.parametrize(

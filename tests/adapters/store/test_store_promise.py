@@ -16,9 +16,8 @@ from pinfold.adapters.store import SQLiteStore
 from pinfold.adapters.store.promise import path_of, promised
 from pinfold.ports.errors import StoreError
 from pinfold.ports.records import Batch, Record
-from tests.adapters.store.test_store_sqlite import load
 from tests.roots import ROOT
-from tests.scenes.store_contract import NODE
+from tests.scenes.store_contract import NODE, load
 
 ROUNDS = int(os.environ.get("PINFOLD_DAMAGE_ROUNDS", "25"))
 COMMITS = 6

@@ -7,9 +7,7 @@ import os
 import sqlite3
 import sys
 import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
@@ -17,27 +15,8 @@ from pinfold.adapters.store import SQLiteStore
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.planning.fakes import MemoryStore
 from pinfold.ports.errors import StoreError
-from pinfold.ports.records import Batch, HistoryEntry, Record
-from tests.scenes.store_contract import NODE, check_contract, check_refusals, pod
-
-_T = TypeVar("_T")
-
-
-def with_store(path: Path, work: Callable[[SQLiteStore], Awaitable[_T]], **options: int) -> _T:
-    """Open, work, close."""
-
-    async def whole() -> _T:
-        store = SQLiteStore.open(path, **options)
-        try:
-            return await work(store)
-        finally:
-            await store.close()
-
-    return asyncio.run(whole())
-
-
-def load(path: Path) -> Record:
-    return with_store(path, lambda store: store.load())
+from pinfold.ports.records import Batch, HistoryEntry
+from tests.scenes.store_contract import NODE, check_contract, check_refusals, load, pod, with_store
 
 
 def test_sqlite_meets_the_contract(tmp_path: Path) -> None:

@@ -22,61 +22,9 @@ from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.values.cpuset import CPUSet
 from tests.roots import DATA
 from tests.scenes.published_schemas import machine_document
-from tests.scenes.sysfs_trees import machine, memory_tree, node_files, plain
+from tests.scenes.sysfs_trees import machine, memory_tree, server
 
-PCI = "sys/bus/pci/devices"
 HWLOC = DATA / "hwloc"
-
-
-def function(address: str, device_class: str, node: int, cpus: str) -> dict[str, str]:
-    """The files of a function; ``cpus`` is a mask."""
-    return {
-        f"{PCI}/{address}/class": f"{device_class}\n",
-        f"{PCI}/{address}/numa_node": f"{node}\n",
-        f"{PCI}/{address}/local_cpus": f"{cpus}\n",
-    }
-
-
-def server() -> tuple[dict[str, str], dict[str, str]]:
-    """Files and links of two nodes with two CPUs each, and one of everything that has a name."""
-    files = plain(4) | node_files(0, "3", distance="10 21") | node_files(1, "c", distance="21 10")
-    files |= function("0000:17:00.0", "0x020000", 0, "3")
-    files |= function("0000:17:00.1", "0x020000", 0, "3")
-    files |= function("0000:b1:00.0", "0x020000", 1, "c")
-    files |= function("0000:b1:02.0", "0x020000", 1, "c")
-    files |= function("0000:b2:00.0", "0x010802", 1, "c")
-    files |= function("0000:18:00.0", "0x010802", 0, "3")
-    files |= function("0000:3a:00.0", "0x030200", 0, "3")
-    files |= function("0000:00:14.0", "0x0c0330", -1, "f")
-    files |= function("0000:00:1f.0", "0x060100", -1, "f")
-    links = {
-        "sys/class/net/eth0": "../../devices/pci0000:16/0000:16:02.0/0000:17:00.0/net/eth0",
-        "sys/class/net/eth1": "../../devices/pci0000:16/0000:16:02.0/0000:17:00.1/net/eth1",
-        "sys/class/net/eth2": "../../devices/pci0000:b0/0000:b1:00.0/net/eth2",
-        "sys/class/net/vf0": "../../devices/pci0000:b0/0000:b1:02.0/virtio7/net/vf0",
-        "sys/class/net/enx001122334455": "../../devices/pci0000:00/0000:00:14.0/usb1/net/enx",
-        "sys/class/net/bond0": "../../devices/virtual/net/bond0",
-        "sys/devices/virtual/net/bond0/lower_eth0": "../../../../class/net/eth0",
-        "sys/devices/virtual/net/bond0/lower_eth2": "../../../../class/net/eth2",
-        "sys/class/net/bond0.7": "../../devices/virtual/net/bond0.7",
-        "sys/devices/virtual/net/bond0.7/lower_bond0": "../bond0",
-        "sys/class/net/lo": "../../devices/virtual/net/lo",
-        "sys/class/infiniband/mlx5_0": "../../devices/pci0000:b0/0000:b1:00.0/infiniband/mlx5_0",
-        "sys/class/nvme/nvme0": "../../devices/pci0000:b0/0000:b2:00.0/nvme/nvme0",
-        "sys/class/nvme/nvme1": "../../devices/pci0000:16/0000:18:00.0/nvme/nvme1",
-        "sys/block/nvme1n1": "../devices/pci0000:16/0000:18:00.0/nvme/nvme1/nvme1n1",
-        # Native multipath: the disk belongs to the subsystem, its paths to the controllers.
-        "sys/block/nvme0n1": "../devices/virtual/nvme-subsystem/nvme-subsys0/nvme0n1",
-        "sys/block/nvme0c0n1": "../devices/pci0000:b0/0000:b2:00.0/nvme/nvme0/nvme0c0n1",
-        "sys/devices/virtual/nvme-subsystem/nvme-subsys0/nvme0": "../../../../class/nvme/nvme0",
-        "sys/block/md0": "../devices/virtual/block/md0",
-        "sys/devices/virtual/block/md0/slaves/nvme0n1": "../../../../../block/nvme0n1",
-        "sys/devices/virtual/block/md0/slaves/nvme1n1": "../../../../../block/nvme1n1",
-        "sys/class/drm/card0": "../../devices/pci0000:16/0000:3a:00.0/drm/card0",
-        "sys/class/drm/card0-DP-1": "../../devices/pci0000:16/0000:3a:00.0/drm/card0/card0-DP-1",
-        f"{PCI}/0000:b1:02.0/physfn": "../0000:b1:00.0",
-    }
-    return files, links
 
 
 NAMES = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -20,27 +19,13 @@ from pinfold.node.recovery.recovery import MismatchError, OnMismatch
 from pinfold.ports.errors import CgroupError, ContainerKey, StoreError
 from pinfold.ports.records import PodPhase
 from pinfold.ports.runtime import ContainerState
-from tests.scenes.manager_harness import STATIC, Harness, manifest, run_virtually
+from tests.scenes.manager_harness import STATIC, Harness, manifest, run
 
 STRICT = NodeConfig(
     cpu_manager_policy="static",
     reserved_system_cpus=CPUSet([0]),
     cpu_manager_policy_options={"strict-cpu-reservation": "true"},
 )
-
-
-def run(scenario: Callable[[Harness], Awaitable[None]], **harness: Any) -> None:
-    """Run a scenario on a fresh node, and check the invariants at its end."""
-
-    async def whole() -> None:
-        node = Harness(**harness)
-        await node.start()
-        await scenario(node)
-        await node.settle()
-        node.check()
-        await node.kill()
-
-    run_virtually(asyncio.wait_for(whole(), 600))
 
 
 def test_a_container_arrives_that_requires_exclusive_cores() -> None:

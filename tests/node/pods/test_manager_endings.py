@@ -9,8 +9,7 @@ import pytest
 
 from pinfold.ports.errors import ContainerKey, RuntimeFailedError, StoreError
 from pinfold.ports.records import PodPhase
-from tests.node.pods.test_manager import run
-from tests.scenes.manager_harness import Harness, manifest
+from tests.scenes.manager_harness import Harness, manifest, run
 
 
 def test_sigterm_that_cannot_be_sent_is_tried_again_until_the_grace_period_is_over() -> None:

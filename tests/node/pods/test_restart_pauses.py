@@ -7,8 +7,7 @@ import asyncio
 import pytest
 
 from pinfold.node.settings import ManagerSettings
-from tests.node.pods.test_manager import run
-from tests.scenes.manager_harness import Harness, manifest
+from tests.scenes.manager_harness import Harness, manifest, run
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ from msgspec.structs import replace
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.recovery.recovery import MismatchError, OnMismatch
 from pinfold.ports.records import NodeRecord
-from tests.node.pods.test_manager import run
-from tests.scenes.manager_harness import Harness, manifest
+from tests.scenes.manager_harness import Harness, manifest, run
 
 
 @pytest.mark.parametrize("on_mismatch", OnMismatch)
