@@ -90,7 +90,7 @@ async def _in_and_out(pods: int) -> tuple[int, int]:
     began = time.process_time_ns()
     for number in range(pods):
         phase = await _admit(manager, f"p{number}", chance.choice(SHAPES))
-        admitted += phase is not PodPhase.FAILED
+        admitted += phase is not PodPhase.REJECTED
         if number % 3 == 2 and manager.books.view.pods.active:
             await manager.release(chance.choice(list(manager.books.view.pods.active)), grace=0)
     for uid in list(manager.books.view.pods.active):

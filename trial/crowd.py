@@ -96,7 +96,7 @@ class Crowd:
         if answer is None:
             return
         del self.unsure[name]
-        if answer["phase"] != "Failed":
+        if answer["phase"] != "Rejected":
             self.wanted[name] = Wanted(owns)
 
     def drop(self, name: str) -> None:

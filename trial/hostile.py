@@ -122,7 +122,7 @@ def names(scene: Scene) -> None:
                 scene.check(error.status < 500, f"{kind} {name[:20]!r} gives {error}")
                 continue
             # A uid may be any text that can name a cgroup; then it can go, too.
-            ok = kind == "uid" and answer["phase"] != "Failed"
+            ok = kind == "uid" and answer["phase"] != "Rejected"
             scene.check(ok, f"{kind} {name[:20]!r} was admitted")
             admitted = quote(pod["metadata"]["name"], safe="")
             scene.node.ask("DELETE", f"/v1/pods/default/{admitted}?grace=0")

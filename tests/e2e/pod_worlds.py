@@ -135,7 +135,7 @@ class _Told:
         deadline = time.monotonic() + START_SECONDS
         while True:
             shown = self.agent.pod(name)
-            if shown["phase"] == "Failed":
+            if shown["phase"] in ("Failed", "Rejected"):
                 raise RefusedPodError(f"{shown['reason']}: {shown['message']}")
             if shown["phase"] == "Running" and all(one["pid"] for one in shown["containers"]):
                 break

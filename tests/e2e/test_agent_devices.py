@@ -109,7 +109,7 @@ def test_a_kill_of_the_agent_loses_no_device(scene: Scene) -> None:
     until_offered(agent, 4, 4)
     assert (offered(agent) or {})["in_use"] == 3
     late = agent.apply(asking("late", 2))
-    assert (late["phase"], late["reason"]) == ("Failed", "UnexpectedAdmissionError")
+    assert (late["phase"], late["reason"]) == ("Rejected", "UnexpectedAdmissionError")
     assert f"devices unavailable for {WIDGET}. Requested: 2, Available: 1" in late["message"]
     agent.client.post("/v1/reconcile")
     (pid,) = pids.values()
@@ -144,9 +144,9 @@ def test_a_plugin_that_is_killed_keeps_its_pods(scene: Scene) -> None:
     pids = agent.pids("app")
     plugin.stop()
     until_offered(agent, 4, 0)
-    assert agent.apply(asking("late"))["phase"] == "Failed"
+    assert agent.apply(asking("late"))["phase"] == "Rejected"
     eventually(lambda: offered(agent), None)
-    assert agent.apply(asking("later"))["phase"] == "Failed"
+    assert agent.apply(asking("later"))["phase"] == "Rejected"
     assert agent.pids("app") == pids
     scene.ready()
     assert agent.pids("app") == pids
@@ -184,7 +184,7 @@ def test_a_pod_of_the_folder_waits_for_its_plugin(scene: Scene) -> None:
     def phases() -> list[str]:
         return [pod["phase"] for pod in agent.client.get("/v1/pods")["pods"]]
 
-    eventually(phases, ["Failed"])
+    eventually(phases, ["Rejected"])
     assert (
         f"no set of running pods found to reclaim resources: [(res: {WIDGET}, q: 1), ]"
         in (agent.pod("app")["message"])
@@ -192,7 +192,7 @@ def test_a_pod_of_the_folder_waits_for_its_plugin(scene: Scene) -> None:
     # Another agent tries it again, too.
     agent.kill()
     agent.start()
-    assert phases() == ["Failed"]
+    assert phases() == ["Rejected"]
     scene.ready()
     eventually(lambda: scene.phase("app"), "Running")
     assert scene.env("app")["WIDGETS"] == "widget-0"
@@ -212,7 +212,7 @@ def test_others_are_admitted_while_a_plugin_thinks(scene: Scene) -> None:
     asker.join()
     assert time.monotonic() - began > 1.5, "it was given its time"
     (refused,) = answers
-    assert (refused["phase"], refused["reason"]) == ("Failed", "UnexpectedAdmissionError")
+    assert (refused["phase"], refused["reason"]) == ("Rejected", "UnexpectedAdmissionError")
     assert f"{WIDGET}: Allocate" in refused["message"]
     assert (offered(agent) or {})["in_use"] == 0
 
@@ -230,13 +230,13 @@ def test_a_hanging_plugin_does_not_hold_up_the_folder(scene: Scene) -> None:
     eventually(lambda: "1-other" in names(), expected=True)
     (agent.manifests / "2-gone.yaml").unlink()
     eventually(lambda: agent.log().count("Allocate failed"), 2)
-    eventually(names, {"0-stuck": "Failed", "1-other": "Running"})
+    eventually(names, {"0-stuck": "Rejected", "1-other": "Running"})
 
 
 def test_a_plugin_that_dies_in_allocate_leaves_nothing(scene: Scene) -> None:
     scene.ready("--misbehave", "die")
     refused = scene.agent.apply(asking("app"))
-    assert (refused["phase"], refused["reason"]) == ("Failed", "UnexpectedAdmissionError")
+    assert (refused["phase"], refused["reason"]) == ("Rejected", "UnexpectedAdmissionError")
     until_offered(scene.agent, 4, 0)
     scene.ready()
     scene.agent.apply(asking("next", 4))

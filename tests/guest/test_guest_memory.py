@@ -146,7 +146,7 @@ def owner(node: AgentProcess, name: str) -> dict[str, Any]:
     """Run a pod that takes all it may have; its pid, and what it was told of one page more."""
     out = node.folder / f"{name}.out"
     told = node.apply(pod(name, python(OWNER, out, ASKED, MEBIBYTES)))
-    assert told["phase"] != "Failed", told
+    assert told["phase"] != "Rejected", told
     eventually(out.exists, expected=True, seconds=30)
     found: dict[str, Any] = json.loads(out.read_text())
     out.unlink()
@@ -225,7 +225,7 @@ def refused(node: AgentProcess, manifest: dict[str, Any], reason: str) -> None:
     shared = node.client.get("/v1/status")["shared"]
     name = manifest["metadata"]["name"]
     told = node.apply(manifest)
-    assert (told["phase"], told["reason"]) == ("Failed", reason), told
+    assert (told["phase"], told["reason"]) == ("Rejected", reason), told
     assert ([(node.state / name).read_bytes() for name in files], pages()) == before
     assert node.client.get("/v1/status")["shared"] == shared
     assert list(Path("/sys/fs/cgroup").glob(f"**/{node.name}/**/*{name}-uid*")) == []

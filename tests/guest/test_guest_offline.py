@@ -81,7 +81,7 @@ def test_a_numa_node_goes_offline_and_comes_back(node: AgentProcess, policy: str
     assert node.pod("far")["containers"][0]["cpus"] == str(own)
     assert allowed(far_owner) == pool
     late = node.apply(manifest("late", ("main", IDLE, "2")))
-    assert late["phase"] == "Failed", "no CPU of the other node can be had"
+    assert late["phase"] == "Rejected", "no CPU of the other node can be had"
 
     switch(EVERY)
     eventually(lambda: allowed(far_owner), own)
