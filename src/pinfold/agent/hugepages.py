@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import structlog
-from msgspec.structs import replace
 
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.memory.memory import Assignments
@@ -57,16 +56,11 @@ class HugepageFollower:
         changed = machine is not planner.machine
         if not changed and self._overdrawn_by is None:
             return
+        view = kubelet_view(machine) if changed else planner.view
         async with books.change() as draft:
-            if changed:
-                planner.machine, planner.view = machine, kubelet_view(machine)
-            followed = follow_pages(draft.node, draft.state, machine, planner.view, planner.config)
+            followed = follow_pages(draft.node, draft.state, machine, view, planner.config)
             draft.node, draft.state = followed.node, followed.state
-            planner.node = replace(
-                planner.node,
-                allocatable=followed.node.allocatable,
-                memory_policy=followed.node.memory_policy,
-            )
+            planner.follow(machine, view, followed.node)
             memory = followed.state.memory
             self._overdrawn_by = memory.assignments if followed.problem and memory else None
         if changed:

@@ -100,12 +100,12 @@ class ActivePod(Struct):
     @property
     def uid(self) -> str:
         """The pod's uid."""
-        return self.record.uid
+        return self._record.uid
 
     @property
     def name(self) -> str:
         """``namespace/name``."""
-        return f"{self.record.namespace}/{self.record.name}"
+        return f"{self._record.namespace}/{self._record.name}"
 
     def key(self, container: Container) -> ContainerKey:
         """The container's key."""

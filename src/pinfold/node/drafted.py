@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 from types import MappingProxyType
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -15,6 +16,8 @@ from pinfold.node.pod_table import PodTable
 from pinfold.node.settings import ManagerSettings
 from pinfold.node.view import View
 from pinfold.ports.records import Batch, HistoryEntry, NodeRecord, PodRecord
+
+_T = TypeVar("_T")
 
 
 class Unwritten(Enum):
@@ -130,9 +133,15 @@ class Drafted:
             above: see :class:`pinfold.ports.records.Batch`.
         """
         lasts = {uid: one for uid, one in self._ended.items() if one is not None}
-        ended = {uid: one for uid, one in view.pods.ended.items() if uid not in self._forgotten}
-        ended |= self._remembered | lasts
-        out = list(ended)[: max(len(ended) - view.settings.kept_pods, 0)]
+        active, ended = view.pods.active, view.pods.ended
+        out: list[str] = []
+        if self._forgotten or self._remembered or lasts:
+            left = {uid: one for uid, one in ended.items() if uid not in self._forgotten}
+            ended = left | self._remembered | lasts
+            out = list(ended)[: max(len(ended) - view.settings.kept_pods, 0)]
+        if self._ended or not active.keys() >= self.pods.keys():
+            active = {**active, **{uid: one.pod for uid, one in self.pods.items()}}
+            active = {uid: pod for uid, pod in active.items() if uid not in self._ended}
         put = (*(one.record for one in self.pods.values()), *self._remembered.values())
         node = _node_record(self.state, view.settings)
         batch = Batch(
@@ -142,16 +151,19 @@ class Drafted:
             tuple(self._history),
             above,
         )
-        active = {**view.pods.active, **{uid: one.pod for uid, one in self.pods.items()}}
-        active = {uid: pod for uid, pod in active.items() if uid not in self._ended}
-        gone = (*(view.pods.ended[uid] for uid in self._forgotten), *(ended.pop(u) for u in out))
+        gone = (*(view.pods.ended[uid] for uid in self._forgotten), *(ended[uid] for uid in out))
+        ended = {uid: one for uid, one in ended.items() if uid not in out} if out else ended
         now = View(self.node, self.state, table(active, ended), view.settings)
         return Outcome(batch, node, now, gone)
 
 
-def table(active: dict[str, ActivePod], ended: dict[str, PodRecord]) -> PodTable:
+def table(active: Mapping[str, ActivePod], ended: Mapping[str, PodRecord]) -> PodTable:
     """Pods that nobody can change."""
-    return PodTable(MappingProxyType(active), MappingProxyType(ended))
+    return PodTable(_frozen(active), _frozen(ended))
+
+
+def _frozen(pods: Mapping[str, _T]) -> Mapping[str, _T]:
+    return pods if isinstance(pods, MappingProxyType) else MappingProxyType(dict(pods))
 
 
 def _node_record(state: NodeState, settings: ManagerSettings) -> NodeRecord:

@@ -142,6 +142,13 @@ class Planner:
         empty = empty_state(self.node, self.view.topology.cpus)
         return replace(empty, devices=DeviceState(self.devices)) if self.devices else empty
 
+    def follow(self, machine: Machine, view: KubeletView, node: Node) -> None:
+        """Go on with a machine that has changed, and with a node that has followed it."""
+        self.machine, self.view = machine, view
+        self.node = replace(
+            self.node, allocatable=node.allocatable, memory_policy=node.memory_policy
+        )
+
     def empty_with(self, offline: CPUSet) -> NodeState:
         """The node with nothing on it, and with some CPUs offline."""
         return replace(self.empty, offline=offline)
