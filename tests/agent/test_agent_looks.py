@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,9 +87,11 @@ class Scene:
         return path
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(60):
-            while not condition():  # noqa: ASYNC110 - no event
-                await asyncio.sleep(0.1)
+        # Manifests are read in a thread, for which the time of this loop does not wait.
+        deadline = time.monotonic() + 60
+        while not condition():
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.1)
 
     def runs(self, name: str) -> bool:
         pods = self.node.books.view.pods.active.values()
