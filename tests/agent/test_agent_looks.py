@@ -146,7 +146,11 @@ def test_a_file_that_cannot_be_read_at_the_start_ends_nobody(tmp_path: Path) -> 
         await asyncio.gather(*scene.tasks, return_exceptions=True)
         await scene.node.kill()
         file.write_text("{")
+        # One that is new tells that the folder has been read: looks are counted by a clock that
+        # does not wait for who reads.
+        scene.write("new", "", terminationGracePeriodSeconds=0)
         await scene.start()
+        await scene.until(lambda: scene.runs("new"))
         looks = scene.looks
         await scene.until(lambda: scene.looks > looks + 10)
         assert scene.runs("own")
