@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import queue
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -44,15 +45,18 @@ FOLDERS: Final = (
 WANTED: Final = 0.95
 
 
-def main(arguments: Sequence[str] | None = None, *, tree: Path = ROOT) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Draw, run and tell; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m mutants", description=__doc__)
     parser.add_argument("folders", nargs="*", metavar="FOLDER", help=", ".join(FOLDERS))
     parser.add_argument("--sample", type=int, default=50, metavar="N", help="how many (50)")
     parser.add_argument("--seed", type=int, help="draw the same ones again")
     parser.add_argument("--only", default="", metavar="TEXT", help="those whose line has this text")
+    parser.add_argument("--near", action="store_true", help="ask the nearest tests only: sooner")
     parser.add_argument("--jobs", type=int, default=2, help="how many at the same time (2)")
+    parser.add_argument("--tree", type=Path, default=ROOT, help="another project than this one")
     given = parser.parse_args(arguments)
+    tree: Path = given.tree
     try:
         everyone = population(tree, given.folders or FOLDERS)
     except FileNotFoundError as error:
@@ -70,7 +74,7 @@ def main(arguments: Sequence[str] | None = None, *, tree: Path = ROOT) -> int:
     print(f"seed {seed}: {len(sample)} of {len(everyone)} mutants", flush=True)
     project = tomllib.loads((tree / "pyproject.toml").read_text(encoding="utf-8"))
     elsewhere = project["tool"]["pytest"]["ini_options"]["norecursedirs"]
-    hunt = Hunt(Imports(tree, frozenset(elsewhere)))
+    hunt = Hunt(Imports(tree, frozenset(elsewhere)), near_only=given.near)
     killed = 0
     for placed, outcome, seconds in _outcomes(hunt, sample, tree, given.jobs):
         killed += outcome.culprit is not None
@@ -106,18 +110,23 @@ def _outcomes(
     with tempfile.TemporaryDirectory(prefix="mutants-", ignore_cleanup_errors=True) as folder:
         # Tests that run something as nobody have to get in.
         Path(folder).chmod(0o755)
+        workspaces = []
         for number in range(jobs):
             own = Path(folder) / str(number)
             own.mkdir()
-            idle.put(Workspace(tree, own))
+            workspaces.append(Workspace(tree, own))
+            idle.put(workspaces[-1])
         with ThreadPoolExecutor(jobs) as workers:
             futures = [workers.submit(hunted, placed) for placed in sample]
             try:
                 for future in as_completed(futures):
                     yield future.result()
             finally:
+                for workspace in workspaces:
+                    workspace.stop()
                 workers.shutdown(cancel_futures=True)
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sys.exit(main())

@@ -62,6 +62,8 @@ class Hunt:
     """The tests of one tree after mutants, in any number of workspaces."""
 
     imports: Imports
+    near_only: bool = False
+    """Whether those that survive the nearest tests are let go."""
     unfit: set[str] = field(default_factory=set)
     """Tests that fail in a copy without any mutant."""
     unsteady: set[str] = field(default_factory=set)
@@ -73,7 +75,7 @@ class Hunt:
         original = (workspace.tree / placed.path).read_bytes()
         with workspace.changed(placed.path, placed.mutant.source):
             passed_over: list[str] = []
-            for tests in (order.near, order.others):
+            for tests in (order.near, () if self.near_only else order.others):
                 left: Sequence[str] = tests
                 while left:
                     outcome = workspace.run(left, [*sorted(self.unfit), *passed_over])

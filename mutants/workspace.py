@@ -44,6 +44,10 @@ class Outcome:
     silent: bool = False
 
 
+class StoppedError(Exception):
+    """No more tests are run here."""
+
+
 class Workspace:
     """One copy; one command at a time."""
 
@@ -55,6 +59,8 @@ class Workspace:
         self._environ = {"PINFOLD_TEST_PATIENCE": "3", **os.environ}
         self._environ["PATH"] = f"{self._python.parent}{os.pathsep}{os.environ['PATH']}"
         self._environ.pop("PYTHONPATH", None)
+        self._running: subprocess.Popen[str] | None = None
+        self._stopped = False
 
     @contextmanager
     def changed(self, path: str, source: bytes) -> Iterator[None]:
@@ -68,8 +74,8 @@ class Workspace:
             _write(file, before)
 
     def run(self, tests: Sequence[str], deselected: Sequence[str] = ()) -> Outcome:
-        """Run tests in the given order, up to the first that fails."""
-        done = subprocess.run(  # noqa: S603 - the tests of this project
+        """Run tests in the given order, up to the first that fails; raises ``StoppedError``."""
+        with subprocess.Popen(  # noqa: S603 - the tests of this project
             [
                 *(_OWN_WORLD if os.geteuid() == 0 else ()),
                 *(sys.executable, contained.__file__, str(SECONDS_OF_SILENCE)),
@@ -80,13 +86,24 @@ class Workspace:
             ],
             cwd=self.tree,
             env=self._environ,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
-            check=False,
-        )
-        if done.returncode in _NOTHING_FAILED:
+        ) as self._running:
+            if self._stopped:
+                self._running.terminate()
+            output = self._running.communicate()[0]
+        if self._stopped:
+            raise StoppedError
+        if self._running.returncode in _NOTHING_FAILED:
             return Outcome(None)
-        return Outcome(culprit(done.stdout), silent=done.returncode == contained.SILENT)
+        return Outcome(culprit(output), silent=self._running.returncode == contained.SILENT)
+
+    def stop(self) -> None:
+        """End what runs, from another thread; nothing runs any more."""
+        self._stopped = True
+        if self._running is not None:
+            self._running.terminate()
 
 
 def culprit(output: str) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import fcntl
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +18,7 @@ from mutants.nearest import Imports
 from mutants.operators import mutants_of
 
 from tests.roots import ROOT
+from tests.scenes.agent_process import until
 
 
 def changes(source: str) -> list[str]:
@@ -149,7 +152,7 @@ def test_the_nearest_tests_come_first(tree: Path) -> None:
 def test_who_is_killed_by_whom_and_who_survives(
     tree: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["core", "--seed", "1"], tree=tree) == 1
+    assert main(["core", "--seed", "1", f"--tree={tree}"]) == 1
     first, *lines, last = capsys.readouterr().out.splitlines()
     assert first == "seed 1: 6 of 6 mutants"
     told = {line.rpartition(" (")[0] for line in lines}
@@ -172,12 +175,46 @@ def test_who_is_killed_by_whom_and_who_survives(
     ]
 
 
+def test_all_others_are_asked_when_the_nearest_notice_nothing(
+    tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    weak = "from pack.core.sum import add\n\n\ndef test_add():\n    assert add\n"
+    write(tree / "tests" / "test_sum.py", weak)
+    arguments = ["core", "--only", "a + b -> a - b", f"--tree={tree}"]
+    assert main(arguments) == 0
+    assert "by tests/test_by_scene.py::test_it" in capsys.readouterr().out
+    assert main([*arguments, "--near"]) == 1
+    assert "SURVIVED" in capsys.readouterr().out
+
+
+def test_who_is_told_to_end_leaves_nothing_running(tree: Path, tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    script = f"""
+import fcntl, time
+import pack.core.sum
+
+def test_it():
+    with open({str(lock)!r}, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        print("here", file=file, flush=True)
+        time.sleep(1000)
+"""
+    write(tree / "tests" / "test_sum.py", script)
+    command = [sys.executable, "-m", "mutants", "core", f"--tree={tree}", "--only=sum.py"]
+    with subprocess.Popen([*command, "--jobs=1"], cwd=ROOT, stdout=subprocess.DEVNULL) as program:
+        until(lambda: lock.exists() and lock.read_text() == "here\n")
+        program.terminate()
+    assert program.returncode == 128 + signal.SIGTERM
+    with lock.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 def test_equivalent_ones_are_not_drawn(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     entries = ("a * 3 -> a // 3", "return a * 3 -> return None", "3 -> 4")
     text = "".join(f'[[equivalent]]\nchange = "unheard: {it}"\nreason = "-"\n' for it in entries)
     write(tree / "mutants" / "equivalents.toml", text)
     with pytest.raises(SystemExit):
-        main(["core", "--only", "lone"], tree=tree)
+        main(["core", "--only", "lone", f"--tree={tree}"])
     assert "no mutant is left to draw from" in capsys.readouterr().err
 
 
@@ -202,7 +239,7 @@ def test_broken():
     assert unheard(1) == 5
 """,
     )
-    assert main(["core", "--only", "lone", "--sample", "1", "--jobs", "1"], tree=tree) == 1
+    assert main(["core", "--only", "lone", "--sample", "1", "--jobs", "1", f"--tree={tree}"]) == 1
     _, verdict, *told, last = capsys.readouterr().out.splitlines()
     assert verdict.startswith("SURVIVED")
     assert told == [
@@ -218,7 +255,7 @@ def test_a_module_that_cannot_be_imported_is_noticed(
     write(
         tree / "src/pack/core/sum.py", "def add(a, b):\n    return a + b\n\n\nM = add(2, '' or 3)\n"
     )
-    assert main(["core", "--only", "'' -> '~'"], tree=tree) == 0
+    assert main(["core", "--only", "'' -> '~'", f"--tree={tree}"]) == 0
     assert "killed   src/pack/core/sum.py:5 module: '' -> '~' by" in capsys.readouterr().out
 
 
@@ -230,7 +267,7 @@ def test_wrong_usage(
     tree: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
 ) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(arguments, tree=tree)
+        main([*arguments, f"--tree={tree}"])
     assert ended.value.code == 2
     assert words in capsys.readouterr().err
 
