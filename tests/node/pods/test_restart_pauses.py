@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from pinfold.node.settings import ManagerSettings
 from tests.scenes.manager_harness import Harness, manifest, run
@@ -33,5 +34,36 @@ def test_a_clock_that_is_set_changes_no_pause(ran: float, clock: float, waits: l
                     break
             paused.append(loop.time() - ended)
         assert [round(pause, -1) for pause in paused] == waits
+
+    run(scenario, settings=ManagerSettings(calm=60.0))
+
+
+@pytest.mark.parametrize(
+    ("ran", "waits"),
+    [
+        pytest.param(None, 20, id="not at all: the agent died before its start"),
+        pytest.param(59.0, 20, id="short"),
+        pytest.param(60.0, 0, id="long enough to begin anew"),
+    ],
+)
+def test_one_that_ended_while_no_agent_was_there(ran: float | None, waits: float) -> None:
+    async def scenario(node: Harness) -> None:
+        loop = asyncio.get_running_loop()
+        await node.admit(manifest("db", "2"))
+        (status,) = node.runtime.known()
+        spec = node.runtime.specs[status.id]
+        await node.kill()
+        await node.runtime.remove(status.id)
+        status = await node.runtime.create(replace(spec, attempt=2))
+        if ran is not None:
+            await node.runtime.start(status.id)
+        node.runtime.exit(status.id, 1, at=ran or 0.0)
+        begun = len(node.runtime.ran_on)
+        await node.start()
+        started = loop.time()
+        while len(node.runtime.ran_on) == begun:
+            await asyncio.sleep(0.5)
+            assert loop.time() < started + 100, node.problems
+        assert round(loop.time() - started, -1) == waits
 
     run(scenario, settings=ManagerSettings(calm=60.0))
