@@ -157,7 +157,9 @@ def _changes(node: ast.expr | ast.stmt) -> Iterator[ast.AST]:
             yield ast.Pass()
         case ast.Expr(value=ast.Call() | ast.Await()) | ast.Raise() | ast.Delete():
             yield ast.Pass()
-        case ast.Return(value=ast.expr() as value) if not _is_none(value):
+        case ast.Return(value=ast.Constant(value=None | False)):
+            return  # None is as false
+        case ast.Return(value=ast.expr()):
             yield ast.Return(ast.Constant(None))
         case ast.Return(value=None):
             yield ast.Pass()

@@ -48,6 +48,8 @@ def changes(source: str) -> list[str]:
         ("for a in b:\n  continue", ["break"]),
         ("def f(a, b=1, *, c='d'):\n  return a", ["''", "2", "return None"]),
         ("def f():\n  raise E(2) from None", ["pass", "3"]),
+        ("def f():\n  return False", ["True"]),
+        ("def f():\n  return", ["pass"]),
         ("A: Final = 3", ["4"]),
     ],
 )

@@ -238,6 +238,15 @@ def test_v3_and_v4_are_read() -> None:
     assert to_ledger(v4).default == CPUSet([4, 5, 6])
 
 
+@pytest.mark.parametrize("layout", [Layout.V3, Layout.V4])
+def test_what_is_empty_is_not_written(layout: Layout) -> None:
+    written = to_checkpoint(Ledger("static", CPUSet([0])), layout, pod_entries={})
+    outer = json.loads(written.encode())
+    content = json.loads(outer["data"]) if layout is Layout.V4 else outer
+    assert content.keys() - {"checksum"} == {"policyName", "defaultCpuSet"}
+    assert written.encode() == to_checkpoint(Ledger("static", CPUSet([0])), layout).encode()
+
+
 def test_v4_holds_its_content_twice() -> None:
     ledger = Ledger("static", CPUSet([0]), {"p": {"c": CPUSet([1])}})
     written = to_checkpoint(ledger, Layout.V4, pod_entries={"q": CPUSet([2])})

@@ -47,6 +47,23 @@ def test_the_pull_policy_has_the_kubelets_defaults(
     assert pull_policy(process({"image": image, "imagePullPolicy": said})) is holds
 
 
+def test_variables_come_from_values_other_variables_and_fields() -> None:
+    def field(path: str) -> dict[str, Any]:
+        return {"fieldRef": {"fieldPath": path}}
+
+    env = [
+        {"name": "NAME", "valueFrom": field("metadata.name")},
+        {"name": "SPACE", "value": "in $(NAME)", "valueFrom": None},
+        {"name": "EMPTY"},
+    ]
+    assert process({"env": env}).env == {"NAME": "web", "SPACE": "in web", "EMPTY": ""}
+    for wrong in (field("status.podIP"), {"fieldRef": "metadata.name"}, "metadata.name"):
+        with pytest.raises(
+            PodError, match=r"env\[0\]\.valueFrom: only fieldRef of metadata\.name, "
+        ):
+            process({"env": [{"name": "A", "valueFrom": wrong}]})
+
+
 def test_volumes_are_mounted() -> None:
     found = process(
         {

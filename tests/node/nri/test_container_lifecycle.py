@@ -8,6 +8,7 @@ from functools import wraps
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.values.cpuset import CPUSet
@@ -15,7 +16,7 @@ from pinfold.ports.errors import RuntimeFailedError
 from pinfold.ports.nri import Container, RefusedError, Resources
 from pinfold.ports.records import PodPhase
 from pinfold.ports.runtime import ContainerState
-from tests.scenes.lifecycle_harness import BEST_EFFORT, LifecycleHarness, guaranteed
+from tests.scenes.lifecycle_harness import BEST_EFFORT, GIB, LifecycleHarness, guaranteed
 from tests.scenes.manager_harness import run_virtually
 
 Story = Callable[[LifecycleHarness], Coroutine[Any, Any, None]]
@@ -68,6 +69,20 @@ async def test_a_burstable_pod_that_asks_for_memory_only_stays_one(h: LifecycleH
     await h.run(await h.pod("batch", "besteffort"), "main", BEST_EFFORT)
     classes = {one.name: one.workload.pod.qos.value for one in h.books.view.pods.active.values()}
     assert classes == {"default/cache": "Burstable", "default/batch": "BestEffort"}
+
+
+@story
+async def test_huge_pages_have_the_kubelets_names_for_their_sizes(h: LifecycleHarness) -> None:
+    limits = {"2MB": 4 << 20, "1GB": 1 << 30, "64KB": 0}
+    await h.run(await h.pod("db"), "main", replace(guaranteed(2), hugepages=limits))
+    (container,) = h.manager.pods.active["uid-db"].workload.pod.containers
+    asked = {name: amount.value() for name, amount in container.requests.items()}
+    assert asked == {
+        "cpu": 2,
+        "memory": GIB,
+        "hugepages-2Mi": 4 << 20,
+        "hugepages-1Gi": 1 << 30,
+    }
 
 
 @story
