@@ -95,9 +95,12 @@ class Workspace:
             output = self._running.communicate()[0]
         if self._stopped:
             raise StoppedError
-        if self._running.returncode in _NOTHING_FAILED:
+        status = self._running.returncode
+        if status in _NOTHING_FAILED:
             return Outcome(None)
-        return Outcome(culprit(output), silent=self._running.returncode == contained.SILENT)
+        # What is not even imported in time is told of the first that imports it.
+        is_silent = status == contained.SILENT
+        return Outcome(culprit(output, tests[0] if is_silent else None), silent=is_silent)
 
     def stop(self) -> None:
         """End what runs, from another thread; nothing runs any more."""
@@ -106,17 +109,22 @@ class Workspace:
             self._running.terminate()
 
 
-def culprit(output: str) -> str:
-    """Where a run of pytest stopped: a test, or a file that it could not import."""
+def culprit(output: str, otherwise: str | None = None) -> str:
+    """Where a run of pytest stopped: a test, or a file that it could not import.
+
+    Raises:
+        RuntimeError: it stopped somewhere else, and there is nothing to name ``otherwise``.
+    """
     started = [
         match for match in _STARTED.finditer(output) if match[2] in {None, "FAILED", "ERROR"}
     ]
     if started:
-        return started[-1][1]
-    unreadable = _UNREADABLE.search(output)
-    if unreadable is None:
+        return started[-1][1].rstrip()
+    if unreadable := _UNREADABLE.search(output):
+        return unreadable[1] or unreadable[2]
+    if otherwise is None:
         raise RuntimeError(f"pytest did not run the tests, and says:\n{output[-2000:]}")
-    return unreadable[1] or unreadable[2]
+    return otherwise
 
 
 def _environment(at: Path) -> Path:

@@ -16,9 +16,10 @@ from mutants.__main__ import FOLDERS, main
 from mutants.hunt import equivalents, population
 from mutants.nearest import Imports
 from mutants.operators import mutants_of
+from mutants.workspace import culprit
 
 from tests.roots import ROOT
-from tests.scenes.agent_process import until
+from tests.scenes.waiting import wait_until
 
 
 def changes(source: str) -> list[str]:
@@ -99,6 +100,35 @@ def test_all_mutants_of_real_modules_are_python_and_differ() -> None:
         mutants = mutants_of(source)
         assert len(mutants) > 50
         assert {ast.dump(ast.parse(mutant.source)) == same for mutant in mutants} == {False}
+
+
+@pytest.mark.parametrize(
+    ("output", "told"),
+    [
+        (
+            "tests/a.py::one PASSED [ 1%]\ntests/a.py::two[x y] FAILED [ 2%]\n",
+            "tests/a.py::two[x y]",
+        ),
+        ("tests/a.py::one ERROR  [ 1%]\n", "tests/a.py::one"),
+        (
+            "tests/a.py::one PASSED [ 1%]\ntests/a.py::two \n! KeyboardInterrupt !\n",
+            "tests/a.py::two",
+        ),
+        (
+            "_____ ERROR collecting tests/b.py _____\nERROR tests/b.py - NameError: x\n",
+            "tests/b.py",
+        ),
+        ("ImportError while loading conftest '/x/tests/conftest.py'.\n", "/x/tests/conftest.py"),
+        ("collecting ... \n", "the first"),
+    ],
+)
+def test_where_pytest_stopped(output: str, told: str) -> None:
+    assert culprit(output, "the first") == told
+
+
+def test_a_pytest_that_cannot_run_is_no_verdict() -> None:
+    with pytest.raises(RuntimeError, match=r"did not run the tests, and says:\nERROR: usage"):
+        culprit("ERROR: usage: pytest\n")
 
 
 # ----------------------------------------------------------------------- a small project
@@ -204,7 +234,7 @@ def test_it():
     write(tree / "tests" / "test_sum.py", script)
     command = [sys.executable, "-m", "mutants", "core", f"--tree={tree}", "--only=sum.py"]
     with subprocess.Popen([*command, "--jobs=1"], cwd=ROOT, stdout=subprocess.DEVNULL) as program:
-        until(lambda: lock.exists() and lock.read_text() == "here\n")
+        wait_until(lambda: lock.exists() and lock.read_text() == "here\n")
         program.terminate()
     assert program.returncode == 128 + signal.SIGTERM
     with lock.open() as file:

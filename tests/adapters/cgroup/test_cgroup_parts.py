@@ -175,6 +175,29 @@ def test_the_parent_in_a_unified_hierarchy(tmp_path: Path) -> None:
     }
 
 
+def test_a_pool_that_is_not_in_force_is_an_error(tmp_path: Path) -> None:
+    """Files that nobody follows: what is in force stays as it was."""
+    base, shared = tmp_path / "mine", tmp_path / "mine" / "shared"
+    shared.mkdir(parents=True)
+    for folder in (base, shared):
+        for file in ("cpuset.cpus", "cpuset.mems"):
+            (folder / file).write_text("0\n")
+        (folder / "cpuset.cpus.effective").write_text("0-1\n")
+        (folder / "cgroup.threads").write_text("")
+    cgroups = CgroupsV2(tmp_path, "mine", tmp_path)
+    with pytest.raises(CgroupError, match=r"/mine/shared: cpuset\.cpus is 1, but in force is 0-1 "):
+        asyncio.run(cgroups.set_shared(CPUSet([1])))
+    asyncio.run(cgroups.set_shared(CPUSet([0, 1])))
+    assert (shared / "cpuset.cpus").read_text().strip() == "0-1"
+    # What somebody had written above is no obstacle.
+    assert [(base / file).read_text().strip() for file in ("cpuset.cpus", "cpuset.mems")] == [
+        "",
+        "",
+    ]
+    with pytest.raises(CgroupError, match="a cpuset with processes cannot be empty"):
+        asyncio.run(cgroups.set_shared(CPUSet()))
+
+
 @pytest.mark.parametrize("name", ["", "..", "a/b"])
 def test_a_tree_has_a_plain_name(name: str) -> None:
     with pytest.raises(CgroupError, match="cannot be a cgroup's name"):

@@ -14,6 +14,7 @@ import pytest
 
 from pinfold.adapters.process import ProcessRuntime
 from pinfold.core.pod.workload import Process
+from pinfold.linux.processes import stat_of
 from pinfold.ports.errors import RuntimeFailedError
 from pinfold.ports.runtime import ContainerState
 from tests.scenes.process_world import (
@@ -303,7 +304,15 @@ def test_a_creation_that_is_cancelled_leaves_nothing(world: ProcessWorld) -> Non
     play(run())
 
 
+def children() -> set[int]:
+    """Of this process, dead ones that nobody has waited for included."""
+    stats = (stat_of(int(pid)) for pid in os.listdir("/proc") if pid.isdecimal())
+    return {stat.pid for stat in stats if stat is not None and stat.parent == os.getpid()}
+
+
 def test_a_supervisor_that_never_answers_is_given_up(world: ProcessWorld) -> None:
+    before = children()
+
     async def run() -> None:
         runtime = ProcessRuntime(world.root, patience=0.0001)
         with pytest.raises(RuntimeFailedError, match="no supervisor came up"):
@@ -314,6 +323,7 @@ def test_a_supervisor_that_never_answers_is_given_up(world: ProcessWorld) -> Non
 
     play(run())
     assert list(world.root.iterdir()) == []
+    assert children() <= before
 
 
 def test_too_few_files_are_one_error(world: ProcessWorld) -> None:

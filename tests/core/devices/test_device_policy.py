@@ -273,3 +273,12 @@ def test_removal_undoes_and_indexes_stay_right(
         assert len(devices) == len(set(devices))
         assert removed.in_use(resource) == set(devices)
     assert removed.with_pod(uid, allocations.of_pod(uid)) == allocations
+
+
+def test_states_compare_by_what_they_say_and_not_by_what_was_computed() -> None:
+    inventory = {GPU: listed(Device("a"), Device("b"))}
+    first, second = DeviceState(inventory), DeviceState(inventory)
+    assert first.table(GPU) is not None
+    assert first == second
+    assert not first != second  # noqa: SIM202 - both operators are meant
+    assert first != DeviceState({})

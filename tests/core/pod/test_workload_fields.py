@@ -93,6 +93,18 @@ def test_what_is_not_in_force_is_named() -> None:
     }
 
 
+def test_what_an_api_server_adds_to_a_pod_is_not_named() -> None:
+    """As of ``kubectl get pod -o yaml``."""
+    text = ("name", "generateName", "namespace", "uid", "creationTimestamp", "deletionTimestamp")
+    more = ("labels", "annotations", "finalizers", "managedFields", "ownerReferences")
+    numbers = {"deletionGracePeriodSeconds": 30, "generation": 1}
+    metadata = {**dict.fromkeys(text, "a"), **dict.fromkeys(more), **numbers}
+    pod = manifest() | {"apiVersion": "v1", "kind": "Pod", "status": {"phase": "Running"}}
+    pod["metadata"] = metadata | {"resourceVersion": "1", "selfLink": "/"}
+    for runtime in (PROCESS, CRI):
+        assert check_fields(pod, runtime) == ()
+
+
 def test_defaults_and_what_is_empty_are_not_named() -> None:
     plain = manifest(
         {

@@ -201,3 +201,23 @@ def test_a_number_is_compared_with_quantities_only() -> None:
     assert Quantity(2**63).as_int64() is None
     assert Quantity.parse("5k").as_int64() == 5000
     assert Quantity.parse("5m").as_int64() is None
+
+
+def test_64_bits_are_enough_up_to_the_last_number() -> None:
+    """Upstream goes on with exact decimals beyond, which have no 64-bit integer any more."""
+    lowest, highest = -(2**63), 2**63 - 1
+    for number in (lowest, highest):
+        assert Quantity(number).as_int64() == number
+        step = number // abs(number)
+        one_less = Quantity(number - step)
+        assert (one_less + Quantity(step)).as_int64() == number
+        assert (one_less - Quantity(-step)).as_int64() == number
+        beyond = one_less + Quantity(2 * step)
+        assert (beyond.value(), beyond.as_int64()) == (number + step, None)
+        assert Quantity(number + step).as_int64() is None
+        assert (beyond - Quantity(2 * step)).as_int64() is None, "once an exact decimal, always one"
+    assert (Quantity(-(2**62)) * 2).as_int64() == lowest
+    assert (Quantity(2**62) * 2).as_int64() is None
+    thousands = highest // 1000
+    assert Quantity(-thousands, 3).as_int64() == -thousands * 1000
+    assert Quantity(-thousands - 1, 3).as_int64() is None

@@ -192,9 +192,9 @@ class MemoryState(Struct, frozen=True):
                     f"{who}: {_told(block)} do not fit, {missing} are missing",
                     "end and forget the pod, or give machine and reservedMemory back what they had",
                 )
-            nodes = block.numa_affinity or ()
-            if len(nodes) == 1:
-                single.update(nodes)
+            affinity = block.numa_affinity or ()
+            if len(affinity) == 1:
+                single.update(affinity)
         for node_id in single:
             # Only a single assignment can come to a node that is in a group, never a group to it.
             machine[node_id] = replace(machine[node_id], cells=(node_id,))

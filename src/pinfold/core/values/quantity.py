@@ -76,7 +76,7 @@ class Quantity:
         self._scale = scale
         self.format = format
         self._text = text
-        self._fast = -(2**63) <= number <= _MAX if fast is None else fast
+        self._fast = _fits(number) if fast is None else fast
 
     @staticmethod
     def parse(text: str) -> Quantity:
@@ -130,7 +130,7 @@ class Quantity:
         if self._scale < 0:
             return None
         number *= 10**self._scale
-        return number if -(2**63) <= number <= _MAX else None
+        return number if _fits(number) else None
 
     def round_up(self, scale: int) -> tuple[Quantity, bool]:
         """Round away from zero to a multiple of ``10 ** scale``; also whether nothing was lost."""
@@ -213,15 +213,19 @@ class Quantity:
         return Quantity(left - right, scale, kept, fast=self._stays_fast(other, left - right))
 
     def _stays_fast(self, other: Quantity, result: int) -> bool:
-        return self._fast and other._fast and -(2**63) <= result <= _MAX
+        return self._fast and other._fast and _fits(result)
 
     def __neg__(self) -> Quantity:
         return Quantity(-self._number, self._scale, self.format, fast=self._fast)
 
     def __mul__(self, factor: int) -> Quantity:
         number = self._number * factor
-        fast = self._fast and -(2**63) <= number <= _MAX
-        return Quantity(number, self._scale, self.format, fast=fast)
+        return Quantity(number, self._scale, self.format, fast=self._fast and _fits(number))
+
+
+def _fits(number: int) -> bool:
+    """Whether upstream holds it as a 64-bit integer."""
+    return -(2**63) <= number <= _MAX
 
 
 ZERO: Final = Quantity(0)
