@@ -131,8 +131,9 @@ def _remedy(memory: MemoryState) -> str:
     """What brings back as much as was given; a container may have ended with it."""
     commands = []
     for node_id, node in memory.machine.items():
-        for name, table in (node.memory_map or {}).items():
-            missing = table.reserved - table.allocatable if table is not None else 0
+        for name in node.memory_map or {}:
+            table = node.table(name)
+            missing = table.reserved - table.allocatable
             if missing > 0 and is_hugepages(name) and (size := page_size(name)):
                 where = f" --node {node_id}" if len(memory.machine) > 1 else ""
                 pages = f"{size_text(size)} {-(-missing // size)}{where}"
