@@ -55,6 +55,8 @@ class Workspace:
         """Copy the tree into a folder and make the environment."""
         self.tree = folder / tree.name
         shutil.copytree(tree, self.tree, symlinks=True, ignore=shutil.ignore_patterns(*_LEFT_OUT))
+        # Recordings that lie beside the project (``tests.roots.SHARED``).
+        (folder / "shared").symlink_to(tree.parent / "shared")
         self._python = _environment(self.tree / ".venv")
         self._environ = {"PINFOLD_TEST_PATIENCE": "3", **os.environ}
         self._environ["PATH"] = f"{self._python.parent}{os.pathsep}{os.environ['PATH']}"

@@ -183,6 +183,13 @@ def test_nesting_below_the_limit_is_no_problem() -> None:
             ),
         ),
         (
+            b'{"defaultCpuSet":true}',
+            (
+                "json: cannot unmarshal bool into Go struct field "
+                "CPUManagerCheckpoint.defaultCpuSet of type string"
+            ),
+        ),
+        (
             b'{"checksum":-1}',
             (
                 "json: cannot unmarshal number -1 into Go struct field "

@@ -127,3 +127,16 @@ def test_too_large_a_request_has_the_kubelets_words() -> None:
 @given(st.integers(0, 1 << 200), st.integers(0, 200))
 def test_lowest_bits_are_the_first_set_ones(mask: int, count: int) -> None:
     assert list(iter_bits(lowest_bits(mask, count))) == list(iter_bits(mask))[:count]
+
+
+def test_whole_numa_nodes_come_before_sockets_unless_there_are_more_of_them() -> None:
+    def steps(numa_nodes: int, n: int) -> list[Step]:
+        rows = ((cpu, cpu, cpu // 4, cpu // (8 // numa_nodes), 0) for cpu in range(8))
+        taken: list[Step] = []
+        take_packed(CPUTopology.from_rows(rows), 0b1111_1111, n, rules=KUBELET, steps=taken)
+        return taken
+
+    assert steps(1, 8) == [Step("NUMA node", 0, 0b1111_1111)]
+    assert steps(2, 4) == [Step("NUMA node", 0, 0b1111)]
+    assert steps(4, 4) == [Step("socket", 0, 0b1111)]
+    assert steps(4, 6) == [Step("socket", 0, 0b1111), Step("NUMA node", 2, 0b11_0000)]

@@ -46,3 +46,10 @@ def test_counts_are_the_rows_own_or_given_and_at_least_one(count: str) -> None:
     assert getattr(CPUTopology.from_rows(rows, **{count: 1}), count) == 1
     with pytest.raises(TopologyError, match=f"^{count} is 0, must be at least 1$"):
         CPUTopology.from_rows(rows, **{count: 0})
+
+
+def test_whether_all_cores_are_alike() -> None:
+    pairs = [row(cpu, cpu & ~1) for cpu in range(4)]
+    assert CPUTopology.from_rows(pairs).cores_alike
+    assert not CPUTopology.from_rows(pairs[:3]).cores_alike, "one has one thread"
+    assert not CPUTopology.from_rows(pairs, num_cores=4).cores_alike, "the kubelet divides by four"
