@@ -75,7 +75,7 @@ async def test_a_burstable_pod_that_asks_for_memory_only_stays_one(h: LifecycleH
 async def test_huge_pages_have_the_kubelets_names_for_their_sizes(h: LifecycleHarness) -> None:
     limits = {"2MB": 4 << 20, "1GB": 1 << 30, "64KB": 0}
     await h.run(await h.pod("db"), "main", replace(guaranteed(2), hugepages=limits))
-    (container,) = h.manager.pods.active["uid-db"].workload.pod.containers
+    (container,) = h.books.view.pods.active["uid-db"].workload.pod.containers
     asked = {name: amount.value() for name, amount in container.requests.items()}
     assert asked == {
         "cpu": 2,
