@@ -213,9 +213,7 @@ def _range_mask(item: str, match: re.Match[str]) -> int:
     used, group = (int(match[3]), int(match[4])) if match[4] else (1, int(match[3]))
     if used == 0 or group == 0 or used > group:
         raise CPUSetError(f"stride of {item!r} must be at least 1, and no more used than grouped")
-    mask = 0
-    for start in range(low, high + 1, group):
-        mask |= ((1 << used) - 1) << start
+    mask = sum(((1 << used) - 1) << start for start in range(low, high + 1, group))
     return mask & (run << low)
 
 
