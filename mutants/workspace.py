@@ -6,6 +6,7 @@ import importlib.util
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -27,6 +28,9 @@ _OWN_WORLD: Final = (
     *("sh", "-c", 'sleep infinity & "$@"; exit "$?"', "init"),
 )
 """A mutant that kills the wrong process, or mounts in the wrong place, does so in here only."""
+_IS_ROOT: Final = os.geteuid() == 0
+_END: Final = signal.SIGKILL if _IS_ROOT else signal.SIGTERM
+"""unshare(1) hears no other, and takes its world with it; without one, what runs has to tidy up."""
 _STARTED: Final = re.compile(
     r"^(tests/\S+\.py::.*?)(?: (PASSED|FAILED|ERROR|SKIPPED|XFAIL).*)?$", re.MULTILINE
 )
@@ -79,7 +83,7 @@ class Workspace:
         """Run tests in the given order, up to the first that fails; raises ``StoppedError``."""
         with subprocess.Popen(  # noqa: S603 - the tests of this project
             [
-                *(_OWN_WORLD if os.geteuid() == 0 else ()),
+                *(_OWN_WORLD if _IS_ROOT else ()),
                 *(sys.executable, contained.__file__, str(SECONDS_OF_SILENCE)),
                 *(str(self._python), "-m", "pytest", "-vv", "--color=no", "--tb=no", "-x"),
                 *("-p", "no:cacheprovider", "-p", "no:xdist"),
@@ -93,7 +97,7 @@ class Workspace:
             text=True,
         ) as self._running:
             if self._stopped:
-                self._running.terminate()
+                self._running.send_signal(_END)
             output = self._running.communicate()[0]
         if self._stopped:
             raise StoppedError
@@ -108,7 +112,7 @@ class Workspace:
         """End what runs, from another thread; nothing runs any more."""
         self._stopped = True
         if self._running is not None:
-            self._running.terminate()
+            self._running.send_signal(_END)
 
 
 def culprit(output: str, otherwise: str | None = None) -> str:

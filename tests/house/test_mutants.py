@@ -234,8 +234,10 @@ def test_it():
     write(tree / "tests" / "test_sum.py", script)
     command = [sys.executable, "-m", "mutants", "core", f"--tree={tree}", "--only=sum.py"]
     with subprocess.Popen([*command, "--jobs=1"], cwd=ROOT, stdout=subprocess.DEVNULL) as program:
-        wait_until(lambda: lock.exists() and lock.read_text() == "here\n")
-        program.terminate()
+        try:
+            wait_until(lambda: lock.exists() and lock.read_text() == "here\n", 60)
+        finally:
+            program.terminate()
     assert program.returncode == 128 + signal.SIGTERM
     with lock.open() as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
