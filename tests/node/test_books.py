@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 from msgspec.structs import replace
@@ -85,6 +85,44 @@ def test_who_is_cancelled_while_it_is_written_leaves_books_as_the_record() -> No
         await node.kill()
 
     run_virtually(run())
+
+
+def test_a_stop_while_it_is_written_gives_nothing_twice() -> None:
+    async def run() -> None:
+        node = Harness(machine="1s4c2t")
+        manager = await node.start()
+        commit, begun, go = node.store.commit, asyncio.Event(), asyncio.Event()
+
+        async def slowly(batch: object) -> None:
+            begun.set()
+            # As a thread, which nobody can cancel.
+            await asyncio.shield(asyncio.ensure_future(_after(go, lambda: commit(batch))))  # type: ignore[arg-type] # as it came
+
+        node.store.commit = slowly  # type: ignore[method-assign] # a disk that takes its time
+        one = asyncio.create_task(node.admit(manifest("one", "2")))
+        await begun.wait()
+        two = asyncio.create_task(node.admit(manifest("two", "2")))
+        await node.settle()
+        closing = asyncio.create_task(manager.close())
+        await node.settle()
+        go.set()
+        await closing
+        await asyncio.gather(one, two, return_exceptions=True)
+        node.store.commit = commit  # type: ignore[method-assign] # the disk is quick again
+        owned = [
+            cpus for record in node.store.pods.values() for cpus in record.assignments.values()
+        ]
+        assert owned
+        assert sum(map(len, owned)) == len(CPUSet(cpu for cpus in owned for cpu in cpus))
+        with pytest.raises(StoreError, match="the agent is stopping"):
+            await node.admit(manifest("three", "2"))
+
+    run_virtually(run())
+
+
+async def _after(go: asyncio.Event, work: Callable[[], Awaitable[None]]) -> None:
+    await go.wait()
+    await work()
 
 
 def test_what_is_not_left_in_peace_changes_nothing() -> None:

@@ -46,12 +46,12 @@ FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 10.0
 """Seconds between two tries to write what has happened."""
 
+LAST_CHANGE: Final = 5.0
+"""Seconds that a stop waits for a change that is under way; the disk does it in any case."""
+
 
 class Draft(Drafted):
-    """A change that is being made.
-
-    Only :meth:`Books.change` makes one, and nobody else changes the books until it is left.
-    """
+    """A change that is being made; nobody else changes the books until it is left."""
 
     def __init__(self, books: Books) -> None:
         super().__init__(books.view, books.observers.clock)
@@ -137,7 +137,10 @@ class Draft(Drafted):
 
     async def _unbroken(self, work: Coroutine[Any, Any, None]) -> None:
         """Carry out: whoever waits for it may be cancelled, not it."""
-        self._under_way = self._books._task(work, "change")
+        changes = self._books._changes
+        self._under_way = task = asyncio.get_running_loop().create_task(work, name="change")
+        changes.add(task)
+        task.add_done_callback(changes.discard)
         await asyncio.shield(self._under_way)
 
     def _is_open(self) -> bool:
@@ -160,8 +163,7 @@ class Books:
         containers: runtime and cgroups.
         store: the durable record.
         announcements: who is told.
-        settings: see the class.
-        observers: see the class.
+        settings, observers: see the classes.
     """
 
     def __init__(  # noqa: PLR0913 - the ports, one each
@@ -189,6 +191,8 @@ class Books:
         self._node_written: NodeRecord | None = None
         self._owed = Batch()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._changes: set[asyncio.Task[None]] = set()
+        self._is_closed = False
 
     # --------------------------------------------------------------------------------- readers
 
@@ -223,6 +227,9 @@ class Books:
             CgroupError: the kernel does not do it; see :meth:`Draft.apply`.
         """
         await self._lock.acquire()
+        if self._is_closed:
+            self._lock.release()
+            raise StoreError("the agent is stopping", "ask again when it is back")
         draft, before = Draft(self), self.view
         try:
             yield draft
@@ -282,7 +289,7 @@ class Books:
         for one in draft.pods.values():
             one.pod.write(one.workload, one.record)
         for record in made.gone:
-            self.remove_logs(record)
+            self.forgotten_logs.remove(self.containers.logs, record)
         draft.start_over(self.view)
 
     async def _commit(self, batch: Batch) -> None:
@@ -363,24 +370,14 @@ class Books:
             if cpus == self.view.pool:
                 self.observers.pool_changed(cpus)
 
-    # --------------------------------------------------------------------------- who is told
-
-    def remove_logs(self, pod: PodRecord) -> None:
-        """Let what a pod has written go, once the pod is forgotten."""
-        self.forgotten_logs.remove(self.containers.logs, pod)
-
     # ------------------------------------------------------------------------ what goes on beside
 
     def spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
         """Let something go on beside; its failure is reported, :meth:`close` cancels it."""
-        task = self._task(work, name)
-        task.add_done_callback(self._report_failure)
-        return task
-
-    def _task(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._report_failure)
         return task
 
     def _report_failure(self, task: asyncio.Task[None]) -> None:
@@ -388,9 +385,15 @@ class Books:
             self.observers.report(None, f"{task.get_name()}: {error!r}")
 
     async def close(self) -> None:
-        """Let go; all containers run on."""
+        """Let go; all containers run on.  A change under way is carried out, and none is begun."""
+        self._is_closed = True
         await asyncio.sleep(0)  # what is still to be begun
         while tasks := list(self._tasks):
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+        if changes := list(self._changes):
+            await asyncio.wait(changes, timeout=LAST_CHANGE)
+            for task in changes:
+                task.cancel()
+            await asyncio.gather(*changes, return_exceptions=True)

@@ -261,7 +261,7 @@ class Manager:
             if books.view.pods.active.get(pod.uid) is not pod:
                 pod.gone.set()
                 if phase is None:
-                    books.remove_logs(pod.record)
+                    books.forgotten_logs.remove(books.containers.logs, pod.record)
 
     async def _end_containers(self, pod: ActivePod, grace: float) -> None:
         """End all containers of a pod; whatever fails is tried again, for nobody else does it."""
