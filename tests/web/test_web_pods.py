@@ -392,12 +392,19 @@ def test_a_process_is_taken_over_and_its_exit_told(api: Served) -> None:
     (only,) = answer.json["containers"]
     assert (only["state"], only["pid"], only["cpus"]) == ("RUNNING", 4242, "2-3")
     assert api.node.cgroups.allowed(4242) == CPUSet([2, 3]), "before the answer"
-    assert api.ask("POST", "/v1/run/uid-job/exit", {"code": 7}).status == 204
     pod = api.do(lambda: api.backend.books.view.pods.active["uid-job"])
     (status,) = api.do(api.node.runtime.known)
     assert (status.pid, status.state) == (4242, ContainerState.RUNNING)
+    told: list[Any] = []
+    tell = threading.Thread(
+        target=lambda: told.append(api.ask("POST", "/v1/run/uid-job/exit", {"code": 7}))
+    )
+    tell.start()
+    wait_until(lambda: api.do(pod.reported.is_set))
     api.do(lambda: api.node.runtime.exit(status.id, None))
-    wait_until(pod.gone.is_set)
+    tell.join()
+    assert [answer.status for answer in told] == [204]
+    assert api.do(pod.gone.is_set), "who is answered finds its CPUs free"
     assert pod.record.exit_codes == {"c0": 7}
     assert api.ask("GET", "/v1/status").json["pods"] == [], "it is in the history only"
     assert api.ask("GET", "/v1/explain/default/job").status == 200

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -36,6 +37,9 @@ DECISIONS: Final = ("admitted", "rejected")
 
 START_PATIENCE: Final = 30.0
 """Seconds in which a process that is taken over has to be placed."""
+
+END_PATIENCE: Final = 3.0
+"""Seconds that the report of an exit waits for the pod's end, which is quick as a rule."""
 
 
 class Handlers:
@@ -211,7 +215,10 @@ class Handlers:
         )
 
     async def report_exit(self, request: Request) -> Response:
-        """Take the exit code of such a process from its parent."""
+        """Take the exit code of such a process from its parent, and answer when its pod is gone.
+
+        So whoever runs one command after the other finds the CPUs of the first free.
+        """
         body = await json_object(request)
         only_fields(body, *Exit.__struct_fields__)
         code: int = field(body, "code", int)
@@ -219,7 +226,12 @@ class Handlers:
             raise Refusal(
                 400, f"code: {code} is no exit code", "128 + the signal where one ended it"
             )
-        self._pods().report_exit(request.path_params["uid"], code)
+        uid: str = request.path_params["uid"]
+        pod = self._backend.books.view.pods.active.get(uid)
+        self._pods().report_exit(uid, code)
+        if pod is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(pod.gone.wait(), END_PATIENCE)
         return Response(status_code=204)
 
     # -------------------------------------------------------------------------------- watching

@@ -149,7 +149,7 @@ OPERATIONS: Final = (
         "/v1/run/{uid}/exit",
         "report_exit",
         "Tell the exit code of such a process, which only its parent learns",
-        (Answer(204, "taken note of"),),
+        (Answer(204, "taken note of; its CPUs are free, but where that takes seconds"),),
         errors=(404, 413),
         body=Exit,
     ),
