@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from pinfold.adapters.procfs.cgroups import find_hierarchies
 from pinfold.adapters.procfs.files import KernelFiles
 from pinfold.cli import main
-from tests.e2e.audit_scene import SCENES, Scene, nri_scene, skip_unless_audited
+from tests.scenes.audit_scene import SCENES, Scene, nri_scene, skip_unless_audited
 from tests.scenes.containerd_node import ContainerdNode
 from tests.scenes.waiting import eventually
 

@@ -11,7 +11,10 @@ import pytest
 
 from pinfold.adapters.cri import cri_pb2 as cri
 from pinfold.core.values.cpuset import CPUSet
-from tests.e2e.churn import (
+from tests.scenes.agent_process import (
+    skip_unless_an_agent_can_run,
+)
+from tests.scenes.churn import (
     SECONDS,
     Churn,
     check,
@@ -21,11 +24,8 @@ from tests.e2e.churn import (
     running_below,
     shared_pod,
 )
-from tests.e2e.pod_worlds import CriWorld, NriWorld, started
-from tests.scenes.agent_process import (
-    skip_unless_an_agent_can_run,
-)
 from tests.scenes.containerd_node import ContainerdNode
+from tests.scenes.pod_worlds import CriWorld, NriWorld, started
 from tests.scenes.waiting import eventually
 
 ROUNDS = max(2, round(SECONDS / 10))

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from pinfold.core.values.cpuset import CPUSet
-from tests.e2e.churn import SECONDS, Churn, check, end_all, owner_pod, sampled, shared_pod
-from tests.e2e.pod_worlds import CriWorld, NriWorld, World, started
 from tests.scenes.agent_process import (
     skip_unless_an_agent_can_run,
 )
+from tests.scenes.churn import SECONDS, Churn, check, end_all, owner_pod, sampled, shared_pod
 from tests.scenes.containerd_node import ContainerdNode
+from tests.scenes.pod_worlds import CriWorld, NriWorld, World, started
 from tests.scenes.waiting import eventually
 
 

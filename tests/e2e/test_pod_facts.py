@@ -12,19 +12,19 @@ import grpc
 import pytest
 
 from pinfold.core.values.cpuset import CPUSet
-from tests.e2e.churn import check, pod
-from tests.e2e.pod_worlds import (
+from tests.scenes.agent_process import (
+    allowed,
+    skip_unless_an_agent_can_run,
+)
+from tests.scenes.churn import check, pod
+from tests.scenes.containerd_node import ContainerdNode
+from tests.scenes.pod_worlds import (
     ManifestKubelet,
     NriWorld,
     patient_containerd,
     planned,
     started,
 )
-from tests.scenes.agent_process import (
-    allowed,
-    skip_unless_an_agent_can_run,
-)
-from tests.scenes.containerd_node import ContainerdNode
 from tests.scenes.waiting import eventually
 
 

@@ -17,7 +17,10 @@ from click.testing import CliRunner
 
 from pinfold.cli import main
 from pinfold.core.values.cpuset import CPUSet
-from tests.e2e.pod_worlds import (
+from tests.roots import ROOT
+from tests.scenes.agent_process import allowed, skip_unless_an_agent_can_run
+from tests.scenes.containerd_node import ContainerdNode
+from tests.scenes.pod_worlds import (
     CriWorld,
     Manifest,
     NriWorld,
@@ -28,9 +31,6 @@ from tests.e2e.pod_worlds import (
     planned,
     started,
 )
-from tests.roots import ROOT
-from tests.scenes.agent_process import allowed, skip_unless_an_agent_can_run
-from tests.scenes.containerd_node import ContainerdNode
 
 STATIC: Final[Mapping[str, Any]] = {}
 FULL_CORES: Final = {"cpuManagerPolicyOptions": {"full-pcpus-only": "true"}}

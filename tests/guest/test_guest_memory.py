@@ -15,7 +15,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from tests.guest.two_nodes import (
+from tests.scenes.agent_process import (
+    AgentProcess,
+    allowed,
+    skip_unless_an_agent_can_run,
+)
+from tests.scenes.containerd_node import ContainerdNode, containerd_node
+from tests.scenes.two_nodes import (
     PAGES,
     SMALL,
     anonymous_by_node,
@@ -28,12 +34,6 @@ from tests.guest.two_nodes import (
     node_ids,
     pages,
 )
-from tests.scenes.agent_process import (
-    AgentProcess,
-    allowed,
-    skip_unless_an_agent_can_run,
-)
-from tests.scenes.containerd_node import ContainerdNode, containerd_node
 from tests.scenes.waiting import eventually
 
 from pinfold.adapters.volumes.mounts import mounts_below, unmount

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.guest.two_nodes import cpus_of, node_ids
 from tests.scenes.agent_process import (
     IDLE,
     AgentProcess,
@@ -15,6 +14,7 @@ from tests.scenes.agent_process import (
     manifest,
     skip_unless_an_agent_can_run,
 )
+from tests.scenes.two_nodes import cpus_of, node_ids
 from tests.scenes.waiting import eventually
 
 from pinfold.core.values.cpuset import CPUSet

@@ -73,6 +73,19 @@ def test_no_module_is_a_drawer_for_everything() -> None:
     assert [name(path) for path in modules() if path.stem in drawers] == []
 
 
+def test_no_test_imports_a_test_module() -> None:
+    """What several tests need is in scenes, under a name that says what it stands in for."""
+    shared = re.compile(r"tests\.(?:scenes|vectors|roots)\b")
+    found = [
+        f"{name(path)}: {module}"
+        for path in modules()
+        # As text: what a test lets another process run imports, too.
+        for module in re.findall(r"\b(?:from|import) (tests\.[\w.]+)", path.read_text())
+        if not shared.match(module)
+    ]
+    assert found == []
+
+
 def test_every_module_says_what_it_is() -> None:
     silent = [
         name(path)

@@ -84,8 +84,10 @@ def test_a_folder_can_be_locked_and_is_free_after_a_failure(tmp_path: Path) -> N
 def test_a_lock_goes_with_its_process(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     script = (
-        "import sys; from pathlib import Path; from tests.linux.test_ownership import take\n"
-        "held = take(Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
+        "import os, sys; from pathlib import Path; from pinfold.linux.locks import lock\n"
+        "path = Path(sys.argv[1])\n"
+        "held = lock(path, lambda: os.open(path, os.O_RDWR | os.O_CREAT))\n"
+        "print('held', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(
         [sys.executable, "-c", script, str(path)],

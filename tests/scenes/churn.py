@@ -16,17 +16,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from pinfold.core.values.cpuset import CPUSet
-from tests.e2e.pod_worlds import (
+from tests.roots import ROOT
+from tests.scenes.agent_process import (
+    allowed,
+)
+from tests.scenes.pod_worlds import (
     CriWorld,
     Manifest,
     NriWorld,
     RefusedPodError,
     Running,
     World,
-)
-from tests.roots import ROOT
-from tests.scenes.agent_process import (
-    allowed,
 )
 from tests.scenes.waiting import eventually
 
