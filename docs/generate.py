@@ -24,6 +24,7 @@ from pinfold.core.kubelet.policy_options import (
     TOPOLOGY_MANAGER_OPTIONS,
     OptionFamily,
 )
+from pinfold.core.pod.annotations import ANNOTATIONS
 from pinfold.core.pod.api_fields import POD, Field, Fields, Standing
 from pinfold.documents.schemas import DOCUMENTS, json_schema
 from pinfold.web.openapi import openapi_document
@@ -128,6 +129,22 @@ executes.
 """
 
 
+_ANNOTATIONS = """\
+What a pod can say to Pinfold by annotations. A value is a string, so `"true"` and `"5"` are quoted.
+
+A `NAME` of this table is written `NAME.pinfold.dev/pod` for all containers of the pod, or
+`NAME.pinfold.dev/container.CONTAINER` for one of them, which then counts more. Annotations count
+for new pods only.
+
+What is noted: an annotation of this domain that is not in this table, a value that it cannot have,
+a container that the pod does not have, and an annotation that is not carried out. Where: in the
+answer to the request (`warnings`) and by `pinfold apply`, in the notes of `pinfold plan`, and in
+the agent's log. What cannot be read says nothing; only a pod whose wish to be near a device cannot
+be read is rejected, with `InvalidAnnotation`. `plan` gives the answer of a kubelet, which knows
+none of them.
+"""
+
+
 def pages() -> dict[str, str]:
     """Every generated page: path below ``docs`` -> text."""
     return {
@@ -135,6 +152,7 @@ def pages() -> dict[str, str]:
         "reference/policy-options.md": policy_options(),
         "reference/configuration.md": configuration(),
         "reference/manifest-fields.md": manifest_fields(),
+        "reference/annotations.md": annotations_of_pods(),
         "reference/commands.md": commands(),
         "reference/documents.md": documents(),
         **schemas(),
@@ -228,6 +246,19 @@ def _field_rows(fields: Fields, path: str) -> Iterator[tuple[str, Field]]:
         if field.below is not None:
             many = "[]" if name in ("containers", "volumes", "env", "ports", "volumeMounts") else ""
             yield from _field_rows(field.below, f"{path}{name}{many}.")
+
+
+def annotations_of_pods() -> str:
+    """What a pod can say by annotations."""
+    parts = [NOTICE.format(source="core/pod/annotations.py"), "# Annotations\n", _ANNOTATIONS]
+    header = ["| Annotation | Value | Without it | | In force with |", "|---|---|---|---|---|"]
+    rows = [
+        f"| `{row.key() if row.of_whole_pod else row.name}` | {row.values} | {row.unsaid} "
+        f"| {row.meaning} "
+        f"| {', '.join(f'`{runtime}`' for runtime in row.runtimes) or 'not yet carried out'} |"
+        for row in ANNOTATIONS
+    ]
+    return "\n".join([*parts, *header, *rows]) + "\n"
 
 
 def _code(text: str | None) -> str:

@@ -18,8 +18,9 @@ from pinfold.core.kubelet.faults import SOUND
 from pinfold.core.machine.locality import Localities
 from pinfold.core.machine.machine import Machine, PCIFunction
 from pinfold.core.machine.short_form import parse_short_form
+from pinfold.core.pod.annotations import AnnotationError, device_names
 from pinfold.core.pod.api import pod_from_api
-from pinfold.core.pod.near_wishes import AnnotationError, NearWish, device_names, wishes_of
+from pinfold.core.pod.near_wishes import NearWish, wishes_of
 from pinfold.core.pod.pod import Container, Pod
 from pinfold.core.topology_manager.manager import Admission, HintProvider
 from pinfold.core.values.cpuset import CPUSet

@@ -15,14 +15,8 @@ from msgspec.structs import replace
 
 from pinfold.core.cpu.static_policy import CPUAllocation
 from pinfold.core.machine.locality import Localities, LocalityError
-from pinfold.core.pod.near_wishes import (
-    PREFERRED,
-    REQUIRED,
-    AnnotationError,
-    NearWish,
-    NearWishes,
-    wishes_of,
-)
+from pinfold.core.pod.annotations import PREFERRED, REQUIRED, AnnotationError
+from pinfold.core.pod.near_wishes import NearWish, NearWishes, wishes_of
 from pinfold.core.pod.pod import Container, Pod, guaranteed_cpus
 from pinfold.core.topology_manager.hints import (
     MAX_NUMA_ID,

@@ -23,17 +23,17 @@ from pinfold.adapters.kubernetes.events import (
 )
 from pinfold.adapters.kubernetes.node_publisher import NodePublisher
 from pinfold.adapters.kubernetes.pod_checks import PodChecks
-from pinfold.adapters.kubernetes.spec_check import Decided, declines
+from pinfold.adapters.kubernetes.spec_check import Decided
 from pinfold.adapters.kubernetes.start_up_taint import StartUpTaint
 from pinfold.adapters.machines.source import open_machine
 from pinfold.admission.node_status import NodeStatus, node_status
 from pinfold.agent.runnables import Run, Runnable
 from pinfold.config.agent import AgentConfig, AgentSection
 from pinfold.core.machine.kubelet_view import kubelet_view
+from pinfold.core.pod.annotations import EXCLUSIVE_CPUS
 from pinfold.node.books import Books
 from pinfold.node.hugepage_changes import with_pages
 from pinfold.node.nri.runtime_pod import RuntimePod, qos_of
-from pinfold.node.nri.sandboxes import EXCLUSIVE
 from pinfold.ports.errors import PortError
 from pinfold.ports.nri import (
     Container,
@@ -72,7 +72,6 @@ class Cluster:
             client,
             self.events,
             report,
-            opt_out=EXCLUSIVE,
             is_static=books.view.node.cpu_policy is not None,
         )
 
@@ -94,7 +93,7 @@ class Cluster:
             qos=qos_of(sandbox),
             seen=pod.containers[container].resources,
             cpus=self._books.view.state.ledger.cpus_of(sandbox.uid, container),
-            declined=declines(sandbox.annotations, container, EXCLUSIVE),
+            declined=not EXCLUSIVE_CPUS.of(sandbox.annotations, container),
         )
         self.checks.check(sandbox.namespace, sandbox.name, decided)
 

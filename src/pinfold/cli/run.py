@@ -25,9 +25,9 @@ from pinfold.cli.foreground import Foreground
 from pinfold.cli.output import InputError, input_errors
 from pinfold.core.machine.locality import Localities, Locality, LocalityError
 from pinfold.core.machine.machine import Machine, MachineError
+from pinfold.core.pod.annotations import MEMORY_LIMIT, NEAR, NEAR_POLICY, REQUIRED, device_names
 from pinfold.core.pod.api import PodError, quantity_from_api
-from pinfold.core.pod.near_wishes import NEAR, NEAR_POLICY, POD, REQUIRED, device_names
-from pinfold.core.pod.workload import FACTS, MEMORY_LIMIT, application_environment
+from pinfold.core.pod.workload import FACTS, application_environment
 from pinfold.core.pod.workload_api import workload_from_api
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.core.values.names import invalid, subdomain_problems, variable_problems
@@ -264,14 +264,14 @@ def run_manifest(wishes: Wishes) -> dict[str, Any]:
     if wishes.cpus is not None:
         limits["cpu"] = _quantity("--cpus", wishes.cpus)
         limits["memory"] = _COUNTED_MEMORY
-        annotations[MEMORY_LIMIT] = "none"
+        annotations[MEMORY_LIMIT.key()] = "none"
     if wishes.memory is not None:
         limits["memory"] = _quantity("--memory", wishes.memory)
         annotations.clear()
     if wishes.near:
-        annotations[NEAR + POD] = ",".join(wishes.near)
+        annotations[NEAR.key()] = ",".join(wishes.near)
         if wishes.near_required:
-            annotations[NEAR_POLICY + POD] = REQUIRED
+            annotations[NEAR_POLICY.key()] = REQUIRED
     return {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -15,11 +15,11 @@ from msgspec.structs import replace
 from pinfold.adapters.kubernetes.events import EventRecorder
 from pinfold.adapters.kubernetes.pod_checks import PodChecks
 from pinfold.adapters.kubernetes.spec_check import Decided, differences
+from pinfold.core.pod.annotations import EXCLUSIVE_CPUS
 from pinfold.core.pod.api import pod_from_api
 from pinfold.core.pod.cgroup_values import container_cgroup
 from pinfold.core.pod.pod import QOSClass, apply_defaults, guaranteed_cpus
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.node.nri.sandboxes import EXCLUSIVE
 from pinfold.ports.nri import Resources
 from tests.scenes.kube_api_peer import (
     Certificates,
@@ -77,7 +77,7 @@ def decided(manifest: dict[str, Any], container: str = "main", **changes: Any) -
 
 
 def compared(manifest: dict[str, Any], what: Decided) -> tuple[str, ...]:
-    return differences(manifest, what, opt_out=EXCLUSIVE, is_static=True)
+    return differences(manifest, what, is_static=True)
 
 
 SIDECAR = {"name": "side", "restartPolicy": "Always", "resources": {"limits": {"cpu": "100m"}}}
@@ -116,7 +116,7 @@ def test_a_kubelets_values_agree_with_its_pod(manifest: dict[str, Any]) -> None:
         (pod(memory="1Gi"), decided(pod()), "its memory limit is 1073741824, not 67108864"),
         (pod(), decided(pod(), cpus=None), "it is due 2 exclusive CPUs, and has 0"),
         (
-            pod(metadata_annotations={f"{EXCLUSIVE}/pod": "false"}),
+            pod(metadata_annotations={EXCLUSIVE_CPUS.key(): "false"}),
             decided(pod()),
             "it is annotated .* and was not when its sandbox was created",
         ),
@@ -163,7 +163,6 @@ async def comparing(
             client,
             events,
             reports.of_pod,
-            opt_out=EXCLUSIVE,
             is_static=True,
             delay=0.01,
             again=0.05,

@@ -31,8 +31,8 @@ from pinfold.config.agent import (
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.machine.short_form import parse_short_form
+from pinfold.core.pod.annotations import EXCLUSIVE_CPUS
 from pinfold.core.pod.pod import QOSClass
-from pinfold.node.nri.sandboxes import EXCLUSIVE
 from tests.roots import ROOT
 
 KUBERNETES = ROOT / "deploy" / "kubernetes"
@@ -347,8 +347,8 @@ def test_every_setting_of_the_cluster_is_one_of_the_section() -> None:
 
 def test_the_how_to_page_names_what_is_there() -> None:
     page = (ROOT / "docs" / "how-to" / "kubernetes.md").read_text()
-    assert f'{EXCLUSIVE}/pod: "false"' in page
-    assert f'{EXCLUSIVE}/container.sidecar: "false"' in page
+    assert f'{EXCLUSIVE_CPUS.key()}: "false"' in page
+    assert f'{EXCLUSIVE_CPUS.key("container.sidecar")}: "false"' in page
     for reason in (NOT_PINNING, CPU_DECISION_DIFFERS):
         assert f"`{reason}`" in page
     for capability in container()["securityContext"]["capabilities"]["add"]:

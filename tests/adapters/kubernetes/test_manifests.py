@@ -414,3 +414,16 @@ def test_misspelt_fields_are_noted_and_planned_without(write: Write) -> None:
         ': spec.template.spec.containers[0].resource: unknown field "resource"; did you mean '
         '"resources"?; planned without it'
     )
+
+
+def test_annotations_are_noted_once_for_all_pods_of_a_template(write: Write) -> None:
+    noted = "metadata: {annotations: {near.pinfold.dev/pot: eth0, other.example/pod: x}}, "
+    template = f"{{{noted}spec: {{containers: [{{name: main}}]}}}}"
+    path = write(
+        f"kind: Deployment\nmetadata: {{name: web}}\nspec: {{replicas: 9, template: {template}}}\n"
+    )
+    (note,) = read_manifests([path]).notes
+    assert note == (
+        f"{path}: document 1 (line 1): spec.template.metadata.annotations.near.pinfold.dev/pot: "
+        "must be near.pinfold.dev/pod or near.pinfold.dev/container.NAME; planned without it"
+    )

@@ -117,6 +117,20 @@ async def test_the_annotation_declines(h: LifecycleHarness) -> None:
 
 
 @story
+async def test_an_annotation_that_is_none_is_said_once(h: LifecycleHarness) -> None:
+    pod = await h.pod("db")
+    pod = h.node.pods[pod.id] = replace(pod, annotations={"smt-isolte.pinfold.dev/pod": "true"})
+    del h.pods.by_uid[pod.uid]
+    await h.run(pod, "main", guaranteed(1))
+    await h.run(pod, "side", guaranteed(1))
+    (problem,) = h.problems
+    assert problem == (
+        "default/db: annotation smt-isolte.pinfold.dev/pod: Pinfold has no such annotation; "
+        "did you mean smt-isolate.pinfold.dev/pod?"
+    )
+
+
+@story
 async def test_a_restart_gets_the_same_cpus(h: LifecycleHarness) -> None:
     pod = await h.pod("db")
     first = await h.run(pod, "main", guaranteed(2))

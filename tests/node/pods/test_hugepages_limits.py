@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from pinfold.adapters.affinity.affinity import not_granted
 from pinfold.adapters.cgroup.limits import apply, apply_nested, v1_settings, v2_settings
+from pinfold.core.pod.annotations import MEMORY_LIMIT
 from pinfold.core.pod.pod import Container, Pod, apply_defaults
-from pinfold.core.pod.workload import MEMORY_LIMIT, Workload
+from pinfold.core.pod.workload import Workload
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.core.values.quantity import Quantity
 from pinfold.node.active_pod import ActivePod
@@ -48,7 +49,7 @@ def placement(
             "p",
             init_containers=(Container("first", limits=first),),
             containers=(app,),
-            annotations={MEMORY_LIMIT: "none"} if unlimited else {},
+            annotations={MEMORY_LIMIT.key(): "none"} if unlimited else {},
         )
     )
     record = PodRecord("uid", "default", "p", "{}", PodPhase.RUNNING)

@@ -17,7 +17,7 @@ from pinfold.adapters.kubernetes.files import (
 from pinfold.core.pod.api import PodError, pod_from_api
 from pinfold.core.pod.pod import Pod, apply_defaults
 from pinfold.core.pod.validation import validate_manifest, validate_pod
-from pinfold.core.pod.workload_fields import unknown_fields
+from pinfold.core.pod.workload_fields import annotation_findings, unknown_fields
 
 __all__ = ["MAX_PODS", "MAX_REPLICAS", "ManifestError", "Manifests", "read_manifests"]
 
@@ -149,8 +149,8 @@ class _Reader:
         return {**metadata, "name": f"{prefix}{number}"}
 
     def _tell_unknown(self, content: Mapping[str, Any], path: str, where: str) -> None:
-        """Note what the API server would refuse as misspelt; a plan is made without it."""
-        for field in unknown_fields(content, path):
+        """Note what the API server would refuse as misspelt, and annotations that are no wish."""
+        for field in (*unknown_fields(content, path), *annotation_findings(content, path)):
             self.notes.append(f"{where}: {field}; planned without it")
 
     def _workload(self, kind: str, content: Mapping[str, Any], where: str) -> Iterator[Pod]:

@@ -44,7 +44,6 @@ class PodChecks:
         client: the API server.
         events: takes the event on the pod.
         report: told each problem (pod as ``namespace/name`` or None).
-        opt_out: the annotation's key; see :func:`spec_check.differences`.
         is_static: whether the policy in force gives exclusive CPUs.
         delay: seconds between a decision and the comparison.
         again: seconds before a difference is looked at once more.
@@ -56,7 +55,6 @@ class PodChecks:
         events: EventRecorder,
         report: Callable[[str | None, str], None],
         *,
-        opt_out: str,
         is_static: bool,
         delay: float = 5.0,
         again: float = 15.0,
@@ -64,7 +62,6 @@ class PodChecks:
         self._client = client
         self._events = events
         self._report = report
-        self._opt_out = opt_out
         self._is_static = is_static
         self._delay = delay
         self._again = again
@@ -149,7 +146,7 @@ class PodChecks:
         if pod is None:
             return ()
         try:
-            return differences(pod, check.decided, opt_out=self._opt_out, is_static=self._is_static)
+            return differences(pod, check.decided, is_static=self._is_static)
         except PodError as error:
             self._say_once(f"the API server's pod {check.namespace}/{check.pod}: {error}")
             return ()

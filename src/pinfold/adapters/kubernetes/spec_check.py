@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from pinfold.core.pod.annotations import DOMAIN, EXCLUSIVE_CPUS
 from pinfold.core.pod.api import PodError, pod_from_api
 from pinfold.core.pod.cgroup_values import container_cgroup
 from pinfold.core.pod.pod import Container, Pod, QOSClass, apply_defaults, guaranteed_cpus
@@ -39,7 +40,7 @@ class Decided(Struct, frozen=True):
 
 
 def differences(
-    api_pod: Mapping[str, Any], decided: Decided, *, opt_out: str, is_static: bool
+    api_pod: Mapping[str, Any], decided: Decided, *, is_static: bool
 ) -> tuple[str, ...]:
     """How the API server's pod and the basis of a decision differ; () where they do not.
 
@@ -49,7 +50,6 @@ def differences(
     Args:
         api_pod: the Pod as the API server gives it.
         decided: see the class.
-        opt_out: the annotation's key, before ``/pod`` and ``/container.NAME``.
         is_static: whether the policy in force gives exclusive CPUs at all.
 
     Raises:
@@ -67,9 +67,9 @@ def differences(
         return (f"the pod has no container {decided.container}",)
     return (
         *_about_qos(pod, status, decided),
-        *_about_annotations(pod, decided, opt_out),
+        *_about_annotations(pod, decided),
         *(() if _is_being_resized(status) else _about_resources(pod, container, decided)),
-        *(_about_cpus(pod, container, decided, opt_out) if is_static else ()),
+        *(_about_cpus(pod, container, decided) if is_static else ()),
     )
 
 
@@ -84,21 +84,16 @@ def _about_qos(pod: Pod, status: Mapping[str, Any], decided: Decided) -> tuple[s
     return (f"its QoS class is {said}, its cgroup is one of {decided.qos.value} pods",)
 
 
-def _about_annotations(pod: Pod, decided: Decided, opt_out: str) -> tuple[str, ...]:
-    declined = declines(pod.annotations, decided.container, opt_out)
+def _about_annotations(pod: Pod, decided: Decided) -> tuple[str, ...]:
+    declined = not EXCLUSIVE_CPUS.of(pod.annotations, decided.container)
     if declined == decided.declined:
         return ()
     now, then = ("is", "was not") if declined else ("is not", "was")
     text = (
-        f"it {now} annotated {opt_out} with false, and {then} when its sandbox was created; "
-        "annotations count for new pods only"
+        f"it {now} annotated {EXCLUSIVE_CPUS.name}.{DOMAIN} with false, and {then} when its "
+        "sandbox was created; annotations count for new pods only"
     )
     return (text,)
-
-
-def declines(said: Mapping[str, str], container: str, opt_out: str) -> bool:
-    """Whether annotations say that a container gets no exclusive CPUs."""
-    return said.get(f"{opt_out}/container.{container}", said.get(f"{opt_out}/pod")) == "false"
 
 
 def _about_resources(pod: Pod, container: Container, decided: Decided) -> tuple[str, ...]:
@@ -118,9 +113,9 @@ def _about_resources(pod: Pod, container: Container, decided: Decided) -> tuple[
     return tuple(found)
 
 
-def _about_cpus(pod: Pod, container: Container, decided: Decided, opt_out: str) -> tuple[str, ...]:
+def _about_cpus(pod: Pod, container: Container, decided: Decided) -> tuple[str, ...]:
     due = 0 if pod.has_pod_level_resources else guaranteed_cpus(pod, container)
-    if declines(pod.annotations, container.name, opt_out) or decided.declined:
+    if not EXCLUSIVE_CPUS.of(pod.annotations, container.name) or decided.declined:
         due = 0
     has = len(decided.cpus or ())
     if due == has:
@@ -145,4 +140,4 @@ def _mappings(value: object) -> list[Mapping[str, Any]]:
     return [one for one in found if isinstance(one, Mapping)]
 
 
-__all__ = ["Decided", "PodError", "declines", "differences"]
+__all__ = ["Decided", "PodError", "differences"]

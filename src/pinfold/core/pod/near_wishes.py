@@ -1,35 +1,20 @@
-"""The wish to run near a device, as a pod's annotations have it.
-
-``near.pinfold.dev/pod: eth0`` or ``near.pinfold.dev/container.NAME: 0000:3b:00.0,eth1`` asks for
-CPUs of the NUMA nodes that these devices are at; ``near-policy.pinfold.dev/...`` says whether that
-is ``preferred`` (the default) or ``required``.  The keys have the form that annotations of NRI
-plugins have.
-"""
+"""The wish to run near a device, as a pod's annotations ``near`` and ``near-policy`` have it."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
 
 from msgspec import Struct, field
 
+from pinfold.core.pod.annotations import (
+    CONTAINER,
+    NEAR,
+    NEAR_POLICY,
+    POD,
+    REQUIRED,
+    AnnotationError,
+)
 from pinfold.core.pod.pod import Pod
-
-NEAR: Final = "near.pinfold.dev/"
-NEAR_POLICY: Final = "near-policy.pinfold.dev/"
-POD: Final = "pod"
-CONTAINER: Final = "container."
-PREFERRED: Final = "preferred"
-REQUIRED: Final = "required"
-
-MAX_DEVICES: Final = 64
-
-_DEVICE: Final = re.compile(r"[\w.\-@:!/]{1,128}", re.ASCII)
-
-
-class AnnotationError(ValueError):
-    """An annotation that is no wish; the message names it and what it may be."""
 
 
 class NearWish(Struct, frozen=True):
@@ -80,22 +65,21 @@ def wishes_of(pod: Pod, *, complete: bool = True) -> NearWishes | None:
             a wish, or a container that the pod does not have.
     """
     names = {container.name for container in pod.all_containers} if complete else None
-    devices = {holder: _devices(key, value) for key, holder, value in _keys(pod, NEAR, names)}
-    policies = {
-        holder: _policy(key, value) for key, holder, value in _keys(pod, NEAR_POLICY, names)
-    }
+    devices = NEAR.said(pod.annotations, names)
+    policies = NEAR_POLICY.said(pod.annotations, names)
     for holder in policies:
         if holder not in devices and (holder == POD or POD not in devices):
             raise AnnotationError(
-                f"annotation {NEAR_POLICY}{holder}: there is no {NEAR}{holder} that it is for; "
-                "add it, or remove this one"
+                NEAR_POLICY.key(holder),
+                f"there is no {NEAR.key(holder)} that it is for; add it, or remove this one",
             )
     if not devices:
         return None
-    of_all = policies.get(POD, False)
+    of_all = policies.get(POD, NEAR_POLICY.default)
     wishes = {
         holder: NearWish(
-            devices[holder if holder in devices else POD], policies.get(holder, of_all)
+            devices[holder if holder in devices else POD],
+            policies.get(holder, of_all) == REQUIRED,
         )
         for holder in {**devices, **policies}
     }
@@ -103,57 +87,3 @@ def wishes_of(pod: Pod, *, complete: bool = True) -> NearWishes | None:
         wishes.get(POD),
         {holder.removeprefix(CONTAINER): wish for holder, wish in wishes.items() if holder != POD},
     )
-
-
-def _keys(pod: Pod, prefix: str, names: set[str] | None) -> Iterator[tuple[str, str, Any]]:
-    """Key, what it is for, and value of the annotations with a prefix."""
-    for key, value in pod.annotations.items():
-        if not key.startswith(prefix):
-            continue
-        holder = key.removeprefix(prefix)
-        container = holder.removeprefix(CONTAINER)
-        if holder != POD and (container in {"", holder}):
-            raise AnnotationError(
-                f"annotation {key[:120]}: must be {prefix}{POD} or {prefix}{CONTAINER}NAME"
-            )
-        if holder != POD and names is not None and container not in names:
-            raise AnnotationError(
-                f"annotation {key[:120]}: the pod has no container {container[:63]!r}; "
-                f"it has {', '.join(sorted(names))}"
-            )
-        yield key, holder, value
-
-
-def _devices(key: str, value: object) -> tuple[str, ...]:
-    if not isinstance(value, str):
-        raise AnnotationError(f"annotation {key}: must be a string (quote it)")
-    try:
-        return device_names(value)
-    except ValueError as error:
-        raise AnnotationError(f"annotation {key}: {error}") from None
-
-
-def device_names(text: str) -> tuple[str, ...]:
-    """The names in a list such as ``eth0,0000:3b:00.0``, each once.
-
-    Raises:
-        ValueError: an empty or malformed name, or too many.
-    """
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
-    if len(names) > MAX_DEVICES:
-        raise ValueError(f"{len(names)} devices are more than {MAX_DEVICES}")
-    for name in names:
-        if _DEVICE.fullmatch(name) is None:
-            raise ValueError(
-                f"{name[:40]!r} is no device name; give interfaces, disks or PCI addresses, "
-                "separated by commas: eth0,0000:3b:00.0"
-            )
-    return names
-
-
-def _policy(key: str, value: object) -> bool:
-    if value not in (PREFERRED, REQUIRED):
-        raise AnnotationError(
-            f"annotation {key}: must be {PREFERRED} or {REQUIRED}, not {str(value)[:40]!r}"
-        )
-    return value == REQUIRED

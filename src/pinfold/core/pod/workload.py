@@ -19,13 +19,6 @@ DEFAULT_GRACE_PERIOD: Final = 30
 """Seconds between SIGTERM and SIGKILL unless the pod says otherwise."""
 
 
-MEMORY_LIMIT: Final = "pinfold.dev/memory-limit"
-"""The annotation that, with the value ``none``, leaves a pod's memory without a limit.
-
-It also leaves huge pages of sizes that the pod does not ask for without one.
-"""
-
-
 class RestartPolicy(Enum):
     """The API's ``RestartPolicy`` of a pod."""
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from pinfold.core.pod.annotations import annotation_problems
 from pinfold.core.pod.api import PodError
 from pinfold.core.pod.api_fields import POD, Field, Fields, Standing
 from pinfold.core.pod.manifest_names import CONTAINER_LISTS, items
@@ -65,9 +66,32 @@ def unknown_fields(manifest: Mapping[str, Any], path: str = "") -> list[Finding]
     return [one for one in _walk(manifest, known, path, PROCESS) if one.standing is None]
 
 
+def annotation_findings(
+    manifest: Mapping[str, Any], path: str = "", runtime: str | None = None
+) -> Iterator[Finding]:
+    """Yield Pinfold's annotations that are not in force as they say.
+
+    Args:
+        manifest: a Pod, or a pod template at ``path``.
+        path: see ``manifest``.
+        runtime: what runs its containers; None for a plan.
+    """
+    metadata, spec = manifest.get("metadata"), manifest.get("spec")
+    said = metadata.get("annotations") if isinstance(metadata, Mapping) else None
+    if not isinstance(said, Mapping):
+        return
+    holder = spec if isinstance(spec, Mapping) else {}
+    names = {
+        str(one.get("name")) for key in CONTAINER_LISTS for one, _ in items(holder, key, "spec")
+    }
+    for key, problem in annotation_problems(said, names, runtime):
+        yield Finding(f"{path}metadata.annotations.{key}", Standing.NOTED, problem)
+
+
 def findings(manifest: Mapping[str, Any], runtime: str) -> Iterator[Finding]:
     """Yield every field that is unknown, or not in force, in the order of the manifest."""
     yield from _walk(manifest, POD, "", runtime)
+    yield from annotation_findings(manifest, "", runtime)
     spec = manifest.get("spec")
     if not isinstance(spec, Mapping):
         return

@@ -23,6 +23,7 @@ from pinfold.admission.admission import (
 from pinfold.admission.container import decide_container, keeps_memory
 from pinfold.core.cpu.static_policy import CPUAllocation
 from pinfold.core.memory.memory import remove_container
+from pinfold.core.pod.annotations import EXCLUSIVE_CPUS, annotation_problems
 from pinfold.core.pod.pod import QOSClass, guaranteed_cpus
 from pinfold.core.pod.workload import Workload
 from pinfold.core.topology_manager.manager import UNEXPECTED_ADMISSION_ERROR
@@ -39,9 +40,6 @@ from pinfold.state.ledger import Ledger
 
 SOURCE: Final = "nri"
 """The source of pods that a runtime runs for a kubelet."""
-
-EXCLUSIVE: Final = "exclusive-cpus.pinfold.dev"
-"""The annotation, with ``/pod`` or ``/container.NAME``, that says ``"false"``: no own CPUs."""
 
 
 class Step(Struct, frozen=True):
@@ -68,7 +66,11 @@ class Sandboxes:
 
     def put(self, sandbox: PodSandbox) -> RuntimePod:
         """Take note of a pod's newest sandbox."""
-        seen = self.by_uid.setdefault(sandbox.uid, RuntimePod(sandbox))
+        seen = self.by_uid.get(sandbox.uid)
+        if seen is None:
+            seen = self.by_uid[sandbox.uid] = RuntimePod(sandbox)
+            for key, problem in annotation_problems(sandbox.annotations, None, SOURCE):
+                self._books.observers.report(seen.name, f"annotation {key}: {problem}")
         seen.sandbox = sandbox
         return seen
 
@@ -79,7 +81,7 @@ class Sandboxes:
         books, name = self._books, container.name
         pod = self._workload(seen.sandbox, {**seen.containers, name: container}).pod
         node = books.view.node
-        if _declines(seen.sandbox, name):
+        if not EXCLUSIVE_CPUS.of(seen.sandbox.annotations, name):
             node = replace(node, cpu_policy=None, localities=None)
         assigned = books.view.state.ledger.assignments.get(pod.uid, {})
         idle = {
@@ -99,7 +101,8 @@ class Sandboxes:
         """The CPUs that a container has, if they are as many as it is to own; None otherwise."""
         books = self._books
         asked = 0
-        if books.view.node.cpu_policy is not None and not _declines(sandbox, container.name):
+        owns = EXCLUSIVE_CPUS.of(sandbox.annotations, container.name)
+        if books.view.node.cpu_policy is not None and owns:
             pod = self._workload(sandbox, {container.name: container}).pod
             asked = guaranteed_cpus(pod, pod.containers[0])
         has = books.view.state.ledger.cpus_of(sandbox.uid, container.name) or CPUSet()
@@ -278,8 +281,3 @@ def _manifest(
     ran_shared: Mapping[str, float] = NOTHING,
 ) -> str:
     return json.dumps(pod_manifest(sandbox, containers.values(), ran_shared))
-
-
-def _declines(pod: PodSandbox, container: str) -> bool:
-    said = pod.annotations
-    return said.get(f"{EXCLUSIVE}/container.{container}", said.get(f"{EXCLUSIVE}/pod")) == "false"

@@ -8,14 +8,10 @@ from typing import Final
 from msgspec.structs import replace
 
 from pinfold.core.devices.devices import DeviceRunOptions
+from pinfold.core.pod.annotations import MEMORY_LIMIT
 from pinfold.core.pod.cgroup_values import container_cgroup, pod_cgroup
 from pinfold.core.pod.pod import Container, Pod
-from pinfold.core.pod.workload import (
-    FACTS,
-    MEMORY_LIMIT,
-    application_environment,
-    environment_beside,
-)
+from pinfold.core.pod.workload import FACTS, application_environment, environment_beside
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.exits import Exits
@@ -215,7 +211,7 @@ class Containers:
         """What the kernel is told about a container that is to run there."""
         settings, workload, cpus = self.settings, pod.workload, where.cpus
         exclusive = cpus is not None
-        limited = workload.pod.annotations.get(MEMORY_LIMIT) != "none"
+        limited = not MEMORY_LIMIT.of(workload.pod.annotations, container.name)
         own = container_cgroup(
             workload.pod,
             container,

@@ -1,0 +1,357 @@
+"""Every annotation of a pod that is Pinfold's, in one table: what it may say, what holds without.
+
+``KEY.pinfold.dev/pod`` is for all containers of a pod, ``KEY.pinfold.dev/container.NAME`` for one
+of them, and wins.  The keys have the form that annotations of NRI plugins have; one that is of the
+whole pod is older than it (``pinfold.dev/memory-limit``).
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, Final, Generic, TypeVar
+
+from msgspec import Struct
+
+from pinfold.core.values.cpuset import CPUSet, CPUSetError
+
+DOMAIN: Final = "pinfold.dev"
+POD: Final = "pod"
+CONTAINER: Final = "container."
+PREFERRED: Final = "preferred"
+REQUIRED: Final = "required"
+NEVER, PREFER, REQUIRE = "never", "prefer", "require"
+
+MAX_DEVICES: Final = 64
+MAX_GRACE_PERIOD: Final = 10
+"""Seconds; the most that KEP-5554 allows."""
+
+_DEVICE: Final = re.compile(r"[\w.\-@:!/]{1,128}", re.ASCII)
+_EVERYWHERE: Final = ("process", "cri", "nri")
+_NOWHERE: Final = ()
+_SHOWN: Final = 120
+
+T = TypeVar("T")
+
+
+class AnnotationError(ValueError):
+    """An annotation that cannot be read; the message names it and what it may be."""
+
+    def __init__(self, key: str, problem: str) -> None:
+        super().__init__(f"annotation {key[:_SHOWN]}: {problem}")
+        self.problem = problem
+
+
+class Annotation(Struct, Generic[T], frozen=True, kw_only=True):
+    """A row.
+
+    ``parse`` reads a value and raises ValueError with what it must be, ``values`` says that in the
+    documentation, and ``unsaid`` what holds without the annotation.  ``runtimes`` are those with
+    which an agent carries it out; in a version that does not, there are none.
+    """
+
+    name: str
+    parse: Callable[[str], T]
+    default: T
+    values: str
+    unsaid: str
+    meaning: str
+    runtimes: tuple[str, ...] = _EVERYWHERE
+    of_whole_pod: bool = False
+
+    def key(self, holder: str = POD) -> str:
+        """The annotation's key for ``pod`` or ``container.NAME``."""
+        return f"{DOMAIN}/{self.name}" if self.of_whole_pod else f"{self.name}.{DOMAIN}/{holder}"
+
+    def said(
+        self, annotations: Mapping[str, Any], containers: Collection[str] | None = None
+    ) -> dict[str, T]:
+        """What annotations say, by holder: ``pod`` or ``container.NAME``.
+
+        Args:
+            annotations: a pod's.
+            containers: its containers; None where not all of them are known.
+
+        Raises:
+            AnnotationError: a value that cannot be, or a holder that the pod does not have.
+        """
+        found = {}
+        for key, value in annotations.items():
+            if _row_of(key) is self:
+                holder = self._holder(key, containers)
+                found[holder] = self._read(key, value)
+        return found
+
+    def of(self, annotations: Mapping[str, Any], container: str) -> T:
+        """What holds for a container; what cannot be read says nothing (it was noted)."""
+        for holder in (CONTAINER + container, POD):
+            if (value := annotations.get(self.key(holder))) is not None:
+                try:
+                    return self._read(holder, value)
+                except AnnotationError:
+                    break
+        return self.default
+
+    def problem(
+        self, key: str, value: object, containers: Collection[str] | None, runtime: str | None
+    ) -> str | None:
+        """What is to be noted of one annotation of this row."""
+        try:
+            self._holder(key, containers)
+            self._read(key, value)
+        except AnnotationError as error:
+            return error.problem
+        if not self.runtimes:
+            return "is not carried out by this version"
+        if runtime is not None and runtime not in self.runtimes:
+            return f"is carried out with runtime {' or '.join(self.runtimes)} only"
+        return None
+
+    def _holder(self, key: str, containers: Collection[str] | None) -> str:
+        if key == self.key():
+            return POD
+        holder = key.partition("/")[2]
+        name = holder.removeprefix(CONTAINER)
+        if self.of_whole_pod or name in {"", holder}:
+            raise AnnotationError(key, f"must be {self.key()} or {self.key(CONTAINER)}NAME")
+        if containers is not None and name not in containers:
+            raise AnnotationError(
+                key,
+                f"the pod has no container {name[:63]!r}; it has {', '.join(sorted(containers))}",
+            )
+        return holder
+
+    def _read(self, key: str, value: object) -> T:
+        text = isinstance(value, str)
+        try:
+            found = self.parse(str(value))
+        except ValueError as error:
+            raise AnnotationError(
+                key, f"{error}{'' if text else ' (a string: quote it)'}"
+            ) from None
+        if not text:
+            raise AnnotationError(key, "must be a string (quote it)")
+        return found
+
+
+def device_names(text: str) -> tuple[str, ...]:
+    """The names in a list such as ``eth0,0000:3b:00.0``, each once.
+
+    Raises:
+        ValueError: an empty or malformed name, or too many.
+    """
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    if len(names) > MAX_DEVICES:
+        raise ValueError(f"{len(names)} devices are more than {MAX_DEVICES}")
+    for name in names:
+        if _DEVICE.fullmatch(name) is None:
+            raise ValueError(
+                f"{name[:40]!r} is no device name; give interfaces, disks or PCI addresses, "
+                "separated by commas: eth0,0000:3b:00.0"
+            )
+    return names
+
+
+def _one_of(*words: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in words:
+            *others, last = words
+            listed = f"{', '.join(others)} or {last}" if others else last
+            raise ValueError(f"must be {listed}, not {text[:40]!r}")
+        return text
+
+    return read
+
+
+def _boolean(text: str) -> bool:
+    return _one_of("true", "false")(text) == "true"
+
+
+def _grace_period(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 3 and int(text) <= MAX_GRACE_PERIOD):
+        raise ValueError(
+            f"must be a whole number of seconds from 0 to {MAX_GRACE_PERIOD}, not {text[:40]!r}"
+        )
+    return int(text)
+
+
+def _cpus(text: str) -> CPUSet:
+    try:
+        return CPUSet.parse(text)
+    except CPUSetError as error:
+        raise ValueError(f"must be a list of CPUs such as 3,5 or 4-7: {error}") from None
+
+
+NEAR: Final = Annotation[tuple[str, ...]](
+    name="near",
+    parse=device_names,
+    default=(),
+    values="devices, separated by commas: `eth0,0000:3b:00.0`",
+    unsaid="no device",
+    meaning="CPUs of the NUMA nodes [that these devices are at](../how-to/near-a-device.md).",
+)
+NEAR_POLICY: Final = Annotation(
+    name="near-policy",
+    parse=_one_of(PREFERRED, REQUIRED),
+    default=PREFERRED,
+    values=f"`{PREFERRED}`, `{REQUIRED}`",
+    unsaid=f"`{PREFERRED}`",
+    meaning="Whether a pod is rejected that cannot be near.",
+)
+EXCLUSIVE_CPUS: Final = Annotation(
+    name="exclusive-cpus",
+    parse=_boolean,
+    default=True,
+    values="`true`, `false`",
+    unsaid="`true`",
+    meaning="`false`: the container shares CPUs "
+    "[although it could own some](../how-to/kubernetes.md#leave-a-pod-out).",
+    runtimes=("nri",),
+)
+MEMORY_LIMIT: Final = Annotation(
+    name="memory-limit",
+    parse=_one_of("none"),
+    default="",
+    values="`none`",
+    unsaid="the limits of the manifest",
+    meaning="`none`: memory, and huge pages of sizes that the pod does not ask for, have no limit.",
+    runtimes=("process", "cri"),
+    of_whole_pod=True,
+)
+SCALE_DOWN_GRACE_PERIOD: Final = Annotation[int | None](
+    name="scale-down-grace-period",
+    parse=_grace_period,
+    default=None,
+    values=f"seconds, 0 to {MAX_GRACE_PERIOD}",
+    unsaid="the node's",
+    meaning="How long an application is told before CPUs are taken from it.",
+    runtimes=_NOWHERE,
+)
+RESIZE_BELOW_BASELINE: Final = Annotation(
+    name="resize-below-baseline",
+    parse=_boolean,
+    default=False,
+    values="`true`, `false`",
+    unsaid="`false`",
+    meaning="A resize may leave fewer CPUs than the container was given at its admission.",
+    runtimes=_NOWHERE,
+)
+KEEP_CPUS: Final = Annotation(
+    name="keep-cpus",
+    parse=_cpus,
+    default=CPUSet(),
+    values="CPUs: `3,5`",
+    unsaid="any",
+    meaning="The CPUs that a shrink leaves to the container.",
+    runtimes=_NOWHERE,
+)
+REBALANCE: Final = Annotation[bool | None](
+    name="rebalance",
+    parse=_boolean,
+    default=None,
+    values="`true`, `false`",
+    unsaid="the node's",
+    meaning="Whether the container may be moved to better CPUs while it runs.",
+    runtimes=_NOWHERE,
+)
+MIXED_CPUS: Final = Annotation(
+    name="mixed-cpus",
+    parse=_boolean,
+    default=False,
+    values="`true`, `false`",
+    unsaid="`false`",
+    meaning="CPUs of its own and the shared pool in one container.",
+    runtimes=_NOWHERE,
+)
+SMT_ISOLATE: Final = Annotation[bool | None](
+    name="smt-isolate",
+    parse=_boolean,
+    default=None,
+    values="`true`, `false`",
+    unsaid="the node's",
+    meaning="One thread of each core for the container; its siblings stay idle.",
+    runtimes=_NOWHERE,
+)
+ISOLATED_CPUS: Final = Annotation[str | None](
+    name="isolated-cpus",
+    parse=_one_of(NEVER, PREFER, REQUIRE),
+    default=None,
+    values=f"`{NEVER}`, `{PREFER}`, `{REQUIRE}`",
+    unsaid="the node's",
+    meaning="Whether exclusive CPUs are those that the kernel was booted to isolate (`isolcpus`).",
+    runtimes=_NOWHERE,
+)
+
+
+def _kept(name: str, meaning: str) -> Annotation[str]:
+    """A name that is kept for later; its values are not known yet."""
+    return Annotation(
+        name=name,
+        parse=str,
+        default="",
+        values="",
+        unsaid="",
+        meaning=meaning,
+        runtimes=_NOWHERE,
+    )
+
+
+ANNOTATIONS: Final[tuple[Annotation[Any], ...]] = (
+    NEAR,
+    NEAR_POLICY,
+    EXCLUSIVE_CPUS,
+    MEMORY_LIMIT,
+    SCALE_DOWN_GRACE_PERIOD,
+    RESIZE_BELOW_BASELINE,
+    KEEP_CPUS,
+    REBALANCE,
+    MIXED_CPUS,
+    SMT_ISOLATE,
+    ISOLATED_CPUS,
+    _kept("lend-cpus", "Kept for lending idle exclusive CPUs."),
+    _kept("load-driven", "Kept for exclusive CPUs that come and go with the load."),
+    _kept("cpu-burst", "Kept for bursts above the CPU limit."),
+    _kept("cache-class", "Kept for cache and memory bandwidth."),
+    _kept("irqs", "Kept for interrupts on exclusive CPUs."),
+    _kept("load-balance", "Kept for scheduling domains."),
+)
+"""The table, in the order of the documentation."""
+
+_ROWS: Final = {row.key().partition("/")[0]: row for row in ANNOTATIONS if not row.of_whole_pod}
+_WHOLE: Final = {row.key(): row for row in ANNOTATIONS if row.of_whole_pod}
+
+
+def annotation_problems(
+    annotations: Mapping[Any, Any], containers: Collection[str] | None, runtime: str | None
+) -> Iterator[tuple[str, str]]:
+    """Yield each annotation of our domain that is not in force as it says, and why.
+
+    Args:
+        annotations: a pod's, as they are.
+        containers: its containers; None where not all of them are known.
+        runtime: what runs them; None for a plan, which no runtime carries out.
+    """
+    for name, value in annotations.items():
+        key = str(name)
+        prefix = key.partition("/")[0]
+        if prefix != DOMAIN and not prefix.endswith(f".{DOMAIN}"):
+            continue
+        row = _row_of(key)
+        problem = _unknown(key) if row is None else row.problem(key, value, containers, runtime)
+        if problem is not None:
+            yield key[:_SHOWN], problem
+
+
+def _row_of(key: str) -> Annotation[Any] | None:
+    return _WHOLE.get(key) or _ROWS.get(key.partition("/")[0])
+
+
+def _unknown(key: str) -> str:
+    rows = {row.name: row for row in ANNOTATIONS}
+    prefix, _, holder = key.partition("/")
+    word = prefix.removesuffix(DOMAIN).rstrip(".") or holder
+    near = difflib.get_close_matches(word.lower(), rows, n=1)
+    meant = rows[near[0]].key(POD if word == holder else holder)[:_SHOWN] if near else ""
+    hint = f"did you mean {meant}?" if meant else f"it has {', '.join(rows)}"
+    return f"Pinfold has no such annotation; {hint}"
