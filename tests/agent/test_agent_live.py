@@ -285,7 +285,7 @@ def test_pods_of_another_runtime_are_refused_also_to_repair(node: AgentProcess) 
 def test_an_agent_of_a_runtime_removes_what_one_without_left(node: AgentProcess) -> None:
     node.start()
     node.kill()
-    tree = Path(open_cgroups(name=node.name).describe()["path"])
+    tree = Path(str(open_cgroups(name=node.name).describe().path))
     assert tree.exists()
     own = node.config["pinfold"]
     node.config["pinfold"] = {**own, "runtime": "nri", "nriSocket": str(node.folder / "nri.sock")}

@@ -35,7 +35,7 @@ class Kernel:
     @property
     def tree(self) -> Path:
         """The folder of the cpusets."""
-        return Path(self.cgroups.describe()["path"])
+        return Path(str(self.cgroups.describe().path))
 
     @property
     def trees(self) -> set[Path]:

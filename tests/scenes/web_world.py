@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from pinfold.adapters.cgroup.runtime_cgroups import gate_figures
 from pinfold.adapters.nri import PluginCounters
 from pinfold.admission.admission import Decision, NodeState
 from pinfold.admission.node_status import node_status, node_status_document
@@ -27,7 +28,7 @@ from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.pod.workload_fields import PROCESS, check_fields
 from pinfold.documents.machine import Machine
 from pinfold.documents.node import Node
-from pinfold.documents.status import Agent, AgentConfig
+from pinfold.documents.status import Agent, AgentConfig, Gates
 from pinfold.node.nri.kubelet_devices import KubeletDevices
 from pinfold.node.pods.caller import NOBODY, Caller
 from pinfold.node.pods.manager import Manager
@@ -124,7 +125,8 @@ class AgentOnFakes:
         return node_status_document(status)
 
     def figures(self) -> Iterable[Figure]:
-        return (*self.counted.figures(), *self.kubelet.figures(), *self.loops.figures())
+        kubelet = (*self.kubelet.figures(), *gate_figures(Gates()))
+        return (*self.counted.figures(), *kubelet, *self.loops.figures())
 
     def about(self) -> Agent:
         return Agent(

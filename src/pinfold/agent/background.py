@@ -14,6 +14,7 @@ from pinfold.agent.claims import ClaimKeeper
 from pinfold.agent.cpu_follower import CPUFollower
 from pinfold.agent.hugepages import HugepageFollower
 from pinfold.agent.runnables import Runnable
+from pinfold.documents.status import Part
 from pinfold.node.books import Books
 from pinfold.node.reconciler import Drift, reconcile
 from pinfold.planning.planner import Planner
@@ -72,8 +73,8 @@ class Background:
         self._books = books
         self._runnables = runnables
         self._claim = claim
-        self._cpus = cpus
-        self._pages = pages
+        self.cpus = cpus
+        self.pages = pages
 
     def begin(self, notifier: Notifier) -> Iterator[asyncio.Task[None]]:
         """Begin it all, each as a task that ends with the agent.
@@ -83,7 +84,7 @@ class Background:
         own: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
             "reconcile": self._reconcile_for_ever,
             "look": self._look_for_ever,
-            HOTPLUG: self._cpus.run,
+            HOTPLUG: self.cpus.run,
             WATCH: self._watch_for_ever,
             "record": self._follow_record,
             "watchdog": partial(self._sign_of_life, notifier),
@@ -113,13 +114,9 @@ class Background:
         """What is counted of it."""
         return [*(f for one in self._runnables for f in one.figures()), *self._loops.figures()]
 
-    def about(self) -> Mapping[str, Any]:
-        """What the status tells of it."""
-        followed = {"hugepages": self._pages.problem, "cpus": self._cpus.problem}
-        return {
-            **{name: {"problem": problem} for name, problem in followed.items() if problem},
-            **{one.name: dict(about) for one in self._runnables if (about := one.about())},
-        }
+    def parts(self) -> list[Part]:
+        """What each of its parts says of itself."""
+        return [part for one in self._runnables if (part := one.about()) is not None]
 
     def unforeseen(self, _loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
         """Something failed that nobody waits for, such as a connection that cannot be accepted."""
@@ -178,8 +175,8 @@ class Background:
     async def _look_for_ever(self) -> None:
         while True:
             if await self._loops.attempt(CLAIM, self._claim.look):
-                await self._loops.attempt("online CPUs", self._cpus.look)
-            await self._loops.attempt("huge pages", self._pages.look)
+                await self._loops.attempt("online CPUs", self.cpus.look)
+            await self._loops.attempt("huge pages", self.pages.look)
             await asyncio.sleep(LOOK_PERIOD)
 
     async def _follow_record(self) -> None:

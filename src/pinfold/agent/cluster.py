@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
@@ -18,7 +18,6 @@ from pinfold.adapters.kubernetes.client import KubeClient
 from pinfold.adapters.kubernetes.events import (
     EventRecorder,
     Involved,
-    event_summary,
     rejection,
 )
 from pinfold.adapters.kubernetes.node_publisher import NodePublisher
@@ -31,6 +30,7 @@ from pinfold.agent.runnables import Run, Runnable
 from pinfold.config.agent import AgentConfig, AgentSection
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.pod.annotations import EXCLUSIVE_CPUS
+from pinfold.documents import status as documents
 from pinfold.node.books import Books
 from pinfold.node.hugepage_changes import with_pages
 from pinfold.node.nri.runtime_pod import RuntimePod, qos_of
@@ -108,16 +108,19 @@ class Cluster:
     def runnable(self, at_work: Callable[[], bool]) -> Runnable:
         """What goes on beside the agent; ``at_work`` says whether containers are placed here."""
 
-        def about() -> Mapping[str, Any]:
-            problems = {"events": self.events.problem, "checks": self.checks.problem}
-            return {
-                "server": self.client.server,
-                "node": self.node,
-                "events": dict(event_summary(self.events)),
-                "podsCompared": self.checks.checked,
-                "podsDiffering": self.checks.differing,
-                "problems": {name: problem for name, problem in problems.items() if problem},
-            }
+        def about() -> documents.Kubernetes:
+            events = self.events
+            problems = {"events": events.problem, "checks": self.checks.problem}
+            return documents.Kubernetes(
+                server=self.client.server,
+                node=self.node,
+                events=documents.Events(
+                    sent=events.sent, pending=events.pending, dropped=events.dropped
+                ),
+                pods_compared=self.checks.checked,
+                pods_differing=self.checks.differing,
+                problems={name: problem for name, problem in problems.items() if problem},
+            )
 
         also: dict[str, Run] = {"comparisons with the API server": self.checks.run}
         own = self._config.own.cluster

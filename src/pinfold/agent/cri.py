@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
@@ -31,6 +31,7 @@ from pinfold.agent.runnables import Runnable, bounded_logs, container_exits
 from pinfold.agent.service import Agent
 from pinfold.agent.start import CRI_BATCH, LOGS, PODS, Start, report
 from pinfold.agent.static_pods import static_pods
+from pinfold.documents.status import ContainerRuntime
 from pinfold.logs.folders import LogFolders
 from pinfold.node.pods.manager import Manager
 from pinfold.node.pods.runtime_containers import RuntimeContainers
@@ -158,14 +159,14 @@ def _told_runtime(
                     log.info("runtime", name=info.name, answers="again")
             await asyncio.sleep(1.0)
 
-    def about() -> Mapping[str, Any]:
-        return {
-            "name": info.name,
-            "version": info.version,
-            "endpoint": client.address,
-            "behind": ledger.behind,
-            "problem": runtime.problem,
-        }
+    def about() -> ContainerRuntime:
+        return ContainerRuntime(
+            name=info.name,
+            version=info.version,
+            endpoint=client.address,
+            behind=ledger.behind,
+            problem=runtime.problem,
+        )
 
     also = {"container runtime's absence": tell_when_away}
     return Runnable("containerRuntime", follow, also, problem=lambda: runtime.problem, about=about)

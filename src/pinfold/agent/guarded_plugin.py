@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -53,29 +53,25 @@ class GuardedPlugin:
         self._file = state_file
         self._period = period
         self._plugin: NriPlugin | None = None
-        self._verdict = GuardVerdict(KubeletPolicy.ABSENT)
+        self.verdict = GuardVerdict(KubeletPolicy.ABSENT)
+        """What was found of the kubelet at the last look."""
 
     @property
     def problem(self) -> str:
         """Why nothing is pinned; "" while the plugin is at work."""
-        if self._verdict.problem:
-            return self._verdict.problem
+        if self.verdict.problem:
+            return self.verdict.problem
         return "not started" if self._plugin is None else self._plugin.problem
 
-    def register_again(self, why: str) -> bool:
-        """See :meth:`pinfold.adapters.nri.NriPlugin.register_again`."""
-        return self._plugin is not None and self._plugin.register_again(why)
+    @property
+    def connected(self) -> bool:
+        """Whether a runtime has taken the plugin."""
+        return self._plugin is not None and self._plugin.connected
 
-    def about(self) -> Mapping[str, Any]:
-        """What ``/v1/status`` says of it."""
-        plugin = self._plugin
-        return {
-            "connected": plugin is not None and plugin.connected,
-            "runtime": "" if plugin is None else plugin.runtime,
-            "kubeletPolicy": self._verdict.policy.value,
-            "auditsOnly": not self._verdict.may_pin,
-            "problem": self.problem,
-        }
+    @property
+    def runtime(self) -> str:
+        """The name and version of that runtime."""
+        return "" if self._plugin is None else self._plugin.runtime
 
     def figures(self) -> Iterable[Figure]:
         """What the plugin counts; a new one, after a kubelet that pinned, begins at 0."""
@@ -86,15 +82,15 @@ class GuardedPlugin:
         serving: asyncio.Task[object] | None = None
         try:
             while True:
-                before = self._verdict
-                self._verdict = await asyncio.to_thread(look_at_kubelet, self._file)
-                if self._verdict.problem and self._verdict != before:
-                    self._report(self._verdict.problem)
-                if not self._verdict.may_pin and (serving is not None or before.may_pin):
+                before = self.verdict
+                self.verdict = await asyncio.to_thread(look_at_kubelet, self._file)
+                if self.verdict.problem and self.verdict != before:
+                    self._report(self.verdict.problem)
+                if not self.verdict.may_pin and (serving is not None or before.may_pin):
                     await self._end(serving)
                     serving = None
                     await self._forget()
-                if self._verdict.may_pin and serving is None:
+                if self.verdict.may_pin and serving is None:
                     self._plugin = self._make()
                     serving = asyncio.create_task(self._work(self._plugin), name="nri plugin")
                 if serving is None:

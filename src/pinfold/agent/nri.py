@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
 from pinfold.adapters.cgroup import remove_leftovers
-from pinfold.adapters.cgroup.runtime_cgroups import RuntimeCgroups
+from pinfold.adapters.cgroup.runtime_cgroups import RuntimeCgroups, gate_figures
 from pinfold.adapters.cri import CriClient, CriListing, CriRecord, read_endpoint
 from pinfold.adapters.hugetlb import KeptPages
 from pinfold.adapters.nri import NriPlugin, PluginSettings
@@ -24,6 +24,7 @@ from pinfold.agent.hugepages import HugepageFollower
 from pinfold.agent.runnables import Runnable
 from pinfold.agent.service import Agent
 from pinfold.agent.start import CRI_BATCH, PODS, Start, parse, report, report_of_node
+from pinfold.documents.status import NRI, KubeletPodResources
 from pinfold.node.nri.container_table import ContainerTable
 from pinfold.node.nri.containers import KubeletContainers
 from pinfold.node.nri.events import PluginEvents
@@ -131,17 +132,26 @@ async def nri_agent(start: Start) -> AsyncIterator[Agent]:
             state_file=Path(state_file) if state_file else None,
         )
 
-        def about() -> Mapping[str, Any]:
-            return {
-                "socket": own.kubelet.nri_socket,
-                **guarded.about(),
-                "behind": ledger.behind,
-                "gates": found.gates(),
-                "kubeletPodResources": {"socket": kubelet_socket, **devices.about()},
-            }
+        def about() -> NRI:
+            return NRI(
+                socket=own.kubelet.nri_socket,
+                connected=guarded.connected,
+                runtime=guarded.runtime,
+                kubelet_policy=guarded.verdict.policy.value,
+                audits_only=not guarded.verdict.may_pin,
+                problem=guarded.problem,
+                behind=ledger.behind,
+                gates=found.gates(),
+                kubelet_pod_resources=KubeletPodResources(
+                    socket=kubelet_socket,
+                    asked=devices.asked,
+                    unanswered=devices.unanswered,
+                    problem=devices.problem,
+                ),
+            )
 
         def figures() -> Iterable[Figure]:
-            return (*guarded.figures(), *devices.figures())
+            return (*guarded.figures(), *devices.figures(), *gate_figures(found.gates()))
 
         runnables = [
             Runnable(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
@@ -22,6 +22,7 @@ from pinfold.agent.service import Agent
 from pinfold.agent.start import LOGS, PODS, Start
 from pinfold.agent.static_pods import static_pods
 from pinfold.config.agent import AgentConfig
+from pinfold.documents.status import CgroupTree
 from pinfold.logs.folders import LogFolders
 from pinfold.node.pods.containers import Containers
 from pinfold.node.pods.manager import Manager
@@ -55,7 +56,7 @@ async def process_agent(start: Start) -> AsyncIterator[Agent]:
         files = front(PodFileFolder(start.state_dir / PODS))
         await start.confine_system()
 
-        settings = start.settings(str(described.get("path", "")))
+        settings = start.settings(described.path or "")
         restored = await start.restore(store, settings.cgroups, await survivors(runtime, cgroups))
         volumes = VolumeFolders(start.state_dir / PODS)
         containers = Containers(cgroups, runtime, settings, runtime, volumes=volumes, logs=logs)
@@ -84,7 +85,7 @@ async def process_agent(start: Start) -> AsyncIterator[Agent]:
         )
 
 
-def open_tree(config: AgentConfig) -> tuple[Cgroups, Claim | None, Mapping[str, Any]]:
+def open_tree(config: AgentConfig) -> tuple[Cgroups, Claim | None, CgroupTree]:
     """The cgroups of this machine; where none can be written, affinities of our own processes.
 
     Returns:
@@ -102,5 +103,5 @@ def open_tree(config: AgentConfig) -> tuple[Cgroups, Claim | None, Mapping[str, 
         affinity = Affinity()
         limitations = list(affinity.limitations())
         log.warning("weaker", problem=str(error), limitations=limitations)
-        return affinity, None, {"kind": "affinity", "limitations": limitations}
+        return affinity, None, CgroupTree(kind="affinity", limitations=limitations)
     return cgroups, cgroups.claim, cgroups.describe()

@@ -10,6 +10,8 @@ from typing import Any, Final
 import structlog
 from msgspec import Struct, field
 
+from pinfold.documents import status as documents
+from pinfold.documents.status import Part
 from pinfold.node.device_health import DeviceHealth
 from pinfold.node.exits import Exits
 from pinfold.node.pod_resources import ManagedPodResources
@@ -46,7 +48,7 @@ class Runnable(Struct, frozen=True):
     run: Run
     also: Mapping[str, Run] = field(default_factory=dict)
     problem: Callable[[], str] = str
-    about: Callable[[], Mapping[str, Any]] = dict
+    about: Callable[[], Part | None] = lambda: None
     figures: Callable[[], Iterable[Figure]] = tuple
     close: Callable[[], Coroutine[Any, Any, None]] = _nothing
     must_start: bool = False
@@ -79,21 +81,21 @@ def device_plugins(manager: Manager, plugins: DevicePlugins, folder: Path | None
         health.changed(plugins.inventory())
         await health.follow()
 
-    def about() -> Mapping[str, Any]:
+    def about() -> documents.DevicePlugins:
         devices = manager.books.view.state.devices
         allocatable = devices.allocatable()
-        return {
-            "folder": None if folder is None else str(folder),
-            "resources": {
-                name: {
-                    "capacity": count,
-                    "allocatable": allocatable[name],
-                    "in_use": len(devices.in_use(name)),
-                    "connected": devices.inventory[name].connected,
-                }
+        return documents.DevicePlugins(
+            folder=None if folder is None else str(folder),
+            resources={
+                name: documents.OfferedDevices(
+                    capacity=count,
+                    allocatable=allocatable[name],
+                    in_use=len(devices.in_use(name)),
+                    connected=devices.inventory[name].connected,
+                )
                 for name, count in sorted(devices.capacity().items())
             },
-        }
+        )
 
     return Runnable("devicePlugins", run, about=about)
 
@@ -121,4 +123,5 @@ def pod_resources(books: Reader, place: Path, group: str | None, stop: asyncio.E
             report=lambda problem: log.warning("problem", pod=None, problem=problem),
         )
 
-    return Runnable("podResources", run, about=lambda: {"socket": str(place)}, must_start=True)
+    about = documents.PodResources(socket=str(place))
+    return Runnable("podResources", run, about=lambda: about, must_start=True)

@@ -7,11 +7,11 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, TypeVar
 
-import msgspec
 import structlog
+from msgspec import UNSET, UnsetType
 
 from pinfold import __version__
 from pinfold.adapters.systemd.notify import Notifier
@@ -34,6 +34,8 @@ PATIENCE: Final = 10.0
 """Seconds after which something that is wrong is no reason to wait any longer."""
 
 _LOOK: Final = 0.02
+
+_P = TypeVar("_P", bound=documents.Part)
 
 log = structlog.get_logger("pinfold")
 
@@ -62,7 +64,7 @@ class Agent:
         pods: Pods | None,
         listener: socket.socket,
         stop: asyncio.Event,
-        cgroups: Mapping[str, Any],
+        cgroups: documents.CgroupTree,
     ) -> None:
         self.config = config
         self.planner = planner
@@ -72,7 +74,7 @@ class Agent:
         self._background = background
         self._listener = listener
         self._stop = stop
-        self._cgroups = dict(cgroups)
+        self._cgroups = cgroups
         self._ready = False
 
     # ------------------------------------------------------------------- what the API asks for
@@ -111,19 +113,29 @@ class Agent:
 
     def about(self) -> documents.Agent:
         """What this agent is."""
-        failing = self._background.failing()
-        told = {
-            "version": __version__,
-            "pid": os.getpid(),
-            "started_at": self.started_at,
-            "state_dir": self.config.own.record.state_dir,
-            "config_file": None if self.config.file is None else str(self.config.file),
-            "runtime": self.config.own.containers.runtime,
-            "problems": [p for p in (self.books.store.problem, *failing) if p],
-            "cgroups": self._cgroups,
-            **self._background.about(),
-        }
-        return msgspec.convert(told, documents.Agent)
+        config, background = self.config, self._background
+        parts = background.parts()
+
+        def part(kind: type[_P]) -> _P | UnsetType:
+            return next((one for one in parts if isinstance(one, kind)), UNSET)
+
+        return documents.Agent(
+            version=__version__,
+            pid=os.getpid(),
+            started_at=self.started_at,
+            state_dir=config.own.record.state_dir,
+            config_file=None if config.file is None else str(config.file),
+            runtime=config.own.containers.runtime,
+            problems=[p for p in (self.books.store.problem, *background.failing()) if p],
+            cgroups=self._cgroups,
+            hugepages=_problem(background.pages.problem),
+            cpus=_problem(background.cpus.problem),
+            container_runtime=part(documents.ContainerRuntime),
+            nri=part(documents.NRI),
+            kubernetes=part(documents.Kubernetes),
+            device_plugins=part(documents.DevicePlugins),
+            pod_resources=part(documents.PodResources),
+        )
 
     def settings(self) -> documents.AgentConfig:
         """The settings in force."""
@@ -193,6 +205,10 @@ class Agent:
                     return failures[0] if failures else None
         finally:
             stopped.cancel()
+
+
+def _problem(text: str) -> documents.Problem | UnsetType:
+    return documents.Problem(problem=text) if text else UNSET
 
 
 async def at_work(problems: Callable[[], Sequence[str]], *, patience: float = PATIENCE) -> None:

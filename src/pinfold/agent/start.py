@@ -10,10 +10,10 @@ import asyncio
 import json
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import structlog
@@ -41,6 +41,7 @@ from pinfold.core.machine.known import known_machine
 from pinfold.core.pod.workload import Workload
 from pinfold.core.pod.workload_api import workload_from_api
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.documents.status import CgroupTree
 from pinfold.linux.descriptors import raise_file_limit
 from pinfold.linux.socket_places import is_stale
 from pinfold.node.announcements import Announcements
@@ -342,7 +343,7 @@ class Start:
         *,
         pods: Pods | None,
         runnables: Sequence[Runnable],
-        cgroups: Mapping[str, Any],
+        cgroups: CgroupTree,
     ) -> Agent:
         """All of it together; the machine is known from now on.
 

@@ -6,7 +6,15 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import UNSET, UnsetType
 
-from pinfold.documents.records import ContainerKind, CPUs, Document, MemoryBlock, QOSClass, Record
+from pinfold.documents.records import (
+    ContainerKind,
+    CPUs,
+    Document,
+    MemoryBlock,
+    Policies,
+    QOSClass,
+    Record,
+)
 
 
 class PlannedMachine(Record, frozen=True, kw_only=True):
@@ -21,26 +29,9 @@ class PlannedMachine(Record, frozen=True, kw_only=True):
     """Where the kubelet's view differs from the hardware."""
 
 
-class PlannedConfig(
-    Record,
-    frozen=True,
-    kw_only=True,
-    rename={
-        "cpu_manager_policy": "cpuManagerPolicy",
-        "cpu_manager_policy_options": "cpuManagerPolicyOptions",
-        "topology_manager_policy": "topologyManagerPolicy",
-        "topology_manager_scope": "topologyManagerScope",
-        "topology_manager_policy_options": "topologyManagerPolicyOptions",
-        "memory_manager_policy": "memoryManagerPolicy",
-    },
-):
+class PlannedConfig(Policies, frozen=True, kw_only=True):
     """The settings in force, named as in a KubeletConfiguration."""
 
-    cpu_manager_policy: str
-    cpu_manager_policy_options: Mapping[str, str]
-    topology_manager_policy: str
-    topology_manager_scope: str
-    topology_manager_policy_options: Mapping[str, str]
     memory_manager_policy: str
 
 

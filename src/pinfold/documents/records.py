@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Final, TypeAlias
 
 from msgspec import Meta, Struct
@@ -60,3 +61,13 @@ class Pages(Record, frozen=True, kw_only=True):
 
     total: int
     free: int
+
+
+class Policies(Record, frozen=True, kw_only=True, rename="camel"):
+    """The policies of CPU and topology manager, named as in a KubeletConfiguration."""
+
+    cpu_manager_policy: str
+    cpu_manager_policy_options: Mapping[str, str]
+    topology_manager_policy: str
+    topology_manager_scope: str
+    topology_manager_policy_options: Mapping[str, str]

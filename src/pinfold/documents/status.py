@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, TypeAlias
 
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, Meta, UnsetType, field
 
-from pinfold.documents.records import ContainerKind, CPUs, Document, MemoryBlock, Record
+from pinfold.documents.records import (
+    ContainerKind,
+    CPUs,
+    Document,
+    MemoryBlock,
+    Policies,
+    Record,
+)
 
 Phase: TypeAlias = Annotated[
     str,
@@ -115,16 +122,16 @@ class KubeletPodResources(Record, frozen=True, kw_only=True):
     problem: str
 
 
-class NRI(
-    Record,
-    frozen=True,
-    kw_only=True,
-    rename={
-        "kubelet_policy": "kubeletPolicy",
-        "audits_only": "auditsOnly",
-        "kubelet_pod_resources": "kubeletPodResources",
-    },
-):
+class Gates(Record, frozen=True, kw_only=True):
+    """The cpusets above a kubelet's containers that hold everybody below them (cgroup v2)."""
+
+    held: Mapping[str, CPUs] = {}
+    """What was written into each, by its folder."""
+    rewritten: int = 0
+    """How often somebody else had written one, and it was written again."""
+
+
+class NRI(Record, frozen=True, kw_only=True, rename="camel"):
     """The connection to the container runtime of a kubelet."""
 
     socket: str
@@ -137,6 +144,7 @@ class NRI(
     problem: str
     behind: int
     """Containers of which the runtime has other CPUs on record than they have."""
+    gates: Gates = Gates()
     kubelet_pod_resources: KubeletPodResources
 
 
@@ -148,12 +156,7 @@ class Events(Record, frozen=True, kw_only=True):
     dropped: int
 
 
-class Kubernetes(
-    Record,
-    frozen=True,
-    kw_only=True,
-    rename={"pods_compared": "podsCompared", "pods_differing": "podsDiffering"},
-):
+class Kubernetes(Record, frozen=True, kw_only=True, rename="camel"):
     """The API server of the cluster."""
 
     server: str
@@ -184,6 +187,10 @@ class PodResources(Record, frozen=True, kw_only=True):
     """The podresources API that the agent serves."""
 
     socket: str
+
+
+Part: TypeAlias = ContainerRuntime | NRI | Kubernetes | DevicePlugins | PodResources
+"""What a part of an agent says of itself."""
 
 
 class Agent(
@@ -223,27 +230,10 @@ class Agent(
     pod_resources: PodResources | UnsetType = UNSET
 
 
-class AgentConfig(
-    Record,
-    frozen=True,
-    kw_only=True,
-    rename={
-        "cpu_manager_policy": "cpuManagerPolicy",
-        "cpu_manager_policy_options": "cpuManagerPolicyOptions",
-        "topology_manager_policy": "topologyManagerPolicy",
-        "topology_manager_scope": "topologyManagerScope",
-        "topology_manager_policy_options": "topologyManagerPolicyOptions",
-        "reserved_system_cpus": "reservedSystemCPUs",
-    },
-):
+class AgentConfig(Policies, frozen=True, kw_only=True):
     """The settings in force, named as in a KubeletConfiguration."""
 
-    cpu_manager_policy: str
-    cpu_manager_policy_options: Mapping[str, str]
-    topology_manager_policy: str
-    topology_manager_scope: str
-    topology_manager_policy_options: Mapping[str, str]
-    reserved_system_cpus: CPUs
+    reserved_system_cpus: CPUs = field(name="reservedSystemCPUs")
 
 
 class Times(Record, frozen=True, kw_only=True):

@@ -219,6 +219,6 @@ def test_a_parent_that_cannot_be_is_refused(kernel: Kernel, parent: str) -> None
 
 def test_it_is_told_where_the_tree_is(kernel: Kernel) -> None:
     about = kernel.cgroups.describe()
-    assert about["version"] == (1 if isinstance(kernel.cgroups, CgroupsV1) else 2)
-    assert about["path"].endswith(f"/{kernel.name}")
-    assert "cpuset" in about["controllers"]
+    assert about.version == (1 if isinstance(kernel.cgroups, CgroupsV1) else 2)
+    assert str(about.path).endswith(f"/{kernel.name}")
+    assert "cpuset" in (about.controllers or ())

@@ -28,6 +28,7 @@ from pinfold.adapters.cgroup.opening import open_cgroups
 from pinfold.adapters.cgroup.v1 import CgroupsV1
 from pinfold.adapters.cgroup.v2 import CgroupsV2
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.documents.status import CgroupTree
 from pinfold.linux.kernel_files import read_ids
 from pinfold.linux.mounts import parse_mountinfo
 from pinfold.linux.processes import began, lives, parse_cgroups, stat_of, threads
@@ -154,11 +155,11 @@ def test_a_controller_without_the_parent_or_the_permission_is_no_obstacle(tmp_pa
         (tmp_path / name / "a").mkdir()
     cgroups = open_cgroups("/a", "mine", found=Hierarchies(None, mounts, {}))
     assert isinstance(cgroups, CgroupsV1)
-    assert cgroups.describe() == {
-        "version": 1,
-        "path": f"{tmp_path}/cpuset/a/mine",
-        "controllers": ["cpu", "cpuset", "freezer"],
-    }
+    assert cgroups.describe() == CgroupTree(
+        version=1,
+        path=f"{tmp_path}/cpuset/a/mine",
+        controllers=["cpu", "cpuset", "freezer"],
+    )
 
 
 def test_the_parent_in_a_unified_hierarchy(tmp_path: Path) -> None:
@@ -168,11 +169,11 @@ def test_the_parent_in_a_unified_hierarchy(tmp_path: Path) -> None:
     found = Hierarchies(mount, {}, {"": "/"}, frozenset({"cpuset"}))
     cgroups = open_cgroups("a", found=found)
     assert isinstance(cgroups, CgroupsV2)
-    assert cgroups.describe() == {
-        "version": 2,
-        "path": f"{mount.point}/a/pinfold",
-        "controllers": ["cpu", "cpuset"],
-    }
+    assert cgroups.describe() == CgroupTree(
+        version=2,
+        path=f"{mount.point}/a/pinfold",
+        controllers=["cpu", "cpuset"],
+    )
 
 
 def test_a_pool_that_is_not_in_force_is_an_error(tmp_path: Path) -> None:

@@ -160,17 +160,14 @@ def test_the_plugin_follows_the_kubelets_policy(tmp_path: Path) -> None:
         scene = Scene(tmp_path)
         async with scene.running():
             await logged(scene, "registered")
-            assert scene.guarded.about()["kubeletPolicy"] == "absent"
+            assert scene.guarded.verdict.policy.value == "absent"
             assert "nri.sock" in scene.guarded.problem
             scene.says("static")
             await logged(scene, "registered", "gone", "let go")
-            assert scene.guarded.about() == {
-                "connected": False,
-                "runtime": "",
-                "kubeletPolicy": "static",
-                "auditsOnly": True,
-                "problem": scene.guarded.problem,
-            }
+            assert not scene.guarded.connected
+            assert scene.guarded.runtime == ""
+            assert scene.guarded.verdict.policy.value == "static"
+            assert not scene.guarded.verdict.may_pin
             assert "only audits" in scene.guarded.problem
             scene.says("none")
             await logged(scene, "registered", "gone", "let go", "registered")

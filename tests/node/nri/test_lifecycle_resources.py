@@ -63,7 +63,7 @@ async def test_cpus_come_from_the_node_of_the_device(h: LifecycleHarness) -> Non
     await h.run(await h.pod("near"), "main", guaranteed(2))
     assert h.kernel() == {"near/main": "8-9"}
     await h.run(await h.pod("plain"), "main", guaranteed(2))
-    assert h.devices.about() == {"asked": 2, "unanswered": 0, "problem": ""}
+    assert (h.devices.asked, h.devices.unanswered, h.devices.problem) == (2, 0, "")
 
 
 @story()
@@ -153,7 +153,7 @@ async def test_a_failure_is_told_once_and_counted(h: LifecycleHarness) -> None:
     for number in range(5):
         await h.run(await h.pod(f"p{number}"), "main", guaranteed(1))
     assert len(h.problems) == 2, "it was answered in between"
-    assert h.devices.about() == {"asked": 5, "unanswered": 3, "problem": ""}
+    assert (h.devices.asked, h.devices.unanswered, h.devices.problem) == (5, 3, "")
 
 
 @story(RESTRICTED)

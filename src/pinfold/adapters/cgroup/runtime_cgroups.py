@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from pinfold.adapters.cgroup.container_cpusets import ContainerCpusets, Known
 from pinfold.adapters.cgroup.folders import members, remove_if_empty
@@ -32,13 +32,30 @@ from pinfold.adapters.cgroup.inotify import Inotify
 from pinfold.adapters.cgroup.moving import end_all
 from pinfold.adapters.cgroup.tasks import cgroups_of
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.documents.status import CgroupTree, Gates
 from pinfold.linux.processes import age, began, lives, parse_cgroups
 from pinfold.ports.cgroups import ObservedCgroups, ObservedContainer, Placement
 from pinfold.ports.errors import CgroupError, ContainerKey, ProcessGoneError
+from pinfold.ports.figures import Figure
 
 PATIENCE: Final = 10.0
 """Seconds that a change of the shared pool waits for containers that are being started."""
 _PARTS: Final = 10
+
+
+def gate_figures(gates: Gates) -> Iterator[Figure]:
+    """What the metrics tell of :meth:`RuntimeCgroups.gates`."""
+    yield Figure(
+        "pinfold_gates",
+        "Cpusets above a kubelet's containers that hold those below them.",
+        len(gates.held),
+        kind="gauge",
+    )
+    yield Figure(
+        "pinfold_gates_rewritten",
+        "Times that one was written again, because somebody else had written it.",
+        gates.rewritten,
+    )
 
 
 class RuntimeCgroups:
@@ -105,9 +122,9 @@ class RuntimeCgroups:
             if not self._starting:
                 self._quiet.set()
 
-    def describe(self) -> Mapping[str, Any]:
+    def describe(self) -> CgroupTree:
         """The version, and where the hierarchy is mounted."""
-        return {"version": self._version, "path": str(self._mount.point), "kind": "runtime"}
+        return CgroupTree(version=self._version, path=str(self._mount.point), kind="runtime")
 
     async def open(self, shared: CPUSet) -> None:
         """See :class:`pinfold.ports.cgroups.Cgroups`.
@@ -207,10 +224,10 @@ class RuntimeCgroups:
         """See :class:`pinfold.ports.cgroups.FoundCgroups`."""
         await self._all.settle()
 
-    def gates(self) -> Mapping[str, Any]:
-        """What ``/v1/status`` says of the cpusets above the containers' that are used."""
+    def gates(self) -> Gates:
+        """The cpusets above the containers' that are used."""
         held = {str(gate): str(cpus) for gate, cpus in self._all.gates.written.items()}
-        return {"held": held, "rewritten": self._all.gates.rewritten}
+        return Gates(held=held, rewritten=self._all.gates.rewritten)
 
     async def changes(self) -> AsyncIterator[ContainerKey | None]:
         """See :class:`pinfold.ports.cgroups.Watchful`; gates are made right at once."""

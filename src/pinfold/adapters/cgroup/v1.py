@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -30,6 +30,7 @@ from pinfold.adapters.cgroup.tasks import catch_strays, tree, widen_all
 from pinfold.adapters.cgroup.v1_cpusets import EFFECTIVE, SHARED, CpusetTree
 from pinfold.adapters.cgroup.watch import CPUS, watch_cpusets
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.documents.status import CgroupTree
 from pinfold.linux.affinity import allowed, outside
 from pinfold.linux.kernel_files import read_ids
 from pinfold.linux.processes import began, lives, parse_cgroups
@@ -64,10 +65,10 @@ class CgroupsV1:
         self._escapes = Escapes(self._home)
         self.claim = TreeClaim(self._cpusets.base, *self._cpusets.sides, *self._bases.values())
 
-    def describe(self) -> Mapping[str, Any]:
+    def describe(self) -> CgroupTree:
         """The version, the folder, and the controllers that are in force."""
         controllers = sorted([CPUSET, *self._bases, *self._joined])
-        return {"version": 1, "path": str(self._cpusets.base), "controllers": controllers}
+        return CgroupTree(version=1, path=str(self._cpusets.base), controllers=controllers)
 
     @property
     def bases(self) -> list[Path]:

@@ -13,9 +13,9 @@ kernel's ``Documentation/admin-guide/cgroup-v2.rst``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from pinfold.adapters.cgroup.claim import TreeClaim
 from pinfold.adapters.cgroup.delegation import LEAF, available, enable, enable_down_to, step_back
@@ -37,6 +37,7 @@ from pinfold.adapters.cgroup.partitions import Partitions, observed_owner
 from pinfold.adapters.cgroup.tasks import catch_strays, tree, widen_all
 from pinfold.adapters.cgroup.watch import CPUS, MEMS, Written, watch_cpusets
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.documents.status import CgroupTree
 from pinfold.linux.affinity import outside
 from pinfold.linux.kernel_files import descendants, read_ids
 from pinfold.linux.processes import began, lives, parse_cgroups
@@ -70,11 +71,11 @@ class CgroupsV2:
         self._partitions = Partitions(self._base, self._exclusive, self._written)
         self.claim = TreeClaim(self._base, self._shared, self._exclusive)
 
-    def describe(self) -> Mapping[str, Any]:
+    def describe(self) -> CgroupTree:
         """The version, the folder, and the controllers that are or will be in force."""
         place = self._base if self._base.exists() else self._parent
         found = available(place).intersection(CONTROLLERS)
-        return {"version": 2, "path": str(self._base), "controllers": sorted(found)}
+        return CgroupTree(version=2, path=str(self._base), controllers=sorted(found))
 
     async def open(self, shared: CPUSet) -> None:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""

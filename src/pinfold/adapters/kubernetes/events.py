@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -226,11 +226,6 @@ def rejection(text: str) -> tuple[str, str]:
     """Reason word and message of a refusal's text (``REASON: MESSAGE``)."""
     reason, colon, message = text.partition(": ")
     return (reason, message) if colon and reason.isalnum() else ("UnexpectedAdmissionError", text)
-
-
-def event_summary(recorder: EventRecorder) -> Mapping[str, Any]:
-    """What ``/v1/status`` says of the events."""
-    return {"sent": recorder.sent, "pending": recorder.pending, "dropped": recorder.dropped}
 
 
 def _is_about_one(error: KubernetesError) -> bool:

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.documents.plan import PlannedConfig, PlannedContainer, PlannedPod
-from pinfold.documents.status import AgentConfig, Container, Pod
+from pinfold.documents.plan import PlannedContainer, PlannedPod
+from pinfold.documents.records import Policies
+from pinfold.documents.status import Container, Pod
 from pinfold.render.node_map import Owner
 
 ENDED: Final = ("Succeeded", "Failed", "Rejected")
@@ -55,7 +56,7 @@ def owner_key(pod: PlacedPod, container: PlacedContainer, keys: set[str]) -> str
     return None if heir is None else _key(pod, heir)
 
 
-def policies(config: PlannedConfig | AgentConfig, memory: str, scope: str = "") -> str:
+def policies(config: Policies, memory: str, scope: str = "") -> str:
     """The policies in force, in one line; the topology manager's scope where it is given."""
     options = [
         name if value.lower() in ("true", "1", "t") else f"{name}={value}"

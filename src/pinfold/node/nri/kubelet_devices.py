@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from pinfold.ports.errors import PortError
 from pinfold.ports.figures import Figure
@@ -78,10 +78,6 @@ class KubeletDevices:
             return {}
         self.problem = ""
         return answer
-
-    def about(self) -> Mapping[str, Any]:
-        """What ``/v1/status`` says of it."""
-        return {"asked": self.asked, "unanswered": self.unanswered, "problem": self.problem}
 
     def figures(self) -> Iterator[Figure]:
         """What the metrics tell of it."""
