@@ -21,21 +21,16 @@ from pinfold.adapters.cri import (
     pod_cgroup_parent,
     wait_for_runtime,
 )
-from pinfold.adapters.hugetlb import KeptPages
 from pinfold.adapters.podfiles import PodFileFolder
 from pinfold.adapters.volumes import VolumeFolders
-from pinfold.agent.claims import ClaimKeeper
-from pinfold.agent.hugepages import HugepageFollower
-from pinfold.agent.pods import Pods
-from pinfold.agent.runnables import Runnable, bounded_logs, container_exits
+from pinfold.agent.own_pods import pods_agent
+from pinfold.agent.runnables import Runnable
 from pinfold.agent.service import Agent
 from pinfold.agent.start import CRI_BATCH, LOGS, PODS, Start, report
-from pinfold.agent.static_pods import static_pods
 from pinfold.documents.status import ContainerRuntime
 from pinfold.logs.folders import LogFolders
 from pinfold.node.pods.manager import Manager
 from pinfold.node.pods.runtime_containers import RuntimeContainers
-from pinfold.node.recovery.resumption import take_over
 from pinfold.node.recovery.survivors import survivors
 from pinfold.node.runtime_ledger import RuntimeLedger
 
@@ -111,28 +106,16 @@ async def cri_agent(start: Start) -> AsyncIterator[Agent]:
             plugins=plugins,
             pool_changed=ledger.follow,
         )
-        manager = Manager(books, containers, plugins)
-        await take_over(manager, restored)
-        files.retain(books.view.pods.active)
-
-        claim = ClaimKeeper(books, tree)
-        pages = HugepageFollower(start.planner, books, KeptPages().read)
-        pods = Pods(config, manager, claim, pages)
-        runnables = [
-            container_exits(containers.exits, runtime),
-            *static_pods(config.static_pod_path, manager, pods.apply, claim, start.loops),
+        yield await pods_agent(
+            start,
+            Manager(books, containers, plugins),
+            runtime,
+            restored,
             _told_runtime(client, info, runtime, record, ledger),
-            bounded_logs(runtime),
-            *start.served(books, manager),
-        ]
-        yield start.agent(
-            books,
-            listener,
-            claim,
-            pages,
-            pods=pods,
-            runnables=runnables,
-            cgroups=described,
+            files=files,
+            listener=listener,
+            tree=tree,
+            described=described,
         )
 
 

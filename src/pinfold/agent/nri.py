@@ -67,7 +67,8 @@ async def nri_agent(start: Start) -> AsyncIterator[Agent]:
         client = CriClient(read_endpoint(own.containers.runtime_endpoint).address)
     if kubelet_socket := own.kubelet.kubelet_pod_resources:
         kubelet = PodResourcesClient(Path(kubelet_socket))
-    async with start.alone(tree, cgroups) as listener:
+    clients = [one for one in (client, kubelet) if one is not None]
+    async with start.alone(tree, cgroups, *clients) as listener:
         store = start.open_record()
         files = front(PodFileFolder(start.state_dir / PODS))
         await start.confine_system()
@@ -113,11 +114,6 @@ async def nri_agent(start: Start) -> AsyncIterator[Agent]:
             if cluster is not None:
                 cluster.node_problem(problem)
 
-        async def close() -> None:
-            for one in (client, kubelet):
-                if one is not None:
-                    await one.close()
-
         plugin_settings = PluginSettings(
             socket=Path(own.kubelet.nri_socket), index=own.kubelet.nri_plugin_index, pause=QUIET
         )
@@ -160,7 +156,6 @@ async def nri_agent(start: Start) -> AsyncIterator[Agent]:
                 problem=lambda: guarded.problem,
                 about=about,
                 figures=figures,
-                close=close,
             ),
             *(() if cluster is None else (cluster.runnable(lambda: not guarded.problem),)),
             *start.served(books),

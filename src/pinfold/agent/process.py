@@ -10,23 +10,18 @@ import structlog
 
 from pinfold.adapters.affinity import Affinity
 from pinfold.adapters.cgroup import CgroupError, open_cgroups
-from pinfold.adapters.hugetlb import KeptPages
 from pinfold.adapters.podfiles import PodFileFolder
 from pinfold.adapters.process import ProcessRuntime
 from pinfold.adapters.volumes import VolumeFolders
-from pinfold.agent.claims import Claim, ClaimKeeper
-from pinfold.agent.hugepages import HugepageFollower
-from pinfold.agent.pods import Pods
-from pinfold.agent.runnables import bounded_logs, container_exits
+from pinfold.agent.claims import Claim
+from pinfold.agent.own_pods import pods_agent
 from pinfold.agent.service import Agent
 from pinfold.agent.start import LOGS, PODS, Start
-from pinfold.agent.static_pods import static_pods
 from pinfold.config.agent import AgentConfig
 from pinfold.documents.status import CgroupTree
 from pinfold.logs.folders import LogFolders
 from pinfold.node.pods.containers import Containers
 from pinfold.node.pods.manager import Manager
-from pinfold.node.recovery.resumption import take_over
 from pinfold.node.recovery.survivors import survivors
 from pinfold.ports.cgroups import Cgroups
 
@@ -61,27 +56,15 @@ async def process_agent(start: Start) -> AsyncIterator[Agent]:
         volumes = VolumeFolders(start.state_dir / PODS)
         containers = Containers(cgroups, runtime, settings, runtime, volumes=volumes, logs=logs)
         books = start.books(restored, containers, store, files, settings, plugins=plugins)
-        manager = Manager(books, containers, plugins)
-        await take_over(manager, restored)
-        files.retain(books.view.pods.active)
-
-        claim = ClaimKeeper(books, tree)
-        pages = HugepageFollower(start.planner, books, KeptPages().read)
-        pods = Pods(config, manager, claim, pages)
-        runnables = [
-            container_exits(containers.exits, runtime),
-            *static_pods(config.static_pod_path, manager, pods.apply, claim, start.loops),
-            bounded_logs(runtime),
-            *start.served(books, manager),
-        ]
-        yield start.agent(
-            books,
-            listener,
-            claim,
-            pages,
-            pods=pods,
-            runnables=runnables,
-            cgroups=described,
+        yield await pods_agent(
+            start,
+            Manager(books, containers, plugins),
+            runtime,
+            restored,
+            files=files,
+            listener=listener,
+            tree=tree,
+            described=described,
         )
 
 

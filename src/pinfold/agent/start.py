@@ -11,9 +11,9 @@ import json
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 import structlog
@@ -32,7 +32,7 @@ from pinfold.agent.front import Front, nothing_in_front
 from pinfold.agent.hugepages import HugepageFollower
 from pinfold.agent.machine_file import remember_machine, remembered_machine
 from pinfold.agent.pods import Pods
-from pinfold.agent.runnables import Runnable, device_plugins, pod_resources
+from pinfold.agent.runnables import Runnable, pod_resources
 from pinfold.agent.service import Agent
 from pinfold.agent.state_files import StateFiles
 from pinfold.config.agent import AgentConfig, device_plugin_dir, pod_resources_socket
@@ -48,7 +48,6 @@ from pinfold.node.announcements import Announcements
 from pinfold.node.books import Books
 from pinfold.node.node_containers import NodeContainers
 from pinfold.node.observers import Observers
-from pinfold.node.pods.manager import Manager
 from pinfold.node.recovery.recovery import LostRecordError, OnMismatch, Restored, restore
 from pinfold.node.recovery.survivors import Survivor
 from pinfold.node.settings import ManagerSettings, OwnerOffline
@@ -56,7 +55,6 @@ from pinfold.planning.explain import explain_decision, explain_document
 from pinfold.planning.planner import Planner
 from pinfold.ports.cgroups import Cgroups, Partition
 from pinfold.ports.errors import PortError
-from pinfold.ports.runtime import Runtime
 from pinfold.retry.loops import Loops
 from pinfold.web.listening import listening
 
@@ -75,6 +73,13 @@ CRI_BATCH: Final = 16
 """Containers that a runtime is told of at once: the shared pool holds still meanwhile."""
 
 log = structlog.get_logger("pinfold")
+
+
+class Closable(Protocol):
+    """Whatever is closed at the end."""
+
+    async def close(self) -> None:
+        """Let go of it."""
 
 
 class Start:
@@ -111,34 +116,37 @@ class Start:
         self.loops = Loops(_tell)
         self.stop = asyncio.Event()
         self._limits = plugin_limits
-        self._store: SQLiteStore | None = None
-        self._plugins: DevicePluginServer | None = None
+        self._kept = AsyncExitStack()
+        self._used = AsyncExitStack()
         self._agent: Agent | None = None
         self._has_ended = False
-        self._is_found_used = False  # containers run that nobody knows: nothing is tidied up then
+        self._is_empty: Callable[[], bool] = lambda: False
 
     # ------------------------------------------------------------------- what is had, and let go
 
     @asynccontextmanager
     async def alone(
-        self, claim: Claim | None, cgroups: Cgroups, runtime: Runtime | None = None
+        self, claim: Claim | None, cgroups: Cgroups, *others: Closable
     ) -> AsyncIterator[socket.socket]:
         """Have what another agent may have, and the API's socket, which listens.
 
-        At the end all is closed; without a pod, or after a start that was refused, nothing is left.
+        At the end all is closed, whatever fails of that: what is used first, then the record and
+        the claim.  Without a pod, or after a start that was refused, nothing is left.
 
         Raises:
             PortError: it is another agent's.
         """
-        try:
+        async with self._kept, self._used:
+            self._used.push_async_callback(self._close_cgroups, cgroups)
+            for one in others:
+                self._used.push_async_callback(one.close)
             if claim is not None:
+                self._kept.callback(claim.release)
                 claim.take()
             async with listening(Path(self.config.own.api.socket)) as listener:
                 self._check_pod_resources()
                 yield listener
                 self._has_ended = True
-        finally:
-            await self._let_go(claim, cgroups, runtime)
 
     def _check_pod_resources(self) -> None:
         """See that nobody serves where this agent is to, which is done last of all."""
@@ -150,29 +158,23 @@ class Start:
         except OSError as error:
             raise PortError(f"{place}: {error.strerror}", elsewhere) from None
 
-    async def _let_go(self, claim: Claim | None, cgroups: Cgroups, runtime: Runtime | None) -> None:
-        agent, store = self._agent, self._store
-        is_refused = agent is None or not agent.has_served
-        if agent is not None:
-            is_empty = not agent.books.view.pods.active
-        else:
-            is_empty = store is not None and store.is_new and not self._is_found_used
-        remove = is_empty and (self._has_ended or is_refused)
-        try:
-            if remove and self.config.own.cgroups.confine_system:
-                await lower_shield(record=self.state_dir / SHIELD)
-        finally:
-            if self._plugins is not None:
-                await self._plugins.close()
-            if runtime is not None:
-                await runtime.close()
-            try:
-                await cgroups.close(remove=remove)
-            finally:
-                if store is not None:
-                    await store.close(undo=remove and is_refused)
-                if claim is not None:
-                    claim.release()
+    @property
+    def _is_refused(self) -> bool:
+        return self._agent is None or not self._agent.has_served
+
+    @property
+    def _leaves_nothing(self) -> bool:
+        return self._is_empty() and (self._has_ended or self._is_refused)
+
+    async def _close_cgroups(self, cgroups: Cgroups) -> None:
+        await cgroups.close(remove=self._leaves_nothing)
+
+    async def _close_record(self, store: SQLiteStore) -> None:
+        await store.close(undo=self._leaves_nothing and self._is_refused)
+
+    async def _lower_shield(self) -> None:
+        if self._leaves_nothing:
+            await lower_shield(record=self.state_dir / SHIELD)
 
     # -------------------------------------------------------------------------- what is prepared
 
@@ -183,8 +185,10 @@ class Start:
             StoreError: it cannot be used, or is another agent's.
         """
         limit = self.config.own.record.history_limit
-        self._store = SQLiteStore.open(self.state_dir / DATABASE, history_limit=limit)
-        return self.front(self._store)
+        store = SQLiteStore.open(self.state_dir / DATABASE, history_limit=limit)
+        self._is_empty = lambda: store.is_new
+        self._kept.push_async_callback(self._close_record, store)
+        return self.front(store)
 
     async def open_plugins(self) -> DevicePluginServer | None:
         """Let device plugins register; None where nobody does.
@@ -217,7 +221,7 @@ class Start:
             # The folder was only found; whoever has it may keep it.
             report_of_node(f"no device plugins: {error}")
             return None
-        self._plugins = server
+        self._used.push_async_callback(server.close)
         return self.front(server)
 
     async def confine_system(self) -> None:
@@ -229,6 +233,7 @@ class Start:
         config, planner = self.config, self.planner
         if not config.own.cgroups.confine_system:
             return
+        self._used.push_async_callback(self._lower_shield)
         policy = planner.node.cpu_policy
         reserved = config.node.reserved_system_cpus if policy is None else policy.reserved
         cpus = online_cpus() & planner.view.topology.cpus - reserved
@@ -269,7 +274,7 @@ class Start:
                 living=living,
             )
         except LostRecordError:
-            self._is_found_used = True
+            self._is_empty = lambda: False  # containers run that nobody knows
             raise
 
     # --------------------------------------------------------------------------------- the parts
@@ -323,16 +328,12 @@ class Start:
         # What would admit it is tried out, which takes up to half a second on a large machine.
         return await asyncio.to_thread(document)
 
-    def served(self, books: Books, manager: Manager | None = None) -> list[Runnable]:
+    def served(self, books: Books) -> list[Runnable]:
         """What goes on beside with every runtime, as far as it is asked for."""
         own = self.config.own
-        runnables = []
-        if manager is not None and (plugins := manager.plugins) is not None:
-            runnables.append(device_plugins(manager, plugins, device_plugin_dir(own)))
-        if (place := pod_resources_socket(own)) is not None:
-            group = own.api.pod_resources_group
-            runnables.append(pod_resources(books, place, group, self.stop))
-        return runnables
+        if (place := pod_resources_socket(own)) is None:
+            return []
+        return [pod_resources(books, place, own.api.pod_resources_group, self.stop)]
 
     def agent(  # noqa: PLR0913 - the parts, one each
         self,
@@ -345,17 +346,7 @@ class Start:
         runnables: Sequence[Runnable],
         cgroups: CgroupTree,
     ) -> Agent:
-        """All of it together; the machine is known from now on.
-
-        Args:
-            books: the node.
-            listener: the socket of the API.
-            claim: keeps what the agent has for itself.
-            pages: follows the huge pages.
-            pods: what runs pods for the API; None: a kubelet does.
-            runnables: what goes on beside.
-            cgroups: what ``/v1/status`` says of the cgroups.
-        """
+        """All of it together, see :class:`Agent`; the machine is known from now on."""
         planner = self.planner
         cpus = CPUFollower(books, planner.view.unseen, online_cpus, hotplug_events)
         background = Background(
@@ -371,6 +362,7 @@ class Start:
             stop=self.stop,
             cgroups=cgroups,
         )
+        self._is_empty = lambda: not books.view.pods.active
         remember_machine(self.state_dir, self.known.machine)
         return self._agent
 

@@ -40,7 +40,7 @@ def apply(manifests: tuple[str, ...], socket: str, output: str) -> None:
             rejected = True
             continue
         pod = client.understood(answer, DecidedPod)
-        rejected |= pod.phase == "Rejected"
+        rejected |= pod.is_rejected
         answers.append(answer)
         for warning in pod.warnings:
             # Many pods of one kind say the same; it is told once.
@@ -80,7 +80,7 @@ def _line(pod: DecidedPod) -> str:
     name = f"pod/{pod.name}"
     if pod.namespace != "default":
         name = f"{name} in {pod.namespace}"
-    if pod.phase == "Rejected":
+    if pod.is_rejected:
         return f"{name} rejected: {pod.reason}: {pod.message}"
     owned = [f"{one.name} {one.cpus}" for one in pod.containers if one.exclusive]
     return f"{name} admitted" + (f": {', '.join(owned)}" if owned else " to the shared pool")

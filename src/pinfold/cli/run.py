@@ -124,14 +124,17 @@ def run(  # noqa: PLR0913 - the options, one each
     client = Client(socket)
     if detach:
         pod = client.understood(client.post("/v1/pods", manifest), DecidedPod)
-        _refuse_rejected(pod)
+        if pod.is_rejected:
+            raise _refused(pod)
         click.echo(f"pod/{pod.name}")
         return
     foreground = Foreground(wishes.command, wishes.working_dir)
     try:
         request = {"manifest": manifest, "pid": foreground.pid}
         answer = client.understood(client.post("/v1/run", request), DecidedPod)
-        _refuse_rejected(answer)
+        # What has not run cannot have ended: another phase, also one of another version, is a no.
+        if answer.phase not in {"Admitted", "Running"}:
+            raise _refused(answer)
     except click.ClickException:
         foreground.give_up()
         raise
@@ -209,9 +212,9 @@ def _told(pod: DecidedPod) -> dict[str, str]:
     return application_environment(name, pod.uid, container.name, cpus)
 
 
-def _refuse_rejected(pod: DecidedPod) -> None:
-    if pod.phase == "Rejected":
-        raise RefusedError(0, f"{pod.reason}: {pod.message}")
+def _refused(pod: DecidedPod) -> RefusedError:
+    why = f"{pod.reason}: {pod.message}"
+    return RefusedError(0, why if pod.reason else f"the pod of the command is {pod.phase}")
 
 
 def _name_of(program: str) -> str:

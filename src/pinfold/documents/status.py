@@ -81,6 +81,14 @@ class Pod(Record, frozen=True, kw_only=True):
     """When it was decided about, in seconds since the epoch."""
     containers: Sequence[Container]
 
+    @property
+    def is_rejected(self) -> bool:
+        """Whether it was not admitted; an agent of before that phase calls it ``Failed``."""
+        return self.phase == "Rejected" or (
+            self.phase == "Failed"
+            and all(c.state == "Waiting" and c.exit_code is None for c in self.containers)
+        )
+
 
 class CgroupTree(Record, frozen=True, kw_only=True):
     """How the agent confines containers."""

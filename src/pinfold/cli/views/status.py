@@ -54,7 +54,7 @@ def _live(pod: Pod, keys: set[str]) -> PodRow:
         pod.namespace,
         pod.name,
         pod.qos if pod.phase == "Running" else pod.phase,
-        admitted=pod.phase != "Rejected",
+        admitted=not pod.is_rejected,
         containers=tuple(
             ContainerRow(
                 container.name,

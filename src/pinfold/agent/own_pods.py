@@ -1,0 +1,64 @@
+"""What an agent that runs pods itself does beside, whichever runtime it tells to."""
+
+from __future__ import annotations
+
+import socket
+from typing import Protocol
+
+from pinfold.adapters.hugetlb import KeptPages
+from pinfold.adapters.podfiles import PodFileFolder
+from pinfold.agent.claims import Claim, ClaimKeeper
+from pinfold.agent.hugepages import HugepageFollower
+from pinfold.agent.pods import Pods
+from pinfold.agent.runnables import Runnable, bounded_logs, container_exits, device_plugins
+from pinfold.agent.service import Agent
+from pinfold.agent.start import Start
+from pinfold.agent.static_pods import static_pods
+from pinfold.config.agent import device_plugin_dir
+from pinfold.documents.status import CgroupTree
+from pinfold.node.pods.manager import Manager
+from pinfold.node.recovery.recovery import Restored
+from pinfold.node.recovery.resumption import take_over
+from pinfold.ports.logs import BoundedLogs
+from pinfold.ports.runtime import Runtime
+
+
+class OwnRuntime(Runtime, BoundedLogs, Protocol):
+    """A runtime that is told what to run."""
+
+
+async def pods_agent(  # noqa: PLR0913 - the parts, one each
+    start: Start,
+    manager: Manager,
+    runtime: OwnRuntime,
+    restored: Restored,
+    *more: Runnable,
+    files: PodFileFolder,
+    listener: socket.socket,
+    tree: Claim | None,
+    described: CgroupTree,
+) -> Agent:
+    """An agent that has taken over what the record knows; ``more`` goes on beside.
+
+    Raises:
+        PortError: the record cannot be written, or the pool not be confined.
+    """
+    books, config = manager.books, start.config
+    await take_over(manager, restored)
+    files.retain(books.view.pods.active)
+    claim = ClaimKeeper(books, tree)
+    pages = HugepageFollower(start.planner, books, KeptPages().read)
+    pods = Pods(config, manager, claim, pages)
+    runnables = [
+        container_exits(manager.containers.exits, runtime),
+        *static_pods(config.static_pod_path, manager, pods.apply, claim, start.loops),
+        *more,
+        bounded_logs(runtime),
+        *start.served(books),
+    ]
+    if manager.plugins is not None:
+        folder = device_plugin_dir(config.own)
+        runnables.append(device_plugins(manager, manager.plugins, folder))
+    return start.agent(
+        books, listener, claim, pages, pods=pods, runnables=runnables, cgroups=described
+    )
