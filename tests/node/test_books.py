@@ -10,19 +10,24 @@ import pytest
 from msgspec.structs import replace
 
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.node.drafted import Unwritten
+from pinfold.node.pod_table import UnknownPodError
 from pinfold.node.view import View
 from pinfold.ports.errors import CgroupError, StoreError
+from pinfold.ports.records import Batch, PodPhase
 from tests.roots import ROOT
-from tests.scenes.manager_harness import Harness, manifest, run_virtually
+from tests.scenes.manager_harness import Harness, manifest, run, run_virtually
+from tests.scenes.offline_harness import Node
 
-NODE = ROOT / "src" / "pinfold" / "node"
-BOOKS = NODE / "books.py"
+SRC = ROOT / "src"
+NODE = SRC / "pinfold" / "node"
+BOOKS = {NODE / "books.py", NODE / "record_writer.py"}
 
 
 def calls(name: str) -> Iterator[str]:
     """Where the live node calls a method of that name, but for the books."""
     for path in NODE.rglob("*.py"):
-        if path != BOOKS:
+        if path not in BOOKS:
             for one in ast.walk(ast.parse(path.read_text())):
                 called = one.func if isinstance(one, ast.Call) else None
                 if isinstance(called, ast.Attribute) and called.attr == name:
@@ -33,6 +38,11 @@ def calls(name: str) -> Iterator[str]:
 def test_only_the_books_write_and_move_everybody(effect: str) -> None:
     allowed = {"take_offline": {"change.take_offline"}}
     assert set(calls(effect)) == allowed.get(effect, set())
+
+
+def test_only_the_books_have_the_writer_of_the_record() -> None:
+    who = {path for path in SRC.rglob("*.py") if "RecordWriter" in path.read_text()}
+    assert who == BOOKS
 
 
 def test_only_the_books_write_what_a_pod_is_and_has() -> None:
@@ -194,3 +204,169 @@ def test_what_the_kernel_does_not_do_is_taken_back() -> None:
         await node.kill()
 
     run_virtually(run())
+
+
+class Slow:
+    """What an adapter does takes as long as a test says; nobody can cancel it."""
+
+    def __init__(self, work: Callable[..., Awaitable[object]]) -> None:
+        self._work = work
+        self.begun, self.go = asyncio.Event(), asyncio.Event()
+        self.error: Exception | None = None
+
+    async def __call__(self, *args: object) -> object:
+        self.begun.set()
+        await self.go.wait()
+        error, self.error = self.error, None
+        if error is not None:
+            raise error
+        return await self._work(*args)
+
+
+def test_a_pod_that_got_no_room_is_not_brought_back_by_its_deletion() -> None:
+    async def scenario(node: Harness) -> None:
+        node.cgroups.set_shared = slow = Slow(node.cgroups.set_shared)  # type: ignore[assignment, method-assign] # a kernel that takes its time
+        slow.error = CgroupError("busy")
+        commit = node.store.commit
+        phases: list[PodPhase] = []
+
+        async def written(batch: Batch) -> None:
+            phases.extend(pod.phase for pod in batch.put)
+            await commit(batch)
+
+        node.store.commit = written  # type: ignore[method-assign] # one that is looked at
+        admission = asyncio.create_task(node.admit(manifest("one", "2")))
+        await slow.begun.wait()
+        (active,) = node.books.view.pods.active.values()
+        deletion = asyncio.create_task(node.manager.release("one"))
+        await node.settle()
+        slow.go.set()
+        with pytest.raises(CgroupError, match="busy"):
+            await admission
+        await deletion
+        assert phases == [PodPhase.ADMITTED, PodPhase.REJECTED]
+        assert active.gone.is_set()
+        assert not node.store.pods
+        assert not node.books.view.pods.active
+        node.check()
+
+    run(scenario)
+
+
+def test_a_pod_that_is_over_is_not_written() -> None:
+    async def scenario(node: Harness) -> None:
+        await node.admit(manifest("one", "2"))
+        (active,) = node.books.view.pods.active.values()
+        await node.manager.release("one")
+        async with node.books.change() as draft:
+            with pytest.raises(UnknownPodError):
+                draft.put(active, active.record)
+
+    run(scenario)
+
+
+def test_an_owner_that_lost_its_cpus_leaves_anothers_whoever_hangs_up() -> None:
+    async def run_it() -> None:
+        node = Node()
+        await node.start()
+        await node.admit(manifest("one", "2"))
+        await node.admit(manifest("two", "2"))
+        assert node.cpus("one") == {"c0": "2-3"}
+        node.cgroups.place = slow = Slow(node.cgroups.place)  # type: ignore[assignment, method-assign] # a kernel that takes its time
+        node.cgroups.online = node.cgroups.machine - CPUSet([2, 3])
+        admission = asyncio.create_task(node.admit(manifest("three", "1")))
+        await slow.begun.wait()
+        admission.cancel()
+        slow.go.set()
+        await asyncio.wait({admission})
+        await node.settle()
+        node.check()
+        assert node.cpus("one") == {"c0": "1,6-7"}
+        await node.kill()
+
+    run_virtually(run_it())
+
+
+def test_what_follows_a_change_follows_without_its_caller() -> None:
+    async def scenario(node: Harness) -> None:
+        node.store.commit = slow = Slow(node.store.commit)  # type: ignore[assignment, method-assign] # a disk that takes its time
+        mirrored = len(node.mirrored)
+        admission = asyncio.create_task(node.admit(manifest("one", "2")))
+        await slow.begun.wait()
+        admission.cancel()
+        await asyncio.wait({admission})
+        slow.go.set()
+        await node.settle()
+        assert node.cpus("one") == {"c0": "2-3"}, "it was begun"
+        assert len(node.mirrored) > mirrored
+
+        slow.go.clear()
+        slow.begun.clear()
+        deletion = asyncio.create_task(node.manager.release("one"))
+        await slow.begun.wait()
+        deletion.cancel()
+        await asyncio.wait({deletion})
+        slow.go.set()
+        await node.settle()
+        assert not node.store.pods
+
+    run(scenario)
+
+
+def test_a_failure_is_told_where_its_caller_has_gone() -> None:
+    async def scenario(node: Harness) -> None:
+        node.store.commit = slow = Slow(node.store.commit)  # type: ignore[assignment, method-assign] # a disk that takes its time
+        slow.error = StoreError("no space left")
+        admission = asyncio.create_task(node.admit(manifest("one", "2")))
+        await slow.begun.wait()
+        admission.cancel()
+        await asyncio.wait({admission})
+        slow.go.set()
+        await node.settle()
+        assert any("no space left" in text for text in node.problems)
+        assert not node.books.view.pods.active
+
+    run(scenario)
+
+
+def test_what_was_not_written_of_the_node_is_written_with_the_next_change() -> None:
+    async def scenario(node: Harness) -> None:
+        written = node.store.node
+        assert written is not None
+        state = node.books.view.state
+        node.store.faults.fail_at = {node.store.faults.calls + 1}
+        async with node.books.change() as draft:
+            draft.state = replace(state, ledger=replace(state.ledger, policy_name="other"))
+            await draft.write(Unwritten.REPORTED)
+        async with node.books.change() as draft:
+            draft.note("seen", None)
+        assert node.store.node == replace(written, policy_name="other")
+
+    run(scenario)
+
+
+def test_a_change_that_goes_on_without_its_caller_takes_nothing_more() -> None:
+    async def scenario(node: Harness) -> None:
+        await node.admit(manifest("one", "2"))
+        (active,) = node.books.view.pods.active.values()
+        node.store.commit = slow = Slow(node.store.commit)  # type: ignore[assignment, method-assign] # a disk that takes its time
+
+        async def twice() -> None:
+            async with node.books.change() as draft:
+                draft.put(active, replace(active.record, message="once"))
+                try:
+                    await draft.write()
+                except asyncio.CancelledError:
+                    draft.put(active, replace(active.record, message="twice"))
+                    await draft.write()
+
+        change = asyncio.create_task(twice())
+        await slow.begun.wait()
+        change.cancel()
+        with pytest.raises(RuntimeError, match="takes nothing more"):
+            await change
+        slow.go.set()
+        await node.settle()
+        assert node.store.pods["uid-one"].message == active.record.message == "once"
+
+    run(scenario)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -91,6 +92,21 @@ class World:
             manager.books.view.state,
         )
         return node_status_document(status)
+
+
+def test_pages_are_followed_by_the_next_look_where_one_was_given_up() -> None:
+    async def scenario() -> None:
+        world = await World.start(0, 0)
+        async with world.node.books.change():
+            look = asyncio.create_task(world.set(0, 512))
+            await world.node.settle()
+            look.cancel()
+            await asyncio.wait({look})
+        await world.follower.look()
+        assert world.told()["capacity"][HUGE] == "1Gi"
+        await world.node.kill()
+
+    run_virtually(scenario())
 
 
 def test_pages_that_come_are_told_and_given() -> None:

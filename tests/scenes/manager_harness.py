@@ -219,9 +219,9 @@ class Harness:
         return record
 
     async def settle(self) -> None:
-        """Let every task go on until none can."""
-        for _ in range(50):
-            await asyncio.sleep(0)
+        """Let every task go on until none can, also one that lets a change go first."""
+        for pause in (*[0.0] * 50, 0.01, *[0.0] * 50):
+            await asyncio.sleep(pause)
 
     def cpus(self, pod: str) -> dict[str, str]:
         """Where the kernel lets a pod's containers run."""

@@ -51,18 +51,20 @@ class HugepageFollower:
 
     async def _follow(self, counts: PageCounts) -> None:
         planner, books = self._planner, self._books
-        self._seen = counts
         machine = with_pages(planner.machine, counts)
         changed = machine is not planner.machine
         if not changed and self._overdrawn_by is None:
+            self._seen = counts
             return
         view = kubelet_view(machine) if changed else planner.view
         async with books.change() as draft:
             followed = follow_pages(draft.node, draft.state, machine, view, planner.config)
             draft.node, draft.state = followed.node, followed.state
-            planner.follow(machine, view, followed.node)
-            memory = followed.state.memory
-            self._overdrawn_by = memory.assignments if followed.problem and memory else None
+        # Who was cancelled before this looks again.
+        self._seen = counts
+        planner.follow(machine, view, followed.node)
+        memory = followed.state.memory
+        self._overdrawn_by = memory.assignments if followed.problem and memory else None
         if changed:
             log.info("hugepages", pages={str(n): dict(c) for n, c in counts.items() if c})
         problem = followed.problem

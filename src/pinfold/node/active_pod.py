@@ -14,7 +14,7 @@ from pinfold.core.pod.workload import Workload
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.errors import ContainerKey
 from pinfold.ports.held_process import HeldProcess
-from pinfold.ports.records import CANNOT_RUN, PodPhase, PodRecord
+from pinfold.ports.records import CANNOT_RUN, PodRecord
 from pinfold.ports.runtime import ContainerStatus
 from pinfold.state.ledger import Ledger
 
@@ -52,8 +52,6 @@ class ActivePod(Struct):
     worker: Worker | None = None
     ending: bool = False
     """Somebody ends the pod; nobody else does it again."""
-    ended_as: PodPhase | None = None
-    """How the pod ended by itself, once it has."""
     retracted: bool = False
     """Applications are told nothing of the pod any more."""
     failure: str = ""

@@ -16,9 +16,10 @@ do is taken back.  A draft that is not left in peace (an exception) changes noth
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -33,8 +34,10 @@ from pinfold.node.forgotten_logs import ForgottenLogs
 from pinfold.node.node_containers import NodeContainers
 from pinfold.node.observers import Observers
 from pinfold.node.offline_owners import OfflineOwners
+from pinfold.node.record_writer import RecordWriter
 from pinfold.node.recovery.recovery import Restored
 from pinfold.node.settings import ManagerSettings
+from pinfold.node.tasks import Tasks
 from pinfold.node.view import View
 from pinfold.ports.cgroups import Placement
 from pinfold.ports.errors import CgroupError, PortError, StoreError
@@ -50,6 +53,14 @@ LAST_CHANGE: Final = 5.0
 """Seconds that a stop waits for a change that is under way; the disk does it in any case."""
 
 
+Then = Callable[[PortError | None], None]
+"""What follows when something drafted holds, or has failed; it is called whoever is cancelled."""
+
+
+def _nothing(_: PortError | None) -> None:
+    """Nothing follows."""
+
+
 class Draft(Drafted):
     """A change that is being made; nobody else changes the books until it is left."""
 
@@ -58,25 +69,32 @@ class Draft(Drafted):
         self._books = books
         self._confirmed = books.view
         self._under_way: asyncio.Task[None] | None = None
-        self._pays = False
 
-    async def write(self, unwritten: Unwritten = Unwritten.REFUSED, *, above: int = 0) -> None:
+    async def write(
+        self,
+        unwritten: Unwritten = Unwritten.REFUSED,
+        *,
+        above: int = 0,
+        then: Then = _nothing,
+    ) -> None:
         """Write down what is drafted, and make it hold; the kernel is told by what comes next.
 
         Args:
             unwritten: what becomes of it when it cannot be written.
             above: a generation that the record's is to be above.
+            then: see :data:`Then`.
 
         Raises:
             StoreError: it cannot be written; nothing was changed.
         """
-        await self._unbroken(self._books._write(self, unwritten, above))
+        await self._unbroken(partial(self._books._write, self, unwritten, above), then)
 
     async def apply(
         self,
         *,
         move: Callable[[], Awaitable[None]] | None = None,
         instead: Callable[[CgroupError], PodRecord] | None = None,
+        then: Then = _nothing,
     ) -> None:
         """Write down what is drafted, and see the kernel do it: others off first.
 
@@ -84,6 +102,7 @@ class Draft(Drafted):
             move: takes an owner to its new CPUs: others have left those, and get its old ones
                 after that.
             instead: what is remembered of a new pod whose CPUs could not be had.
+            then: see :data:`Then`.
 
         Raises:
             StoreError: it cannot be written; nothing was changed.
@@ -91,7 +110,7 @@ class Draft(Drafted):
                 they said before.  Where that could not be written, and with ``move``, they say
                 what was drafted.
         """
-        await self._unbroken(self._books._apply(self, move, instead))
+        await self._unbroken(partial(self._books._apply, self, move, instead), then)
 
     async def apply_pool(self) -> None:
         """Make the kernel's shared pool that of the books, confirmed.
@@ -107,7 +126,7 @@ class Draft(Drafted):
         try:
             await self.apply_pool()
         except CgroupError as error:
-            # The pool is smaller than it could be; the next reconciliation makes it right.
+            # It is smaller than it could be; the next reconciliation makes it right.
             self._books.observers.report(None, f"the shared pool did not grow: {error}")
             self._settled()
 
@@ -116,37 +135,55 @@ class Draft(Drafted):
 
         Nobody may be given CPUs on which an owner runs that has just lost its own.
         """
-        books = self._books
-        if books.observers.online is not None:
-            offline = books.view.machine - books.observers.online()
-            await books.offline_owners.follow(self, offline)
+        await self.follow_cpus(self._books._offline_now())
+
+    async def follow_cpus(self, offline: CPUSet) -> None:
+        """Nothing new is placed on offline CPUs; who has lost all of its own shares no other's."""
+        if offline != self._books.view.state.offline:
+            await self._unbroken(partial(self._books.offline_owners.follow, self, offline))
 
     def take_offline(self, cpus: CPUSet) -> None:
         """These CPUs are offline: nothing new is placed there, whatever else is drafted."""
-        books = self._books
-        self.state = replace(self.state, offline=cpus)
-        books._view = replace(books.view, state=replace(books.view.state, offline=cpus))
+        books, before = self._books, self._books.view.state
+        books._view = replace(books.view, state=replace(before, offline=cpus))
+        drafts = self.state is not before
+        self.state = replace(self.state, offline=cpus) if drafts else books.view.state
 
     async def tell(self, *entries: HistoryEntry) -> None:
         """Write into the history what was seen; what cannot be written is only reported."""
         if entries:
             try:
-                await self._books._commit(Batch(history=entries))
+                await self._books._record.commit(Batch(history=entries))
             except PortError as error:
                 self._books.observers.report(entries[0].pod, str(error))
 
-    async def _unbroken(self, work: Coroutine[Any, Any, None]) -> None:
-        """Carry out: whoever waits for it may be cancelled, not it."""
-        changes = self._books._changes
-        self._under_way = task = asyncio.get_running_loop().create_task(work, name="change")
-        changes.add(task)
-        task.add_done_callback(changes.discard)
+    async def _unbroken(self, work: Callable[[], Awaitable[None]], then: Then = _nothing) -> None:
+        """Carry out: whoever waits for it may be cancelled, not it.
+
+        Raises:
+            RuntimeError: it was, and the draft is not his any more.
+        """
+        if self._is_under_way:
+            raise RuntimeError("a change that is being carried out takes nothing more")
+        self._under_way = self._books._changes.begin(self._carry_out(work, then), name="change")
         await asyncio.shield(self._under_way)
+
+    async def _carry_out(self, work: Callable[[], Awaitable[None]], then: Then) -> None:
+        try:
+            await work()
+        except PortError as error:
+            then(error)
+            raise
+        then(None)
+
+    @property
+    def _is_under_way(self) -> bool:
+        return self._under_way is not None and not self._under_way.done()
 
     def _is_open(self) -> bool:
         """Whether anything is left to be done."""
         now, confirmed = self._books.view.state.ledger, self._confirmed.state.ledger
-        return self.differs(self._books.view) or now is not confirmed or self.grows or self._pays
+        return self.differs(self._books.view) or now is not confirmed or self.grows
 
     def _settled(self) -> None:
         """The kernel has been told what holds."""
@@ -159,11 +196,7 @@ class Books:
 
     Args:
         node: the policies in force.
-        restored: what the record says; see :mod:`pinfold.node.recovery.recovery`.
-        containers: runtime and cgroups.
-        store: the durable record.
-        announcements: who is told.
-        settings, observers: see the classes.
+        restored: what the record says.
     """
 
     def __init__(  # noqa: PLR0913 - the ports, one each
@@ -186,12 +219,12 @@ class Books:
         self.observers = observers
         self.counters = Counters()
         self.offline_owners = OfflineOwners(self, containers, observers)
+        self._tasks, self._changes = Tasks(observers.report), Tasks(observers.report)
+        self.spawn = self._tasks.spawn
         self.forgotten_logs = ForgottenLogs(self.spawn, observers.report)
         self._lock = asyncio.Lock()
         self._node_written: NodeRecord | None = None
-        self._owed = Batch()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._changes: set[asyncio.Task[None]] = set()
+        self._record = RecordWriter(store, observers.report, self._owes)
         self._is_closed = False
 
     # --------------------------------------------------------------------------------- readers
@@ -236,15 +269,20 @@ class Books:
             if draft._is_open():
                 await draft.apply()
         finally:
-            if (task := draft._under_way) is None or task.done():
-                self._lock.release()
-            else:
+            if draft._under_way is not None and draft._is_under_way:
                 # Its caller was cancelled: nobody comes in between all the same.
-                task.add_done_callback(lambda _: self._lock.release())
-            if self.view.is_news_after(before):
-                # The mirror is a file, and on the disk before anything goes on: after the answer.
-                loop = asyncio.get_running_loop()
-                loop.call_soon(self.announcements.soon, self, self.spawn)
+                draft._under_way.add_done_callback(self._changes.report_failure)
+                draft._under_way.add_done_callback(lambda _: self._left(before))
+            else:
+                self._left(before)
+
+    def _left(self, before: View) -> None:
+        """A change is over: the next one may come."""
+        self._lock.release()
+        if self.view.is_news_after(before):
+            # The mirror is a file, and on the disk before anything goes on: after the answer.
+            loop = asyncio.get_running_loop()
+            loop.call_soon(self.announcements.soon, self, self.spawn)
 
     async def change_for_sure(self, fill: Callable[[Draft], None]) -> None:
         """Write down what has happened already: there is no way back, so it is tried for ever.
@@ -256,18 +294,18 @@ class Books:
             async with self.change() as draft:
                 fill(draft)
 
+        await self._insist(once)
+
+    async def _insist(self, once: Callable[[], Awaitable[None]]) -> None:
         def failed(error: Exception, pause: float) -> None:
             self.observers.report(None, f"{error}; trying again in {pause:g} s")
 
         await Backoff(FIRST_PAUSE, LONGEST_PAUSE, StoreError).insist(once, failed)
 
     async def set_offline(self, cpus: CPUSet) -> None:
-        """Take note of the CPUs that are offline: nothing new is placed there.
-
-        Whoever has lost all of its own goes where it shares none of another's.
-        """
+        """Take note of the CPUs that are offline; see :meth:`Draft.follow_cpus`."""
         async with self.change() as draft:
-            await self.offline_owners.follow(draft, cpus)
+            await draft.follow_cpus(cpus)
 
     async def settle(self) -> None:
         """Bring those where they belong who could not be brought there."""
@@ -277,43 +315,22 @@ class Books:
 
     async def _write(self, draft: Draft, unwritten: Unwritten, above: int = 0) -> None:
         made = draft.outcome(self.view, self._node_written, above)
-        if made.batch != Batch() or draft._pays:
-            try:
-                await self._commit(made.batch)
-            except PortError as error:
-                if unwritten is Unwritten.REFUSED:
-                    raise
-                self._not_written(made.batch, draft.subject, error, unwritten)
+        if await self._record.write(made.batch, unwritten, draft.subject):
+            self._node_written = made.node
         # What is on record holds from now on: nothing may come in between.
-        self._node_written, self._view = made.node, made.view
-        for one in draft.pods.values():
+        self._view = made.view
+        for one in made.pods:
             one.pod.write(one.workload, one.record)
         for record in made.gone:
             self.forgotten_logs.remove(self.containers.logs, record)
         draft.start_over(self.view)
 
-    async def _commit(self, batch: Batch) -> None:
-        await self.store.commit(self._owed.then(batch))
-        self._owed = Batch()
+    def _owes(self) -> None:
+        async def pay() -> None:
+            async with self.change():
+                await self._record.commit(Batch())
 
-    def _not_written(
-        self, batch: Batch, pod: str | None, error: PortError, unwritten: Unwritten
-    ) -> None:
-        if unwritten is Unwritten.REPORTED:
-            self.observers.report(pod, str(error))
-            return
-        self.observers.report(None, f"{error}; trying again")
-        if self._owed == Batch():
-            self.spawn(self._pay(), name="what is owed to the record")
-        self._owed = self._owed.then(batch)
-
-    async def _pay(self) -> None:
-        def pay(draft: Draft) -> None:
-            if self._owed != Batch():
-                draft._pays = True
-
-        await asyncio.sleep(FIRST_PAUSE)
-        await self.change_for_sure(pay)
+        self.spawn(self._insist(pay), name="what is owed to the record")
 
     async def _apply(
         self,
@@ -341,7 +358,7 @@ class Books:
         if taken:
             draft._settled()
             try:
-                await draft.look_at_cpus()
+                await self.offline_owners.follow(draft, self._offline_now())
             except (OSError, ValueError) as error:
                 # It is on record and goes on; the next look is a moment away.
                 self.observers.report(subject, f"the CPUs that are online: {error}")
@@ -355,7 +372,7 @@ class Books:
         draft.state = replace(before.state, offline=self.view.state.offline)
         for uid, was in draft.before.items():
             if was is not None:
-                draft.put(was.pod, was.record, was.workload)
+                draft.pods[uid] = was
             elif uid in self.view.pods.active:
                 draft.end(self.view.pods.active[uid], failed)
         try:
@@ -364,36 +381,19 @@ class Books:
             return  # it stays as it was written, and whoever asked for it ends it
         await draft.grow_pool()
 
+    def _offline_now(self) -> CPUSet:
+        online = self.observers.online
+        return self.view.state.offline if online is None else self.view.machine - online()
+
     async def _set_pool(self, cpus: CPUSet) -> None:
         if cpus:
             await self.containers.cgroups.set_shared(cpus)
             if cpus == self.view.pool:
                 self.observers.pool_changed(cpus)
 
-    # ------------------------------------------------------------------------ what goes on beside
-
-    def spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
-        """Let something go on beside; its failure is reported, :meth:`close` cancels it."""
-        task = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        task.add_done_callback(self._report_failure)
-        return task
-
-    def _report_failure(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self.observers.report(None, f"{task.get_name()}: {error!r}")
-
     async def close(self) -> None:
         """Let go; all containers run on.  A change under way is carried out, and none is begun."""
         self._is_closed = True
-        await asyncio.sleep(0)  # what is still to be begun
-        while tasks := list(self._tasks):
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        if changes := list(self._changes):
-            await asyncio.wait(changes, timeout=LAST_CHANGE)
-            for task in changes:
-                task.cancel()
-            await asyncio.gather(*changes, return_exceptions=True)
+        await self._tasks.end()
+        await self._changes.end(LAST_CHANGE)
+        await self._tasks.end()  # what has followed

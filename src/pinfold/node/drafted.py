@@ -12,7 +12,7 @@ from msgspec import Struct
 from pinfold.admission.admission import Node, NodeState
 from pinfold.core.pod.workload import Workload
 from pinfold.node.active_pod import ActivePod
-from pinfold.node.pod_table import PodTable
+from pinfold.node.pod_table import PodTable, UnknownPodError
 from pinfold.node.settings import ManagerSettings
 from pinfold.node.view import View
 from pinfold.ports.records import Batch, HistoryEntry, NodeRecord, PodRecord
@@ -46,6 +46,7 @@ class Outcome(Struct, frozen=True):
     batch: Batch
     node: NodeRecord
     view: View
+    pods: tuple[DraftedPod, ...]
     gone: tuple[PodRecord, ...]
 
 
@@ -69,6 +70,7 @@ class Drafted:
 
     def start_over(self, view: View) -> None:
         """Nothing more is drafted; what was holds."""
+        self._active = view.pods.active
         self.node: Node = view.node
         self.state: NodeState = view.state
         self.pods: dict[str, DraftedPod] = {}
@@ -81,11 +83,17 @@ class Drafted:
         """A new pod that owns what the state says."""
         pod = ActivePod(workload, record)
         self.before[pod.uid] = None
-        self.put(pod, record)
+        self.pods[pod.uid] = DraftedPod(pod, workload, record)
         return pod
 
     def put(self, pod: ActivePod, record: PodRecord, workload: Workload | None = None) -> None:
-        """Another record of an active pod."""
+        """Another record of an active pod.
+
+        Raises:
+            UnknownPodError: it is active no more, and nothing brings it back.
+        """
+        if self._active.get(pod.uid) is not pod:
+            raise UnknownPodError(f"pod {pod.name} is over")
         self.before.setdefault(pod.uid, DraftedPod(pod, pod.workload, pod.record))
         self.pods[pod.uid] = DraftedPod(pod, workload or pod.workload, record)
 
@@ -154,7 +162,7 @@ class Drafted:
         gone = (*(view.pods.ended[uid] for uid in self._forgotten), *(ended[uid] for uid in out))
         ended = {uid: one for uid, one in ended.items() if uid not in out} if out else ended
         now = View(self.node, self.state, table(active, ended), view.settings)
-        return Outcome(batch, node, now, gone)
+        return Outcome(batch, node, now, tuple(self.pods.values()), gone)
 
 
 def table(active: Mapping[str, ActivePod], ended: Mapping[str, PodRecord]) -> PodTable:

@@ -99,20 +99,20 @@ class Manager:
                 if question is None:
                     caller.begin()
                     record = self._record(decision, answers, manifest, source)
-                    active = await self._take(draft, workload, record, decision)
-                    if active is not None:
-                        active.attached = held
-                    break
+                    await self._take(draft, workload, record, decision, held)
+                    return record
             # A plugin may take its time: others are admitted meanwhile, and it is decided anew.
             await answers.ask(question)
-        if active is not None:
-            self.begin(active)
-        return record
 
     async def _take(
-        self, draft: Draft, workload: Workload, record: PodRecord, decision: Decision
-    ) -> ActivePod | None:
-        """Write a decision down and make it hold; the pod, where it was admitted."""
+        self,
+        draft: Draft,
+        workload: Workload,
+        record: PodRecord,
+        decision: Decision,
+        held: HeldProcess | None,
+    ) -> None:
+        """Write a decision down and make it hold; a pod that was admitted begins."""
         books, pod = self.books, workload.pod
         books.counters.count_admission(draft.node, decision)
         document = await books.observers.describe(decision, draft.state)
@@ -125,24 +125,27 @@ class Manager:
             if record.source != FOREGROUND:
                 draft.remember(record)
             await draft.apply()
-            return None
+            return
         draft.state = settle(draft.state, decision)
         active = draft.admit(workload, record)
+        active.attached = held
 
         def failed(error: CgroupError) -> PodRecord:
             active.failure = f"the CPUs could not be taken from the shared pool: {error}"
             active.failure_reason = UNEXPECTED_ADMISSION_ERROR
             return self._last(active, PodPhase.REJECTED)
 
-        try:
-            await draft.apply(instead=failed)
-        except CgroupError:
-            if pod.uid in books.view.pods.active:
+        def then(error: PortError | None) -> None:
+            if error is None:
+                self.begin(active)
+            elif books.view.pods.active.get(pod.uid) is active:
                 # That it is not to be could not be written: it is ended as a pod that is.
                 active.ending = True
                 self.end_in_background(active, PodPhase.FAILED)
-            raise
-        return active
+            else:
+                active.gone.set()
+
+        await draft.apply(instead=failed, then=then)
 
     def _decide(
         self, draft: Draft, workload: Workload, answers: PluginAnswers
@@ -200,48 +203,45 @@ class Manager:
         """
         books = self.books
         uid = books.view.pods.find(name)
-        pod = books.view.pods.active.get(uid)
-        if pod is not None:
-            async with books.change() as draft:
-                caller.begin()
-                first = not pod.ending
-                if first:
-                    await self._mark(draft, pod)
-            if first:
-                await self.finish(pod, pod.workload.grace_period if grace is None else grace)
-            else:
-                await pod.gone.wait()
         async with books.change() as draft:
             caller.begin()
+            # Looked up here: it may have come to an end while others were changing the books.
+            pod = books.view.pods.active.get(uid)
+            if pod is not None and not pod.ending:
+                await self._mark(draft, pod, grace)
+        if pod is not None:
+            await pod.gone.wait()
+        async with books.change() as draft:
             if uid in books.view.pods.ended:
                 draft.forget(uid)
         await books.forgotten_logs.removed(uid)
 
-    async def _mark(self, draft: Draft, pod: ActivePod) -> None:
-        """Write down that a pod is to go; from now on nobody else ends it."""
-        pod.ending = True
+    async def _mark(self, draft: Draft, pod: ActivePod, grace: float | None) -> None:
+        """Write down that a pod is to go, and see to it that it goes."""
+
+        def then(error: PortError | None) -> None:
+            if error is None and not pod.ending:
+                pod.ending = True
+                self.end_in_background(pod, grace=grace)
+
         draft.put(pod, replace(pod.record, phase=PodPhase.TERMINATING))
-        try:
-            await draft.apply()
-        except BaseException:
-            pod.ending = False
-            if pod.ended_as is not None:
-                self.ended_by_itself(pod, pod.ended_as)
-            raise
+        await draft.apply(then=then)
 
     def ended_by_itself(self, pod: ActivePod, phase: PodPhase) -> None:
         """Clean up after a pod whose containers have ended; it is remembered with ``phase``.
 
         One that somebody waited for in the foreground is remembered in the history only.
         """
-        pod.ended_as = phase
         if not pod.ending:
             pod.ending = True
             self.end_in_background(pod, None if pod.record.source == FOREGROUND else phase)
 
-    def end_in_background(self, pod: ActivePod, phase: PodPhase | None = None) -> None:
+    def end_in_background(
+        self, pod: ActivePod, phase: PodPhase | None = None, grace: float | None = None
+    ) -> None:
         """Finish a pod (see :meth:`finish`) without waiting for it."""
-        self.books.spawn(self.finish(pod, pod.workload.grace_period, phase), name=f"end {pod.uid}")
+        grace = pod.workload.grace_period if grace is None else grace
+        self.books.spawn(self.finish(pod, grace, phase), name=f"end {pod.uid}")
 
     async def finish(self, pod: ActivePod, grace: float, phase: PodPhase | None = None) -> None:
         """End all containers of a pod, however long that takes, then give its CPUs back.
