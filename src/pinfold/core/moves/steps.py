@@ -1,0 +1,252 @@
+"""The steps of a move, and what holds after each of them: the algebra of moves.
+
+Three things are kept apart.  ``claims`` is who owns what on record (the ledger), ``placed`` what
+the kernel lets an owner run on, ``pool`` where everybody else runs.  Before and after every step:
+what is placed is claimed, claims of different owners are disjoint, and the pool is nobody's claim.
+So no CPU has two owners at any instant, and a record that is read after a crash is right whichever
+step was under way; everybody is then put where ``placed`` says, and the plan goes on or back.
+
+The claims after step *n* (:func:`after`) are written down *before* step *n* is made.  All values
+are absolute, so a step may be made again.  A plan takes everything that it needs from the pool in
+its first step and gives back what it frees in its last: in between nobody else can have any of it,
+and it can be undone from everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import groupby
+from typing import Final, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from pinfold.core.moves.owners import MoveError, Owner, Refusal
+from pinfold.core.values.cpuset import CPUSet
+
+_NONE: Final = CPUSet()
+
+
+class ShrinkPool(Struct, frozen=True):
+    """Take CPUs out of the shared pool, for these owners, and see the kernel confirm it.
+
+    Mixed owners are narrowed like the pool, before it counts as confirmed.
+    """
+
+    claims: Mapping[Owner, CPUSet]
+
+    @property
+    def cpus(self) -> CPUSet:
+        """All that leaves the pool."""
+        return _union(self.claims)
+
+
+class Widen(Struct, frozen=True):
+    """Let an owner run on its old CPUs and the new ones; ``mems`` None leaves ``cpuset.mems``."""
+
+    owner: Owner
+    was: CPUSet
+    now: CPUSet
+    mems_was: CPUSet | None = None
+    mems: CPUSet | None = None
+
+
+class Announce(Struct, frozen=True):
+    """Tell the owner what it will have; no sooner than in ``seconds`` anything is taken."""
+
+    owner: Owner
+    previous: CPUSet
+    coming: CPUSet
+    seconds: float = 0.0
+
+
+class Wait(Struct, frozen=True):
+    """Wait until ``seconds`` after the announcement, or until the owner acknowledges it."""
+
+    owner: Owner
+    seconds: float
+
+
+class Narrow(Struct, frozen=True):
+    """Take CPUs from an owner, and see the kernel confirm it."""
+
+    owner: Owner
+    was: CPUSet
+    now: CPUSet
+
+
+class MigrateMemory(Struct, frozen=True):
+    """Narrow ``cpuset.mems``, and have the owner's pages moved."""
+
+    owner: Owner
+    was: CPUSet
+    now: CPUSet
+
+
+class GiveBack(Struct, frozen=True):
+    """Let go of all that no owner is placed on; ``cpus`` go to the shared pool."""
+
+    cpus: CPUSet
+
+
+Step: TypeAlias = ShrinkPool | Widen | Announce | Wait | Narrow | MigrateMemory | GiveBack
+
+_TOLD_FIRST: Final[Mapping[type, int]] = {Announce: 0, Wait: 1, Narrow: 2}
+
+
+class MoveState(Struct, frozen=True):
+    """What holds between two steps, of those who move; see the module.
+
+    Attributes:
+        claims: the CPUs that each owns on record.
+        placed: the CPUs that the kernel lets each run on (a mixed owner on the pool besides).
+        pool: the shared pool, as far as the plan changes it.
+        mems: ``cpuset.mems`` of those whose memory the plan touches.
+        coming: what was announced last.
+    """
+
+    claims: Mapping[Owner, CPUSet]
+    placed: Mapping[Owner, CPUSet]
+    pool: CPUSet
+    mems: Mapping[Owner, CPUSet] = field(default_factory=dict)
+    coming: Mapping[Owner, CPUSet] = field(default_factory=dict)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether everybody owns what it runs on, and no more."""
+        return self.claims == self.placed
+
+
+class MovePlan(Struct, frozen=True):
+    """Where some owners go from ``start``, step by step.
+
+    Attributes:
+        start: what holds before the first step.
+        steps: in their order.
+        mixed: all owners whose cpusets follow the pool, those that do not move too.
+        delays: seconds for which an owner is told before anything is taken.
+    """
+
+    start: MoveState
+    steps: tuple[Step, ...]
+    mixed: frozenset[Owner] = frozenset()
+    delays: Mapping[Owner, float] = field(default_factory=dict)
+
+    @property
+    def end(self) -> MoveState:
+        """What holds after the last step."""
+        return after(self, len(self.steps))
+
+    @property
+    def moved(self) -> tuple[Owner, ...]:
+        """The owners that have other CPUs at the end."""
+        end = self.end.placed
+        return tuple(owner for owner, cpus in self.start.placed.items() if end[owner] != cpus)
+
+
+def after(plan: MovePlan, count: int) -> MoveState:
+    """What holds once the first ``count`` steps are made.
+
+    Its claims are what is to be on record before the last of these is made.
+    """
+    state = plan.start
+    for step in plan.steps[:count]:
+        state = _made(state, step)
+    return state
+
+
+def resume(plan: MovePlan, written: int) -> MovePlan:
+    """The rest of a plan of which ``written`` steps are on record.
+
+    The last of these may have been made, in part or not at all, and is made again.
+    """
+    made = max(written - 1, 0)
+    return replace(plan, start=after(plan, made), steps=plan.steps[made:])
+
+
+def undo(plan: MovePlan, written: int) -> MovePlan:
+    """The way back from a plan of which ``written`` steps are on record; a plan like any other.
+
+    The last of these may have been made, in part or not at all.
+
+    Raises:
+        MoveError: CPUs have gone back to the shared pool, and may be anybody's by now.
+    """
+    if any(isinstance(step, GiveBack) for step in plan.steps[:written]):
+        raise MoveError(
+            Refusal.FINISHED,
+            "the plan has given CPUs back to the shared pool, and cannot be undone",
+            "go on with it, and plan the way back as a new one",
+        )
+    start = after(plan, written)
+    steps: list[Step] = []
+    for step in reversed(plan.steps[:written]):
+        steps += _inverse(plan, start, step)
+    # All are told first, so that they wait together.
+    steps = [
+        step
+        for _, run in groupby(steps, key=lambda s: isinstance(s, Announce | Wait | Narrow))
+        for step in sorted(run, key=lambda s: _TOLD_FIRST.get(type(s), 0))
+    ]
+    back = replace(plan, start=start, steps=tuple(steps))
+    if back.end.is_settled:
+        return back
+    return replace(back, steps=(*steps, GiveBack(_NONE)))
+
+
+def _made(state: MoveState, step: Step) -> MoveState:
+    match step:
+        case ShrinkPool(claims):
+            grown = {owner: cpus | claims.get(owner, _NONE) for owner, cpus in state.claims.items()}
+            return replace(state, claims=grown, pool=state.pool - step.cpus)
+        case Widen(owner, _, now):
+            # Who left a CPU keeps its claim until somebody else needs it.
+            claims = {
+                other: cpus | now if other == owner else cpus - (now - state.placed[other])
+                for other, cpus in state.claims.items()
+            }
+            mems = state.mems if step.mems is None else {**state.mems, owner: step.mems}
+            return replace(state, claims=claims, placed={**state.placed, owner: now}, mems=mems)
+        case Narrow(owner, _, now):
+            return replace(state, placed={**state.placed, owner: now})
+        case MigrateMemory(owner, _, now):
+            return replace(state, mems={**state.mems, owner: now})
+        case Announce(owner, _, coming):
+            return replace(state, coming={**state.coming, owner: coming})
+        case GiveBack(cpus):
+            return replace(state, claims=dict(state.placed), pool=state.pool | cpus)
+        case Wait():
+            return state
+
+
+def _inverse(plan: MovePlan, end: MoveState, step: Step) -> list[Step]:
+    match step:
+        case ShrinkPool():
+            return [GiveBack(step.cpus)]
+        case Widen(owner, was, now, mems_was, mems):
+            back: list[Step] = []
+            if now != was:
+                delay = plan.delays.get(owner, 0.0)
+                back.append(Announce(owner, now, was, delay))
+                back += [Wait(owner, delay)] if delay else []
+                back.append(Narrow(owner, now, was))
+            if mems is not None and mems_was is not None:
+                back.append(MigrateMemory(owner, mems, mems_was))
+            return back
+        case Narrow(owner, was, now):
+            return [Widen(owner, now, was)]
+        case MigrateMemory(owner, was, now):
+            cpus = end.placed[owner]
+            return [Widen(owner, cpus, cpus, now, was)]
+        case Announce(owner, previous, coming) if coming <= previous:
+            # Who was given something as well is told when that is taken.
+            return [Announce(owner, coming, previous)]
+        case _:
+            return []
+
+
+def _union(sets: Mapping[Owner, CPUSet]) -> CPUSet:
+    mask = 0
+    for cpus in sets.values():
+        mask |= cpus.mask
+    return CPUSet.from_mask(mask)
