@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import subprocess
@@ -184,7 +185,41 @@ def test_an_agent_that_does_not_answer_is_not_passed_by(tmp_path: Path) -> None:
     assert "the agent did not answer" in problem
 
 
-def test_the_record_forgets_the_dead_and_survives_damage(tmp_path: Path) -> None:
+def test_a_record_that_cannot_be_read_is_not_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody is on the CPUs that it names."""
+    path = tmp_path / "alone.json"
+    me = os.getpid()
+    alive = Entry(me, began(me) or 0, "1-2", "{}")
+    with RunRecord(path).locked() as entries:
+        entries["alive"] = alive
+    real = os.open
+
+    def short(file: Path | str, flags: int, mode: int = 0o777) -> int:
+        if str(file) == str(path):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return real(file, flags, mode)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", short)
+        with pytest.raises(RunRecordError, match="LimitNOFILE"), RunRecord(path).locked():
+            pass
+    with RunRecord(path).locked() as entries:
+        assert entries == {"alive": alive}
+    path.write_text("{broken")
+    with (
+        pytest.raises(RunRecordError, match="remove the file when no pinfold run goes on"),
+        RunRecord(path).locked(),
+    ):
+        pass
+    assert path.read_text() == "{broken"
+    os.utime(path, (0, 0))
+    with RunRecord(path).locked() as entries:
+        assert entries == {}, "it is of before the machine was started"
+
+
+def test_the_record_forgets_the_dead(tmp_path: Path) -> None:
     path = tmp_path / "run" / "alone.json"
     me = os.getpid()
     alive = Entry(me, began(me) or 0, "1-2", "{}")
@@ -196,9 +231,6 @@ def test_the_record_forgets_the_dead_and_survives_damage(tmp_path: Path) -> None
     with RunRecord(path).locked() as entries:
         assert entries == {"alive": alive}
         assert entries["alive"].exclusive == CPUSet.parse("1-2")
-    path.write_text("{broken")
-    with RunRecord(path).locked() as entries:
-        assert entries == {}
     (tmp_path / "file").touch()
     with (
         pytest.raises(RunRecordError, match=r"ot a directory \(elsewhere\)"),
@@ -240,13 +272,16 @@ def test_what_another_user_planted_is_neither_followed_nor_used(
     assert precious.read_text() == "kept"
 
 
-@pytest.mark.parametrize("name", ["alone.json", ".alone.json.new"])
-def test_a_link_in_ones_own_folder_is_replaced_not_followed(tmp_path: Path, name: str) -> None:
+def test_a_link_in_ones_own_folder_is_replaced_not_followed(tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.write_text('{"boot": "x"}')
     path = tmp_path / "run" / "alone.json"
     path.parent.mkdir(mode=0o700)
-    (path.parent / name).symlink_to(precious)
+    path.symlink_to(precious)
+    with pytest.raises(RunRecordError, match="symbolic"), RunRecord(path).locked():
+        pass
+    path.unlink()
+    (path.parent / ".alone.json.new").symlink_to(precious)
     me = Entry(os.getpid(), began(os.getpid()) or 0, None, "{}")
     with RunRecord(path).locked() as entries:
         assert entries == {}

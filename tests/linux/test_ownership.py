@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from pinfold.linux.folders import Purpose, check_own, check_path, make_folder, remove_made
 from pinfold.linux.locks import HeldError, Lock, folder_of, lock, locked
+from pinfold.linux.socket_files import socket_folder
 from pinfold.ports.errors import PortError
 
 PURPOSE = Purpose("what is written", "name another folder")
@@ -219,6 +220,25 @@ def test_a_folder_in_which_others_write(tmp_path: Path, shared: Path) -> None:
     with pytest.raises(PortError, match="others may write there"):
         check_own(folder, PURPOSE)
     check_own(shared, PURPOSE)
+
+
+@as_root
+def test_the_folder_of_a_socket_is_nobody_elses_to_turn(tmp_path: Path) -> None:
+    """The last folder alone says nothing: whoever owns one above puts another in its place."""
+    theirs = tmp_path / "theirs"
+    (theirs / "mine").mkdir(parents=True)
+    os.chown(theirs, NOBODY, NOBODY)
+    for folder in (theirs / "mine", theirs / "new"):
+        with pytest.raises(PortError, match=f"theirs: belongs to user {NOBODY}.*the socket"):
+            socket_folder(folder, "elsewhere")
+    assert [one.name for one in theirs.iterdir()] == ["mine"]
+    socket_folder(tmp_path / "a" / "b", "elsewhere", group=NOBODY)
+    for made in (tmp_path / "a", tmp_path / "a" / "b"):
+        status = made.stat()
+        assert (status.st_mode & 0o777, status.st_uid, status.st_gid) == (0o750, 0, NOBODY)
+    (tmp_path / "file").touch()
+    with pytest.raises(PortError, match="is no folder"):
+        socket_folder(tmp_path / "file", "elsewhere")
 
 
 @as_root

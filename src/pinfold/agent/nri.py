@@ -60,7 +60,7 @@ async def nri_agent(start: Start) -> AsyncIterator[Agent]:
     """
     config, own, front = start.config, start.config.own, start.front
     tree = RuntimeClaim(Path(own.kubelet.nri_socket))
-    found = RuntimeCgroups(gates=start.state_dir / GATES)
+    found = RuntimeCgroups(gates=start.state_dir / GATES, report=report_of_node)
     cgroups, described = front(found), found.describe()
     client = kubelet = None
     if own.containers.runtime_endpoint is not None:

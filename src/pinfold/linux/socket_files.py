@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from pinfold.linux.folders import Purpose, make_folder
 from pinfold.linux.socket_places import Identity, check_length, identity, locked, remove_stale
 from pinfold.ports.errors import PortError
 
@@ -47,7 +47,7 @@ class SocketFile(Struct, frozen=True):
             PortError: the path cannot be used.
         """
         check_length(self.path, self.shorter)
-        make_folder(self.path.parent, self.elsewhere, self.group)
+        socket_folder(self.path.parent, self.elsewhere, self.group)
 
     @contextlib.contextmanager
     def workshop(self) -> Iterator[Path]:
@@ -100,34 +100,21 @@ class SocketFile(Struct, frozen=True):
         return _refused(self.path, error, self.elsewhere)
 
 
-def make_folder(folder: Path, elsewhere: str, group: int | None = None) -> None:
-    """Make the folders that are missing, with mode 0750.
-
-    Args:
-        folder: the one that is wanted.
-        elsewhere: how another place is given, for the remedy.
-        group: a group that the new ones belong to.
+def socket_folder(folder: Path, elsewhere: str, group: int | None = None) -> None:
+    """Make the folders that are missing, with mode 0750, for this user and ``group``.
 
     Raises:
-        PortError: it cannot be used.
+        PortError: it cannot be used; see :func:`pinfold.linux.folders.check_path`.
     """
-    missing = [f for f in (folder, *folder.parents) if not f.exists()]
     try:
-        for new in reversed(missing):
-            new.mkdir(mode=_FOLDER_MODE, exist_ok=True)
+        for new in make_folder(folder, Purpose("the socket", elsewhere), mode=_FOLDER_MODE):
             new.chmod(_FOLDER_MODE)  # whatever the umask is
             if group is not None:
                 os.chown(new, -1, group)
-        mode = folder.stat().st_mode
+        if not folder.is_dir():
+            raise PortError(f"{folder}: is no folder", elsewhere)
     except OSError as error:
         raise _refused(folder, error, elsewhere) from None
-    if not stat.S_ISDIR(mode):
-        raise PortError(f"{folder}: is no folder", elsewhere)
-    if mode & (stat.S_IWOTH | stat.S_IWGRP) and not mode & stat.S_ISVTX:
-        raise PortError(
-            f"{folder}: others may write there and could replace the socket",
-            f"chmod go-w {folder}, or {elsewhere}",
-        )
 
 
 def _refused(path: Path, error: OSError, elsewhere: str) -> PortError:

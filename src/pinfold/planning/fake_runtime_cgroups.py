@@ -7,7 +7,8 @@ from pathlib import Path
 
 from pinfold.adapters.cgroup.container_cpusets import ContainerCpusets, Known
 from pinfold.adapters.cgroup.files import CgroupGoneError
-from pinfold.adapters.cgroup.gates import GateRecord
+from pinfold.adapters.cgroup.found_cpusets import FoundCpusets
+from pinfold.adapters.cgroup.gate_record import GateRecord, UsedGate
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.planning.fake_cgroups import Faults
 from pinfold.planning.fake_nri import FakeNode
@@ -15,34 +16,30 @@ from pinfold.ports.cgroups import ObservedCgroups, ObservedContainer, Placement
 from pinfold.ports.errors import CgroupError, ContainerKey, PortError, ProcessGoneError
 
 
-class FakeCpusets:
-    """The :class:`pinfold.adapters.cgroup.gates.Cpusets` of a :class:`FakeNode`."""
+class FakeCpusets(FoundCpusets):
+    """The cpusets of a :class:`FakeNode`."""
 
     def __init__(self, node: FakeNode) -> None:
+        super().__init__(node.version, Path("/"))
         self._node = node
 
-    @property
-    def has_gates(self) -> bool:
-        """See :class:`pinfold.adapters.cgroup.gates.Cpusets`."""
-        return self._node.version == 2
-
     def configured(self, folder: Path) -> CPUSet:
-        """See :class:`pinfold.adapters.cgroup.gates.Cpusets`."""
+        """See :class:`FoundCpusets`."""
         container = self._node.by_path(str(folder))
         if container is not None and container.cpuset is not None:
             return container.cpuset
         return self._node.gates.get(self._there(folder), CPUSet())
 
     def effective(self, folder: Path) -> CPUSet:
-        """See :class:`pinfold.adapters.cgroup.gates.Cpusets`."""
+        """See :class:`FoundCpusets`."""
         return self._node.effective(self._there(folder))
 
     def is_plain(self, folder: Path) -> bool:
-        """See :class:`pinfold.adapters.cgroup.gates.Cpusets`."""
+        """See :class:`FoundCpusets`."""
         return folder not in self._node.partitions
 
     def put(self, folder: Path, cpus: CPUSet) -> None:
-        """See :class:`pinfold.adapters.cgroup.gates.Cpusets`."""
+        """See :class:`FoundCpusets`."""
         if self.configured(folder) != cpus:
             self._fault(folder)
             below = (Path(pod.cgroup_parent) for pod in self._node.pods.values())
@@ -51,7 +48,7 @@ class FakeCpusets:
             self._node.wrote()
 
     def cut(self, folder: Path, wanted: CPUSet) -> bool:
-        """See :class:`pinfold.adapters.cgroup.gates.Cpusets`."""
+        """See :class:`FoundCpusets`."""
         container = self._node.by_path(str(folder))
         if self.has_gates or container is None:
             return False
@@ -60,7 +57,7 @@ class FakeCpusets:
         return True
 
     def set(self, folder: Path, wanted: CPUSet, mems: CPUSet | None) -> tuple[CPUSet, CPUSet]:
-        """See :class:`pinfold.adapters.cgroup.gates.Cpusets`."""
+        """See :class:`FoundCpusets`."""
         container = self._node.by_path(str(folder))
         if container is None or container.cpuset is None:
             return CPUSet(), wanted
@@ -75,7 +72,7 @@ class FakeCpusets:
         return before - wanted, effective
 
     async def confirm(self, folders: Sequence[Path], cpus: CPUSet, *, below: bool = True) -> None:
-        """See :class:`pinfold.adapters.cgroup.gates.Cpusets`."""
+        """See :class:`FoundCpusets`."""
         del below  # what a container has made in its cgroup is not told here
         for folder in folders:
             try:
@@ -96,21 +93,27 @@ class FakeCpusets:
 
 
 class MemoryGateRecord:
-    """The :class:`pinfold.adapters.cgroup.gates.GateRecord` of a machine that is never started."""
+    """The :class:`GateRecord` of a machine that is never started."""
 
     def __init__(self) -> None:
-        self.before: dict[Path, CPUSet] = {}
+        self.gates: dict[Path, UsedGate] = {}
         self.faults = Faults()
 
-    def load(self) -> Mapping[Path, CPUSet]:
-        """See :class:`pinfold.adapters.cgroup.gates.GateRecord`."""
-        return dict(self.before)
+    @property
+    def before(self) -> dict[Path, CPUSet]:
+        """What the gates on record had."""
+        return {gate: used.before for gate, used in self.gates.items()}
 
-    def save(self, before: Mapping[Path, CPUSet]) -> None:
-        """See :class:`pinfold.adapters.cgroup.gates.GateRecord`."""
+    def load(self) -> Mapping[Path, UsedGate]:
+        """See :class:`GateRecord`."""
+        return dict(self.gates)
+
+    def save(self, gates: Mapping[Path, UsedGate], *, sync: bool) -> None:
+        """See :class:`GateRecord`."""
+        del sync
         if self.faults.due():
             raise PortError("the record of gates: the disk is full", "injected")
-        self.before = dict(before)
+        self.gates = dict(gates)
 
 
 class FakeRuntimeCgroups:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,9 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pinfold.adapters.cgroup.container_cpusets import ContainerCpusets
-from pinfold.adapters.cgroup.gate_record import GateFile
+from pinfold.adapters.cgroup.gate_record import GateFile, UsedGate
 from pinfold.adapters.cgroup.gates import gate_of
+from pinfold.adapters.cgroup.hierarchy import Mount
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.linux.processes import boot_id
 from pinfold.planning.fake_nri import FakeContainer, FakeNode
 from pinfold.planning.fake_runtime_cgroups import FakeCpusets, MemoryGateRecord
 from pinfold.ports.cgroups import Placement
@@ -26,6 +30,7 @@ OPEN = {CPUSet(), MACHINE}
 """What a gate has that holds nobody."""
 PARENTS = ("/kubepods", "/kubepods", "/kubepods/burstable", "/kubepods/besteffort")
 BURSTABLE = Path("/kubepods/burstable")
+WHOLE = Mount(Path("/"), "/", writable=True)
 
 
 class KilledError(Exception):
@@ -270,6 +275,163 @@ def test_what_a_gate_had_is_kept_from_those_below() -> None:
     run_virtually(scenario())
 
 
+def test_a_limit_that_is_set_while_an_agent_runs_is_kept() -> None:
+    async def scenario() -> None:
+        world = World(0)
+        key = await world.create(await world.pod("/kubepods/burstable"), None)
+        await world.create(await world.pod("/kubepods"), CPUSet([7]))
+        for limit, seen in (([0, 1, 7], [0, 1]), ([1, 2, 3], [1, 2, 3])):
+            world.is_stale = True
+            world.node.gates[BURSTABLE] = CPUSet(limit)
+            # Noticed by the next change as well as by whoever looks.
+            if seen == limit:
+                await world.cpusets.set_shared(world.pool)
+            else:
+                assert world.cpusets.gates.mend(BURSTABLE)
+            world.is_stale = False
+            assert world.containers[key].kernel == world.node.gates[BURSTABLE] == CPUSet(seen)
+            assert world.record.before[BURSTABLE] == CPUSet(limit)
+        # Taken away again.
+        world.is_stale = True
+        world.node.gates[BURSTABLE] = MACHINE
+        assert world.cpusets.gates.mend(BURSTABLE)
+        world.is_stale = False
+        world.check_all()
+
+    run_virtually(scenario())
+
+
+def test_a_limit_that_is_set_while_no_agent_runs_is_kept() -> None:
+    async def scenario() -> None:
+        world = World(0)
+        key = await world.create(await world.pod("/kubepods/burstable"), None)
+        await world.create(await world.pod("/kubepods"), CPUSet([7]))
+        world.node.gates[BURSTABLE] = CPUSet([0, 1])
+        await world.begin_again()
+        assert world.containers[key].kernel == CPUSet([0, 1])
+        await world.begin_again()
+        await world.cpusets.close(everything=False)
+        assert world.node.gates[BURSTABLE] == CPUSet([0, 1])
+
+    run_virtually(scenario())
+
+
+@pytest.mark.parametrize("limit", [[0, 1], [6]])
+def test_a_limit_with_which_those_below_could_not_be_is_none(limit: list[int]) -> None:
+    """Nobody is pushed onto an owner's CPUs, and no owner off them."""
+
+    async def scenario() -> None:
+        world = World(0)
+        pod = await world.pod("/kubepods")
+        await world.create(pod, None)
+        await world.create(pod, CPUSet([7]))
+        await world.create(await world.pod("/kubepods"), CPUSet([6]))
+        gate = Path(pod.cgroup_parent)
+        world.is_stale = True
+        world.node.gates[gate] = CPUSet(limit)
+        assert world.cpusets.gates.mend(gate)
+        world.is_stale = False
+        world.check_all()
+
+    run_virtually(scenario())
+
+
+def test_a_gate_that_cannot_be_put_back_holds_up_nothing() -> None:
+    async def scenario() -> None:
+        world = World(0)
+        told: list[str] = []
+        await world.create(await world.pod("/kubepods/burstable"), None)
+        await world.create(await world.pod("/kubepods/besteffort"), None)
+        left = await world.create(await world.pod("/kubepods"), None)
+        await world.create(await world.pod("/kubepods"), CPUSet([7]))
+        world.granted.clear()  # nobody is shown to the next one
+        after = ContainerCpusets(_NotBack(world.node), world.record, told.append)
+        after.open(world.pool)
+        await after.set_shared(world.pool)
+        for _ in range(2):
+            await after.settle()
+        assert world.record.before.keys() == after.gates.before.keys() == {BURSTABLE}
+        assert len(told) == 1
+        assert "kubepods/burstable cannot have what it had before" in told[0]
+        assert world.node.gates[BURSTABLE] == world.pool
+        # What fails when a container goes keeps nobody from forgetting it.
+        known = after.place(left, Placement())
+        after.locate(known, BURSTABLE / "pod9" / "x")
+        await after.forget(left)
+        assert left not in after.known
+        # The next one tries again.
+        after = ContainerCpusets(FakeCpusets(world.node), world.record)
+        after.open(world.pool)
+        await after.settle()
+        assert not world.record.before
+        assert set(world.node.gates.values()) <= OPEN
+
+    run_virtually(scenario())
+
+
+class _NotBack(FakeCpusets):
+    """A kernel that does not let one gate have all."""
+
+    def put(self, folder: Path, cpus: CPUSet) -> None:
+        if folder == BURSTABLE and cpus in OPEN:
+            raise CgroupError(f"{folder}: Invalid argument")
+        super().put(folder, cpus)
+
+
+def test_a_gate_is_not_let_go_before_everybody_below_has_left() -> None:
+    async def scenario() -> None:
+        world = World(0, kernel=_Stuck)
+        pod = await world.pod("/kubepods/burstable")
+        sharer = await world.create(pod, None)
+        await world.cpusets.set_shared(low := MACHINE - CPUSet([7]))
+        assert world.containers[sharer].kernel == low
+        world.node.gate_faults.fail_at = {world.node.gate_faults.calls + 1}
+        with pytest.raises(CgroupError, match="stuck"):
+            await world.cpusets.set_shared(low - CPUSet([6]))
+        assert world.containers[sharer].kernel == low, "and not on what the gate had before"
+        await world.cpusets.set_shared(low - CPUSet([6]))
+        assert world.containers[sharer].kernel == low - CPUSet([6])
+
+    run_virtually(scenario())
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_thread_that_stays_behind_is_looked_for_until_it_is_gone(version: int) -> None:
+    async def scenario() -> None:
+        world = World(0, version, kernel=_Straying)
+        assert isinstance(world.kernel, _Straying)
+        parent = "/kubepods/burstable" if version == 2 else "/other"
+        await world.create(await world.pod(parent), None)
+        low = MACHINE - CPUSet([7])
+        await world.cpusets.set_shared(MACHINE)
+        if version == 2:
+            await world.cpusets.set_shared(low)
+        world.kernel.strays = True
+        for _ in range(3):
+            with pytest.raises(CgroupError, match="thread 42"):
+                await world.cpusets.set_shared(low)
+        world.kernel.strays = False
+        await world.cpusets.set_shared(low)
+        looks = world.kernel.looks
+        await world.cpusets.set_shared(low)
+        assert world.kernel.looks == looks, "nobody is looked at twice"
+
+    run_virtually(scenario())
+
+
+class _Straying(FakeCpusets):
+    """A kernel with a thread that goes its own way."""
+
+    strays = False
+    looks = 0
+
+    async def confirm(self, folders: Sequence[Path], cpus: CPUSet, *, below: bool = True) -> None:
+        await super().confirm(folders, cpus, below=below)
+        self.looks += len(folders)
+        if folders and self.strays:
+            raise CgroupError(f"thread 42 of a container may still run on {MACHINE - cpus}")
+
+
 def test_what_somebody_else_has_written_last_stays_at_the_end() -> None:
     async def scenario() -> None:
         world = World(0)
@@ -393,21 +555,54 @@ def test_the_gate_of_a_container(folder: str, gate: str | None) -> None:
 
 def test_the_record_in_a_file(tmp_path: Path) -> None:
     file = tmp_path / "gates.json"
-    assert not GateFile(file).load()
-    before = {BURSTABLE: CPUSet(), Path("/kubepods/pod1"): CPUSet([1, 2])}
-    GateFile(file).save(before)
-    assert GateFile(file).load() == before
+    record = GateFile(file, WHOLE)
+    assert not record.load()
+    used = {
+        BURSTABLE: UsedGate(CPUSet(), (MACHINE, CPUSet([3]))),
+        Path("/kubepods/pod1"): UsedGate(CPUSet([1, 2])),
+    }
+    record.save(used, sync=True)
+    assert record.load() == used
     text = file.read_text()
     file.write_text(text.replace('"boot": "', '"boot": "another'))
-    assert not GateFile(file).load(), "cgroups do not outlive the machine's start"
+    assert not record.load(), "cgroups do not outlive the machine's start"
     for damaged in ("", "[]", text.replace('""', '"x"'), text.replace("gates", "none")):
         file.write_text(damaged)
         with pytest.raises(PortError, match="no record of a kubelet's cpusets"):
-            GateFile(file).load()
-    GateFile(file).save({})
+            record.load()
+    record.save({}, sync=True)
     assert not list(tmp_path.iterdir())
     with pytest.raises(PortError, match="nowhere"):
-        GateFile(tmp_path / "nowhere" / "gates.json").save(before)
+        GateFile(tmp_path / "nowhere" / "gates.json", WHOLE).save(used, sync=True)
+
+
+def test_what_a_power_cut_has_left_of_the_record_says_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "gates.json"
+    file.touch()
+    os.utime(file, (0, 0))
+    assert not GateFile(file, WHOLE).load()
+
+
+def test_a_record_of_another_form_is_refused_by_name(tmp_path: Path) -> None:
+    file = tmp_path / "gates.json"
+    file.write_text(f'{{"version": 1, "boot": "{boot_id()}", "gates": {{"/x": "1"}}}}')
+    with pytest.raises(PortError, match=r"gates.json: version 1 of .* \(use the pinfold that"):
+        GateFile(file, WHOLE).load()
+
+
+def test_the_record_is_of_the_hierarchy_wherever_that_is_mounted(tmp_path: Path) -> None:
+    file = tmp_path / "gates.json"
+    used = UsedGate(CPUSet([1, 2]), (CPUSet([1]),))
+    pod = Path("/kubepods/pod1")
+    on_the_host = Mount(Path("/sys/fs/cgroup"), "/", writable=True)
+    GateFile(file, on_the_host).save(
+        {on_the_host.point / one.relative_to("/"): used for one in (BURSTABLE, pod)}, sync=True
+    )
+    inside = Mount(Path("/host/cgroup"), "/kubepods/burstable", writable=True)
+    record = GateFile(file, inside)
+    assert record.load() == {inside.point: used}
+    record.save({}, sync=True)
+    assert GateFile(file, WHOLE).load() == {pod: used}, "what is not seen is not forgotten"
 
 
 def test_no_two_changes_at_a_time() -> None:

@@ -11,7 +11,7 @@ Whoever has no gate (cgroup v1, another tree, one that cannot be had) is written
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -19,7 +19,9 @@ from typing import Final
 from msgspec import Struct
 
 from pinfold.adapters.cgroup.files import CgroupGoneError
-from pinfold.adapters.cgroup.gates import Cpusets, GateRecord, Gates, RefusedGateError
+from pinfold.adapters.cgroup.found_cpusets import FoundCpusets
+from pinfold.adapters.cgroup.gate_record import GateRecord
+from pinfold.adapters.cgroup.gates import Gates, RefusedGateError
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.cgroups import Placement
 from pinfold.ports.errors import CgroupError, ContainerKey, PortError
@@ -53,15 +55,22 @@ class ContainerCpusets:
     Args:
         cpusets: the kernel's.
         record: where the gates' former CPUs are kept; None: no gates are used.
+        report: is told of a gate that cannot be put back.
     """
 
-    def __init__(self, cpusets: Cpusets, record: GateRecord | None) -> None:
+    def __init__(
+        self,
+        cpusets: FoundCpusets,
+        record: GateRecord | None,
+        report: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._cpusets = cpusets
-        self.gates = Gates(cpusets, record)
+        self.gates = Gates(cpusets, record, report)
         self.known: dict[ContainerKey, Known] = {}
         self.pool = CPUSet()
         self._applied: CPUSet | None = None
         self._unlooked = False
+        """Whether somebody's threads were not looked at since they had to leave CPUs."""
         self._lock = asyncio.Lock()
 
     def open(self, pool: CPUSet) -> None:
@@ -113,18 +122,16 @@ class ContainerCpusets:
             if before is None or cpus - before:
                 # Their own cpusets may be as narrow as the pool has been.
                 failed = await self._write(behind, left, only_behind=True) or failed
-            if leaving:
-                # A runtime waits for this: their threads are looked at when it is said again,
-                # before an owner's first instruction.
-                self._unlooked = bool(behind)
-            elif self._unlooked:
-                self._unlooked = False
-                left += [one.folder for one in behind if one.folder is not None]
+            if self._unlooked and not leaving:
+                left = [one.folder for one in sharers if one.folder is not None]
+            # A runtime waits for those who leave: the threads behind a gate are looked at when it
+            # is said again, before an owner's first instruction.
+            later, self._unlooked = leaving and (self._unlooked or bool(behind)), True
             await self._cpusets.confirm(left, cpus)
             await self._cpusets.confirm(cut or [], cpus, below=False)
             if failed is not None:
                 raise failed
-            self._applied = cpus
+            self._applied, self._unlooked = cpus, later
 
     async def pin(self, known: Known) -> tuple[CPUSet, CPUSet] | None:
         """Bring one container to its CPUs.
@@ -169,7 +176,7 @@ class ContainerCpusets:
         if who.sharers:
             await self._hold(gate, who)
         elif gate not in self.gates.inherited:
-            self.gates.let_go(gate)
+            self.gates.try_to_let_go(gate)
         return result
 
     async def _make_room(self, pod_uid: str) -> None:
@@ -192,7 +199,7 @@ class ContainerCpusets:
             with suppress(CgroupError):  # its gate holds all the same
                 self._stand_alone(known)
             if gate not in self._below() and gate not in self.gates.inherited:
-                self.gates.let_go(gate)
+                self.gates.try_to_let_go(gate)
 
     async def settle(self) -> None:
         """Whatever exists was found: gates of before with nobody who shares below are let go."""
@@ -200,7 +207,7 @@ class ContainerCpusets:
             self.gates.inherited.clear()
             self.gates.refused.clear()
             for gate in self.gates.before.keys() - self._below().keys():
-                self.gates.let_go(gate)
+                self.gates.try_to_let_go(gate)
 
     async def close(self, *, everything: bool) -> None:
         """Put back what the gates had; each container keeps its CPUs by its own cpuset.
@@ -259,16 +266,20 @@ class ContainerCpusets:
             if (who.owned | also) - self.pool:
                 if gate in self.gates.before and (now := self._cpusets.configured(gate)):
                     # With nothing that the gate has, they might use all of it.
-                    self.gates.write(gate, now | self.pool)
+                    self.gates.write(gate, now | self.pool, who.owned)
                 await self._move(who.sharers)
-            self.gates.write(gate, self.pool | who.owned | also)
+            self.gates.write(gate, self.pool | who.owned | also, who.owned)
         except CgroupGoneError:
             # So is everybody who was below.
-            self.gates.let_go(gate)
+            self.gates.try_to_let_go(gate)
         except RefusedGateError:
+            left: list[Path] = []
+            if (failed := await self._write(who.sharers, left)) is not None:
+                # Whoever could not be written has nothing but what is left of the gate.
+                raise failed from None
             self.gates.refused.add(gate)
-            await self._write(who.sharers, [])
-            self.gates.let_go(gate)
+            self.gates.try_to_let_go(gate)
+            await self._cpusets.confirm(left, self.pool)
             await self._move(who.sharers)
 
     # --------------------------------------------------------------------------- one by one

@@ -47,23 +47,38 @@ class FoundCpusets:
 
     @property
     def has_gates(self) -> bool:
-        """See :class:`pinfold.adapters.cgroup.gates.Cpusets`."""
+        """Whether a cpuset cuts those below it, whatever they have."""
         return self._version == 2
 
     def effective(self, folder: Path) -> CPUSet:
-        """See :class:`pinfold.adapters.cgroup.gates.Cpusets`."""
+        """The CPUs that are in force.
+
+        Raises:
+            CgroupError: it is gone.
+        """
         return read_cpus(f"{folder}/{EFFECTIVE[self._version]}")
 
     def configured(self, folder: Path) -> CPUSet:
-        """See :class:`pinfold.adapters.cgroup.gates.Cpusets`."""
+        """The CPUs that were written; none: those of the cpuset above.
+
+        Raises:
+            CgroupError: it is gone.
+        """
         return read_cpus(f"{folder}/{CPUS}")
 
     def is_plain(self, folder: Path) -> bool:
-        """See :class:`pinfold.adapters.cgroup.gates.Cpusets`."""
+        """Whether it is no partition, which others count on as it is."""
         return read(folder / PARTITION) == Partition.MEMBER.value
 
     def put(self, folder: Path, cpus: CPUSet) -> None:
-        """See :class:`pinfold.adapters.cgroup.gates.Cpusets`."""
+        """Write the CPUs of a cpuset, where they are others.
+
+        No CPUs mean those of the cpuset above.  The kernel does not take that while somebody is in
+        it or below, and then every CPU that the machine can have means the same.
+
+        Raises:
+            CgroupError: the kernel does not take them.
+        """
         try:
             put(folder / CPUS, str(cpus))
         except CgroupGoneError:
@@ -74,9 +89,13 @@ class FoundCpusets:
             put(folder / CPUS, read(_POSSIBLE))
 
     def cut(self, folder: Path, wanted: CPUSet) -> bool:
-        """See :class:`pinfold.adapters.cgroup.gates.Cpusets`.
+        """Move a container off CPUs, if that is one write; its own threads are to be confirmed.
 
-        The kernel of cgroup v1 refuses it while a cpuset below has more.
+        Those in cgroups below it did not have these CPUs then: the kernel of cgroup v1 refuses it
+        while a cpuset below has more.
+
+        Returns:
+            Whether it was.
         """
         if self._version == 2:
             return False
@@ -87,7 +106,14 @@ class FoundCpusets:
         return True
 
     def set(self, folder: Path, wanted: CPUSet, mems: CPUSet | None) -> tuple[CPUSet, CPUSet]:
-        """See :class:`pinfold.adapters.cgroup.gates.Cpusets`."""
+        """Write a container's cpuset; one that is gone is no error.
+
+        Returns:
+            The CPUs that it had to leave, and those that are in force.
+
+        Raises:
+            CgroupError: others than wanted are in force.
+        """
         try:
             before = self.effective(folder)
             self._write(folder, wanted)
@@ -126,7 +152,11 @@ class FoundCpusets:
         return await gather(lambda: members(other), [folder], not_frozen)
 
     async def confirm(self, folders: Sequence[Path], cpus: CPUSet, *, below: bool = True) -> None:
-        """See :class:`pinfold.adapters.cgroup.gates.Cpusets`."""
+        """See that no thread of these, or (``below``) of a cgroup in them, may run elsewhere.
+
+        Raises:
+            CgroupError: one may.
+        """
         if not folders:
             return
         strays = await catch_strays(

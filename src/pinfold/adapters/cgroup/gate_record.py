@@ -2,65 +2,90 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from contextlib import suppress
-from pathlib import Path
-from typing import Final
+from pathlib import Path, PurePosixPath
+from typing import Protocol
 
+from msgspec import Struct
+
+from pinfold.adapters.cgroup.hierarchy import Mount, below, path_of
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.linux.boot_file import BootFile, BootRecord
 from pinfold.linux.processes import boot_id
-from pinfold.ports.errors import PortError
 
-_VERSION: Final = 1
+
+class UsedGate(Struct, frozen=True):
+    """What a gate had ``before``, and what it may have of ours: what was written last, or next."""
+
+    before: CPUSet
+    written: tuple[CPUSet, ...] = ()
+
+
+class GateRecord(Protocol):
+    """The gates that are used, kept where the end of this process does not take it away."""
+
+    def load(self) -> Mapping[Path, UsedGate]:
+        """What was saved last since the machine was started."""
+
+    def save(self, gates: Mapping[Path, UsedGate], *, sync: bool) -> None:
+        """Keep this; with ``sync``, as far as it can be also when the machine stops at once.
+
+        Raises:
+            PortError: it cannot be kept.
+        """
+
+
+class _Gates(BootRecord, frozen=True, kw_only=True):
+    """The file: ``gates`` are paths in the hierarchy, which may be mounted elsewhere next time."""
+
+    version: int = 2
+    gates: dict[str, UsedGate]
 
 
 class GateFile:
-    """The :class:`pinfold.adapters.cgroup.gates.GateRecord` in a file, which is gone while empty.
-
-    Cgroups do not outlive the machine's start, so it need not outlive more than this process.
+    """The :class:`GateRecord` in a file, which is gone while empty.
 
     Args:
         path: the file, in a folder that nobody else writes.
+        mount: the hierarchy.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, mount: Mount) -> None:
+        self._file = BootFile(
+            path,
+            _Gates,
+            "record of a kubelet's cpusets",
+            "write an empty line into cpuset.cpus of the burstable and besteffort cgroups and "
+            "of those of Guaranteed pods, and remove the file",
+        )
+        self._mount = mount
+        self._unseen: dict[str, UsedGate] = {}
+        """Those in a part of the hierarchy that this mount does not show."""
 
-    def load(self) -> Mapping[Path, CPUSet]:
-        """See :class:`pinfold.adapters.cgroup.gates.GateRecord`.
+    def load(self) -> Mapping[Path, UsedGate]:
+        """See :class:`GateRecord`.
 
         Raises:
-            PortError: it cannot be read, or is damaged.
+            PortError: it cannot be read, is damaged, or of another version.
         """
-        try:
-            document = json.loads(self._path.read_bytes())
-            if document["boot"] != boot_id():
-                return {}
-            return {Path(gate): CPUSet.parse(cpus) for gate, cpus in document["gates"].items()}
-        except FileNotFoundError:
-            return {}
-        except OSError as error:
-            raise PortError(f"{self._path}: {error.strerror}") from None
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise PortError(
-                f"{self._path}: no record of a kubelet's cpusets: {error!r}",
-                "write an empty line into cpuset.cpus of the burstable and besteffort cgroups and "
-                "of those of Guaranteed pods, and remove the file",
-            ) from None
+        record = self._file.load()
+        gates = {} if record is None else record.gates
+        root = self._mount.root
+        self._unseen = {
+            path: gate
+            for path, gate in gates.items()
+            if not PurePosixPath(path).is_relative_to(root)
+        }
+        return {
+            below(self._mount, path): gate
+            for path, gate in gates.items()
+            if path not in self._unseen
+        }
 
-    def save(self, before: Mapping[Path, CPUSet]) -> None:
-        """See :class:`pinfold.adapters.cgroup.gates.GateRecord`."""
-        gates = {str(gate): str(cpus) for gate, cpus in before.items()}
-        document = {"version": _VERSION, "boot": boot_id(), "gates": gates}
-        new = self._path.with_name(f"{self._path.name}.new")
-        try:
-            if not gates:
-                self._path.unlink(missing_ok=True)
-                return
-            new.write_text(json.dumps(document, indent=1) + "\n")
-            new.replace(self._path)
-        except OSError as error:
-            with suppress(OSError):
-                new.unlink()
-            raise PortError(f"{self._path}: {error.strerror}") from None
+    def save(self, gates: Mapping[Path, UsedGate], *, sync: bool) -> None:
+        """See :class:`GateRecord`."""
+        by_path = {path_of(self._mount, folder): gate for folder, gate in gates.items()}
+        if known := self._unseen | by_path:
+            self._file.save(_Gates(boot=boot_id(), gates=known), sync=sync)
+        else:
+            self._file.remove()

@@ -9,15 +9,18 @@ first time, and put back when nobody below needs it any more.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from pinfold.adapters.cgroup.files import CgroupGoneError
+from pinfold.adapters.cgroup.found_cpusets import FoundCpusets
+from pinfold.adapters.cgroup.gate_record import GateRecord, UsedGate
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.errors import CgroupError, PortError
 
+_NONE: Final = CPUSet()
 _TREE: Final = re.compile(r"(?:.+-)?kubepods(?:\.slice)?")
 
 
@@ -44,81 +47,6 @@ def gate_of(folder: Path) -> Path | None:
     return None
 
 
-class Cpusets(Protocol):
-    """The cpusets of one hierarchy, by their folders."""
-
-    @property
-    def has_gates(self) -> bool:
-        """Whether a cpuset cuts those below it, whatever they have."""
-
-    def configured(self, folder: Path) -> CPUSet:
-        """The CPUs that were written; none: those of the cpuset above.
-
-        Raises:
-            CgroupError: it is gone.
-        """
-
-    def effective(self, folder: Path) -> CPUSet:
-        """The CPUs that are in force.
-
-        Raises:
-            CgroupError: it is gone.
-        """
-
-    def is_plain(self, folder: Path) -> bool:
-        """Whether it is no partition, which others count on as it is."""
-
-    def put(self, folder: Path, cpus: CPUSet) -> None:
-        """Write the CPUs of a cpuset, where they are others.
-
-        No CPUs mean those of the cpuset above.  The kernel does not take that while somebody is in
-        it or below, and then every CPU that the machine can have means the same.
-
-        Raises:
-            CgroupError: the kernel does not take them.
-        """
-
-    def cut(self, folder: Path, wanted: CPUSet) -> bool:
-        """Move a container off CPUs, if that is one write; its own threads are to be confirmed.
-
-        Those in cgroups below it did not have these CPUs then.
-
-        Returns:
-            Whether it was.
-        """
-
-    def set(self, folder: Path, wanted: CPUSet, mems: CPUSet | None) -> tuple[CPUSet, CPUSet]:
-        """Write a container's cpuset; one that is gone is no error.
-
-        Returns:
-            The CPUs that it had to leave, and those that are in force.
-
-        Raises:
-            CgroupError: others than wanted are in force.
-        """
-
-    async def confirm(self, folders: Sequence[Path], cpus: CPUSet, *, below: bool = True) -> None:
-        """See that no thread of these, or (``below``) of a cgroup in them, may run elsewhere.
-
-        Raises:
-            CgroupError: one may.
-        """
-
-
-class GateRecord(Protocol):
-    """What the gates had before, kept where the end of this process does not take it away."""
-
-    def load(self) -> Mapping[Path, CPUSet]:
-        """What was saved last since the machine was started."""
-
-    def save(self, before: Mapping[Path, CPUSet]) -> None:
-        """Keep this.
-
-        Raises:
-            PortError: it cannot be kept.
-        """
-
-
 class RefusedGateError(Exception):
     """A gate is not to be had."""
 
@@ -129,11 +57,20 @@ class Gates:
     Args:
         cpusets: the kernel's.
         record: where their former CPUs are kept; None: none are used.
+        report: is told of one that cannot be put back.
     """
 
-    def __init__(self, cpusets: Cpusets, record: GateRecord | None) -> None:
+    def __init__(
+        self,
+        cpusets: FoundCpusets,
+        record: GateRecord | None,
+        report: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._cpusets = cpusets
         self._record = record if cpusets.has_gates else None
+        self._report = report
+        self._kept: dict[Path, UsedGate] = {}
+        """What is on record."""
         self.before: dict[Path, CPUSet] = {}
         """What those had that are not put back."""
         self.written: dict[Path, CPUSet] = {}
@@ -145,7 +82,8 @@ class Gates:
         """How often somebody else has written one."""
         self.on_change: Callable[[], None] = lambda: None
         """Called when there are others than before."""
-        self._told: set[Path] = set()
+        self._asked: dict[Path, tuple[CPUSet, CPUSet]] = {}
+        self._told: set[tuple[Path, str]] = set()
         self._foreign: CPUSet | None = None
 
     def open(self) -> None:
@@ -155,26 +93,38 @@ class Gates:
             PortError: nobody knows which these are.
         """
         if self._record is not None:
-            self.before = dict(self._record.load())
+            self._kept = dict(self._record.load())
+            self.before = {gate: used.before for gate, used in self._kept.items()}
             self.inherited = set(self.before)
 
     def above(self, folder: Path) -> Path | None:
         """The gate above a container's cgroup."""
         return None if self._record is None else gate_of(folder)
 
-    def write(self, gate: Path, cpus: CPUSet) -> None:
-        """Let those below have these CPUs at most.
+    def write(self, gate: Path, cpus: CPUSet, owned: CPUSet = _NONE) -> None:
+        """Let those below have these CPUs at most; ``owned`` are those of owners among them.
 
         Raises:
             RefusedGateError: it is a partition, cannot be written, or what it had cannot be kept.
             CgroupError: it is gone, or cannot be read.
         """
+        now = self._cpusets.configured(gate)
         if gate not in self.before:
-            self._take(gate)
+            if not self._cpusets.is_plain(gate):
+                raise RefusedGateError
+            self.before[gate] = now
+        elif not self._is_ours(gate, now):
+            self._keep_limit(gate, now, cpus, owned)
         # What somebody has kept from those below stays kept from them.
         wanted = cpus & self.before[gate] if self.before[gate] else cpus
         if not wanted:
             raise RefusedGateError
+        try:
+            self._note(gate, now, wanted)
+        except PortError as error:
+            if gate not in self._kept:
+                del self.before[gate]
+            raise RefusedGateError from error
         try:
             self._cpusets.put(gate, wanted)
         except CgroupGoneError:
@@ -182,24 +132,35 @@ class Gates:
         except CgroupError as error:
             raise RefusedGateError from error
         is_new = gate not in self.written
-        self.written[gate] = wanted
+        self.written[gate], self._asked[gate] = wanted, (cpus, owned)
         effective = self._cpusets.effective(gate)
         if not effective or effective - wanted:
             raise RefusedGateError
         if is_new:
             self.on_change()
 
-    def _take(self, gate: Path) -> None:
-        """Begin to use a gate: what it has is on record before it is changed."""
-        before = self._cpusets.configured(gate)
-        if not self._cpusets.is_plain(gate):
-            raise RefusedGateError
-        self.before[gate] = before
-        try:
-            self._save()
-        except PortError as error:
-            del self.before[gate]
-            raise RefusedGateError from error
+    def _is_ours(self, gate: Path, now: CPUSet) -> bool:
+        """Whether a gate has what was written there last, by this agent or the one before."""
+        if gate in self.written:
+            return now == self.written[gate]
+        return gate in self._kept and now in (self.before[gate], *self._kept[gate].written)
+
+    def _keep_limit(self, gate: Path, now: CPUSet, cpus: CPUSet, owned: CPUSet) -> None:
+        """What somebody else has written is what a gate has without us, from now on.
+
+        Unless those below could not do with it: they stay where they are.
+        """
+        if not now or (now & cpus and owned <= now):
+            self.before[gate] = now
+
+    def _note(self, gate: Path, now: CPUSet, wanted: CPUSet) -> None:
+        """Have on record what a gate had, and what it may have, before it is written."""
+        known, before = self._kept.get(gate), self.before[gate]
+        if known is None or known.before != before or wanted not in known.written:
+            # To have each on the disk would take longer than all the rest of a change, and is worth
+            # nothing once the machine stops.
+            sync = known is None or known.before != before
+            self._save(self._kept | {gate: UsedGate(before, (now, wanted))}, sync=sync)
 
     def let_go(self, gate: Path) -> None:
         """Put back what a gate had, unless somebody has written something else there.
@@ -210,18 +171,30 @@ class Gates:
         if gate not in self.before:
             return
         with suppress(CgroupGoneError):
-            if self.written.get(gate) in {None, self._cpusets.configured(gate)}:
+            if self._is_ours(gate, self._cpusets.configured(gate)):
                 self._cpusets.put(gate, self.before[gate])
         self.written.pop(gate, None)
+        self._asked.pop(gate, None)
         self.inherited.discard(gate)
         del self.before[gate]
+        kept = {one: used for one, used in self._kept.items() if one != gate}
         with suppress(PortError):  # it is put back once more then, at the next start
-            self._save()
+            self._save(kept, sync=True)
         self.on_change()
 
-    def _save(self) -> None:
+    def try_to_let_go(self, gate: Path) -> None:
+        """The same of one that nobody needs: one that stays as it is harms nobody, and is told."""
+        try:
+            self.let_go(gate)
+        except CgroupError as error:
+            if (gate, error.problem) not in self._told:
+                self._told.add((gate, error.problem))
+                self._report(f"{gate} cannot have what it had before: {error}")
+
+    def _save(self, kept: dict[Path, UsedGate], *, sync: bool) -> None:
         if self._record is not None:
-            self._record.save(self.before)
+            self._record.save(kept, sync=sync)
+        self._kept = kept
 
     def mend(self, gate: Path) -> bool:
         """Look whether somebody else has written a gate, and make it right at once."""
@@ -230,13 +203,16 @@ class Gates:
             if wanted is None or self._cpusets.configured(gate) == wanted:
                 return False
             found = self._cpusets.effective(gate)
-            self._cpusets.put(gate, wanted)
+            try:
+                self.write(gate, *self._asked[gate])
+            except RefusedGateError:
+                self._cpusets.put(gate, self.written[gate])
         except CgroupError:
             return True  # the reconciliation says what it is
         self.rewritten += 1
-        if gate not in self._told:
+        if (gate, "") not in self._told:
             # Somebody who does it again and again is told once, and counted.
-            self._told.add(gate)
+            self._told.add((gate, ""))
             self._foreign = found
         return True
 

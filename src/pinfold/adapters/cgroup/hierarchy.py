@@ -73,6 +73,11 @@ def below(mount: Mount, path: str) -> Path:
     return mount.point / inside.lstrip("/")
 
 
+def path_of(mount: Mount, folder: Path) -> str:
+    """The cgroup of a folder in a mount, from the hierarchy's root: what :func:`below` undoes."""
+    return str(Path(mount.root) / folder.relative_to(mount.point))
+
+
 def find_hierarchies(proc: Path = Path("/proc")) -> Hierarchies:
     """Read what is mounted.
 

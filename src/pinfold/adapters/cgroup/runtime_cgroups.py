@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -69,6 +69,7 @@ class RuntimeCgroups:
             removed in the end; "": somebody else's.
         gates: where it is written down what a kubelet's cpusets above those of containers had
             before they were used; None: they are not used.
+        report: is told of one of these that cannot be put back.
         found: what is mounted; None: looked for.
         proc: where proc is mounted, as the host's processes are seen there.
 
@@ -81,6 +82,7 @@ class RuntimeCgroups:
         *,
         root: str = "",
         gates: Path | None = None,
+        report: Callable[[str], None] = lambda _: None,
         found: Hierarchies | None = None,
         proc: Path = Path("/proc"),
     ) -> None:
@@ -91,7 +93,8 @@ class RuntimeCgroups:
         assert mount is not None  # noqa: S101 - the version was taken from it
         self._mount: Mount = mount
         self._cpusets = FoundCpusets(self._version, mount.point, found.v1)
-        self._all = ContainerCpusets(self._cpusets, None if gates is None else GateFile(gates))
+        record = None if gates is None else GateFile(gates, mount)
+        self._all = ContainerCpusets(self._cpusets, record, report)
         self._ids: dict[ContainerKey, str] = {}
         self._proc = proc
         self._mains: dict[ContainerKey, tuple[int, int]] = {}

@@ -27,7 +27,7 @@ from pinfold.adapters.deviceplugin.registration_rules import (
     printable,
 )
 from pinfold.adapters.deviceplugin.registration_service import ELSEWHERE
-from pinfold.linux.socket_files import make_folder
+from pinfold.linux.socket_files import socket_folder
 from pinfold.linux.socket_places import LONGEST_PATH, Identity, identity
 from pinfold.ports.devices import DevicePluginError
 from pinfold.retry.backoff import Backoff
@@ -93,7 +93,7 @@ class PluginRegistry:
         Raises:
             PortError: it cannot be used.
         """
-        make_folder(self._folder, ELSEWHERE)
+        socket_folder(self._folder, ELSEWHERE)
 
     def look(self) -> None:
         """See what has come and gone, and begin what has to be done."""

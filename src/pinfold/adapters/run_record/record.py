@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.linux.durable import replace
+from pinfold.linux.boot_file import BootFile, BootRecord
 from pinfold.linux.folders import Purpose, check_own, make_folder
 from pinfold.linux.locks import HeldError, Lock, lock
 from pinfold.linux.processes import began, boot_id
@@ -45,6 +43,12 @@ class Entry(Struct, frozen=True):
         return None if self.cpus is None else CPUSet.parse(self.cpus)
 
 
+class _Entries(BootRecord, frozen=True, kw_only=True):
+    """The file: commands by the uids of their pods."""
+
+    entries: dict[str, Entry]
+
+
 class RunRecord:
     """The list in ``path``; a folder for the user alone is made for it.
 
@@ -56,6 +60,14 @@ class RunRecord:
     def __init__(self, path: Path, *, remedy: str = "") -> None:
         self._path = path
         self._remedy = remedy
+        self._file = BootFile(
+            path,
+            _Entries,
+            "list of commands",
+            "remove the file when no pinfold run goes on",
+            elsewhere=remedy,
+            error=RunRecordError,
+        )
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[dict[str, Entry]]:
@@ -64,15 +76,25 @@ class RunRecord:
         Nothing is written when the block raises.
 
         Raises:
-            RunRecordError: another user could replace the folder, or it cannot be written.
+            RunRecordError: another user could replace the folder, or the list cannot be read or
+                written: nobody knows who has which CPUs.
         """
         held = self._lock()
         try:
-            entries = self._read()
+            entries = self._living()
             yield entries
-            self._write(entries)
+            # It speaks of processes, which do not survive the machine either.
+            self._file.save(_Entries(boot=boot_id(), entries=entries), sync=False)
         finally:
             held.release()
+
+    def _living(self) -> dict[str, Entry]:
+        record = self._file.load()
+        entries = {} if record is None else record.entries
+        try:
+            return {uid: one for uid, one in entries.items() if began(one.pid) == one.started}
+        except PortError as error:
+            raise RunRecordError(error.problem, error.remedy) from None
 
     def _lock(self) -> Lock:
         purpose = Purpose("the list", self._remedy)
@@ -88,34 +110,6 @@ class RunRecord:
             ) from None
         except PortError as error:
             raise RunRecordError(error.problem, error.remedy) from None
-        except OSError as error:
-            raise RunRecordError(f"{self._path}: {error.strerror}", self._remedy) from None
-
-    def _read(self) -> dict[str, Entry]:
-        """What lives; a list of another boot, or one that is damaged, speaks of nobody.
-
-        Raises:
-            RunRecordError: it cannot be told who lives.
-        """
-        try:
-            boot = boot_id()
-            descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            with os.fdopen(descriptor, encoding="utf-8") as file:
-                document = json.load(file)
-            if document["boot"] != boot:
-                return {}
-            entries = {uid: Entry(**fields) for uid, fields in document["entries"].items()}
-            return {uid: one for uid, one in entries.items() if began(one.pid) == one.started}
-        except (OSError, ValueError, TypeError, KeyError, AttributeError):
-            return {}
-        except PortError as error:
-            raise RunRecordError(error.problem, error.remedy) from None
-
-    def _write(self, entries: dict[str, Entry]) -> None:
-        document = {"boot": boot_id(), "entries": {uid: asdict(e) for uid, e in entries.items()}}
-        try:
-            # It speaks of processes, which do not survive the machine either.
-            replace(self._path, json.dumps(document).encode(), sync=False)
         except OSError as error:
             raise RunRecordError(f"{self._path}: {error.strerror}", self._remedy) from None
 

@@ -121,7 +121,7 @@ async def raise_shield(  # noqa: PLR0913 - the options, one each
         ):
             await _lower(old, record)
             old = None
-        base = old or Shield(cpus, others, place.method, str(place.root), name, boot_id())
+        base = old or Shield(cpus, others, place.method, str(place.root), name, boot=boot_id())
         past = base.past if old is None else tuple(dict.fromkeys((*base.past, base.others)))
         journal = Journal(record, base)
         journal.change(
@@ -166,7 +166,7 @@ async def lower_shield(
             return await _lower(shield, record)
         place = place or find_place()
         online = read_cpus(ONLINE)
-        lost = Shield(CPUSet(), online, place.method, str(place.root), name, boot_id())
+        lost = Shield(CPUSet(), online, place.method, str(place.root), name, boot=boot_id())
         if not lost.cgroup.is_dir():
             return ShieldReport(None)
         others = read_cpus(lost.cgroup / "cpuset.cpus")

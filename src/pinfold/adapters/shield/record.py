@@ -9,15 +9,13 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pinfold.adapters.shield.kernel import Method, ShieldError, failure
-from pinfold.core.values.cpuset import CPUSet, CPUSetError
-from pinfold.linux.durable import replace as replace_file
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.linux.boot_file import BootFile, BootRecord
 from pinfold.linux.locks import HeldError, locked
-from pinfold.linux.processes import boot_id
 
 RECORD: Final = Path("/run/pinfold/shield.json")
 CGROUP: Final = "pinfold-system"
@@ -54,13 +52,13 @@ class SavedAffinity(Struct, frozen=True):
     before: CPUSet
 
 
-class Shield(Struct, frozen=True):
+class Shield(BootRecord, frozen=True):
     """A shield as recorded: ``cpus`` are shielded, everything else runs on ``others``.
 
-    ``root`` is the folder of the root cgroup, ``name`` that of our cgroup in it, ``boot`` the
-    kernel's boot id.  ``complete`` is false while it is raised, and after a crash.  ``enabled``:
-    the cpuset controller was switched on for the root's children.  ``keep``: cgroups (paths from
-    the root) that are left as they are.  ``past``: what ``others`` has been before.
+    ``root`` is the folder of the root cgroup, ``name`` that of our cgroup in it.  ``complete`` is
+    false while it is raised, and after a crash.  ``enabled``: the cpuset controller was switched on
+    for the root's children.  ``keep``: cgroups (paths from the root) that are left as they are.
+    ``past``: what ``others`` has been before.
     """
 
     cpus: CPUSet
@@ -68,7 +66,6 @@ class Shield(Struct, frozen=True):
     method: Method
     root: str
     name: str = CGROUP
-    boot: str = ""
     complete: bool = False
     irqs: bool = False
     enabled: bool = False
@@ -76,7 +73,6 @@ class Shield(Struct, frozen=True):
     past: tuple[CPUSet, ...] = ()
     values: tuple[SavedValue, ...] = ()
     affinities: tuple[SavedAffinity, ...] = ()
-    version: int = 1
 
     @property
     def cgroup(self) -> Path:
@@ -92,7 +88,7 @@ class Journal:
     """A shield and its file; each change is durable when the method returns."""
 
     def __init__(self, file: Path, shield: Shield) -> None:
-        self._file = file
+        self._file = _file(file)
         self.shield = shield
 
     def change(self, **fields: Any) -> None:  # noqa: ANN401 - the fields of Shield
@@ -102,7 +98,7 @@ class Journal:
             ShieldError: it cannot be written; the record is as it was.
         """
         changed = replace(self.shield, **fields)
-        _save(self._file, msgspec.json.format(msgspec.json.encode(changed, enc_hook=str)))
+        self._file.save(changed)
         self.shield = changed
 
     def about_to_write(self, values: Iterable[SavedValue]) -> None:
@@ -131,10 +127,7 @@ class Journal:
         Raises:
             ShieldError: it cannot be removed.
         """
-        try:
-            self._file.unlink(missing_ok=True)
-        except OSError as error:
-            raise failure(self._file, error, "removing it: ") from None
+        self._file.remove()
 
 
 def read_shield(record: Path = RECORD) -> Shield | None:
@@ -143,25 +136,19 @@ def read_shield(record: Path = RECORD) -> Shield | None:
     Raises:
         ShieldError: the record cannot be read, or is no record.
     """
-    try:
-        data = record.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise failure(record, error) from None
-    try:
-        shield = msgspec.json.decode(data, type=Shield, dec_hook=_cpus)
-    except (msgspec.MsgspecError, UnicodeError) as error:
-        raise ShieldError(
-            f"{record}: no record of a shield: {error}",
-            "remove the file and run pinfold shield --off, which empties the cgroup "
-            f"{CGROUP} without it",
-        ) from None
-    if shield.version != 1:
-        raise ShieldError(
-            f"{record}: version {shield.version} is not known", "use the pinfold that wrote it"
-        )
-    return shield if shield.boot == boot_id() else None
+    return _file(record).load()
+
+
+def _file(record: Path) -> BootFile[Shield]:
+    return BootFile(
+        record,
+        Shield,
+        "record of a shield",
+        "remove the file and run pinfold shield --off, which empties the cgroup "
+        f"{CGROUP} without it",
+        error=ShieldError,
+        mode=0o644,
+    )
 
 
 @asynccontextmanager
@@ -187,22 +174,3 @@ async def lock(record: Path) -> AsyncIterator[None]:
         except OSError as error:
             raise failure(file, error) from None
         yield
-
-
-def _cpus(kind: type, value: object) -> object:
-    if kind is not CPUSet:
-        raise NotImplementedError(str(kind))
-    if not isinstance(value, str):
-        # msgspec makes a message of it that names the field.
-        raise ValueError("expected a list of CPUs")  # noqa: TRY004 - what msgspec asks of hooks
-    try:
-        return CPUSet.parse(value)
-    except CPUSetError as error:
-        raise ValueError(str(error)) from None
-
-
-def _save(file: Path, data: bytes) -> None:
-    try:
-        replace_file(file, data, mode=0o644)
-    except OSError as error:
-        raise failure(file, error, "writing the record: ") from None
