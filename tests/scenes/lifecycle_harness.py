@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -35,7 +37,7 @@ from pinfold.planning.fake_runtime_cgroups import FakeRuntimeCgroups, MemoryGate
 from pinfold.planning.fakes import MemoryPodFiles, MemoryStore
 from pinfold.ports.nri import ContainerUpdate, PodSandbox, Resources
 from pinfold.web.documents import Documents
-from tests.scenes.manager_harness import STATIC, no_document, parse
+from tests.scenes.manager_harness import STATIC, no_document, parse, run_virtually
 
 GIB = 1 << 30
 
@@ -257,3 +259,25 @@ class LifecycleHarness:
             own = self.books.view.state.ledger.cpus_of(key.pod_uid, key.name)
             assert own is None or cpus == own, f"{key} began on {cpus}, owns {own}"
         self.node.starts.clear()
+
+
+Story = Callable[[LifecycleHarness], Coroutine[Any, Any, None]]
+
+
+def story(test: Story) -> Callable[[], None]:
+    """A test that is told as a story of a node, and ends with a look at all of it."""
+
+    @wraps(test)
+    def runs() -> None:
+        async def with_node() -> None:
+            harness = LifecycleHarness()
+            await harness.start()
+            await test(harness)
+            await harness.settle()
+            harness.check()
+            await harness.kill()
+
+        run_virtually(with_node())
+
+    del runs.__wrapped__  # pytest would look for a fixture
+    return runs

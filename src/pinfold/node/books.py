@@ -53,6 +53,8 @@ LAST_CHANGE: Final = 5.0
 """Seconds that a stop waits for a change that is under way; the disk does it in any case."""
 
 
+Effect = Callable[[], Awaitable[None]]
+
 Then = Callable[[PortError | None], None]
 """What follows when something drafted holds, or has failed; it is called whoever is cancelled."""
 
@@ -79,10 +81,7 @@ class Draft(Drafted):
     ) -> None:
         """Write down what is drafted, and make it hold; the kernel is told by what comes next.
 
-        Args:
-            unwritten: what becomes of it when it cannot be written.
-            above: a generation that the record's is to be above.
-            then: see :data:`Then`.
+        The record's generation is to be above ``above``; of ``then`` see :data:`Then`.
 
         Raises:
             StoreError: it cannot be written; nothing was changed.
@@ -92,23 +91,21 @@ class Draft(Drafted):
     async def apply(
         self,
         *,
-        move: Callable[[], Awaitable[None]] | None = None,
+        move: Effect | None = None,
         instead: Callable[[CgroupError], PodRecord] | None = None,
         then: Then = _nothing,
     ) -> None:
         """Write down what is drafted, and see the kernel do it: others off first.
 
         Args:
-            move: takes an owner to its new CPUs: others have left those, and get its old ones
-                after that.
-            instead: what is remembered of a new pod whose CPUs could not be had.
+            move: takes an owner where the books say: others have left its new CPUs, and get its
+                old ones after that.  It is called once more when all is taken back.
+            instead: what is remembered of a new pod whose CPUs could not be had; where that cannot
+                be written, the pod stays, and who has asked for it ends it.
             then: see :data:`Then`.
 
         Raises:
-            StoreError: it cannot be written; nothing was changed.
-            CgroupError: CPUs could not be taken out of the shared pool, and the books say what
-                they said before.  Where that could not be written, and with ``move``, they say
-                what was drafted.
+            StoreError, CgroupError: it cannot be done; the books say what they said before.
         """
         await self._unbroken(partial(self._books._apply, self, move, instead), then)
 
@@ -116,10 +113,12 @@ class Draft(Drafted):
         """Make the kernel's shared pool that of the books, confirmed.
 
         Raises:
-            CgroupError: some task may still run elsewhere.
+            CgroupError: some task may still run elsewhere, and nothing is taken back for that.
         """
-        await self._books._set_pool(self._books.view.pool)
-        self._settled()
+        try:
+            await self._books._set_pool(self._books.view.pool)
+        finally:
+            self._settled()
 
     async def grow_pool(self) -> None:
         """Let the shared containers have CPUs that came back."""
@@ -128,7 +127,6 @@ class Draft(Drafted):
         except CgroupError as error:
             # It is smaller than it could be; the next reconciliation makes it right.
             self._books.observers.report(None, f"the shared pool did not grow: {error}")
-            self._settled()
 
     async def look_at_cpus(self) -> None:
         """See whether CPUs have gone or come this moment.
@@ -157,7 +155,7 @@ class Draft(Drafted):
             except PortError as error:
                 self._books.observers.report(entries[0].pod, str(error))
 
-    async def _unbroken(self, work: Callable[[], Awaitable[None]], then: Then = _nothing) -> None:
+    async def _unbroken(self, work: Effect, then: Then = _nothing) -> None:
         """Carry out: whoever waits for it may be cancelled, not it.
 
         Raises:
@@ -168,7 +166,7 @@ class Draft(Drafted):
         self._under_way = self._books._changes.begin(self._carry_out(work, then), name="change")
         await asyncio.shield(self._under_way)
 
-    async def _carry_out(self, work: Callable[[], Awaitable[None]], then: Then) -> None:
+    async def _carry_out(self, work: Effect, then: Then) -> None:
         try:
             await work()
         except PortError as error:
@@ -192,12 +190,7 @@ class Draft(Drafted):
 
 
 class Books:
-    """Keeps state, record and the kernel's shared pool the same; all in one event loop.
-
-    Args:
-        node: the policies in force.
-        restored: what the record says.
-    """
+    """Keeps state, record and the kernel's shared pool the same; all in one event loop."""
 
     def __init__(  # noqa: PLR0913 - the ports, one each
         self,
@@ -256,8 +249,7 @@ class Books:
         """Change the books, or hold them still while the kernel is looked at; see the module.
 
         Raises:
-            StoreError: it cannot be written; nothing was changed.
-            CgroupError: the kernel does not do it; see :meth:`Draft.apply`.
+            StoreError, CgroupError: it cannot be done; see :meth:`Draft.apply`.
         """
         await self._lock.acquire()
         if self._is_closed:
@@ -296,7 +288,7 @@ class Books:
 
         await self._insist(once)
 
-    async def _insist(self, once: Callable[[], Awaitable[None]]) -> None:
+    async def _insist(self, once: Effect) -> None:
         def failed(error: Exception, pause: float) -> None:
             self.observers.report(None, f"{error}; trying again in {pause:g} s")
 
@@ -335,38 +327,38 @@ class Books:
     async def _apply(
         self,
         draft: Draft,
-        move: Callable[[], Awaitable[None]] | None,
+        move: Effect | None,
         instead: Callable[[CgroupError], PodRecord] | None,
     ) -> None:
         subject = draft.subject
         await self._write(draft, Unwritten.REFUSED)
         before, now = draft._confirmed, self.view
-        taken = before.state.ledger.default - now.state.ledger.default
+        taken, pool = before.state.ledger.default - now.state.ledger.default, before.pool
         try:
+            if taken:
+                # What an owner leaves is nobody's before it has.
+                pool = now.pool if move is None else pool & now.pool or now.pool
+                await self._set_pool(pool)
             if move is not None:
-                await self._set_pool(before.pool & now.pool or now.pool)
                 await move()
-                await self._set_pool(now.pool)
-            elif taken:
-                await self._set_pool(now.pool)
         except CgroupError as error:
-            if move is None:
-                self.counters.cgroup_failures += 1
-                await self._undo(draft, before, instead and instead(error))
+            self.counters.cgroup_failures += 1
+            await self._undo(draft, before, move, instead and instead(error))
             draft._settled()
             raise
+        if pool != now.pool or (draft.grows and not taken):
+            await draft.grow_pool()
+        draft._settled()
         if taken:
-            draft._settled()
             try:
                 await self.offline_owners.follow(draft, self._offline_now())
             except (OSError, ValueError) as error:
                 # It is on record and goes on; the next look is a moment away.
                 self.observers.report(subject, f"the CPUs that are online: {error}")
-        elif draft.grows or before.state.ledger.default != now.state.ledger.default:
-            await draft.grow_pool()
-        draft._settled()
 
-    async def _undo(self, draft: Draft, before: View, failed: PodRecord | None) -> None:
+    async def _undo(
+        self, draft: Draft, before: View, move: Effect | None, failed: PodRecord | None
+    ) -> None:
         """Take back what was written, as the kernel has not done it."""
         draft.node = before.node
         draft.state = replace(before.state, offline=self.view.state.offline)
@@ -376,10 +368,16 @@ class Books:
             elif uid in self.view.pods.active:
                 draft.end(self.view.pods.active[uid], failed)
         try:
-            await self._write(draft, Unwritten.REFUSED)
+            await self._write(draft, Unwritten.OWED if failed is None else Unwritten.REFUSED)
+            if move is not None:
+                await move()
         except StoreError:
             return  # it stays as it was written, and whoever asked for it ends it
-        await draft.grow_pool()
+        except CgroupError as error:
+            # Others come back when the reconciliation has brought it where it was.
+            self.observers.report(None, str(error))
+        else:
+            await draft.grow_pool()
 
     def _offline_now(self) -> CPUSet:
         online = self.observers.online

@@ -110,19 +110,15 @@ class RuntimeLedger:
         self._entries[key] = _Entry(container_id, own, cpus, mems, nodes, capped)
         self._changed.set()
 
-    def move(self, key: ContainerKey, own: CPUSet | None) -> None:
-        """A container runs on other CPUs now; what is on record follows."""
+    def move(self, key: ContainerKey, placement: Placement) -> None:
+        """A container runs elsewhere now; what is on record follows."""
         if (entry := self._entries.get(key)) is not None:
-            self._entries[key] = replace(entry, own=own)
+            self._entries[key] = replace(entry, own=placement.cpus, mems=placement.mems)
             self._changed.set()
 
     def forget(self, key: ContainerKey) -> None:
         """A container has ended."""
         self._entries.pop(key, None)
-
-    def clear(self) -> None:
-        """Nothing is known any more."""
-        self._entries.clear()
 
     def follow(self, pool: CPUSet) -> None:
         """The shared pool has changed."""

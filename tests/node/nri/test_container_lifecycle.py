@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from functools import wraps
 from typing import Any
 
 import pytest
@@ -16,27 +14,14 @@ from pinfold.ports.errors import RuntimeFailedError
 from pinfold.ports.nri import Container, RefusedError, Resources
 from pinfold.ports.records import PodPhase
 from pinfold.ports.runtime import ContainerState
-from tests.scenes.lifecycle_harness import BEST_EFFORT, GIB, LifecycleHarness, guaranteed
+from tests.scenes.lifecycle_harness import (
+    BEST_EFFORT,
+    GIB,
+    LifecycleHarness,
+    guaranteed,
+    story,
+)
 from tests.scenes.manager_harness import run_virtually
-
-Story = Callable[[LifecycleHarness], Coroutine[Any, Any, None]]
-
-
-def story(test: Story) -> Callable[[], None]:
-    @wraps(test)
-    def runs() -> None:
-        async def with_node() -> None:
-            harness = LifecycleHarness()
-            await harness.start()
-            await test(harness)
-            await harness.settle()
-            harness.check()
-            await harness.kill()
-
-        run_virtually(with_node())
-
-    del runs.__wrapped__  # pytest would look for a fixture
-    return runs
 
 
 @story

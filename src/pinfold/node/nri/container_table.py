@@ -82,10 +82,6 @@ class ContainerTable:
         """A container is forgotten."""
         self._newest.pop(key, None)
 
-    def clear(self) -> None:
-        """Nothing is known any more."""
-        self._newest.clear()
-
     def id_of(self, key: ContainerKey) -> str | None:
         """The runtime's id of the newest container of this name."""
         status = self._newest.get(key)
@@ -116,9 +112,8 @@ class ContainerTable:
         await self.cgroups.place(status.key, placement)
         if status.pid is not None:
             await self.cgroups.enter(status.key, status.pid)
-        self._ledger.move(status.key, placement.cpus)
+        self._ledger.move(status.key, placement)
 
     async def end(self, key: ContainerKey) -> None:
-        """See :class:`pinfold.node.node_containers.NodeContainers`."""
-        await self.cgroups.kill(key)
+        """Look after a container no more: to end it is the kubelet's."""
         await self.cgroups.remove(key)

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
 from pinfold.admission.admission import Decision
 from pinfold.core.cpu.static_policy import CPUAllocation
 from pinfold.core.pod.workload import FACTS, application_environment, environment_beside
+from pinfold.core.topology_manager.manager import UNEXPECTED_ADMISSION_ERROR
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.books import Books, Draft
+from pinfold.node.drafted import Unwritten
 from pinfold.node.nri.container_table import ContainerTable
 from pinfold.node.nri.kubelet_devices import KubeletDevices
 from pinfold.node.nri.runtime_pod import RuntimePod, ran_shared
 from pinfold.node.nri.sandboxes import Sandboxes
 from pinfold.node.runtime_ledger import NO_CAP, RuntimeLedger
 from pinfold.ports.cgroups import Placement
-from pinfold.ports.errors import CgroupError, ContainerKey
-from pinfold.ports.nri import Container, ContainerState, PodSandbox, Resources
+from pinfold.ports.errors import CgroupError, ContainerKey, PortError, StoreError
+from pinfold.ports.nri import Container, ContainerState, PodSandbox, RefusedError, Resources
 from pinfold.ports.podresources import NO_DEVICES, PodDevices, PodName
 
 
@@ -68,6 +71,12 @@ class KubeletContainers:
         (container,) = (c for c in active.workload.pod.all_containers if c.name == name)
         return replace(self.books.placement(active, container), frozen=False)
 
+    def _is_known(self, uid: str, name: str) -> bool:
+        active = self.books.view.pods.active.get(uid)
+        return active is not None and any(
+            name == one.name for one in active.workload.pod.all_containers
+        )
+
     def resources(self, uid: str, name: str) -> Resources:
         """What the runtime is to have on record for a container."""
         placement = self.placement(uid, name)
@@ -82,15 +91,39 @@ class KubeletContainers:
         """Take note of a container, and of what the runtime has on record for it."""
         uid, name = seen.sandbox.uid, container.name
         key = ContainerKey(uid, name)
+        seen.containers[name] = container
         self.books.view.pods.active[uid].statuses[name] = self.table.put(key, container)
         self.cgroups.identify(key, container.id)
         self.record(key, container.id, recorded)
 
-    def give(self, seen: RuntimePod, container: Container) -> Resources:
-        """What the books say that a container gets; the runtime will have it on record."""
-        given = self.resources(seen.sandbox.uid, container.name)
-        self.note(seen, container, given)
-        return given
+    async def settle(
+        self, draft: Draft, seen: RuntimePod, container: Container, decision: Decision
+    ) -> Resources:
+        """Make a decision hold for a container, and see the kernel do it: others off first.
+
+        Returns:
+            What the container gets; the runtime will have it on record.
+
+        Raises:
+            RefusedError: it could not be done, and nothing was changed.
+        """
+        uid, name = seen.sandbox.uid, container.name
+        self.pods.take(draft, seen, container, decision)
+
+        def then(error: PortError | None) -> None:
+            if error is None:
+                self.note(seen, container, self.resources(uid, name))
+
+        try:
+            await draft.apply(move=partial(self.place, uid, name), then=then)
+        except StoreError as error:
+            raise RefusedError(f"{UNEXPECTED_ADMISSION_ERROR}: {error}") from error
+        except CgroupError as error:
+            raise RefusedError(
+                f"{UNEXPECTED_ADMISSION_ERROR}: the CPUs could not be taken from the shared pool: "
+                f"{error}"
+            ) from error
+        return self.resources(uid, name)
 
     def warn_of_kubelet(self, seen: RuntimePod, container: Container, given: Resources) -> None:
         """Say once that the kubelet asks for memory of other NUMA nodes than a container gets."""
@@ -128,20 +161,37 @@ class KubeletContainers:
             capped=recorded.is_capped,
         )
 
-    def set_state(self, key: ContainerKey, state: ContainerState) -> None:
-        """Take note of the newest container's state."""
-        containers = self.pods.by_uid[key.pod_uid].containers
-        if key.name in containers:
-            containers[key.name] = replace(containers[key.name], state=state)
+    def change(self, pod: PodSandbox, container: Container, state: ContainerState) -> bool:
+        """Take note of the state of a pod's newest container; whether it is that."""
+        key = ContainerKey(pod.uid, container.name)
+        status = self.table.change(key, container.id, state, container.pid)
+        active = self.books.view.pods.active.get(pod.uid)
+        if status is None or active is None:
+            return False
+        active.statuses[container.name] = status
+        containers = self.pods.by_uid[pod.uid].containers
+        containers[container.name] = replace(containers[container.name], state=state)
+        return True
 
-    async def place(self, active: ActivePod, name: str) -> None:
+    def stop(self, pod: PodSandbox, container: Container) -> None:
+        """Take note of a container's end."""
+        if self.change(pod, container, ContainerState.STOPPED):
+            self.books.counters.container_exits += 1
+            self.ledger.forget(ContainerKey(pod.uid, container.name))
+
+    async def place(self, uid: str, name: str) -> None:
         """Say where it belongs; its cgroup is written as soon as it is known.
 
         Raises:
             CgroupError: its CPUs are not in force.
         """
-        placement = self.placement(active.uid, name)
-        await self.cgroups.place(ContainerKey(active.uid, name), placement)
+        key = ContainerKey(uid, name)
+        if not self._is_known(uid, name):
+            return await self.cgroups.remove(key)
+        placement = self.placement(uid, name)
+        self.ledger.move(key, placement)
+        await self.cgroups.place(key, placement)
+        return None
 
     async def find(self, key: ContainerKey, container: Container) -> None:
         """Look for its cgroup, by the path or by the process in it.
@@ -154,15 +204,28 @@ class KubeletContainers:
 
     async def forget(self, draft: Draft, active: ActivePod) -> None:
         """A pod is over."""
-        for container in active.workload.pod.all_containers:
-            await self.drop(active.key(container))
         await self.pods.forget(draft, active)
+        for container in active.workload.pod.all_containers:
+            await self._drop(active, container.name)
 
-    async def drop(self, key: ContainerKey) -> None:
-        """A container is over."""
+    async def forget_container(self, draft: Draft, active: ActivePod, name: str) -> None:
+        """A container is over, and its pod is not."""
+        self.pods.drop(draft, self.pods.by_uid[active.uid], name)
+        await draft.write(Unwritten.OWED)
+        await self._drop(active, name)
+
+    async def _drop(self, active: ActivePod, name: str) -> None:
+        key = ContainerKey(active.uid, name)
+        if (seen := self.pods.by_uid.get(active.uid)) is not None:
+            seen.containers.pop(name, None)
+        active.statuses.pop(name, None)
         self.table.drop(key)
         self.ledger.forget(key)
-        await self.cgroups.remove(key)
+        try:
+            await self.cgroups.remove(key)
+        except PortError as error:
+            # What it had is free all the same.
+            self.books.observers.report(active.name, f"container {name}: {error}")
 
     async def devices_of_new(
         self, pods: Sequence[PodSandbox], containers: Sequence[Container]
@@ -185,7 +248,11 @@ class KubeletContainers:
         containers: Sequence[Container],
         devices: Mapping[PodName, PodDevices],
     ) -> None:
-        """Take over everything that exists, in place of what was known.
+        """Take over everything that exists.
+
+        A pod that is not shown, or without containers, is over.  A container that is not shown and
+        was known stays so until it is gone (:mod:`pinfold.node.nri.lost_removals`): its runtime
+        shows none that has ended, nor one of which it cannot tell.
 
         Args:
             draft: the change of the books that this is.
@@ -198,15 +265,13 @@ class KubeletContainers:
         """
         books = self.books
         by_sandbox = {pod.id: pod for pod in pods}
-        self.table.clear()
-        self.ledger.clear()
-        self.pods.by_uid = {pod.uid: RuntimePod(pod) for pod in pods}
-        shown = [
+        self.pods.show(pods)
+        told = [
             (self.pods.by_uid[sandbox.uid], one)
             for one in containers
             if (sandbox := by_sandbox.get(one.sandbox_id)) is not None
-            and one.state is not ContainerState.STOPPED
         ]
+        shown = [item for item in told if item[1].state is not ContainerState.STOPPED]
         for seen, one in shown:
             # Of several sandboxes that a pod has had, the one with containers is the newest.
             seen.sandbox = by_sandbox[one.sandbox_id]
@@ -215,16 +280,15 @@ class KubeletContainers:
         there = {seen.sandbox.uid for seen, _ in shown}
         for uid in books.view.pods.active.keys() - there:
             await self.forget(draft, books.view.pods.active[uid])
+        for seen, one in told:
+            if one.state is ContainerState.STOPPED:
+                self.stop(seen.sandbox, one)
         # Those who have their CPUs already come first.
         owners = books.view.state.ledger.assignments
         for seen, one in sorted(shown, key=lambda item: item[0].sandbox.uid not in owners):
             pod = (seen.sandbox.namespace, seen.sandbox.name)
             await self.adopt(draft, seen, one, devices.get(pod, NO_DEVICES))
-        await draft.grow_pool()
-        # The others leave the owners' CPUs before these come.
-        owners = books.view.state.ledger.assignments
-        shown.sort(key=lambda item: item[1].name in owners.get(item[0].sandbox.uid, ()))
-        await self.locate(*shown)
+        await self.locate(draft, *shown)
         await self.cgroups.settle()
 
     async def adopt(
@@ -247,12 +311,12 @@ class KubeletContainers:
         own = decision.allocations.get(name)
         if own is not None and (one.resources.is_capped or not one.resources.cpus):
             self._tell_of_adoption(seen, one, own.cpus)
-        step = self.pods.step(seen, one, decision)
-        same_cpus = step.state.ledger.cpus_of(uid, name) == known.ledger.cpus_of(uid, name)
-        same_memory = step.state.memory_of(uid).get(name) == known.memory_of(uid).get(name)
+        self.pods.take(draft, seen, one, decision)
+        same_cpus = draft.state.ledger.cpus_of(uid, name) == known.ledger.cpus_of(uid, name)
+        same_memory = draft.state.memory_of(uid).get(name) == known.memory_of(uid).get(name)
         if not (same_cpus and same_memory):
             await self.pods.note(draft, seen, "adopted", decision)
-        await self.pods.take(draft, seen, step)
+        await draft.write()
         self.note(seen, one, one.resources)
 
     def _tell_of_adoption(self, seen: RuntimePod, one: Container, cpus: CPUSet) -> None:
@@ -286,11 +350,25 @@ class KubeletContainers:
         allocations = {one.name: CPUAllocation(kept, CPUSet(), ())} if kept else {}
         return replace(refused.refused("", ""), admitted=True, allocations=allocations)
 
-    async def locate(self, *shown: tuple[RuntimePod, Container]) -> None:
-        """Bring those that were taken over to their CPUs, as far as their cgroups are there."""
+    async def locate(self, draft: Draft, *shown: tuple[RuntimePod, Container]) -> None:
+        """Bring those that were taken over to their CPUs, as far as their cgroups are there.
+
+        The others leave these before; where that fails, owners stay where they are.
+        """
+        owners = self.books.view.state.ledger.assignments
+        last = [one for one in shown if one[1].name in owners.get(one[0].sandbox.uid, ())]
+        first = [one for one in shown if one not in last]
+        try:
+            await draft.apply_pool()
+        except CgroupError as error:
+            self.books.counters.cgroup_failures += 1
+            self.books.observers.report(
+                None, f"who was taken over waits for its CPUs, as others may be on them: {error}"
+            )
+            last = []
         # Where all belong is said first: a cgroup above some of them has room for all.
         for work in (self._say_place, self._find):
-            for seen, one in shown:
+            for seen, one in (*first, *last):
                 try:
                     await work(seen, one)
                 except CgroupError as error:
@@ -298,7 +376,7 @@ class KubeletContainers:
                     self.books.observers.report(seen.name, str(error))
 
     async def _say_place(self, seen: RuntimePod, one: Container) -> None:
-        await self.place(self.books.view.pods.active[seen.sandbox.uid], one.name)
+        await self.place(seen.sandbox.uid, one.name)
 
     async def _find(self, seen: RuntimePod, one: Container) -> None:
         await self.find(ContainerKey(seen.sandbox.uid, one.name), one)

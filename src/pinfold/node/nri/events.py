@@ -16,16 +16,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Final, Protocol
 
 from msgspec.structs import replace
 
 from pinfold.core.topology_manager.manager import UNEXPECTED_ADMISSION_ERROR
-from pinfold.node.drafted import Unwritten
 from pinfold.node.nri.containers import KubeletContainers
 from pinfold.node.nri.runtime_pod import RuntimePod
-from pinfold.ports.errors import CgroupError, ContainerKey, StoreError
+from pinfold.ports.errors import CgroupError, ContainerKey
 from pinfold.ports.nri import (
     Container,
     ContainerAdjustment,
@@ -124,7 +122,6 @@ class PluginEvents:
             active = books.view.pods.active.get(pod.uid)
             if active is not None:
                 await self._containers.forget(draft, active)
-                seen.containers.clear()
 
     async def remove_pod_sandbox(self, pod: PodSandbox) -> None:
         """See :class:`pinfold.ports.nri.RuntimeEvents`."""
@@ -156,25 +153,12 @@ class PluginEvents:
             books.counters.count_admission(draft.node, decision, container.name)
             if not decision.admitted:
                 await pods.refuse(draft, seen, decision)
-            before = pods.now(seen)
             seen.ran_shared.pop(container.name, None)
             await pods.note(draft, seen, "admitted", decision)
-            try:
-                await pods.take(draft, seen, pods.step(seen, container, decision))
-                await draft.apply()
-            except StoreError as error:
-                raise RefusedError(f"{UNEXPECTED_ADMISSION_ERROR}: {error}") from error
-            except CgroupError as error:
-                await pods.take_back(draft, seen, before)
-                raise RefusedError(
-                    f"{UNEXPECTED_ADMISSION_ERROR}: the CPUs could not be taken from the shared "
-                    f"pool: {error}"
-                ) from error
+            given = await self._containers.settle(draft, seen, container, decision)
+            self._containers.warn_of_kubelet(seen, container, given)
             active = books.view.pods.active[pod.uid]
             cpus = books.view.state.ledger.cpus_of(pod.uid, container.name)
-            given = self._containers.give(seen, container)
-            self._containers.warn_of_kubelet(seen, container, given)
-            await self._containers.place(active, container.name)
         key = ContainerKey(pod.uid, container.name)
         self._creating[key] = container.id
         books.spawn(self._expect(key, pod, container), name=f"creation of {container.id}")
@@ -199,8 +183,7 @@ class PluginEvents:
             if self._table.id_of(key) != container.id:
                 seen = self._pods.put(pod)
                 await self._containers.adopt(draft, seen, container, devices)
-                await draft.grow_pool()
-                await self._containers.locate((seen, container))
+                await self._containers.locate(draft, (seen, container))
 
     async def _expect(self, key: ContainerKey, pod: PodSandbox, container: Container) -> None:
         """Let go of what a container was given whose creation has failed after the answer."""
@@ -229,19 +212,14 @@ class PluginEvents:
 
     async def post_start_container(self, pod: PodSandbox, container: Container) -> None:
         """See :class:`pinfold.ports.nri.RuntimeEvents`."""
-        key = ContainerKey(pod.uid, container.name)
-        status = self._table.change(key, container.id, ContainerState.RUNNING, container.pid)
-        active = self._books.view.pods.active.get(pod.uid)
-        if status is None or active is None:
+        if not self._containers.change(pod, container, ContainerState.RUNNING):
             return
-        active.statuses[container.name] = status
         self._books.counters.container_starts += 1
-        self._containers.set_state(key, ContainerState.RUNNING)
         try:
             await self._confirm(pod, container)
         except CgroupError as error:
             # It may have ended already; the reconciliation looks again.
-            self._books.observers.report(active.name, str(error))
+            self._books.observers.report(f"{pod.namespace}/{pod.name}", str(error))
 
     async def _confirm(self, pod: PodSandbox, container: Container) -> None:
         books = self._books
@@ -249,9 +227,10 @@ class PluginEvents:
         async with books.change() as draft:
             if pod.uid not in books.view.pods.active or self._table.id_of(key) != container.id:
                 return
-            await self._containers.find(key, container)
             if books.view.state.ledger.cpus_of(pod.uid, container.name) is not None:
                 await draft.apply_pool()
+                await self._containers.place(pod.uid, container.name)
+            await self._containers.find(key, container)
 
     async def update_container(
         self, pod: PodSandbox, container: Container, wanted: Resources
@@ -269,8 +248,7 @@ class PluginEvents:
         devices = await self._containers.devices_of(pod, changed)
         async with books.change() as draft:
             seen = pods.by_uid.get(pod.uid)
-            active = books.view.pods.active.get(pod.uid)
-            if seen is None or active is None or self._table.id_of(key) != container.id:
+            if seen is None or self._table.id_of(key) != container.id:
                 return ()
             if not wanted.changes_requests:
                 # Only where it runs is to change (the record that follows), and that is decided.
@@ -279,16 +257,7 @@ class PluginEvents:
             if not decision.admitted:
                 await pods.refuse(draft, seen, decision)
             await pods.note(draft, seen, "resized", decision)
-            try:
-                await pods.take(draft, seen, pods.step(seen, changed, decision))
-            except StoreError as error:
-                raise RefusedError(f"{UNEXPECTED_ADMISSION_ERROR}: {error}") from error
-            given = self._containers.give(seen, changed)
-            try:
-                await draft.apply(move=partial(self._containers.place, active, container.name))
-            except CgroupError as error:
-                # The record says what is to be; the reconciliation makes it so.
-                books.observers.report(active.name, str(error))
+            given = await self._containers.settle(draft, seen, changed, decision)
         return (ContainerUpdate(container.id, given), *self._ledger.answer())
 
     def _where_it_is(self, seen: RuntimePod, container: Container) -> ContainerUpdate:
@@ -305,37 +274,23 @@ class PluginEvents:
 
         Its CPUs wait for its next attempt.
         """
-        self.note_stop(pod, container)
+        self._containers.stop(pod, container)
         return self._ledger.answer()
-
-    def note_stop(self, pod: PodSandbox, container: Container) -> None:
-        """Take note of a container's end; the runtime does not wait for an answer."""
-        key = ContainerKey(pod.uid, container.name)
-        status = self._table.change(key, container.id, ContainerState.STOPPED)
-        active = self._books.view.pods.active.get(pod.uid)
-        if status is not None and active is not None:
-            active.statuses[container.name] = status
-            self._books.counters.container_exits += 1
-            self._ledger.forget(key)
-            self._containers.set_state(key, ContainerState.STOPPED)
 
     async def remove_container(self, pod: PodSandbox, container: Container) -> None:
         """See :class:`pinfold.ports.nri.RuntimeEvents`.
 
         One that goes without a next attempt gives its CPUs back.
         """
-        books, pods = self._books, self._pods
         key = ContainerKey(pod.uid, container.name)
-        async with books.change() as draft:
-            active = books.view.pods.active.get(pod.uid)
-            seen = pods.by_uid.get(pod.uid)
-            if active is None or seen is None or self._table.id_of(key) != container.id:
+        async with self._books.change() as draft:
+            active = self._books.view.pods.active.get(pod.uid)
+            seen = self._pods.by_uid.get(pod.uid)
+            if active is None or seen is None:
                 return
+            if self._table.id_of(key) not in {None, container.id}:
+                return  # its next attempt is there
             if seen.containers.keys() <= {container.name}:
                 await self._containers.forget(draft, active)
-                seen.containers.clear()
             else:
-                await self._containers.drop(key)
-                active.statuses.pop(container.name, None)
-                step = pods.step_without(seen, container.name)
-                await pods.take(draft, seen, step, Unwritten.OWED)
+                await self._containers.forget_container(draft, active, container.name)

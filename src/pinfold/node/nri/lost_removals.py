@@ -183,7 +183,7 @@ class LostRemovals:
         if seen.containers or one is not None:
             self._report(seen.name, f"{what} {lost.fate.value}, and nobody was told")
         if one is not None and lost.fate is _Fate.STOPPED:
-            self._events.note_stop(seen.sandbox, one)
+            self._containers.stop(seen.sandbox, one)
         elif one is not None:
             await self._events.remove_container(seen.sandbox, one)
         elif lost.fate is _Fate.STOPPED:

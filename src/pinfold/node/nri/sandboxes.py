@@ -1,16 +1,14 @@
 """The pods that a runtime shows: deciding about their containers one by one, and keeping the books.
 
-A decision leads to a :class:`Step`, complete before anything is changed; taking it writes it down
-first.
+What a decision leads to is drafted, complete; leaving it to the books makes it hold.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from pinfold.admission.admission import (
@@ -42,15 +40,6 @@ SOURCE: Final = "nri"
 """The source of pods that a runtime runs for a kubelet."""
 
 
-class Step(Struct, frozen=True):
-    """What the books say of a pod, and of the node with it."""
-
-    state: NodeState
-    workload: Workload
-    record: PodRecord
-    containers: Mapping[str, Container]
-
-
 class Sandboxes:
     """The pods of a runtime, by uid, and their part of the books.
 
@@ -63,6 +52,16 @@ class Sandboxes:
         self._books = books
         self._parse = parse
         self.by_uid: dict[str, RuntimePod] = {}
+
+    def show(self, sandboxes: Iterable[PodSandbox]) -> None:
+        """Take note of all pods that there are; what is known of their containers stays."""
+        known, active = self.by_uid, self._books.view.pods.active
+        self.by_uid = {
+            one.uid: RuntimePod(
+                one, known[one.uid].containers if one.uid in known.keys() & active.keys() else {}
+            )
+            for one in sandboxes
+        }
 
     def put(self, sandbox: PodSandbox) -> RuntimePod:
         """Take note of a pod's newest sandbox."""
@@ -135,35 +134,34 @@ class Sandboxes:
             assigned[name] = given.cpus
         return ledger.with_pod(uid, assigned)
 
-    def now(self, seen: RuntimePod) -> Step | None:
-        """What the books say now; None when the pod is not in them."""
-        active = self._books.view.pods.active.get(seen.sandbox.uid)
-        if active is None:
-            return None
-        return Step(self._books.view.state, active.workload, active.record, dict(seen.containers))
-
-    def step(self, seen: RuntimePod, container: Container, decision: Decision) -> Step:
-        """What the books will say once a decision is taken."""
+    def take(
+        self, draft: Draft, seen: RuntimePod, container: Container, decision: Decision
+    ) -> None:
+        """Draft what a decision leads to."""
         state, name = self._books.view.state, container.name
         ledger, memory = self._ledger(seen, decision, name), decision.memory_state
         if memory is None and state.memory is not None:
             memory = remove_container(state.memory, seen.sandbox.uid, name)
         state = replace(state, ledger=ledger, memory=memory)
-        return self._step(seen, {**seen.containers, name: container}, state)
+        self._draft(draft, seen, {**seen.containers, name: container}, state)
 
-    def step_without(self, seen: RuntimePod, name: str) -> Step:
-        """What the books will say once a container is forgotten."""
+    def drop(self, draft: Draft, seen: RuntimePod, name: str) -> None:
+        """Draft that a container is forgotten."""
         containers = {other: one for other, one in seen.containers.items() if other != name}
         state, uid = self._books.view.state, seen.sandbox.uid
         memory = None if state.memory is None else remove_container(state.memory, uid, name)
         state = replace(state, ledger=state.ledger.without(uid, name), memory=memory)
-        return self._step(seen, containers, state)
+        self._draft(draft, seen, containers, state)
 
-    def _step(
-        self, seen: RuntimePod, containers: Mapping[str, Container], after: NodeState
-    ) -> Step:
-        books, uid = self._books, seen.sandbox.uid
-        active = books.view.pods.active.get(uid)
+    def _draft(
+        self,
+        draft: Draft,
+        seen: RuntimePod,
+        containers: Mapping[str, Container],
+        after: NodeState,
+    ) -> None:
+        pods, uid = self._books.view.pods, seen.sandbox.uid
+        active = pods.active.get(uid)
         manifest = _manifest(seen.sandbox, containers, seen.ran_shared)
         workload = self._parse(manifest)
         before = None if active is None else active.workload.pod
@@ -175,45 +173,12 @@ class Sandboxes:
             assignments=dict(state.ledger.assignments.get(uid, {})),
             memory=state.memory_of(uid),
         )
-        return Step(state, workload, record, containers)
-
-    async def take(
-        self,
-        draft: Draft,
-        seen: RuntimePod,
-        step: Step,
-        unwritten: Unwritten = Unwritten.REFUSED,
-    ) -> None:
-        """Write a step down, with what is drafted beside it, and make it what holds.
-
-        Raises:
-            StoreError: it could not be written down; nothing was changed.
-        """
-        pods = self._books.view.pods
-        active = pods.active.get(step.record.uid)
-        draft.state = step.state
-        draft.forget(*pods.ended_namesakes(step.workload.pod))
+        draft.state = state
+        draft.forget(*pods.ended_namesakes(workload.pod))
         if active is None:
-            draft.admit(step.workload, step.record)
-        elif active.record != step.record:
-            draft.put(active, step.record, step.workload)
-        await draft.write(unwritten)
-        seen.containers = dict(step.containers)
-
-    async def take_back(self, draft: Draft, seen: RuntimePod, before: Step | None) -> None:
-        """Make hold what was so before; None: the pod was not in the books."""
-        seen.containers = {} if before is None else dict(before.containers)
-        active = self._books.view.pods.active.get(seen.sandbox.uid)
-        if active is not None and (before is None or active.record != before.record):
-            # The books could not write it: it is owed.
-            draft.state = release(draft.state, active.workload.pod)
-            if before is None:
-                draft.end(active, None)
-            else:
-                draft.state = before.state
-                draft.put(active, before.record, before.workload)
-            await draft.write(Unwritten.OWED)
-            await draft.grow_pool()
+            draft.admit(workload, record)
+        elif active.record != record:
+            draft.put(active, record, workload)
 
     async def refuse(self, draft: Draft, seen: RuntimePod, decision: Decision) -> None:
         """Write a refusal down, and tell whoever asked.
