@@ -117,6 +117,24 @@ def test_no_file_holds(what: str) -> None:
     assert found == []
 
 
+def test_no_record_hands_on_what_was_computed_of_it() -> None:
+    """``replace`` carries a field on: one that is computed of others would be that of before."""
+    # Compares what it is of before it believes itself.
+    known = {"src/pinfold/core/devices/state.py: DeviceState._tables"}
+    found = {
+        f"{name(path)}: {record.name}.{field.target.id}"
+        for path in modules()
+        if name(path).startswith("src/")
+        for record in ast.walk(ast.parse(path.read_text()))
+        if isinstance(record, ast.ClassDef) and any(k.arg == "frozen" for k in record.keywords)
+        for field in record.body
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and field.target.id.startswith("_")
+    }
+    assert found == known
+
+
 def test_every_suppression_has_a_reason() -> None:
     suppression = re.compile(r"#\s*(noqa|type:\s*ignore)(:? ?\[?[\w\-, ]+?\]?)?(\s+[-#] +\S.*)?$")
     found = [

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from msgspec.structs import replace
 
 from pinfold.core.kubelet.policy_options import StaticPolicyOptions
 from pinfold.core.machine.topology import CPUTopology
@@ -26,6 +27,14 @@ def test_fresh_ledger_shares_everything() -> None:
     assert FRESH.default == MACHINE
     assert FRESH.exclusive == CPUSet()
     assert FRESH.violations() == []
+
+
+def test_what_is_replaced_takes_no_owner_along() -> None:
+    ledger = FRESH.with_assignment("p", "c", cpus("2-3"))
+    assert replace(ledger, assignments={}).exclusive == CPUSet()
+    other = replace(ledger, assignments={"q": {"c": cpus("5")}})
+    assert other.exclusive == cpus("5")
+    assert ledger.exclusive == cpus("2-3")
 
 
 def test_limits_are_the_bounds_or_all_cpus_that_are_spoken_of() -> None:

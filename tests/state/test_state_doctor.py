@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+import stat
+from functools import partial
 from pathlib import Path
+from typing import Any, Self
 
 import pytest
 from hypothesis import given
@@ -13,9 +15,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pinfold.adapters.statefile.files import (
-    DISK,
     MAX_STATE_BYTES,
-    Filesystem,
     StateFileError,
     read_state_file,
     replace_state_file,
@@ -299,53 +299,42 @@ def test_the_doctor_survives_any_damage(at: int, byte: int) -> None:
 
 
 class Faulty:
-    """A real filesystem that fails, or is killed, at the n-th operation."""
+    """The system's calls, which fail, or are the last of a killed process, at the n-th of them."""
+
+    CALLS = ("open", "fsync", "link", "rename", "replace", "unlink")
 
     def __init__(self, at: int, error: BaseException, *, halfway: bool) -> None:
         self.at, self.error, self.halfway, self.count = at, error, halfway, 0
         self.failed = ""
 
-    def _step(self, name: str, half: Callable[[], None] | None = None) -> None:
+    def __enter__(self) -> Self:
+        self._real = {name: getattr(os, name) for name in self.CALLS}
+        for name in self.CALLS:
+            setattr(os, name, partial(self._call, name))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name, real in self._real.items():
+            setattr(os, name, real)
+
+    def _call(self, name: str, *args: Any, **more: Any) -> Any:
         self.count += 1
         if self.count == self.at:
             self.failed = name
-            if half is not None and self.halfway:
-                half()
+            if name == "fsync" and self.halfway and stat.S_ISREG(os.fstat(args[0]).st_mode):
+                os.ftruncate(args[0], os.fstat(args[0]).st_size // 2)
             raise self.error
         if self.count > self.at and isinstance(self.error, KeyboardInterrupt):
             raise self.error  # a killed process does nothing more, not even cleaning up
-
-    def read(self, path: Path, limit: int) -> bytes:
-        self._step("read")
-        return DISK.read(path, limit)
-
-    def create(self, path: Path, data: bytes, like: Path | None) -> None:
-        self._step("create", lambda: DISK.create(path, data[: len(data) // 2], like))
-        DISK.create(path, data, like)
-
-    def link(self, source: Path, target: Path) -> None:
-        self._step("link")
-        DISK.link(source, target)
-
-    def replace(self, source: Path, target: Path) -> None:
-        self._step("replace")
-        DISK.replace(source, target)
-
-    def remove(self, path: Path) -> None:
-        self._step("remove")
-        DISK.remove(path)
-
-    def sync_directory(self, path: Path) -> None:
-        self._step("sync_directory")
-        DISK.sync_directory(path)
+        return self._real[name](*args, **more)
 
 
 OLD, NEW = b"old content", b"new content, longer"
 
 
 def operations(path: Path) -> int:
-    counter: Filesystem = (faulty := Faulty(10_000, OSError(), halfway=False))
-    replace_state_file(path, OLD, NEW, counter)
+    with Faulty(10_000, OSError(), halfway=False) as faulty:
+        replace_state_file(path, OLD, NEW)
     return faulty.count
 
 
@@ -366,7 +355,8 @@ def test_a_fault_at_any_step_loses_nothing(tmp_path: Path, kind: str, *, halfway
         refused = False
         faulty = Faulty(step, error, halfway=halfway)
         try:
-            replace_state_file(path, OLD, NEW, faulty)
+            with faulty:
+                replace_state_file(path, OLD, NEW)
         except (StateFileError, KeyboardInterrupt):
             refused = True
         content = path.read_bytes()
@@ -379,7 +369,10 @@ def test_a_fault_at_any_step_loses_nothing(tmp_path: Path, kind: str, *, halfway
             assert list(tmp_path.glob("*.bak-*"))
         if kind != "killed":
             left = [entry.name for entry in tmp_path.iterdir() if entry.name.startswith(".")]
-            assert not left or faulty.failed == "remove", f"{faulty.failed} left {left}"
+            assert not left or faulty.failed == "unlink", f"{faulty.failed} left {left}"
+        replace_state_file(path, content, NEW)
+        left = [entry.name for entry in tmp_path.iterdir() if entry.name.startswith(".")]
+        assert not left, "what a killed process left stays for ever"
 
 
 def test_backups_are_never_overwritten(tmp_path: Path) -> None:

@@ -55,13 +55,26 @@ def create(
         raise
 
 
-def replace(path: Path, data: bytes, *, mode: int = 0o600, sync: bool = True) -> os.stat_result:
-    """Give a file another content; ``.NAME.new`` beside it is ours, and one at a time writes.
+def new_name(path: Path) -> Path:
+    """Under which name a file's next content is written: ``.NAME.new`` beside it."""
+    return path.with_name(f".{path.name}.new")
+
+
+def replace(
+    path: Path,
+    data: bytes,
+    *,
+    mode: int = 0o600,
+    owner: tuple[int, int] | None = None,
+    sync: bool = True,
+) -> os.stat_result:
+    """Give a file another content; :func:`new_name` is ours, and one at a time writes.
 
     Args:
         path: the file, which need not be there; a link is replaced, not followed.
         data: its content.
         mode: its permissions.
+        owner: user and group; None: this process's.
         sync: whether it survives that the machine stops at once; without, it is whole all the same
             for everybody who reads it.
 
@@ -71,9 +84,9 @@ def replace(path: Path, data: bytes, *, mode: int = 0o600, sync: bool = True) ->
     Raises:
         OSError: it has what it had, unless only the folder could not be brought to the disk.
     """
-    new = path.with_name(f".{path.name}.new")
+    new = new_name(path)
     new.unlink(missing_ok=True)
-    status = create(new, data, mode=mode, sync=sync)
+    status = create(new, data, mode=mode, owner=owner, sync=sync)
     try:
         new.replace(path)
     except BaseException:

@@ -8,11 +8,12 @@ It is the kubelet's CPU manager state (``defaultCpuSet`` and ``entries`` of a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from types import MappingProxyType
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import force_setattr, replace
+from msgspec.structs import replace
 
 from pinfold.core.values.cpuset import CPUSet, iter_bits
 
@@ -21,7 +22,6 @@ Containers = Mapping[str, CPUSet]
 
 NO_ASSIGNMENTS: Final[Mapping[str, Containers]] = MappingProxyType({})
 _EMPTY: Final[Containers] = MappingProxyType({})
-_UNKNOWN: Final = -1
 
 
 class InvariantError(ValueError):
@@ -63,7 +63,7 @@ class Release(Struct, frozen=True):
 Change = Assign | Release
 
 
-class Ledger(Struct, frozen=True):
+class Ledger(Struct, frozen=True, dict=True):
     """Exclusive CPUs by pod uid and container name, and the shared pool (``default``).
 
     A ledger that comes from a file may break the invariants; :meth:`violations` names what is
@@ -77,11 +77,6 @@ class Ledger(Struct, frozen=True):
     default: CPUSet
     assignments: Mapping[str, Containers] = NO_ASSIGNMENTS
     bounds: Bounds | None = None
-    _exclusive: int = _UNKNOWN
-
-    def __post_init__(self) -> None:
-        if self._exclusive == _UNKNOWN:
-            force_setattr(self, "_exclusive", _union(self.assignments.values()))
 
     @classmethod
     def fresh(cls, policy_name: str, bounds: Bounds) -> Ledger:
@@ -91,7 +86,11 @@ class Ledger(Struct, frozen=True):
     @property
     def exclusive(self) -> CPUSet:
         """Every CPU that some container owns."""
-        return CPUSet.from_mask(self._exclusive)
+        return CPUSet.from_mask(self._owned)
+
+    @cached_property
+    def _owned(self) -> int:
+        return _union(self.assignments.values())
 
     @property
     def known(self) -> CPUSet:
@@ -151,12 +150,7 @@ class Ledger(Struct, frozen=True):
         else:
             del outer[pod_uid]
         released = _pod_mask(old) & ~_pod_mask(left)
-        return replace(
-            self,
-            default=CPUSet.from_mask(self.default.mask | released),
-            assignments=MappingProxyType(outer),
-            _exclusive=self._exclusive & ~released,
-        )
+        return self._with(self.default.mask | released, outer, self._owned & ~released)
 
     def apply(self, changes: Iterable[Change]) -> Ledger:
         """Make all ``changes``, or none: releases and assignments in the order given.
@@ -233,17 +227,18 @@ class Ledger(Struct, frozen=True):
         self, pod_uid: str, containers: dict[str, CPUSet], who: str, cpus: CPUSet
     ) -> Ledger:
         old_mask = _pod_mask(self.assignments.get(pod_uid, _EMPTY))
-        others = self._exclusive & ~old_mask
+        others = self._owned & ~old_mask
         self._check(f"pod {pod_uid!r}, {who}", cpus, others, old_mask)
         new_mask = _pod_mask(containers)
         outer = dict(self.assignments)
         outer[pod_uid] = MappingProxyType(containers)
-        return replace(
-            self,
-            default=CPUSet.from_mask((self.default.mask | old_mask) & ~new_mask),
-            assignments=MappingProxyType(outer),
-            _exclusive=others | new_mask,
-        )
+        return self._with((self.default.mask | old_mask) & ~new_mask, outer, others | new_mask)
+
+    def _with(self, default: int, assignments: dict[str, Containers], owned: int) -> Ledger:
+        pods = MappingProxyType(assignments)
+        ledger = replace(self, default=CPUSet.from_mask(default), assignments=pods)
+        ledger.__dict__["_owned"] = owned  # known already, and never carried on by `replace`
+        return ledger
 
     def _check(self, who: str, cpus: CPUSet, others: int, own: int) -> None:
         if not cpus:

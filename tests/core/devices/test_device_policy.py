@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pinfold.core.cpu.hints import MAX_HINT_NODES, TooManyNUMANodesError
 from pinfold.core.devices.devices import Device, DeviceResource, PreferenceQuestion
@@ -200,6 +201,14 @@ def test_a_table_is_kept_until_the_plugin_lists_something_else() -> None:
     assert sick is not None
     assert sick.healthy == 0
     assert state.with_inventory({}).table(GPU) is None
+
+
+def test_what_is_replaced_takes_no_owner_along_and_is_checked() -> None:
+    before = DeviceAllocations({"other": {"c": {GPU: ("a",)}}})
+    assert replace(before, pods={}).owners(GPU) == {}
+    assert replace(before, pods={"u": {"c": {GPU: ("b",)}}}).owners(GPU) == {"b": "u"}
+    with pytest.raises(DeviceOwnershipError, match="belongs to pod 'u'"):
+        replace(before, pods={"u": {"c": {GPU: ("a",)}}, "v": {"c": {GPU: ("a",)}}})
 
 
 @pytest.mark.parametrize(

@@ -1,21 +1,22 @@
 """Reading state files, and replacing them without ever losing one.
 
 A replacement is complete or has not happened: the new content and the backup of the old one are
-written under temporary names, flushed to the disk, and only then given their names.
+written under another name, flushed to the disk, and only then given their names.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import os
-import secrets
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from pinfold.audit.recorded import StateFiles, memory_file
-from pinfold.linux.durable import create, sync_folder
+from pinfold.linux.durable import create, new_name, replace, sync_folder
 
 MAX_STATE_BYTES: Final = 16 * 1024 * 1024
 """A state file of a machine with thousands of CPUs has a few hundred kilobytes."""
@@ -29,75 +30,21 @@ class StateFileError(ValueError):
     """A file that cannot be read or written; the message names it and the reason."""
 
 
-class Filesystem(Protocol):
-    """The few things that replacing a file needs; each may raise ``OSError``."""
-
-    def read(self, path: Path, limit: int) -> bytes:
-        """At most ``limit`` bytes of a regular file."""
-
-    def create(self, path: Path, data: bytes, like: Path | None) -> None:
-        """Make a new file, on the disk when this returns, with the mode and owner of ``like``."""
-
-    def link(self, source: Path, target: Path) -> None:
-        """Give ``source`` a second name, which must not exist."""
-
-    def replace(self, source: Path, target: Path) -> None:
-        """Give ``source`` the name ``target``, in place of what has it."""
-
-    def remove(self, path: Path) -> None:
-        """Remove a file."""
-
-    def sync_directory(self, path: Path) -> None:
-        """Bring the names in a directory to the disk."""
-
-
-class DiskFilesystem:
-    """The :class:`Filesystem` of the operating system."""
-
-    def read(self, path: Path, limit: int) -> bytes:
-        """See :class:`Filesystem`; a device or a pipe is an ``OSError`` and is not waited for."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:  # noqa: PTH123 - Path cannot take a descriptor
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise OSError(None, "not a regular file")
-            return file.read(limit)
-
-    def create(self, path: Path, data: bytes, like: Path | None) -> None:
-        """See :class:`Filesystem`."""
-        mode = 0o600
-        owner = None
-        if like is not None:
-            status = like.stat()
-            mode, owner = stat.S_IMODE(status.st_mode), (status.st_uid, status.st_gid)
-        create(path, data, mode=mode, owner=owner)
-
-    def link(self, source: Path, target: Path) -> None:
-        """See :class:`Filesystem`."""
-        os.link(source, target)
-
-    def replace(self, source: Path, target: Path) -> None:
-        """See :class:`Filesystem`."""
-        source.replace(target)
-
-    def remove(self, path: Path) -> None:
-        """See :class:`Filesystem`."""
-        path.unlink()
-
-    def sync_directory(self, path: Path) -> None:
-        """See :class:`Filesystem`."""
-        sync_folder(path)
-
-
-DISK: Final[Filesystem] = DiskFilesystem()
-
-
-def read_state_file(path: Path, filesystem: Filesystem = DISK) -> bytes:
-    """The bytes of a state file.
+def read_state_file(path: Path) -> bytes:
+    """The bytes of a state file; a device or a pipe is not waited for.
 
     Raises:
         StateFileError: missing, unreadable, no regular file, or above ``MAX_STATE_BYTES``.
     """
-    data = _attempt(lambda: filesystem.read(path, MAX_STATE_BYTES + 1), f"cannot read {path}")
+
+    def read() -> bytes:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:  # noqa: PTH123 - Path cannot take a descriptor
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError(None, "not a regular file")
+            return file.read(MAX_STATE_BYTES + 1)
+
+    data = _attempt(read, f"cannot read {path}")
     if len(data) > MAX_STATE_BYTES:
         raise StateFileError(
             f"{path} is larger than {MAX_STATE_BYTES // 1024 // 1024} MiB: this is no state file"
@@ -117,9 +64,7 @@ def read_state_files(path: Path) -> StateFiles:
     return StateFiles(path, read_state_file(path), memory)
 
 
-def replace_state_file(
-    path: Path, old: bytes | None, new: bytes, filesystem: Filesystem = DISK
-) -> Path | None:
+def replace_state_file(path: Path, old: bytes | None, new: bytes) -> Path | None:
     """Replace ``path`` by ``new``, keeping what was there as ``PATH.bak-N``; returns that path.
 
     ``old`` is the content that ``new`` was made from (``None``: there must be no file): a file
@@ -130,76 +75,89 @@ def replace_state_file(
         StateFileError: nothing was replaced; ``path`` holds what it held, complete.
     """
     path = _attempt(path.resolve, f"cannot resolve {path}")
-    directory = path.parent
-    backup = None
-    temporary = directory / f".{path.name}.pinfold-{secrets.token_hex(4)}"
-    like = None if old is None else path
-    if old is not None:
-        if read_state_file(path, filesystem) != old:
+    with _alone_in(path.parent):
+        if old is None:
+            if _link_new(path, new, [path]) is None:
+                raise StateFileError(f"cannot create {path}: {os.strerror(errno.EEXIST)}")
+            return None
+        if read_state_file(path) != old:
             raise StateFileError(
                 f"{path} has changed since it was read: stop the kubelet, and try again"
             )
-        backup = _back_up(path, old, temporary, filesystem)
-    _write_temporary(temporary, new, like, filesystem)
-    try:
-        if old is None:
-            # A link does not replace a file that has come into being meanwhile.
-            _attempt(lambda: filesystem.link(temporary, path), f"cannot create {path}")
-        else:
-            _attempt(lambda: filesystem.replace(temporary, path), f"cannot replace {path}")
-    finally:
-        _discard(temporary, filesystem)
-    _attempt(lambda: filesystem.sync_directory(directory), f"{path} is written, but not synced")
-    return backup
+        names = (path.with_name(f"{path.name}.bak-{n}") for n in range(1, _MAX_BACKUPS))
+        backup = _link_new(path, old, names, like=path)
+        if backup is None:
+            raise StateFileError(
+                f"cannot back up {path}: there are {_MAX_BACKUPS} backups, remove some"
+            )
+        mode, owner = _rights(path)
+        _attempt(lambda: replace(path, new, mode=mode, owner=owner), f"cannot replace {path}")
+        return backup
 
 
-def write_state_file(path: Path, new: bytes, filesystem: Filesystem = DISK) -> None:
+def write_state_file(path: Path, new: bytes) -> None:
     """Write a state file that is our own, in place of what is there, without a backup.
 
     Raises:
-        StateFileError: nothing was written; ``path`` holds what it held, complete.
+        StateFileError: ``path`` holds what it held, unless only the folder was not synced.
     """
-    temporary = path.parent / f".{path.name}.pinfold-{secrets.token_hex(4)}"
-    _write_temporary(temporary, new, None, filesystem)
     try:
-        _attempt(lambda: filesystem.replace(temporary, path), f"cannot replace {path}")
+        replace(path, new)
+    except OSError as error:
+        verb = "write" if error.filename2 is None else "replace"
+        raise StateFileError(f"cannot {verb} {path}: {_reason(error)}") from None
+
+
+@contextlib.contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Keep other commands like this one out, which use the same names."""
+    place = f"cannot write in {folder}"
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    descriptor = _attempt(lambda: os.open(folder, flags), place)
+    try:
+        _attempt(lambda: fcntl.flock(descriptor, fcntl.LOCK_EX), place)
+        yield
     finally:
-        _discard(temporary, filesystem)
-    _attempt(lambda: filesystem.sync_directory(path.parent), f"{path} is written, but not synced")
+        os.close(descriptor)
 
 
-def _back_up(path: Path, content: bytes, temporary: Path, filesystem: Filesystem) -> Path:
-    _write_temporary(temporary, content, path, filesystem)
+def _link_new(
+    path: Path, data: bytes, names: Iterable[Path], like: Path | None = None
+) -> Path | None:
+    """Give a file of this content the first of the names that is free; None: none of them is.
+
+    A link, other than a rename, never replaces what has come into being meanwhile.
+    """
+    new = new_name(path)
+    mode, owner = _rights(like)
+
+    def make() -> None:
+        new.unlink(missing_ok=True)
+        create(new, data, mode=mode, owner=owner)
+
+    _attempt(make, f"cannot write {new}")
     try:
-        for number in range(1, _MAX_BACKUPS):
-            backup = path.with_name(f"{path.name}.bak-{number}")
+        for name in names:
             try:
-                filesystem.link(temporary, backup)
+                os.link(new, name)
             except FileExistsError:
                 continue
             except OSError as error:
-                raise StateFileError(f"cannot back up {path}: {_reason(error)}") from None
-            _attempt(lambda: filesystem.sync_directory(path.parent), f"cannot back up {path}")
-            return backup
+                raise StateFileError(f"cannot create {name}: {_reason(error)}") from None
+            _attempt(lambda: sync_folder(path.parent), f"{name} is written, but not synced")
+            return name
     finally:
-        _discard(temporary, filesystem)
-    raise StateFileError(f"cannot back up {path}: there are {_MAX_BACKUPS} backups, remove some")
+        with contextlib.suppress(OSError):
+            new.unlink()
+    return None
 
 
-def _write_temporary(
-    temporary: Path, data: bytes, like: Path | None, filesystem: Filesystem
-) -> None:
-    try:
-        filesystem.create(temporary, data, like)
-    except OSError as error:
-        if not isinstance(error, FileExistsError):
-            _discard(temporary, filesystem)
-        raise StateFileError(f"cannot write {temporary}: {_reason(error)}") from None
-
-
-def _discard(temporary: Path, filesystem: Filesystem) -> None:
-    with contextlib.suppress(OSError):
-        filesystem.remove(temporary)
+def _rights(like: Path | None) -> tuple[int, tuple[int, int] | None]:
+    """Mode and owner of a file."""
+    if like is None:
+        return 0o600, None
+    status = _attempt(like.stat, f"cannot read {like}")
+    return stat.S_IMODE(status.st_mode), (status.st_uid, status.st_gid)
 
 
 def _attempt(action: Callable[[], _T], what: str) -> _T:

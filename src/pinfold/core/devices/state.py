@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
+from functools import cached_property
 from types import MappingProxyType
 from typing import Final
 
@@ -41,7 +42,7 @@ class DeviceUser(Struct, frozen=True):
     devices: tuple[str, ...]
 
 
-class DeviceAllocations(Struct, frozen=True):
+class DeviceAllocations(Struct, frozen=True, dict=True):
     """The devices of every container: ``pods`` is pod uid -> container -> resource -> ids.
 
     Raises:
@@ -50,10 +51,9 @@ class DeviceAllocations(Struct, frozen=True):
     """
 
     pods: Mapping[str, PodDevices] = _NO_PODS
-    _owners: Mapping[str, Mapping[str, str]] | None = None
 
     def __post_init__(self) -> None:
-        if self._owners is not None:
+        if not self.pods:
             return
         owners: dict[str, dict[str, str]] = {}
         pods = {uid: _checked(uid, containers) for uid, containers in self.pods.items()}
@@ -61,8 +61,7 @@ class DeviceAllocations(Struct, frozen=True):
         for uid, containers in pods.items():
             for resource, devices in _by_resource(containers).items():
                 _own(owners.setdefault(resource, {}), uid, resource, devices)
-        force_setattr(self, "pods", MappingProxyType(pods))
-        force_setattr(self, "_owners", owners)
+        self._become(pods, owners)
 
     def of_pod(self, pod_uid: str) -> PodDevices:
         """The devices of a pod's containers."""
@@ -78,7 +77,7 @@ class DeviceAllocations(Struct, frozen=True):
 
     def owners(self, resource: str) -> Mapping[str, str]:
         """Device id -> uid of the pod that has it."""
-        return self._index.get(resource, _NO_OWNERS)
+        return self._owners.get(resource, _NO_OWNERS)
 
     def users_of(self, resource: str, ids: Collection[str]) -> tuple[DeviceUser, ...]:
         """The containers that have any of these devices, in the order of the pods.
@@ -119,12 +118,15 @@ class DeviceAllocations(Struct, frozen=True):
         changed = self._changed_owners(pod_uid, {name for c in given.values() for name in c})
         for resource, devices in _by_resource(given).items():
             _own(changed[resource], pod_uid, resource, devices)
-        owners = {r: devices for r, devices in {**self._index, **changed}.items() if devices}
+        owners = {r: devices for r, devices in {**self._owners, **changed}.items() if devices}
         pods = dict(self.pods)
         pods.pop(pod_uid, None)
         if given:
             pods[pod_uid] = given
-        return DeviceAllocations(MappingProxyType(pods), owners)
+        # What has been checked is not checked once more.
+        allocations = DeviceAllocations()
+        allocations._become(pods, owners)
+        return allocations
 
     def without(self, pod_uid: str, container: str | None = None) -> DeviceAllocations:
         """Take the devices of a container, or of a whole pod, back.
@@ -138,9 +140,15 @@ class DeviceAllocations(Struct, frozen=True):
         left = {name: devices for name, devices in old.items() if container not in (None, name)}
         return self.with_pod(pod_uid, left)
 
-    @property
-    def _index(self) -> Mapping[str, Mapping[str, str]]:
-        return self._owners or {}
+    @cached_property
+    def _owners(self) -> Mapping[str, Mapping[str, str]]:
+        return {}  # nobody has any: all others are told
+
+    def _become(
+        self, pods: Mapping[str, PodDevices], owners: Mapping[str, Mapping[str, str]]
+    ) -> None:
+        force_setattr(self, "pods", MappingProxyType(pods))
+        self.__dict__["_owners"] = owners
 
     def _changed_owners(
         self, pod_uid: str, resources: AbstractSet[str]
