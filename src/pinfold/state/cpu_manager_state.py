@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Final
+from typing import Final, Self
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -114,6 +114,33 @@ _TYPES: Final = {
         ),
     ),
 }
+
+
+class Checkpoint(Struct, frozen=True, kw_only=True):
+    """A checkpoint with one checksum, over all of it."""
+
+    checksum: int = 0
+
+    def hash_input(self) -> str:
+        """The text that the kubelet takes the checksum over."""
+        raise NotImplementedError
+
+    def computed_checksum(self) -> int:
+        """The checksum that the content should have."""
+        return checksum_of_dump(self.hash_input())
+
+    def verify(self) -> None:
+        """Check the checksum as the kubelet does: no value is let pass.
+
+        Raises:
+            CheckpointError: it does not fit.
+        """
+        if self.checksum != self.computed_checksum():
+            raise CheckpointError(CORRUPT)
+
+    def sealed(self) -> Self:
+        """The same content with the checksum that belongs to it."""
+        return replace(self, checksum=self.computed_checksum())
 
 
 class CPUManagerCheckpoint(Struct, frozen=True):

@@ -9,13 +9,11 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from pinfold.core.devices.devices import Device, DeviceResource
 from pinfold.core.devices.state import DeviceAllocations, DeviceOwnershipError, DeviceState
 from pinfold.core.devices.table import in_natural_order
-from pinfold.state.checksum import checksum_of_dump
-from pinfold.state.cpu_manager_state import CORRUPT, CheckpointError
+from pinfold.state.cpu_manager_state import Checkpoint, CheckpointError
 from pinfold.state.go_json import GoJSONError, parse
 from pinfold.state.go_value import (
     GoBytes,
@@ -98,12 +96,11 @@ class PodDevicesEntry(Struct, frozen=True):
     alloc_resp: bytes | None
 
 
-class DeviceManagerCheckpoint(Struct, frozen=True):
+class DeviceManagerCheckpoint(Checkpoint, frozen=True):
     """The content of the file; ``None`` stands for JSON ``null``, which has another checksum."""
 
     pod_device_entries: tuple[PodDevicesEntry, ...] | None
     registered_devices: Mapping[str, Devices | None] | None
-    checksum: int = 0
 
     @classmethod
     def parse(cls, file: bytes) -> DeviceManagerCheckpoint:
@@ -122,7 +119,7 @@ class DeviceManagerCheckpoint(Struct, frozen=True):
         return cls(
             None if entries is None else tuple(_entry(entry) for entry in entries),
             _tuples(registered),
-            value["Checksum"],
+            checksum=value["Checksum"],
         )
 
     def _data(self) -> dict[str, Value]:
@@ -135,23 +132,6 @@ class DeviceManagerCheckpoint(Struct, frozen=True):
     def hash_input(self) -> str:
         """The text that the kubelet takes the checksum over."""
         return f"({_DATA.name}){_DATA.dump(self._data())}"
-
-    def computed_checksum(self) -> int:
-        """The checksum that the content should have."""
-        return checksum_of_dump(self.hash_input())
-
-    def verify(self) -> None:
-        """Check the checksum as the kubelet does: no value is let pass.
-
-        Raises:
-            CheckpointError: it does not fit.
-        """
-        if self.checksum != self.computed_checksum():
-            raise CheckpointError(CORRUPT)
-
-    def sealed(self) -> DeviceManagerCheckpoint:
-        """The same content with the checksum that belongs to it."""
-        return replace(self, checksum=self.computed_checksum())
 
     def encode(self) -> bytes:
         """The file's bytes, as a kubelet writes them: one line without an end of line."""

@@ -10,12 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from msgspec import Struct
-from msgspec.structs import replace
-
 from pinfold.core.memory.memory import Block, MemoryState, MemoryTable, NUMANodeState
-from pinfold.state.checksum import checksum_of_dump
-from pinfold.state.cpu_manager_state import CORRUPT, CheckpointError
+from pinfold.state.cpu_manager_state import Checkpoint, CheckpointError
 from pinfold.state.go_json import GoJSONError, Object, parse, quote
 from pinfold.state.go_value import (
     GoField,
@@ -91,7 +87,7 @@ Blocks = Mapping[str, tuple[Block, ...] | None]
 """Container name -> its blocks."""
 
 
-class MemoryManagerCheckpoint(Struct, frozen=True):
+class MemoryManagerCheckpoint(Checkpoint, frozen=True):
     """The content of a ``memory_manager_state`` file; ``None`` stands for JSON ``null``.
 
     ``pod_entries`` is ``None`` in the layout of 1.34.
@@ -101,7 +97,6 @@ class MemoryManagerCheckpoint(Struct, frozen=True):
     machine_state: Mapping[int, NUMANodeState | None] | None
     entries: Mapping[str, Blocks | None] | None
     pod_entries: Mapping[str, tuple[Block, ...] | None] | None = None
-    checksum: int = 0
 
     @classmethod
     def parse(cls, file: bytes) -> MemoryManagerCheckpoint:
@@ -147,23 +142,6 @@ class MemoryManagerCheckpoint(Struct, frozen=True):
         """The text that the kubelet takes the checksum over."""
         dump = self._type.dump(self._value() | {"Checksum": 0})
         return f"(*state.MemoryManagerCheckpoint){dump}"
-
-    def computed_checksum(self) -> int:
-        """The checksum that the content should have."""
-        return checksum_of_dump(self.hash_input())
-
-    def verify(self) -> None:
-        """Check the checksum as kubelet 1.34 does: no value is let pass.
-
-        Raises:
-            CheckpointError: it does not fit.
-        """
-        if self.checksum != self.computed_checksum():
-            raise CheckpointError(CORRUPT)
-
-    def sealed(self) -> MemoryManagerCheckpoint:
-        """The same content with the checksum that belongs to it."""
-        return replace(self, checksum=self.computed_checksum())
 
     def encode(self) -> bytes:
         """The file's bytes, as a kubelet writes them: one line without an end of line."""
