@@ -62,14 +62,14 @@ class Run(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     manifest: dict[str, Any]
     """A Pod as the Kubernetes API has it, with one container and ``restartPolicy: Never``."""
-    pid: int
+    pid: Annotated[int, Meta(ge=2, lt=1 << 31)]
     """The process, which waits before its first instruction."""
 
 
 class Exit(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How such a process has ended."""
 
-    code: Annotated[int, Meta(extra_json_schema={"minimum": 0, "maximum": 255})]
+    code: Annotated[int, Meta(ge=0, le=255)]
     """128 + the signal where one ended it."""
 
 

@@ -29,7 +29,7 @@ from pinfold.web.documents import (
 )
 from pinfold.web.operations import POD, POD_LOG
 from pinfold.web.pod_logs import pod_log
-from pinfold.web.requests import field, json_object, limit, only_fields, seconds
+from pinfold.web.requests import decoded, json_object, limit, seconds
 from pinfold.web.snapshots import Snapshots
 
 DECISIONS: Final = ("admitted", "rejected")
@@ -171,11 +171,9 @@ class Handlers:
 
     async def run(self, request: Request) -> Response:
         """Admit a pod around a process that is held back, and answer when it may go."""
-        body = await json_object(request)
-        only_fields(body, *Run.__struct_fields__)
-        manifest: Mapping[str, Any] = field(body, "manifest", dict)
-        pid: int = field(body, "pid", int)
-        if not 1 < pid < 1 << 31 or pid == os.getpid():
+        body = await decoded(request, Run)
+        manifest, pid = body.manifest, body.pid
+        if pid == os.getpid():
             raise Refusal(400, f"pid: {pid} is no process to run", "send the pid of a child")
         _check_one_process(manifest)
         pods = self._pods()
@@ -219,13 +217,7 @@ class Handlers:
 
         So whoever runs one command after the other finds the CPUs of the first free.
         """
-        body = await json_object(request)
-        only_fields(body, *Exit.__struct_fields__)
-        code: int = field(body, "code", int)
-        if not 0 <= code <= 255:
-            raise Refusal(
-                400, f"code: {code} is no exit code", "128 + the signal where one ended it"
-            )
+        code = (await decoded(request, Exit)).code
         uid: str = request.path_params["uid"]
         pod = self._backend.books.view.pods.active.get(uid)
         self._pods().report_exit(uid, code)

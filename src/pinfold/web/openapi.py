@@ -11,6 +11,7 @@ from pinfold.documents.records import VERSION, Record
 from pinfold.documents.schemas import component_schemas
 from pinfold.web.operations import (
     BODY_LIMIT,
+    HISTORY_DEFAULT,
     HISTORY_LIMIT,
     JSON,
     OPERATIONS,
@@ -55,7 +56,12 @@ PARAMETERS: Final[dict[str, dict[str, Any]]] = {
     },
     "limit": {
         "description": "how many entries at most",
-        "schema": {"type": "integer", "minimum": 1, "maximum": HISTORY_LIMIT, "default": 100},
+        "schema": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": HISTORY_LIMIT,
+            "default": HISTORY_DEFAULT,
+        },
     },
 }
 

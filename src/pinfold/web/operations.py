@@ -65,6 +65,9 @@ BODY_LIMIT: Final = MANIFEST_BYTES + 4096
 HISTORY_LIMIT: Final = 1000
 """Entries of the history in one answer."""
 
+HISTORY_DEFAULT: Final = 100
+"""How many there are where nobody says."""
+
 POD: Final = "/v1/pods/{namespace}/{name}"
 POD_LOG: Final = f"{POD}/log"
 

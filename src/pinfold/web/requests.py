@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
 
+from pinfold.documents.records import Record
 from pinfold.web.answers import Refusal
-from pinfold.web.operations import BODY_LIMIT, HISTORY_LIMIT
+from pinfold.web.operations import BODY_LIMIT, HISTORY_DEFAULT, HISTORY_LIMIT
+
+_T = TypeVar("_T", bound=Record)
 
 
 async def json_object(request: Request) -> dict[str, Any]:
@@ -29,7 +31,7 @@ async def json_object(request: Request) -> dict[str, Any]:
     except RecursionError:
         raise Refusal(400, "the body is nested too deeply", "send a JSON object") from None
     if not isinstance(content, dict):
-        raise Refusal(400, f"the body is {_kind(content)}, not an object", "send a JSON object")
+        raise Refusal(400, "the body is no JSON object", "send a JSON object")
     return content
 
 
@@ -50,29 +52,20 @@ async def _body(request: Request) -> bytes:
     return bytes(body)
 
 
-def field(body: Mapping[str, Any], name: str, kind: type[Any]) -> Any:  # noqa: ANN401 - any kind
-    """A field of a body.
+async def decoded(request: Request, form: type[_T]) -> _T:
+    """The body as one of the API's records, which knows each of its fields.
 
     Raises:
-        Refusal: it is missing, or not of this kind.
+        Refusal: see :func:`json_object`; a field is missing, unknown, or of another kind.
     """
-    value = body.get(name)
-    if not isinstance(value, kind) or isinstance(value, bool):
-        wanted = {dict: "an object", int: "a whole number"}[kind]
-        problem = "is missing" if name not in body else f"is {_kind(value)}"
-        raise Refusal(400, f"{name}: {problem}", f"send {wanted} in the field {name}")
-    return value
-
-
-def only_fields(body: Mapping[str, Any], *known: str) -> None:
-    """See that nothing else is in a body: a misspelt field would be passed over in silence.
-
-    Raises:
-        Refusal: there is.
-    """
-    for name in body:
-        if name not in known:
-            raise Refusal(400, f"unknown field {name!r}", f"there are {', '.join(known)}")
+    body = await json_object(request)
+    try:
+        return msgspec.convert(body, form)
+    except msgspec.ValidationError as error:
+        problem, _, place = str(error).replace("`", "'").partition(" - at '$.")
+        where = f"{place[:-1]}: " if place else ""
+        known = ", ".join(form.__struct_fields__)
+        raise Refusal(400, where + problem, f"there are {known}") from None
 
 
 def only_parameters(request: Request, known: tuple[str, ...]) -> None:
@@ -108,7 +101,7 @@ def seconds(request: Request, name: str) -> float | None:
     return value
 
 
-def limit(request: Request, name: str = "limit", default: int = 100) -> int:
+def limit(request: Request, name: str = "limit") -> int:
     """A parameter that bounds the length of an answer.
 
     Raises:
@@ -116,7 +109,7 @@ def limit(request: Request, name: str = "limit", default: int = 100) -> int:
     """
     text = request.query_params.get(name)
     if text is None:
-        return default
+        return HISTORY_DEFAULT
     value = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
     if not 1 <= value <= HISTORY_LIMIT:
         problem = f"{name}={text[:40]!r}: must be a whole number from 1 to {HISTORY_LIMIT}"
@@ -148,15 +141,3 @@ def flag(request: Request, name: str) -> bool:
     if text not in ("true", "false"):
         raise Refusal(400, f"{name}={text[:40]!r}: must be true or false")
     return text == "true"
-
-
-def _kind(value: object) -> str:
-    names: dict[type[Any], str] = {
-        bool: "true or false",
-        dict: "an object",
-        float: "a number with a fraction",
-        int: "a whole number",
-        list: "a list",
-        str: "a text",
-    }
-    return names.get(type(value), "null")
