@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -73,22 +74,28 @@ def test_times_are_shown_and_compared(tmp_path: Path) -> None:
 
 
 def test_following_loses_nothing_however_often_it_is_rotated(tmp_path: Path) -> None:
-    """The writer keeps two files, and waits for nobody."""
+    """The writer keeps two files, and writes one about as often as somebody looks."""
     file = tmp_path / "0.log"
     log = Log(os.fsencode(file), 2000, 3)
     ended = asyncio.Event()
+    looks = asyncio.Event()
 
     async def write() -> None:
         for number in range(3000):
-            log.take(f"line {number}\n".encode())
             if number % 20 == 0:
-                await asyncio.sleep(0.003)
+                await looks.wait()
+                looks.clear()
+            log.take(f"line {number}\n".encode())
         ended.set()
+
+    def has_ended() -> bool:
+        looks.set()  # it is asked before each look
+        return ended.is_set()
 
     async def run() -> bytes:
         writing = asyncio.create_task(write())
         text = b""
-        async for piece in read_log(file, LogOptions(follow=True), ended.is_set):
+        async for piece in read_log(file, LogOptions(follow=True), has_ended):
             text += piece
         await writing
         return text
@@ -99,6 +106,33 @@ def test_following_loses_nothing_however_often_it_is_rotated(tmp_path: Path) -> 
     finally:
         reading.LOOK_PERIOD = before  # type: ignore[misc] # as above
     assert text == b"".join(b"line %d\n" % number for number in range(3000))
+
+
+def test_what_is_rotated_while_it_is_looked_at_is_read_once_and_in_order(tmp_path: Path) -> None:
+    """The writer waits for nobody: what is told may have gaps."""
+    file = tmp_path / "0.log"
+    log = Log(os.fsencode(file), 100, 20)
+
+    def write() -> None:
+        for number in range(5000):
+            log.take(b"%d\n" % number)
+
+    async def run() -> bytes:
+        writing = asyncio.create_task(asyncio.to_thread(write))
+        return b"".join(
+            [piece async for piece in read_log(file, LogOptions(follow=True), writing.done)]
+        )
+
+    before, reading.LOOK_PERIOD = reading.LOOK_PERIOD, 0  # type: ignore[misc] # as the writer
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        numbers = [int(line) for line in asyncio.run(run()).split()]
+    finally:
+        sys.setswitchinterval(interval)
+        reading.LOOK_PERIOD = before  # type: ignore[misc] # as above
+    assert numbers == sorted(set(numbers))
+    assert numbers[-1] == 4999
 
 
 def test_who_follows_no_more_has_nothing_open(tmp_path: Path) -> None:

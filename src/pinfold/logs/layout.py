@@ -98,7 +98,7 @@ def put_aside(file: Path, limits: LogLimits) -> Path:
     Raises:
         OSError: it cannot be; it has its name, then.
     """
-    old = list(_rotated(file))
+    old = list(rotated(file))
     number = int(old[-1].name.rpartition(".")[2]) + 1 if old else 1
     for path in old[: max(len(old) - (limits.files - 2), 0)]:
         path.unlink()
@@ -118,10 +118,11 @@ def attempts(folder: Path) -> list[int]:
 
 def parts(file: Path) -> list[Path]:
     """The files of one attempt's log, oldest first; the last one is written to."""
-    return [*_rotated(file), *([file] if file.exists() else [])]
+    return [*rotated(file), *([file] if file.exists() else [])]
 
 
-def _rotated(file: Path) -> Iterator[Path]:
+def rotated(file: Path) -> Iterator[Path]:
+    """What was rotated away of one attempt's log, oldest first."""
     with suppress(OSError):
         yield from sorted(
             entry

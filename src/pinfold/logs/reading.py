@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
 
-from pinfold.logs.layout import parts
+from pinfold.logs.layout import rotated
 
 PIECE: Final = 1 << 16
 LOOK_PERIOD: Final = 0.1
@@ -83,20 +83,33 @@ class _Source:
     def look(self) -> None:
         """Open the files that are newer than those which were seen."""
         fresh: list[int] = []
-        for part in reversed(parts(self._file)):
+        newest = None
+        for part in self._newest_first():
             try:
                 descriptor = os.open(part, os.O_RDONLY | os.O_CLOEXEC)
             except OSError:
                 continue  # it was rotated a moment ago; the next look finds it
             status = os.fstat(descriptor)
-            if (status.st_dev, status.st_ino) == self._newest:
+            found = status.st_dev, status.st_ino
+            if found in (newest, self._newest):
                 os.close(descriptor)
+            if found == self._newest:
                 break
+            if found == newest:
+                # It was rotated meanwhile: what was in between is newer, for the next look.
+                for newer in fresh[1:]:
+                    os.close(newer)
+                del fresh[1:]
+                continue
             fresh.append(descriptor)
+            newest = newest or found
         self._open.extend(reversed(fresh))
-        if fresh:
-            status = os.fstat(fresh[0])
-            self._newest = status.st_dev, status.st_ino
+        self._newest = newest or self._newest
+
+    def _newest_first(self) -> Iterator[Path]:
+        yield self._file
+        # Listed when that one is open: one that is rotated in between is opened twice, none never.
+        yield from reversed(list(rotated(self._file)))
 
     def read(self) -> bytes:
         """The next piece, b"" where there is none now."""
