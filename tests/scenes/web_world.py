@@ -8,6 +8,7 @@ import http.client
 import json
 import os
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -162,14 +163,19 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 def plain(path: Path) -> socket.socket:
-    """A connection on which anything can be sent."""
+    """A connection on which anything can be sent.
+
+    Where so many wait to be let in that no more can, it waits, which a socket with a time limit of
+    Python's own does not.
+    """
     sock = socket.socket(socket.AF_UNIX)
-    sock.settimeout(20)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 20, 0))
     try:
         sock.connect(str(path))
     except OSError:
         sock.close()
         raise
+    sock.settimeout(20)
     return sock
 
 

@@ -95,8 +95,9 @@ def test_registering_again_replaces_the_socket_without_a_gap() -> None:
 
 
 def test_a_plugin_that_goes_comes_back() -> None:
+    # Its socket goes with it, which a look would tell where it comes before the end of the stream.
     async def scenario() -> None:
-        async with scene() as found:
+        async with scene(replace(QUICK, look=3600)) as found:
             plugin = await found.registered(some_devices(2))
             await plugin.stop()
             await until(lambda: not found.server.inventory()[WIDGET].connected)
