@@ -13,7 +13,10 @@ from pinfold.core.values.cpuset import CPUSet
 from pinfold.state.ledger import Bounds, Ledger
 from tests.scenes.move_simulator import Node
 
-OWNERS = tuple(Owner(f"p{n}", f"c{n}") for n in range(5))
+OWNERS = (
+    *(Owner("p0", f"c{n}") for n in range(2)),
+    *(Owner(f"p{n}", f"c{n}") for n in range(2, 5)),
+)
 _DELAYS = st.sampled_from([0.0, 0.0, 2.0, 10.0])
 
 

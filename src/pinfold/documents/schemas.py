@@ -34,6 +34,7 @@ from pinfold.documents.audit import Audit
 from pinfold.documents.explanation import Explanation
 from pinfold.documents.hugepages import HugepageChange, HugepagePools
 from pinfold.documents.machine import Machine
+from pinfold.documents.move_plan import MovePlan
 from pinfold.documents.node import Node
 from pinfold.documents.plan import Comparison, Plan
 from pinfold.documents.records import VERSION, Document, Record
@@ -69,6 +70,7 @@ DOCUMENTS: Final[Mapping[str, Published]] = {
     "machine": Published(
         Machine, "`pinfold topology -o json`, `GET /v1/machine`; `--machine` understands it"
     ),
+    "move-plan": Published(MovePlan, "the record of moves under way"),
     "node": Published(Node, "`GET /v1/node`"),
     "plan": Published(Plan, "`pinfold plan -o json`"),
     "pod": Published(PodDocument, "`GET /v1/pods/{namespace}/{name}`"),

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, reject
 from hypothesis import strategies as st
 
+from pinfold.admission.moves import with_claims
 from pinfold.core.machine.topology import CPUTopology
 from pinfold.core.moves.owners import MoveError, MoveOptions, Owner, Refusal, Wish
 from pinfold.core.moves.planner import plan_moves
@@ -119,11 +120,7 @@ def test_a_plan_that_is_given_up_anywhere_leaves_a_ledger_to_plan_from(
 ) -> None:
     plan = planned(scene)
     state = after(plan, data.draw(st.integers(0, len(plan.steps))))
-    ledger = scene.ledger
-    for owner in sorted(state.claims, key=lambda o: len(state.claims[o])):
-        ledger = ledger.without(owner.pod_uid)
-    for owner, claimed in state.claims.items():
-        ledger = ledger.with_assignment(owner.pod_uid, owner.container, claimed)
+    ledger = with_claims(scene.ledger, state)
     assert ledger.violations() == []
     assert ledger.default == state.pool
     again = Scene(ledger, scene.wishes, scene.options)

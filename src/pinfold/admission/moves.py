@@ -1,0 +1,225 @@
+"""Moves on the ledger and as a document, from which they are read again after a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec import UNSET, UnsetType
+
+from pinfold.core.moves.owners import WHOLE_POD, Owner
+from pinfold.core.moves.steps import (
+    Announce,
+    GiveBack,
+    MigrateMemory,
+    MovePlan,
+    MoveState,
+    Narrow,
+    ShrinkPool,
+    Step,
+    Wait,
+    Widen,
+)
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.documents import move_plan as document
+from pinfold.state.ledger import Ledger
+
+NO_NAMES: Final[Mapping[str, str]] = {}
+
+
+class MoveDocumentError(ValueError):
+    """A document of a plan that this version cannot carry out."""
+
+
+def with_claims(ledger: Ledger, state: MoveState) -> Ledger:
+    """The ledger with the claims of those who move, all at once.
+
+    Raises:
+        InvariantError: a claim is somebody else's, or nobody's to give.
+    """
+    pods: dict[str, dict[str, CPUSet]] = {}
+    for owner, cpus in state.claims.items():
+        if ledger.cpus_of(*owner) != cpus:
+            containers = dict(ledger.assignments.get(owner.pod_uid, {}))
+            pods.setdefault(owner.pod_uid, containers)[owner.container] = cpus
+    # What leaves one pod may come to another one, so all let go first.
+    for uid in pods:
+        ledger = ledger.without(uid)
+    for uid, containers in pods.items():
+        ledger = ledger.with_pod(uid, containers)
+    return ledger
+
+
+def move_plan_document(
+    plan: MovePlan,
+    why: str,
+    names: Mapping[str, str] = NO_NAMES,
+    objective: document.MoveObjective | UnsetType = UNSET,
+) -> document.MovePlan:
+    """The document of a plan.
+
+    Args:
+        plan: the plan.
+        why: ``resize``, ``rebalance``, ``make-room`` or ``undo``.
+        names: ``namespace/name`` of the pods by uid.
+        objective: how good the placements are.
+    """
+    start, end = plan.start, plan.end
+
+    def owner(one: Owner) -> document.MoveOwner:
+        return document.MoveOwner(
+            uid=one.pod_uid,
+            pod=names.get(one.pod_uid, ""),
+            container=None if one.is_pod else one.container,
+        )
+
+    def moving(one: Owner) -> document.MovingOwner:
+        mems = start.mems.get(one)
+        coming = start.coming.get(one)
+        return document.MovingOwner(
+            uid=one.pod_uid,
+            pod=names.get(one.pod_uid, ""),
+            container=None if one.is_pod else one.container,
+            before=str(start.placed[one]),
+            after=str(end.placed[one]),
+            claims=str(start.claims[one]),
+            delay=plan.delays.get(one, 0.0),
+            coming=UNSET if coming is None else str(coming),
+            memory_before=UNSET if mems is None else str(mems),
+            memory_after=UNSET if mems is None else str(end.mems[one]),
+        )
+
+    def claim(one: Owner, cpus: CPUSet) -> document.ClaimedCPUs:
+        told = owner(one)
+        return document.ClaimedCPUs(
+            uid=told.uid, pod=told.pod, container=told.container, cpus=str(cpus)
+        )
+
+    def step(one: Step) -> document.MoveStep:
+        match one:
+            case ShrinkPool(claims):
+                told = [claim(*item) for item in claims.items()]
+                return document.MoveStep(kind="shrink-pool", claims=told, cpus=str(one.cpus))
+            case GiveBack(cpus):
+                return document.MoveStep(kind="give-back", cpus=str(cpus))
+            case Widen(who, was, now, mems_was, mems):
+                return document.MoveStep(
+                    kind="widen",
+                    owner=owner(who),
+                    was=str(was),
+                    now=str(now),
+                    memory_was=UNSET if mems_was is None else str(mems_was),
+                    memory_now=UNSET if mems is None else str(mems),
+                )
+            case Narrow(who, was, now):
+                return document.MoveStep(
+                    kind="narrow", owner=owner(who), was=str(was), now=str(now)
+                )
+            case MigrateMemory(who, was, now):
+                return document.MoveStep(
+                    kind="migrate-memory",
+                    owner=owner(who),
+                    memory_was=str(was),
+                    memory_now=str(now),
+                )
+            case Announce(who, was, now, seconds):
+                return document.MoveStep(
+                    kind="announce", owner=owner(who), was=str(was), now=str(now), seconds=seconds
+                )
+            case Wait(who, seconds):
+                return document.MoveStep(kind="wait", owner=owner(who), seconds=seconds)
+
+    return document.MovePlan(
+        why=why,
+        pool=str(start.pool),
+        pool_after=str(end.pool),
+        owners=[moving(one) for one in start.placed],
+        mixed=[owner(one) for one in sorted(plan.mixed)],
+        steps=[step(one) for one in plan.steps],
+        price=_price(plan),
+        objective=objective,
+    )
+
+
+def _price(plan: MovePlan) -> document.MovePrice:
+    start, end = plan.start.placed, plan.end.placed
+    return document.MovePrice(
+        owners=len(plan.moved),
+        cpus=sum(len(end[one] - start[one]) for one in plan.moved),
+        detours=sum(isinstance(s, Announce) and s.coming != end[s.owner] for s in plan.steps),
+        migrations=sum(isinstance(step, MigrateMemory) for step in plan.steps),
+    )
+
+
+def move_plan_of(told: document.MovePlan) -> MovePlan:
+    """The plan of a document, the very one that it was made of.
+
+    Raises:
+        MoveDocumentError: a step that this version does not know, or one without what it needs.
+    """
+    owners = {_owner(one): one for one in told.owners}
+    return MovePlan(
+        MoveState(
+            claims={one: _cpus(said.claims) for one, said in owners.items()},
+            placed={one: _cpus(said.before) for one, said in owners.items()},
+            pool=_cpus(told.pool),
+            mems={
+                one: _cpus(said.memory_before)
+                for one, said in owners.items()
+                if said.memory_before is not UNSET
+            },
+            coming={
+                one: _cpus(said.coming) for one, said in owners.items() if said.coming is not UNSET
+            },
+        ),
+        tuple(_step(step) for step in told.steps),
+        frozenset(_owner(one) for one in told.mixed),
+        {one: said.delay for one, said in owners.items() if said.delay},
+    )
+
+
+def _step(told: document.MoveStep) -> Step:
+    match told.kind:
+        case "shrink-pool" if told.claims is not UNSET:
+            return ShrinkPool({_owner(one): _cpus(one.cpus) for one in told.claims})
+        case "give-back":
+            return GiveBack(_cpus(told.cpus))
+    if told.owner is UNSET:
+        raise _unknown(told)
+    owner = _owner(told.owner)
+    seconds = 0.0 if told.seconds is UNSET else told.seconds
+    match told.kind:
+        case "widen" if told.memory_now is UNSET:
+            return Widen(owner, _cpus(told.was), _cpus(told.now))
+        case "widen":
+            mems_was, mems = _cpus(told.memory_was), _cpus(told.memory_now)
+            return Widen(owner, _cpus(told.was), _cpus(told.now), mems_was, mems)
+        case "narrow":
+            return Narrow(owner, _cpus(told.was), _cpus(told.now))
+        case "migrate-memory":
+            return MigrateMemory(owner, _cpus(told.memory_was), _cpus(told.memory_now))
+        case "announce":
+            return Announce(owner, _cpus(told.was), _cpus(told.now), seconds)
+        case "wait":
+            return Wait(owner, seconds)
+    raise _unknown(told)
+
+
+def _unknown(told: document.MoveStep) -> MoveDocumentError:
+    return MoveDocumentError(
+        f"a plan of moves is under way with a step {told.kind!r} that this version cannot make; "
+        "start the version that planned it, and let it end"
+    )
+
+
+def _owner(told: document.MoveOwner) -> Owner:
+    return Owner(told.uid, WHOLE_POD if told.container is None else told.container)
+
+
+def _cpus(told: str | UnsetType) -> CPUSet:
+    if told is UNSET:
+        raise MoveDocumentError(
+            "a plan of moves is under way of which a set of CPUs or NUMA nodes is missing; start "
+            "the version that planned it, and let it end"
+        )
+    return CPUSet.parse(told)
