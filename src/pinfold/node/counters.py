@@ -50,9 +50,7 @@ class Durations(Struct):
         """It was done once more."""
         self.count += 1
         self.seconds += seconds
-        for bound in bounds:
-            if seconds <= bound:
-                self.buckets[bound] += 1
+        self.buckets.update(bound for bound in bounds if seconds <= bound)
 
 
 class Counters(Struct):
@@ -155,9 +153,7 @@ class Counters(Struct):
         """One container was started."""
         self.container_starts += 1
         self.container_start_seconds += seconds
-        for bound in START_SECONDS:
-            if seconds <= bound:
-                self.container_start_buckets[bound] += 1
+        self.container_start_buckets.update(b for b in START_SECONDS if seconds <= b)
 
 
 def _allocated_for(node: Node, decision: Decision, only: str | None) -> list[Container]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from enum import Enum
 from types import MappingProxyType
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from msgspec import Struct
+from msgspec.json import encode
 
 from pinfold.admission.admission import Node, NodeState
 from pinfold.core.pod.workload import Workload
+from pinfold.documents.history import Displaced, Drifted, Started
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.pod_table import PodTable, UnknownPodError
 from pinfold.node.settings import ManagerSettings
@@ -18,6 +20,8 @@ from pinfold.node.view import View
 from pinfold.ports.records import Batch, HistoryEntry, NodeRecord, PodRecord
 
 _T = TypeVar("_T")
+
+Document: TypeAlias = Displaced | Drifted | Started
 
 
 class Unwritten(Enum):
@@ -112,12 +116,26 @@ class Drafted:
         self._forgotten.update(dict.fromkeys(uids))
 
     def note(
-        self, kind: str, pod: tuple[str, str] | None, document: str = "{}", at: float | None = None
+        self,
+        kind: str,
+        pod: tuple[str | None, str | None] | None,
+        document: str | Document = "{}",
+        at: float | None = None,
     ) -> None:
-        """An entry of the history; the pod is its uid and ``namespace/name``."""
+        """An entry of the history, with what is written next; see :meth:`entry`."""
+        self._history.append(self.entry(kind, pod, document, at))
+
+    def entry(
+        self,
+        kind: str,
+        pod: tuple[str | None, str | None] | None,
+        document: str | Document = "{}",
+        at: float | None = None,
+    ) -> HistoryEntry:
+        """An entry of the history: ``pod`` is uid and ``namespace/name``, ``at`` is now if None."""
         uid, name = pod or (None, None)
-        at = self._clock() if at is None else at
-        self._history.append(HistoryEntry(at, kind, uid, name, document))
+        text = document if isinstance(document, str) else encode(document).decode()
+        return HistoryEntry(self._clock() if at is None else at, kind, uid, name, text)
 
     @property
     def subject(self) -> str | None:

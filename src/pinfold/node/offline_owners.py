@@ -12,12 +12,12 @@ Sources: the kernel's ``kernel/cgroup/cpuset.c`` (``hotplug_update_tasks``,
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterator
 from typing import Final, Protocol
 
 from pinfold.core.pod.pod import Container
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.documents.history import Displaced
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.node_containers import NodeContainers
 from pinfold.node.observers import Observers
@@ -45,6 +45,9 @@ class Change(Protocol):
     async def grow_pool(self) -> None:
         """Let the shared containers have CPUs that came back."""
 
+    def entry(self, kind: str, pod: tuple[str, str], document: Displaced) -> HistoryEntry:
+        """An entry of the history."""
+
     async def tell(self, *entries: HistoryEntry) -> None:
         """Write into the history."""
 
@@ -67,7 +70,7 @@ class OfflineOwners:
         """Containers that could not be brought where they belong, with the reason."""
         self._tries: dict[ContainerKey, Backoff] = {}
         """Of those that were tried: the pause, and when it is over."""
-        self._noted: dict[ContainerKey, str] = {}
+        self._noted: dict[ContainerKey, Displaced] = {}
         """What the history was last told of a container."""
 
     # ------------------------------------------------------------------------------- questions
@@ -104,7 +107,7 @@ class OfflineOwners:
         if offline == old.state.offline:
             return
         before = {key: _signature(old, *one) for key, one in old.pods.containers().items()}
-        self._noted = {key: text for key, text in self._noted.items() if key in before}
+        self._noted = {key: one for key, one in self._noted.items() if key in before}
         change.take_offline(offline)
         view = self._books.view
         self._changed.set()
@@ -188,21 +191,19 @@ class OfflineOwners:
         self, change: Change, pod: ActivePod, container: Container, where: Whereabouts
     ) -> None:
         """Tell the operator, and write it into the history, where it is anything new."""
-        document = {
-            "container": container.name,
-            "cpus": "" if where.own is None else str(where.own),
-            "offline": str(where.offline),
-            "place": where.place,
-            "problem": self.misplaced.get(pod.key(container), ""),
-        }
+        document = Displaced(
+            container=container.name,
+            cpus="" if where.own is None else str(where.own),
+            offline=str(where.offline),
+            place=where.place,
+            problem=self.misplaced.get(pod.key(container), ""),
+        )
         kind = "displaced" if where.offline or where.frozen else "returned"
-        text = json.dumps(document)
-        if self._noted.get(pod.key(container)) == text:
+        if self._noted.get(pod.key(container)) == document:
             return
-        self._noted[pod.key(container)] = text
+        self._noted[pod.key(container)] = document
         self._observers.report(pod.name, f"container {container.name}: {told(where)}")
-        entry = HistoryEntry(self._observers.clock(), kind, pod.uid, pod.name, text)
-        await change.tell(entry)
+        await change.tell(change.entry(kind, (pod.uid, pod.name), document))
 
 
 def _signature(view: View, pod: ActivePod, container: Container) -> object:

@@ -7,7 +7,6 @@ behind its back stays so.  Here nothing is taken on trust: every cpuset is read.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -16,13 +15,13 @@ from msgspec.structs import replace
 
 from pinfold.core.pod.pod import Container
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.documents.history import Drifted
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.books import Books, Draft
 from pinfold.node.recovery.survivors import HELD, may_live
 from pinfold.node.view import Whereabouts
 from pinfold.ports.cgroups import Cgroups, ObservedCgroups, ObservedContainer, Stray
 from pinfold.ports.errors import ContainerKey, PortError, ProcessGoneError
-from pinfold.ports.records import HistoryEntry
 from pinfold.ports.runtime import ContainerState, ContainerStatus
 
 PATIENCE: Final = 10.0
@@ -260,21 +259,20 @@ def _is_news(pod: ActivePod, status: ContainerStatus) -> bool:
 
 
 async def _write_down(books: Books, draft: Draft, drifts: list[Drift]) -> None:
-    now = books.observers.clock()
     entries = []
     for drift in drifts:
         pod = None if drift.key is None else books.view.pods.active.get(drift.key.pod_uid)
-        document = {
-            "container": None if drift.key is None else drift.key.name,
-            "expected": drift.expected,
-            "found": drift.found,
-            "repaired": drift.repaired,
-            "problem": drift.problem,
-        }
+        document = Drifted(
+            container=None if drift.key is None else drift.key.name,
+            expected=drift.expected,
+            found=drift.found,
+            repaired=drift.repaired,
+            problem=drift.problem,
+        )
         uid = None if drift.key is None else drift.key.pod_uid
         name = None if pod is None else pod.name
         kind = "repaired" if drift.repaired else "drifted"
-        entries.append(HistoryEntry(now, kind, uid, name, json.dumps(document)))
+        entries.append(draft.entry(kind, (uid, name), document))
         what = "the shared pool" if drift.key is None else f"container {drift.key.name}"
         outcome = "repaired" if drift.repaired else f"not repaired: {drift.problem}"
         books.observers.report(

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.cgroups import Partition
+from pinfold.retry.backoff import pause_after
 
 DEFAULT_PERIOD_MICROSECONDS: Final = 100_000
 
@@ -58,6 +59,4 @@ class ManagerSettings(Struct, frozen=True):
 
     def pause_before(self, attempt: int) -> float:
         """Seconds to wait before an attempt (the first start is attempt 0)."""
-        if attempt < 2:
-            return 0.0
-        return min(self.backoff * 2.0 ** min(attempt - 2, 30), self.longest_backoff)
+        return pause_after(attempt - 1, self.backoff, self.longest_backoff) if attempt > 1 else 0.0

@@ -20,6 +20,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
+def pause_after(failures: int, first: float, longest: float) -> float:
+    """Seconds to wait after so many failures in a row."""
+    return min(first * 2.0 ** min(failures - 1, 30), longest)
+
+
 class Backoff:
     """The tries of one thing; as a context manager around one of them, see below.
 
@@ -37,7 +42,7 @@ class Backoff:
         due: when it may be tried again, by the event loop's clock.
     """
 
-    __slots__ = ("_errors", "_first", "_longest", "_report", "due", "pause", "problem")
+    __slots__ = ("_errors", "_failures", "_first", "_longest", "_report", "due", "problem")
 
     def __init__(
         self,
@@ -52,8 +57,12 @@ class Backoff:
         self._report = report
         self.problem = ""
         self.due = 0.0
-        self.pause = first
+        self._failures = 0
+
+    @property
+    def pause(self) -> float:
         """Seconds to wait if it fails now."""
+        return pause_after(self._failures + 1, self._first, self._longest)
 
     def failed(self, problem: str = "") -> float:
         """It has failed; the seconds to wait."""
@@ -61,13 +70,14 @@ class Backoff:
             self.problem = problem
             if problem and self._report is not None:
                 self._report(problem)
-        pause, self.pause = self.pause, min(self.pause * 2, self._longest)
+        pause = self.pause
+        self._failures += 1
         self.due = asyncio.get_running_loop().time() + pause
         return pause
 
     def well(self) -> None:
         """It went well: the next failure is the first again."""
-        self.problem, self.due, self.pause = "", 0.0, self._first
+        self.problem, self.due, self._failures = "", 0.0, 0
 
     async def insist(
         self, work: Callable[[], Awaitable[T]], failed: Callable[[Exception, float], None]

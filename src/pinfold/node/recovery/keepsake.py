@@ -5,20 +5,36 @@ A keepsake is written with the container, wherever its runtime keeps its own rec
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Annotated, Final
 
-from msgspec import Struct
+import msgspec
+from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from pinfold.core.memory.memory import Block
-from pinfold.core.values.cpuset import CPUSet, CPUSetError
+from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.records import DeviceGrant, PodPhase, PodRecord
 
 MOST: Final = 64 * 1024
 """Characters; a pod with a longer record leaves out its manifest."""
+
+
+class _Written(Struct, frozen=True):
+    generation: int
+    uid: Annotated[str, Meta(min_length=1)]
+    namespace: str
+    name: str
+    manifest: str
+    source: str
+    admitted_at: float
+    cpus: Mapping[str, CPUSet]
+    restarts: Mapping[str, int]
+    exit_codes: Mapping[str, int]
+    memory: Mapping[str, tuple[tuple[tuple[int, ...], str, int], ...]]
+    """By container the blocks: NUMA nodes, type, size."""
+    devices: Mapping[str, Mapping[str, tuple[tuple[str, ...], bytes]]]
+    """By container and resource: ids, what the plugin answered."""
 
 
 class Keepsake(Struct, frozen=True):
@@ -30,78 +46,65 @@ class Keepsake(Struct, frozen=True):
     def encode(self) -> str:
         """As JSON."""
         text = _text(self.generation, self.pod)
-        if len(text) > MOST:
-            text = _text(self.generation, replace(self.pod, manifest=""))
-        return text
+        return text if len(text) <= MOST else _text(self.generation, replace(self.pod, manifest=""))
 
     @staticmethod
     def decode(text: str) -> Keepsake | None:
         """From such a text; None where it is none."""
         try:
-            found = json.loads(text)
-            return Keepsake(int(found["generation"]), _pod(found))
-        except (
-            *(KeyError, TypeError, ValueError, AttributeError, RecursionError),
-            *(CPUSetError, binascii.Error),
-        ):
+            found = msgspec.json.decode(text, type=_Written, dec_hook=_cpus)
+        except (msgspec.DecodeError, ValueError, RecursionError):
             return None
+        return Keepsake(found.generation, _pod(found))
+
+
+def _cpus(_: type, text: object) -> CPUSet:
+    if not isinstance(text, str):
+        raise TypeError
+    return CPUSet.parse(text)
 
 
 def _text(generation: int, pod: PodRecord) -> str:
-    return json.dumps(
+    written = _Written(
+        generation,
+        pod.uid,
+        pod.namespace,
+        pod.name,
+        pod.manifest,
+        pod.source,
+        pod.admitted_at,
+        dict(pod.assignments),
+        dict(pod.restarts),
+        dict(pod.exit_codes),
         {
-            "generation": generation,
-            "uid": pod.uid,
-            "namespace": pod.namespace,
-            "name": pod.name,
-            "manifest": pod.manifest,
-            "source": pod.source,
-            "admitted_at": pod.admitted_at,
-            "cpus": {name: str(cpus) for name, cpus in pod.assignments.items()},
-            "restarts": dict(pod.restarts),
-            "exit_codes": dict(pod.exit_codes),
-            "memory": {
-                name: [[list(one.numa_affinity or ()), one.type, one.size] for one in blocks]
-                for name, blocks in pod.memory.items()
-            },
-            "devices": {
-                name: {
-                    resource: [list(one.ids), base64.b64encode(one.response).decode()]
-                    for resource, one in grants.items()
-                }
-                for name, grants in pod.devices.items()
-            },
-        }
+            name: tuple((one.numa_affinity or (), one.type, one.size) for one in blocks)
+            for name, blocks in pod.memory.items()
+        },
+        {
+            name: {resource: (one.ids, one.response) for resource, one in grants.items()}
+            for name, grants in pod.devices.items()
+        },
     )
+    return msgspec.json.encode(written, enc_hook=str).decode()
 
 
-def _pod(found: dict[str, Any]) -> PodRecord:
-    texts = [found[name] for name in ("uid", "namespace", "name", "manifest", "source")]
-    if not all(isinstance(text, str) for text in texts) or not texts[0]:
-        raise ValueError
-    uid, namespace, name, manifest, source = texts
+def _pod(found: _Written) -> PodRecord:
     return PodRecord(
-        uid=uid,
-        namespace=namespace,
-        name=name,
-        manifest=manifest,
-        phase=PodPhase.RUNNING,
-        source=source,
-        admitted_at=float(found["admitted_at"]),
-        assignments={one: CPUSet.parse(cpus) for one, cpus in found["cpus"].items()},
-        restarts={one: int(count) for one, count in found["restarts"].items()},
-        exit_codes={one: int(code) for one, code in found["exit_codes"].items()},
+        found.uid,
+        found.namespace,
+        found.name,
+        found.manifest,
+        PodPhase.RUNNING,
+        found.source,
+        admitted_at=found.admitted_at,
+        assignments=found.cpus,
+        restarts=found.restarts,
+        exit_codes=found.exit_codes,
         memory={
-            one: tuple(
-                Block(tuple(map(int, nodes)), str(kind), int(size)) for nodes, kind, size in blocks
-            )
-            for one, blocks in found["memory"].items()
+            name: tuple(Block(*one) for one in blocks) for name, blocks in found.memory.items()
         },
         devices={
-            one: {
-                resource: DeviceGrant(tuple(map(str, ids)), base64.b64decode(response))
-                for resource, (ids, response) in grants.items()
-            }
-            for one, grants in found["devices"].items()
+            name: {resource: DeviceGrant(*one) for resource, one in grants.items()}
+            for name, grants in found.devices.items()
         },
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 
 from pinfold.core.pod.pod import Container
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.documents.history import Started
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.books import Books
 from pinfold.node.pods.containers import Containers
@@ -28,7 +28,7 @@ async def load(books: Books, restored: Restored) -> None:
     now = books.observers.clock()
     async with books.change() as draft:
         for text in restored.report:
-            draft.note("repaired", None, json.dumps({"start": text}), now)
+            draft.note("repaired", None, Started(start=text), now)
         if restored.report:
             for pod in books.view.pods.active.values():
                 draft.put(pod, pod.record)

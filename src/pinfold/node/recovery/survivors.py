@@ -14,6 +14,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pinfold.core.pod.annotations import MEMORY_LIMIT
 from pinfold.core.pod.workload import Workload
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.recovery.keepsake import Keepsake
@@ -255,7 +256,7 @@ def _made_up(uid: str, living: Sequence[Survivor], known: PodRecord | None) -> P
             "name": pod.name,
             "namespace": namespace,
             "uid": uid,
-            "annotations": {"pinfold.dev/memory-limit": "none"},
+            "annotations": {MEMORY_LIMIT.key(): "none"},
         },
         "spec": {"restartPolicy": "Never", "containers": containers},
     }
