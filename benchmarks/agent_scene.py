@@ -20,7 +20,8 @@ from pinfold.agent.front import Front, nothing_in_front
 from pinfold.agent.service import Agent
 from pinfold.agent.start import Start
 from pinfold.agent.wiring import open_agent
-from pinfold.config.agent import AgentConfig, agent_section
+from pinfold.config.agent import AgentConfig
+from pinfold.config.section import agent_section
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.values.cpuset import CPUSet
 

@@ -11,13 +11,14 @@ import pytest
 
 from pinfold.admission.model import build_node, empty_state
 from pinfold.admission.node_status import (
+    OPTION_LABELS,
     NodeStatus,
     node_labels,
     node_resource_topology,
     node_status,
 )
 from pinfold.core.kubelet.node_allocatable import parse_reserved
-from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.node_config import NodeConfig, OwnPolicies
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.machine.machine import Distances, HugepagePool, Machine, NUMANode
 from pinfold.core.machine.short_form import parse_short_form
@@ -251,6 +252,24 @@ def test_labels_are_valid_and_short() -> None:
     for name, value in labels.items():
         assert re.fullmatch(r"pinfold\.dev/[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name)
         assert re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", value)
+
+
+def test_options_are_labels_each() -> None:
+    """A selector can ask for one of them; a label of an option that went is removed."""
+    config = NodeConfig(
+        cpu_manager_policy="configurable",
+        cpu_manager_policy_options={"full-pcpus-only": "true"},
+        reserved_system_cpus=CPUSet([0, 8]),
+        eviction_hard=NO_EVICTION,
+        own=OwnPolicies(),
+    )
+    labels = node_labels(status_of(parse_short_form("2s4c2t"), config))
+    assert labels["pinfold.dev/cpu-manager-policy"] == "configurable"
+    options = {name: value for name, value in labels.items() if name in OPTION_LABELS}
+    assert options["pinfold.dev/cpu-manager-policy-option.full-pcpus-only"] == "true"
+    assert len(labels) == 6 + len(options)
+    for name in OPTION_LABELS:
+        assert re.fullmatch(r"pinfold\.dev/[a-z][-A-Za-z0-9.]{0,61}[A-Za-z0-9]", name)
 
 
 def test_the_api_answers_it(tmp_path: Path) -> None:

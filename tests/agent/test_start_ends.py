@@ -10,7 +10,8 @@ import pytest
 from pinfold.adapters.store import SQLiteStore
 from pinfold.agent.claims import RuntimeClaim
 from pinfold.agent.start import DATABASE, Start
-from pinfold.config.agent import AgentConfig, agent_section
+from pinfold.config.agent import AgentConfig
+from pinfold.config.section import agent_section
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.planning.fake_cgroups import FakeCgroups

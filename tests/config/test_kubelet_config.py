@@ -16,7 +16,7 @@ from pinfold.config.settings import SETTINGS, override
 from pinfold.config.values import SettingError, duration
 from pinfold.core.kubelet.eviction import DEFAULT_EVICTION_HARD
 from pinfold.core.kubelet.feature_gates import FEATURE_GATES, gate_enabled, spell_out
-from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.node_config import OWN_POLICIES, NodeConfig
 from pinfold.core.kubelet.policy_options import Maturity, StaticPolicyOptions
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.core.values.quantity import Quantity
@@ -351,6 +351,45 @@ def test_bad_flags_are_named(flags: dict[str, str | tuple[str, ...]], words: str
         override(NodeConfig(), flags)
     assert words in str(caught.value)
     assert isinstance(caught.value, ConfigError)
+
+
+OWN = f"{HEADER}reservedSystemCPUs: '0'\n"
+
+
+@pytest.mark.parametrize("policy", OWN_POLICIES)
+def test_own_policies_need_the_section(load: Load, policy: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(f"{OWN}cpuManagerPolicy: {policy}\n")
+    words = f'cpuManagerPolicy: unknown policy: "{policy}"; it is none or static; {policy} needs'
+    assert words in str(caught.value)
+    loaded = load(f"{OWN}cpuManagerPolicy: {policy}\npinfold:\n")
+    assert loaded.config.cpu_manager_policy == policy
+    assert loaded.config.gives_exclusive_cpus
+    assert any("moves no running container" in note for note in loaded.notes) == (
+        policy == "dynamic"
+    )
+    # A flag is read as its file is.
+    plain, own = load(OWN), load(f"{OWN}pinfold: {{}}\n")
+    assert override(own.config, {"cpu_manager_policy": policy}).cpu_manager_policy == policy
+    with pytest.raises(SettingError, match=f"{policy} needs a section pinfold in the file"):
+        override(plain.config, {"cpu_manager_policy": policy})
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ("dynamics: {}", "pinfold: Object contains unknown field `dynamics` (fields: stateDir, "),
+        ("dynamic: {rebalance: true}", "unknown field `rebalance` - at `$.dynamic` (fields: none"),
+        ("dynamic: true", "Expected `object`, got `bool` - at `$.dynamic` (fields: "),
+        ("runtime: docker", "Invalid enum value 'docker' - at `$.runtime` (one of: process, cri"),
+        ("stateDir: 3", "Expected `str`, got `int` - at `$.stateDir` (fields: stateDir, "),
+    ],
+)
+def test_what_is_wrong_in_the_section_is_named(load: Load, section: str, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(f"{OWN}pinfold: {{{section}}}\n")
+    assert words in str(caught.value)
+    assert "kubelet.yaml: pinfold: " in str(caught.value)
 
 
 def test_groups_of_gates_are_spelt_out() -> None:

@@ -23,7 +23,8 @@ import yaml
 from pinfold.adapters.store.schema import migrate
 from pinfold.agent.cri import CRI_PATIENCE
 from pinfold.cli import main
-from pinfold.config.agent import AgentSection, as_written, load_agent_config
+from pinfold.config.agent import load_agent_config
+from pinfold.config.section import AgentSection, as_written
 from pinfold.core.pod.workload import application_environment
 from pinfold.core.values.cpuset import CPUSet
 from tests.roots import ROOT

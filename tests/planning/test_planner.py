@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pinfold import CPUSet, NodeConfig, Planner, Quantity, parse_short_form
 from pinfold.admission.model import NodeError
+from pinfold.core.kubelet.node_config import OWN_POLICIES, OwnPolicies
 from pinfold.core.kubelet.node_config import NodeConfig as Config
 from pinfold.core.pod.pod import Container, Pod
 from pinfold.planning.explain import UnknownPodError, explain_pod
@@ -229,6 +231,50 @@ def test_every_container_of_an_admitted_pod_has_its_reason() -> None:
     assert exclusive.steps
     assert shared.constraint.startswith("shared pool: cpu 500m")
     assert explanation.remedies == ()
+
+
+def test_the_documents_say_the_policy_and_its_options() -> None:
+    own = plan_document(place(static(cpu_manager_policy="dynamic", own=OwnPolicies())))
+    assert own["config"]["cpuManagerPolicy"] == "dynamic"
+    assert "dynamic" in own["config"]["pinfold"]
+    assert "pinfold" not in plan_document(place(static()))["config"]
+
+
+OPTIONS = [
+    {},
+    {"full-pcpus-only": "true"},
+    {"strict-cpu-reservation": "true", "distribute-cpus-across-numa": "true"},
+    {"prefer-align-cpus-by-uncorecache": "true"},
+]
+
+
+@settings(max_examples=60)
+@given(
+    st.sampled_from(["1s4c2t", "2s4c2t@half", "2s2n4c2t", "2s5c1t", "1s3c4t"]),
+    st.sampled_from(OWN_POLICIES),
+    st.sampled_from(OPTIONS),
+    st.sampled_from(["none", "best-effort", "restricted", "single-numa-node"]),
+    st.sampled_from(["container", "pod"]),
+    st.lists(st.lists(st.sampled_from(["1", "2", "3", "4", "500m"]), min_size=1, max_size=2)),
+)
+def test_own_policies_place_as_static_does(  # noqa: PLR0917 - one for each dimension
+    machine: str,
+    policy: str,
+    options: dict[str, str],
+    alignment: str,
+    scope: str,
+    wanted: list[list[str]],
+) -> None:
+    pods = [guaranteed(f"p{at}", *cpus) for at, cpus in enumerate(wanted)]
+    plain = static(
+        cpu_manager_policy_options=options,
+        topology_manager_policy=alignment,
+        topology_manager_scope=scope,
+    )
+    own = replace(plain, cpu_manager_policy=policy, own=OwnPolicies())
+    before, after = (plan_document(place(one, *pods, machine=machine)) for one in (plain, own))
+    assert after.pop("config") != before.pop("config")
+    assert after == before
 
 
 def test_an_unknown_pod_is_named() -> None:

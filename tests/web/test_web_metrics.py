@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
-from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.node_config import NodeConfig, OwnPolicies
 from pinfold.core.values.cpuset import CPUSet
 from tests.roots import ROOT
 from tests.scenes.manager_harness import manifest
@@ -88,6 +89,20 @@ def test_the_metrics_follow_the_pods(api: Served) -> None:
     assert found["pinfold_running_pods"] == 0
     assert found["pinfold_cpu_manager_exclusive_cpu_allocation_count"] == 0
     assert found["pinfold_started_containers_total"] == 3, "a total does not shrink"
+
+
+def test_the_policy_and_its_options_are_told(tmp_path: Path) -> None:
+    config = replace(
+        ALIGNED,
+        cpu_manager_policy="dynamic",
+        cpu_manager_policy_options={"full-pcpus-only": "True"},
+        own=OwnPolicies(),
+    )
+    with served(tmp_path / "s", config=config) as server:
+        samples = [name for name in scrape(server) if "policy_info" in name]
+    assert samples == [
+        "pinfold_cpu_manager_policy_info{options=full-pcpus-only=true}{policy=dynamic}"
+    ]
 
 
 def test_the_buckets_of_the_histogram_grow(api: Served) -> None:

@@ -19,7 +19,7 @@ from pinfold.core.kubelet.node_allocatable import (
     node_allocatable,
     reserved_cpu_count,
 )
-from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.node_config import STATIC, NodeConfig
 from pinfold.core.kubelet.policy_options import (
     CPU_MANAGER_OPTIONS,
     TOPOLOGY_MANAGER_OPTIONS,
@@ -151,7 +151,8 @@ def empty_state(node: Node, machine_cpus: CPUSet) -> NodeState:
     if policy is None:
         return NodeState(Ledger.fresh("none", Bounds(machine_cpus)), memory=memory)
     bounds = Bounds(machine_cpus, policy.reserved, policy.options.strict_cpu_reservation)
-    return NodeState(Ledger.fresh("static", bounds), memory=memory)
+    # Whatever the policy is called: it places as static does, and so do those who read the state.
+    return NodeState(Ledger.fresh(STATIC, bounds), memory=memory)
 
 
 def allocatable_amounts(capacity: MachineCapacity, config: NodeConfig) -> dict[str, int]:
@@ -196,7 +197,7 @@ def _cpu_policy(
                 verdict=_verdict(rules),
             )
         return None
-    if config.cpu_manager_policy != "static":
+    if not config.gives_exclusive_cpus:
         raise NodeError(
             f'unknown policy: "{config.cpu_manager_policy}"',
             "cpuManagerPolicy is none or static",

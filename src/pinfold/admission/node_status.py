@@ -20,7 +20,8 @@ from pinfold.admission.capacity import PODS
 from pinfold.admission.model import capacity_of
 from pinfold.core.devices.state import DeviceState
 from pinfold.core.kubelet.node_allocatable import node_allocatable, node_capacity
-from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.node_config import NodeConfig, OwnPolicies
+from pinfold.core.kubelet.policy_options import CPU_MANAGER_OPTIONS
 from pinfold.core.machine.kubelet_view import KubeletView
 from pinfold.core.machine.machine import Distances, Machine
 from pinfold.core.memory.memory import MemoryState
@@ -31,6 +32,19 @@ from pinfold.core.values.quantity import Format, Quantity
 from pinfold.documents import node as form
 
 LABEL_PREFIX: Final = "pinfold.dev/"
+_OPTION: Final = f"{LABEL_PREFIX}cpu-manager-policy-option."
+OPTION_LABELS: Final = tuple(
+    f"{_OPTION}{name}"
+    for name in (
+        *(
+            name
+            for option in CPU_MANAGER_OPTIONS.options
+            for name in (option.name, *option.aliases)
+        ),
+        *OwnPolicies().options,
+    )
+)
+"""The labels of all options; those that are not set are no longer the node's."""
 
 _POLICY_NAMES: Final = {
     Policy.BEST_EFFORT.value: "BestEffort",
@@ -170,7 +184,9 @@ def node_labels(status: NodeStatus) -> dict[str, str]:
         "sockets": str(status.num_sockets),
         "exclusive-cpus": str(len(status.exclusive)),
     }
-    return {f"{LABEL_PREFIX}{name}": value for name, value in values.items()}
+    return {f"{LABEL_PREFIX}{name}": value for name, value in values.items()} | {
+        f"{_OPTION}{name}": value for name, value in config.all_options.items()
+    }
 
 
 def _zones(machine: Machine, view: KubeletView, node: Node, state: NodeState) -> tuple[Zone, ...]:

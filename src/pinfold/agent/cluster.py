@@ -27,7 +27,8 @@ from pinfold.adapters.kubernetes.start_up_taint import StartUpTaint
 from pinfold.adapters.machines.source import open_machine
 from pinfold.admission.node_status import NodeStatus, node_status
 from pinfold.agent.runnables import Run, Runnable
-from pinfold.config.agent import AgentConfig, AgentSection
+from pinfold.config.agent import AgentConfig
+from pinfold.config.section import AgentSection
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.pod.annotations import EXCLUSIVE_CPUS
 from pinfold.documents import status as documents

@@ -147,6 +147,7 @@ class Agent:
             topology_manager_scope=config.topology_manager_scope,
             topology_manager_policy_options=dict(config.topology_manager_policy_options),
             reserved_system_cpus=str(config.reserved_system_cpus),
+            pinfold=UNSET if config.own is None else config.own.by_group,
         )
 
     # --------------------------------------------------------------------- from start to end

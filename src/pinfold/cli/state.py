@@ -17,6 +17,7 @@ from pinfold.adapters.statefile.files import (
 )
 from pinfold.adapters.statefile.references import read_container_ids, read_pod_uids
 from pinfold.cli.output import F, input_errors, output_option
+from pinfold.core.kubelet.node_config import OWN_POLICIES, STATIC
 from pinfold.core.kubelet.policy_options import (
     PolicyOptionError,
     StaticPolicyOptions,
@@ -238,7 +239,8 @@ def _circumstances(  # noqa: PLR0913 - the options that check and repair share
             machine=machine,
             reserved=reserved,
             strict_cpu_reservation=bool(parsed and parsed.strict_cpu_reservation),
-            policy=policy,
+            # The state of these says static: they place as it does.
+            policy=STATIC if policy in OWN_POLICIES else policy,
             pods=_pods(pods),
         )
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 from msgspec.structs import replace
 
-from pinfold.config.kubelet import AGENT_SECTION, ConfigError, kubelet_config, read_fields
+from pinfold.config.kubelet import ConfigError, kubelet_config, read_fields
+from pinfold.config.section import AgentSection, agent_section, as_written
 from pinfold.config.startup_checks import log_limits
 from pinfold.config.values import SettingError, duration
 from pinfold.core.kubelet.node_config import NodeConfig
@@ -19,144 +19,11 @@ from pinfold.core.values.quantity import Quantity
 from pinfold.logs.layout import LogLimits
 
 DEFAULT_FILE: Final = Path("/etc/pinfold/config.yaml")
-DEFAULT_STATE_DIR: Final = "/var/lib/pinfold"
-DEFAULT_SOCKET: Final = "/run/pinfold/pinfold.sock"
 DEFAULT_DEVICE_PLUGINS: Final = "/var/lib/kubelet/device-plugins"
 DEFAULT_NODE: Final = NodeConfig(
     cpu_manager_policy="static", kube_reserved={"cpu": Quantity.parse("1")}
 )
 """Without a file: the static policy, and one CPU for the system."""
-
-_AbsolutePath = Annotated[str, Meta(pattern="^/")]
-_Endpoint = Annotated[str, Meta(pattern="^(unix://)?/")]
-_TwoDigits = Annotated[str, Meta(pattern="^[0-9]{2}$")]
-_PathOrNone = Annotated[str, Meta(pattern="^(/.*)?$")] | None
-_PathOrEmpty = Annotated[str, Meta(pattern="^(/.*)?$")]
-_NodeName = Annotated[str, Meta(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
-_TaintKey = Annotated[
-    str,
-    Meta(
-        pattern=r"^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?$"
-    ),
-]
-_FolderName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
-
-
-class _Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
-    """Some settings that belong together; in the file they are not grouped."""
-
-
-class RecordSettings(_Group, frozen=True, kw_only=True):
-    """What is written down, and for how long."""
-
-    state_dir: _AbsolutePath = DEFAULT_STATE_DIR
-    """Where the record, the mirrored ``cpu_manager_state`` and the containers' folders are; must
-    outlive a reboot."""
-    on_mismatch: Literal["refuse", "repair"] = "refuse"
-    """What to do when the record does not fit machine or configuration."""
-    history_limit: Annotated[int, Meta(ge=1, le=10_000_000)] = 10_000
-    """How many entries of the history are kept."""
-    max_pods_remembered: Annotated[int, Meta(ge=0, le=100_000)] = 500
-    """How many ended pods are kept."""
-
-
-class ApiSettings(_Group, frozen=True, kw_only=True):
-    """Where others ask the agent."""
-
-    socket: _AbsolutePath = DEFAULT_SOCKET
-    """The local API."""
-    pod_resources_socket: _PathOrNone = None
-    """podresources for node agents; None: ``pod-resources/pinfold.sock`` in the state directory
-    with ``cri`` and ``nri``, nowhere with ``process``; "": nowhere."""
-    pod_resources_group: str | None = None
-    """A group whose members may connect to it, too."""
-
-
-class RuntimeSettings(_Group, frozen=True, kw_only=True):
-    """What runs the containers."""
-
-    runtime: Literal["process", "cri", "nri"] = "process"
-    """``process``, the agent itself, as plain processes; ``cri``, a container runtime that it
-    tells to; ``nri``, a container runtime for a kubelet, which the agent is asked by."""
-    runtime_endpoint: _Endpoint | None = None
-    """The CRI socket; None: found as crictl finds it with ``cri``, not used with ``nri``."""
-
-
-class CgroupSettings(_Group, frozen=True, kw_only=True):
-    """The cgroups of the containers, and of everybody else."""
-
-    cgroup_parent: _AbsolutePath | None = None
-    """The cgroup below which the agent's own tree is made; None: found."""
-    cgroup_name: _FolderName = "pinfold"
-    """The name of that tree."""
-    partition: Literal["member", "root", "isolated"] = "member"
-    """The cpuset partition that exclusive sets should be (cgroup v2)."""
-    owner_offline: Literal["share", "freeze"] = "share"
-    """What becomes of a container all of whose own CPUs go offline: it runs in the shared pool, or
-    is frozen, until one of them is back."""
-    confine_system: bool = False
-    """Keep system services (systemd's slices) on the reserved CPUs."""
-
-
-class KubeletSettings(_Group, frozen=True, kw_only=True):
-    """The node of a kubelet, with ``nri``."""
-
-    nri_socket: _AbsolutePath = "/var/run/nri/nri.sock"
-    """Where the runtime takes plugins."""
-    nri_plugin_index: _TwoDigits = "90"
-    """Two digits; of several plugins the lowest is asked first."""
-    kubelet_state_file: _PathOrEmpty = "/var/lib/kubelet/cpu_manager_state"
-    """The kubelet's ``cpu_manager_state``: where it says that the kubelet pins containers, the
-    agent does not; "": not looked at."""
-    kubelet_pod_resources: _PathOrEmpty = "/var/lib/kubelet/pod-resources/kubelet.sock"
-    """The kubelet's podresources socket: asked where the devices of a pod are; "": not asked."""
-
-
-class ClusterSettings(_Group, frozen=True, kw_only=True):
-    """The API server, with ``nri``, and what it is told."""
-
-    kubeconfig: _PathOrNone = None
-    """How it is reached; None: by the service account, in a pod that has one; "": not at all."""
-    node_name: _NodeName | None = None
-    """The node's name in the cluster; None: ``NODE_NAME`` in the environment, else the host's
-    name."""
-    node_labels: bool = False
-    """Whether the Node object gets labels."""
-    node_resource_topology: bool = False
-    """Whether a NodeResourceTopology is kept."""
-    start_up_taint: _TaintKey | None = None
-    """The key of a taint with which the kubelet registers its node, removed when containers are
-    placed; None: no taint is looked for."""
-
-
-class DeviceSettings(_Group, frozen=True, kw_only=True):
-    """Device plugins, not with ``nri``."""
-
-    device_plugin_dir: _PathOrNone = None
-    """The folder in which they register (``kubelet.sock``); None:
-    ``/var/lib/kubelet/device-plugins`` if it is there; "": nowhere."""
-    plugin_registry_dir: _AbsolutePath | None = None
-    """The folder in which plugins are found by their sockets; None: nowhere."""
-
-
-class AgentSection(msgspec.Struct, frozen=True, kw_only=True):
-    """The section ``pinfold`` of the file, by what the settings are about."""
-
-    record: RecordSettings = RecordSettings()
-    api: ApiSettings = ApiSettings()
-    containers: RuntimeSettings = RuntimeSettings()
-    cgroups: CgroupSettings = CgroupSettings()
-    kubelet: KubeletSettings = KubeletSettings()
-    cluster: ClusterSettings = ClusterSettings()
-    devices: DeviceSettings = DeviceSettings()
-
-
-_GROUPS: Final = {
-    name: group.name
-    for group in msgspec.structs.fields(AgentSection)
-    for name in type(group.default).__struct_encode_fields__
-}
-"""The names of all settings in a file, each with its group."""
 
 
 class AgentConfig(Struct, frozen=True):
@@ -188,16 +55,15 @@ def load_agent_config(file: Path | None) -> AgentConfig:
         file = DEFAULT_FILE
     path = str(file)
     fields = read_fields(path)
-    section = agent_section(path, fields.get(AGENT_SECTION))
-    rest = {name: value for name, value in fields.items() if name != AGENT_SECTION}
-    loaded = kubelet_config(rest, path)
-    manifests = _text(path, "staticPodPath", rest.get("staticPodPath"))
+    loaded = kubelet_config(fields, path)
+    section = loaded.section or AgentSection()
+    manifests = _text(path, "staticPodPath", fields.get("staticPodPath"))
     return AgentConfig(
         node=loaded.config,
         own=section,
         static_pod_path=Path(manifests) if manifests else None,
-        file_check_frequency=_seconds(path, rest.get("fileCheckFrequency"), 20.0),
-        logs=LogLimits() if section.containers.runtime == "nri" else _log_limits(path, rest),
+        file_check_frequency=_seconds(path, fields.get("fileCheckFrequency"), 20.0),
+        logs=LogLimits() if section.containers.runtime == "nri" else _log_limits(path, fields),
         notes=loaded.notes,
         file=file,
     )
@@ -237,38 +103,6 @@ def device_plugin_dir(section: AgentSection) -> Path | None:
         )
     usual = Path(DEFAULT_DEVICE_PLUGINS)
     return usual if usual.is_dir() else None
-
-
-def agent_section(path: str, value: object) -> AgentSection:
-    """The section as a file has it: all settings side by side.
-
-    Args:
-        path: whose it is, for what is said of an error.
-        value: the mapping; None: there is none.
-
-    Raises:
-        ConfigError: an unknown field, or a value that a field cannot have.
-    """
-    groups: dict[str, dict[str, Any]] = {group: {} for group in _GROUPS.values()}
-    try:
-        for name, setting in msgspec.convert(
-            {} if value is None else value, dict[str, Any]
-        ).items():
-            groups[_GROUPS[name]][name] = setting
-        return msgspec.convert(groups, AgentSection)
-    except KeyError as unknown:
-        problem = f"Object contains unknown field `{unknown.args[0]}`"
-    except msgspec.ValidationError as error:
-        # The file has no groups.
-        problem = re.sub(r"`\$\.[a-z]+\.", "`$.", str(error))
-    fields = ", ".join(_GROUPS)
-    raise ConfigError(f"{path}: {AGENT_SECTION}: {problem} (fields: {fields})")
-
-
-def as_written(section: AgentSection) -> dict[str, Any]:
-    """All settings side by side, by the names that they have in a file."""
-    groups = msgspec.to_builtins(section)
-    return {name: groups[group][name] for name, group in _GROUPS.items()}
 
 
 def _log_limits(path: str, fields: Mapping[Any, Any]) -> LogLimits:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from pinfold.config.settings import SETTINGS, check
 from pinfold.config.startup_checks import check_startup
-from pinfold.config.values import ConfigError, SettingError, show
+from pinfold.config.values import AGENT_SECTION, ConfigError, SettingError, show
 from pinfold.core.kubelet.eviction import DEFAULT_EVICTION_HARD
 from pinfold.core.kubelet.feature_gates import FEATURE_GATES
-from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.node_config import DYNAMIC, NodeConfig
 from pinfold.formats.json_or_yaml import DocumentError, read_documents
+
+if TYPE_CHECKING:
+    from pinfold.config.section import AgentSection
 
 __all__ = ["ConfigError", "LoadedConfig", "kubelet_config", "load_kubelet_config", "read_fields"]
 
@@ -23,18 +26,21 @@ MAX_BYTES: Final = 4 * 1024 * 1024
 KIND: Final = "KubeletConfiguration"
 API_GROUP: Final = "kubelet.config.k8s.io"
 VERSION: Final = f"{API_GROUP}/v1beta1"
+_NOT_YET: Final = (
+    "cpuManagerPolicy: dynamic places as static does; this version moves no running container"
+)
 _HEADER: Final = f"it starts with apiVersion: {VERSION} and kind: {KIND}"
 
 
-AGENT_SECTION: Final = "pinfold"
-"""The agent's own section of the same file, which decides about no placement."""
-
-
 class LoadedConfig(Struct, frozen=True):
-    """A node's configuration, and notes on what in the file was passed over."""
+    """A node's configuration, and notes on what in the file was passed over.
+
+    ``section`` is the agent's own, None in a file that has none.
+    """
 
     config: NodeConfig
     notes: tuple[str, ...]
+    section: AgentSection | None = None
 
 
 def load_kubelet_config(path: str, base: NodeConfig | None = None) -> LoadedConfig:
@@ -63,16 +69,22 @@ def kubelet_config(
         base: see :func:`load_kubelet_config`.
 
     Raises:
-        ConfigError: values that would stop a kubelet.
+        ConfigError: values that would stop a kubelet, or a section ``pinfold`` that is none.
     """
     known = {setting.field: setting for setting in SETTINGS}
     changes: dict[str, Any] = {}
+    section = None
+    if AGENT_SECTION in fields:
+        from pinfold.config.section import agent_section  # noqa: PLC0415 - 3 ms: many have none
+
+        section = agent_section(path, fields[AGENT_SECTION])
+        changes["own"] = section.policies
     for name, value in fields.items():
         setting = known.get(name)
         if setting is None or value is None or setting.is_unset(value):
             continue
         try:
-            parsed = setting.parse(value)
+            parsed = setting.reader(own=section is not None)(value)
         except SettingError as error:
             raise ConfigError(f"{path}: {name}: {error}") from None
         if not setting.is_unset(parsed):
@@ -87,8 +99,9 @@ def kubelet_config(
     notes = (
         *_unknown_fields(fields, known),
         *_unknown_gates(config.feature_gates),
+        *([_NOT_YET] if config.cpu_manager_policy == DYNAMIC else ()),
     )
-    return LoadedConfig(config, tuple(f"{path}: {note}" for note in notes))
+    return LoadedConfig(config, tuple(f"{path}: {note}" for note in notes), section)
 
 
 def _unknown_fields(fields: Mapping[Any, Any], known: Mapping[str, Any]) -> list[str]:

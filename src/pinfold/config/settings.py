@@ -27,7 +27,7 @@ from pinfold.config.values import (
     texts,
 )
 from pinfold.core.kubelet.feature_gates import CUSTOM_CPU_CFS_QUOTA_PERIOD, gate_enabled, spell_out
-from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.node_config import OWN_POLICIES, STATIC, NodeConfig
 from pinfold.core.topology_manager.policy import Policy, Scope
 
 _DEFAULT_CFS_PERIOD: Final = NodeConfig().cpu_cfs_quota_period
@@ -54,6 +54,12 @@ class Setting(Struct, frozen=True):
     merges: bool = False
     default: str = ""
     unset: str | float | None = None
+    parse_own: Callable[[Any], Any] | None = None
+    """How a file with a section ``pinfold`` is read, where that makes a difference."""
+
+    def reader(self, *, own: bool) -> Callable[[Any], Any]:
+        """What reads the value; ``own``: the file has a section ``pinfold``."""
+        return self.parse_own if own and self.parse_own is not None else self.parse
 
     def is_unset(self, value: object) -> bool:
         """Whether a value of the file, as written or as read, stands for the default."""
@@ -65,12 +71,13 @@ SETTINGS: Final = (
         "cpuManagerPolicy",
         "cpu_manager_policy",
         "--cpu-manager-policy",
-        policy("none", "static"),
-        "CPU manager policy: none or static.",
+        policy("none", STATIC, own=OWN_POLICIES),
+        "CPU manager policy: none or static; dynamic or configurable with a section pinfold.",
         option="--policy",
         metavar="NAME",
         unset="",
         default="none",
+        parse_own=policy("none", STATIC, *OWN_POLICIES),
     ),
     Setting(
         "cpuManagerPolicyOptions",
@@ -244,11 +251,12 @@ def override(config: NodeConfig, flags: Mapping[str, str | tuple[str, ...] | Non
         given = flags.get(setting.attribute)
         if setting.option is None or not given:
             continue
+        parse = setting.reader(own=config.own is not None)
         try:
             if setting.merges:
-                parsed = setting.parse(flag_booleans(_pairs(given)))
+                parsed = parse(flag_booleans(_pairs(given)))
             else:
-                parsed = setting.parse(_pairs(given) if setting.pairs else given)
+                parsed = parse(_pairs(given) if setting.pairs else given)
         except SettingError as error:
             raise SettingError(f"{setting.option}: {error}") from None
         if setting.merges:

@@ -19,6 +19,9 @@ from pinfold.core.pod.pod import MEMORY, is_hugepages
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
 from pinfold.core.values.quantity import Quantity, QuantityError
 
+AGENT_SECTION: Final = "pinfold"
+"""The field of a KubeletConfiguration file that has the agent's own settings."""
+
 _UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600}
 _NUMBER_AND_UNIT = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([^0-9.]*)", re.ASCII)
 _LONGEST_DURATION: Final = (2**63 - 1) / 1e9
@@ -71,13 +74,16 @@ def choice(field: str, flag: str, names: tuple[str, ...], end: str) -> Callable[
     return read
 
 
-def policy(*names: str) -> Callable[[object], str]:
-    """A reader for the name of a manager's policy."""
+def policy(*names: str, own: tuple[str, ...] = ()) -> Callable[[object], str]:
+    """A reader for the name of a manager's policy; ``own`` are names that need our section."""
 
     def read(value: object) -> str:
         name = text(value)
         if name not in names:
-            raise SettingError(f'unknown policy: "{name}"; it is {" or ".join(names)}')
+            hint = f"; {name} needs a section pinfold in the file (pinfold: {{}})"
+            raise SettingError(
+                f'unknown policy: "{name}"; it is {" or ".join(names)}{hint * (name in own)}'
+            )
         return name
 
     return read

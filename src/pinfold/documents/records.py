@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Final, TypeAlias
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 VERSION: Final = 1
 """Of all documents.  It grows when a field changes its meaning or goes away, not when a field is
@@ -71,3 +71,5 @@ class Policies(Record, frozen=True, kw_only=True, rename="camel"):
     topology_manager_policy: str
     topology_manager_scope: str
     topology_manager_policy_options: Mapping[str, str]
+    pinfold: Mapping[str, Mapping[str, str | bool | int]] | UnsetType = UNSET
+    """The options of Pinfold's own, by group, where the file has a section ``pinfold``."""

@@ -46,6 +46,7 @@ def planned_config(config: NodeConfig) -> form.PlannedConfig:
         topology_manager_scope=config.topology_manager_scope,
         topology_manager_policy_options=dict(config.topology_manager_policy_options),
         memory_manager_policy=config.memory_manager_policy,
+        pinfold=UNSET if config.own is None else config.own.by_group,
     )
 
 

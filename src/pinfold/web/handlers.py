@@ -246,7 +246,7 @@ class Handlers:
 
             backend = self._backend
             plugins = None if backend.pods is None else backend.pods.plugins
-            self._metrics = Metrics(backend.books, backend.figures, plugins)
+            self._metrics = Metrics(backend.books, backend.figures, plugins, backend.settings)
         text = await self.snapshots.get("metrics", self._metrics.text)
         return Response(text, media_type=self._metrics.media_type)
 

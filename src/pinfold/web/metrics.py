@@ -21,6 +21,7 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.documents.status import AgentConfig
 from pinfold.node.counters import START_SECONDS
 from pinfold.node.view import Reader
 from pinfold.ports.figures import Figure
@@ -34,7 +35,7 @@ from pinfold.web.resource_metrics import (
 
 
 class Metrics(Collector):
-    """The metrics of one node, of its device ``plugins``, and ``figures`` that others count."""
+    """The metrics of one node, its ``plugins`` and ``settings``, and ``figures`` of others."""
 
     media_type = CONTENT_TYPE_PLAIN_0_0_4
 
@@ -43,7 +44,9 @@ class Metrics(Collector):
         books: Reader,
         figures: Callable[[], Iterable[Figure]] = tuple,
         plugins: object = None,
+        settings: Callable[[], AgentConfig] | None = None,
     ) -> None:
+        self._settings = settings
         self._books = books
         self._figures = figures
         self._plugins = plugins
@@ -57,6 +60,7 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Every metric, as it is now."""
+        yield from self._policy()
         yield from self._cpu_manager()
         yield from memory_metrics(self._books)
         yield from device_metrics(self._books, self._plugins)
@@ -64,6 +68,24 @@ class Metrics(Collector):
         yield from self._pods()
         yield from self._reconcile()
         yield from other_metrics(self._figures())
+
+    def _policy(self) -> Iterator[Metric]:
+        if self._settings is None:
+            return
+        config = self._settings()
+        groups = config.pinfold or {}
+        options = {
+            **config.cpu_manager_policy_options,
+            **{f"{group}.{name}": v for group, own in groups.items() for name, v in own.items()},
+        }
+        listed = ",".join(f"{name}={str(v).lower()}" for name, v in sorted(options.items()))
+        found = GaugeMetricFamily(
+            "pinfold_cpu_manager_policy_info",
+            "The CPU manager's policy, and all its options.",
+            labels=["policy", "options"],
+        )
+        found.add_metric([config.cpu_manager_policy, listed], 1)
+        yield found
 
     def _cpu_manager(self) -> Iterator[Metric]:
         counters, ledger = self._books.counters, self._books.view.state.ledger

@@ -23,11 +23,10 @@ from pinfold.cli import main
 from pinfold.config.agent import (
     DEFAULT_FILE,
     AgentConfig,
-    AgentSection,
-    as_written,
     load_agent_config,
     pod_resources_socket,
 )
+from pinfold.config.section import AgentSection, as_written
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.machine.short_form import parse_short_form

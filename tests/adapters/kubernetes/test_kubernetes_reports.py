@@ -304,6 +304,7 @@ def test_labels_and_topology_follow_the_node(peer: KubeApiPeer, tmp_path: Path) 
     asyncio.run(scenario())
     labels = peer.objects["/api/v1/nodes/n1"]["metadata"]["labels"]
     assert labels["kubernetes.io/os"] == "linux"
+    assert not {name for name in labels if "policy-option" in name}
     assert labels["pinfold.dev/cpu-manager-policy"] == "static"
     assert labels["pinfold.dev/exclusive-cpus"] == "6"
     topology = peer.objects[place]

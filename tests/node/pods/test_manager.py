@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from pinfold.admission.admission import Decision
-from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.node_config import OWN_POLICIES, NodeConfig, OwnPolicies
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.core.values.quantity import Quantity
 from pinfold.node.pod_table import NameTakenError, UnknownPodError
@@ -395,6 +395,23 @@ def test_a_changed_policy_is_refused_or_repaired() -> None:
             await node.start()
         await node.start(OnMismatch.REPAIR)
         assert node.cpus("db") == {"c0": "0-7"}
+
+    run(scenario)
+
+
+def test_policies_that_place_as_static_does_are_no_mismatch() -> None:
+    async def scenario(node: Harness) -> None:
+        await node.admit(manifest("db", "2"))
+        before, plain = node.cpus("db"), node.config
+        for policy in (*OWN_POLICIES, "static"):
+            await node.kill()
+            node.config = replace(plain, cpu_manager_policy=policy, own=OwnPolicies())
+            await node.start()
+            assert node.cpus("db") == before
+            await node.admit(manifest(f"db-{policy}", "1"))
+            assert node.store.node is not None
+            assert node.store.node.policy_name == "static"
+            assert {ledger.policy_name for ledger in node.mirrored} == {"static"}
 
     run(scenario)
 

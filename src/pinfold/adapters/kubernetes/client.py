@@ -119,8 +119,8 @@ class KubeClient:
         """A node."""
         return await self._do(GET_NODE, name=name)
 
-    async def label_node(self, name: str, labels: Mapping[str, str]) -> Mapping[str, Any]:
-        """Set these labels of a node; others stay."""
+    async def label_node(self, name: str, labels: Mapping[str, str | None]) -> Mapping[str, Any]:
+        """Set these labels of a node, and remove those that are None; others stay."""
         return await self._do(PATCH_NODE, {"metadata": {"labels": dict(labels)}}, name=name)
 
     async def set_taints(

@@ -9,7 +9,12 @@ from typing import Any, Final
 
 from pinfold.adapters.kubernetes.access import KubernetesError
 from pinfold.adapters.kubernetes.client import KubeClient
-from pinfold.admission.node_status import NodeStatus, node_labels, node_resource_topology
+from pinfold.admission.node_status import (
+    OPTION_LABELS,
+    NodeStatus,
+    node_labels,
+    node_resource_topology,
+)
 from pinfold.retry.backoff import Backoff
 
 PERIOD: Final = 10.0
@@ -77,7 +82,9 @@ class NodePublisher:
         if self._labels:
             labels = node_labels(status)
             if self._is_due("labels", labels):
-                await self._client.label_node(self._node, labels)
+                await self._client.label_node(
+                    self._node, {**dict.fromkeys(OPTION_LABELS), **labels}
+                )
                 self._published["labels"] = (labels, time.monotonic())
         if self._topology:
             topology = node_resource_topology(status, self._node)

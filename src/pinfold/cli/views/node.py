@@ -62,6 +62,12 @@ def policies(config: Policies, memory: str, scope: str = "") -> str:
         name if value.lower() in ("true", "1", "t") else f"{name}={value}"
         for name, value in config.cpu_manager_policy_options.items()
     ]
+    options += [
+        f"{group}.{name}={str(value).lower()}"
+        for group, own in (config.pinfold or {}).items()
+        for name, value in own.items()
+        if value not in (False, "never")
+    ]
     cpu = f"CPU manager {config.cpu_manager_policy}" + (
         f" ({', '.join(options)})" if options else ""
     )

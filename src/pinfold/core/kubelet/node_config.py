@@ -6,13 +6,53 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
+from msgspec.structs import fields
 
 from pinfold.core.kubelet.eviction import DEFAULT_EVICTION_HARD
 from pinfold.core.pod.pod import NO_RESOURCES, Resources
 from pinfold.core.values.cpuset import CPUSet
 
 NO_OPTIONS: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+STATIC: Final = "static"
+DYNAMIC: Final = "dynamic"
+OWN_POLICIES: Final = (DYNAMIC, "configurable")
+"""Pinfold's names for policies that place exactly as ``static`` does.
+
+``dynamic`` may change a container's CPUs while it runs; ``configurable`` is an alias, so that
+others can tell a policy with options from a plain one.
+"""
+
+
+class _Options(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    """A group of options, named as in the section ``pinfold`` of a configuration file."""
+
+
+class DynamicOptions(_Options, frozen=True):
+    """What the policy ``dynamic`` may do by itself; it has no options yet."""
+
+
+class OwnPolicies(_Options, frozen=True):
+    """What a node does beyond a kubelet, by groups."""
+
+    dynamic: DynamicOptions = DynamicOptions()
+    """What the policy ``dynamic`` may do by itself."""
+
+    @property
+    def by_group(self) -> dict[str, dict[str, Any]]:
+        """All options as a file has them, by group."""
+        return {field.encode_name: to_builtins(getattr(self, field.name)) for field in fields(self)}
+
+    @property
+    def options(self) -> dict[str, str]:
+        """All options in one list, such as ``isolatedCPUs.use: prefer``."""
+        return {
+            f"{group}.{name}": value if isinstance(value, str) else str(value).lower()
+            for group, options in self.by_group.items()
+            for name, value in options.items()
+        }
 
 
 class NodeConfig(Struct, frozen=True):
@@ -39,3 +79,18 @@ class NodeConfig(Struct, frozen=True):
     cpu_cfs_quota_period: float = 0.1
     max_pods: int = 110
     pods_per_core: int = 0
+    own: OwnPolicies | None = None
+    """None for a kubelet, and where the file has no section ``pinfold``."""
+
+    @property
+    def all_options(self) -> dict[str, str]:
+        """The options of the CPU manager's policy, the kubelet's and Pinfold's own."""
+        own = {} if self.own is None else self.own.options
+        return {**self.cpu_manager_policy_options, **own}
+
+    @property
+    def gives_exclusive_cpus(self) -> bool:
+        """Whether the CPU manager's policy is ``static``, or one that places as it does."""
+        return self.cpu_manager_policy == STATIC or (
+            self.own is not None and self.cpu_manager_policy in OWN_POLICIES
+        )
