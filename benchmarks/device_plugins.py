@@ -16,12 +16,12 @@ from typing import Any, Final
 
 import grpc
 import grpc.aio
+from tests.scenes.device_plugin_peer import list_of
 
 from benchmarks.agent_measuring import detailed
 from benchmarks.measure import Result
 from pinfold.adapters.deviceplugin import DevicePluginServer
 from pinfold.adapters.deviceplugin import deviceplugin_pb2 as pb
-from pinfold.adapters.deviceplugin.messages import list_of
 from pinfold.core.devices.devices import Device, DeviceInventory
 
 REGISTRATIONS: Final = 50

@@ -17,7 +17,7 @@ from pinfold.adapters.machines.capture_file import pack
 from pinfold.adapters.machines.source import open_machine
 from pinfold.admission.admission import decide_near
 from pinfold.cli.output import InputError
-from pinfold.cli.run import Wishes, near_locality, run, run_manifest
+from pinfold.cli.run import near_locality, run
 from pinfold.cli.topology import topology
 from pinfold.config.agent import DEFAULT_NODE
 from pinfold.core.kubelet.faults import SOUND
@@ -25,6 +25,7 @@ from pinfold.core.machine.locality import Localities
 from pinfold.core.machine.machine import Machine, PCIFunction
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.pod.near_wishes import NearWish, wishes_of
+from pinfold.core.pod.one_command import Wishes, run_manifest
 from pinfold.core.pod.workload_api import workload_from_api
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.planning.planner import Planner

@@ -19,7 +19,7 @@ import pytest
 from pinfold.adapters.deviceplugin import DevicePluginServer, PluginLimits
 from pinfold.adapters.deviceplugin import deviceplugin_pb2 as pb
 from pinfold.adapters.deviceplugin import pluginregistration_pb2 as registry_pb
-from pinfold.adapters.deviceplugin.messages import list_of
+from pinfold.adapters.deviceplugin.messages import HEALTHY
 from pinfold.core.devices.devices import Device, DeviceInventory
 from tests.scenes.waiting import until
 
@@ -44,6 +44,22 @@ Answer = Callable[[bytes], Awaitable[bytes]]
 async def hanging(_: bytes) -> bytes:
     await asyncio.sleep(3600)
     return b""
+
+
+def list_of(devices: Iterable[Device]) -> bytes:
+    """A ``ListAndWatchResponse``, serialized."""
+    return pb.ListAndWatchResponse(
+        devices=[
+            pb.Device(
+                ID=device.id,
+                health=HEALTHY if device.healthy else "Unhealthy",
+                topology=pb.TopologyInfo(nodes=[pb.NUMANode(ID=node) for node in device.numa_nodes])
+                if device.numa_nodes
+                else None,
+            )
+            for device in devices
+        ]
+    ).SerializeToString()
 
 
 def some_devices(count: int, *, healthy: bool = True, nodes: int = 2) -> list[Device]:

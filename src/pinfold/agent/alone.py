@@ -63,12 +63,8 @@ class Alone:
     ) -> Decision:
         """Give CPUs to the one container of a pod, whose process waits; nothing if it is rejected.
 
-        Args:
-            pod: what wants CPUs.
-            manifest: the same as the next command is to read it.
-            pid: its process.
-            near: the CPUs that it is better on.
-            required: it rather does not run than on others.
+        ``manifest`` is the pod as the next command is to read it; it is better on the CPUs in
+        ``near``, and where that is ``required`` it rather does not run than on others.
 
         Raises:
             PortError: the list cannot be used, or the kernel refuses.

@@ -44,13 +44,7 @@ log = structlog.get_logger("pinfold")
 
 @asynccontextmanager
 async def cri_agent(start: Start) -> AsyncIterator[Agent]:
-    """An agent that has taken over what runs, and can serve.
-
-    Raises:
-        MismatchError: the record does not fit.
-        PortError: the runtime does not answer; the state directory, the cgroups or the socket
-            cannot be used, or are another agent's.
-    """
+    """An agent that has taken over what runs, and can serve; raises what ``start_agent`` does."""
     config, front = start.config, start.front
     client, info = await wait_for_runtime(
         config.own.containers.runtime_endpoint or "",

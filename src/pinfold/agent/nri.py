@@ -51,13 +51,7 @@ log = structlog.get_logger("pinfold")
 
 @asynccontextmanager
 async def nri_agent(start: Start) -> AsyncIterator[Agent]:
-    """An agent that knows what its record says, and can serve.
-
-    Raises:
-        MismatchError: the record does not fit.
-        PortError: the state directory, the cgroups or the socket cannot be used, or are another
-            agent's.
-    """
+    """An agent that knows what its record says, and can serve; raises what ``start_agent`` does."""
     config, own, front = start.config, start.config.own, start.front
     tree = RuntimeClaim(Path(own.kubelet.nri_socket))
     found = RuntimeCgroups(gates=start.state_dir / GATES, report=report_of_node)

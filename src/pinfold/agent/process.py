@@ -32,13 +32,7 @@ log = structlog.get_logger("pinfold")
 
 @asynccontextmanager
 async def process_agent(start: Start) -> AsyncIterator[Agent]:
-    """An agent that has taken over what runs, and can serve.
-
-    Raises:
-        MismatchError: the record does not fit.
-        PortError: the state directory, the cgroups or the socket cannot be used, or are another
-            agent's.
-    """
+    """An agent that has taken over what runs, and can serve; raises what ``start_agent`` does."""
     config, front = start.config, start.front
     logs = LogFolders(start.state_dir / LOGS)
     folder = start.state_dir / CONTAINERS

@@ -216,10 +216,6 @@ async def at_work(problems: Callable[[], Sequence[str]], *, patience: float = PA
     """Return when nothing keeps the agent from its work any more, or that took too long.
 
     Then a service manager may go on with what it starts after the agent: a kubelet, say.
-
-    Args:
-        problems: what does.
-        patience: seconds.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + patience

@@ -20,16 +20,9 @@ async def start_agent(
     front: Front = nothing_in_front,
     plugin_limits: PluginLimits | None = None,
 ) -> None:
-    """Put an agent together, take over what runs, and serve.
-
-    Args:
-        config: the configuration.
-        front: what stands in front of each port.
-        plugin_limits: how long device plugins may take; None: as long as with the kubelet.
+    """Put an agent together (see :class:`Start`), take over what runs, and serve.
 
     Raises:
-        NodeError: a configuration that does not fit the machine.
-        MachineError: the machine cannot be read.
         MismatchError: the record does not fit.
         PortError: the state directory, the cgroups or the socket cannot be used, or are another
             agent's; the runtime does not answer.

@@ -70,14 +70,7 @@ def explain_pod(planner: Planner, pods: Iterable[Pod], name: str) -> Explanation
 def explain_decision(
     planner: Planner, state: NodeState, decision: Decision, admitted: Sequence[Decision] = ()
 ) -> Explanation:
-    """Explain one decision.
-
-    Args:
-        planner: the node.
-        state: the state in which the decision was made.
-        decision: the decision.
-        admitted: those that were admitted before it, for the remedies.
-    """
+    """Explain a decision that was made in ``state``, after those in ``admitted``."""
     remedies: tuple[str, ...] = ()
     if not decision.admitted:
         remedies = tuple(find_remedies(planner, state, decision, admitted))

@@ -43,12 +43,6 @@ async def serve(
 ) -> None:
     """Serve until ``stop`` is set; returns within some 1.1 seconds, with the socket removed.
 
-    Args:
-        app: what :func:`pinfold.web.app.make_app` made.
-        socket_path: where to listen.
-        stop: set to end.
-        limits: what one client may take.
-
     Raises:
         PortError: the socket cannot be had; see :func:`pinfold.web.listening.listening`.
     """

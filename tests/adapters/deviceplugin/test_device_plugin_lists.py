@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pinfold.adapters.deviceplugin import deviceplugin_pb2 as pb
-from pinfold.adapters.deviceplugin.messages import list_of, listing
+from pinfold.adapters.deviceplugin.messages import listing
 from pinfold.core.devices.devices import Device
 from tests.scenes.device_plugin_peer import (
     QUICK,
     WIDGET,
     a_good_one,
+    list_of,
     scene,
     some_devices,
     the_good_one_serves,

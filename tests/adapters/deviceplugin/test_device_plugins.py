@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from pinfold.adapters.deviceplugin import deviceplugin_pb2 as pb
 from pinfold.adapters.deviceplugin import response_of, run_options
-from pinfold.adapters.deviceplugin.messages import list_of, listing
+from pinfold.adapters.deviceplugin.messages import listing
 from pinfold.adapters.deviceplugin.registration_rules import go_quoted
 from pinfold.core.devices.devices import (
     Device,
@@ -28,6 +28,7 @@ from tests.scenes.device_plugin_peer import (
     QUICK,
     WIDGET,
     an_answer,
+    list_of,
     scene,
     some_devices,
 )

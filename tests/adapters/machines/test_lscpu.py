@@ -23,7 +23,7 @@ from pinfold.adapters.machines.lscpu import (
 from pinfold.adapters.machines.lscpu_summary import machine_from_lscpu_summary
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.machine.machine import Machine, MachineError
-from pinfold.core.machine.short_form import parse_short_form, short_form_of
+from pinfold.core.machine.short_form import parse_short_form
 
 FORMS = ("2s8c2t", "2s8c2t@half", "2s2n4l16c2t@half", "1s0l4c", "4s2c1t", "1s2n8c1t")
 
@@ -261,9 +261,8 @@ def test_this_machine_in_other_forms() -> None:
         assert counted.cores == live.cores
 
 
-def test_a_regular_machine_has_a_short_form_but_for_its_memory() -> None:
+def test_the_memory_of_its_nodes_is_not_known() -> None:
     machine = machine_from_lscpu(table(parse_short_form("2s8c2t")), name="it")
-    assert short_form_of(machine) is None
     assert {node.memory_bytes for node in machine.numa_nodes} == {None}
 
 

@@ -5,7 +5,7 @@ Source: upstream ``apis/deviceplugin/v1beta1/api.proto`` and ``constants.go``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -131,19 +131,3 @@ def response_of(options: DeviceRunOptions) -> bytes:
         annotations=options.annotations,
         cdi_devices=[pb.CDIDevice(name=name) for name in options.cdi_devices],
     ).SerializeToString(deterministic=True)
-
-
-def list_of(devices: Iterable[Device]) -> bytes:
-    """The serialized ``ListAndWatchResponse`` that :func:`listing` reads as ``devices``."""
-    return pb.ListAndWatchResponse(
-        devices=[
-            pb.Device(
-                ID=device.id,
-                health=HEALTHY if device.healthy else "Unhealthy",
-                topology=pb.TopologyInfo(nodes=[pb.NUMANode(ID=node) for node in device.numa_nodes])
-                if device.numa_nodes
-                else None,
-            )
-            for device in devices
-        ]
-    ).SerializeToString()

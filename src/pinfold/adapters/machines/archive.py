@@ -8,6 +8,7 @@ members are bounded before they are kept.
 from __future__ import annotations
 
 import tarfile
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Final, Protocol, cast
@@ -134,7 +135,6 @@ def read_members(path: Path, file: IO[bytes]) -> ArchiveTree:
         OSError: the file cannot be read.
     """
     import lzma  # noqa: PLC0415 - 0.0 ms: not every Python has it, and not every archive needs it
-    import zlib  # noqa: PLC0415 - 0.0 ms
 
     try:
         stream = _unpacked(file)
@@ -175,11 +175,11 @@ def _unpacked(file: IO[bytes]) -> _Stream:
 
         return gzip.GzipFile(fileobj=file)
     if magic == b"\xfd7zXZ\x00":
-        import lzma  # noqa: PLC0415 - 0.0 ms: only for such a file
+        import lzma  # noqa: PLC0415 - 0.0 ms: not every Python has it
 
         return lzma.LZMAFile(file)
     if magic.startswith(b"BZh"):
-        import bz2  # noqa: PLC0415 - 0.0 ms: only for such a file
+        import bz2  # noqa: PLC0415 - 0.0 ms: not every Python has it
 
         return bz2.BZ2File(file)
     return file

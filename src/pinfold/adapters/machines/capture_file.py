@@ -85,7 +85,7 @@ def _exists(path: Path) -> MachineError:
 
 def _packed(buffer: IO[bytes], suffix: str) -> contextlib.AbstractContextManager[IO[bytes]]:
     if suffix == ".tar.xz":
-        import lzma  # noqa: PLC0415 - 0.0 ms: only for such a file
+        import lzma  # noqa: PLC0415 - 0.0 ms: not every Python has it
 
         return lzma.LZMAFile(buffer, "wb", preset=6)
     if suffix == ".tar.gz":
@@ -95,7 +95,7 @@ def _packed(buffer: IO[bytes], suffix: str) -> contextlib.AbstractContextManager
         zipped = gzip.GzipFile(filename="", mode="wb", fileobj=buffer, mtime=0)
         return cast("contextlib.AbstractContextManager[IO[bytes]]", zipped)
     if suffix == ".tar.bz2":
-        import bz2  # noqa: PLC0415 - 0.0 ms: only for such a file
+        import bz2  # noqa: PLC0415 - 0.0 ms: not every Python has it
 
         return bz2.BZ2File(buffer, "wb")
     return contextlib.nullcontext(buffer)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -210,9 +211,8 @@ def _packing(data: bytes) -> str | None:
 
 def _unpack(path: Path, data: bytes, limit: int, *, whole: bool) -> bytes:
     """At most ``limit`` bytes; with ``whole``, data that ends early is an error."""
-    import bz2  # noqa: PLC0415 - 0.0 ms: only for packed files
-    import lzma  # noqa: PLC0415 - 0.0 ms
-    import zlib  # noqa: PLC0415 - 0.0 ms
+    import bz2  # noqa: PLC0415 - 0.0 ms: not every Python has it
+    import lzma  # noqa: PLC0415 - 0.0 ms: not every Python has it
 
     packing = _packing(data)
     unpacker: Unpacker

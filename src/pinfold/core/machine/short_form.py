@@ -77,17 +77,6 @@ class ShortForm(Struct, frozen=True):
         """CPUs of the machine."""
         return self.sockets * self.cores * self.threads
 
-    def __str__(self) -> str:
-        """The shortest text that reads back to this value."""
-        text = f"{self.sockets}s"
-        text += f"{self.nodes}n" if self.nodes != 1 else ""
-        text += f"{self.caches}l" if self.caches != self.nodes else ""
-        text += f"{self.cores}c{self.threads}t"
-        text += "@half" if self.half else ""
-        if self.memory != _default_memory(self.cores, self.threads, self.nodes):
-            text += f"@{_memory_text(self.memory)}"
-        return text
-
 
 def looks_like_short_form(text: str) -> bool:
     """Whether somebody who wrote ``text`` meant a short form rather than a file."""
@@ -149,35 +138,6 @@ def parse_short_form(text: str) -> Machine:
         MachineError: as :func:`parse_counts`.
     """
     return build(parse_counts(text), name=text.strip())
-
-
-def short_form_of(machine: Machine) -> str | None:
-    """The short form of a machine that is as regular as one, else None.
-
-    What a short form cannot say (name, model, cache sizes, hugepages) is not compared; CPUs,
-    cores, sockets, NUMA nodes with their memory and level 3 caches are.
-    """
-    online = [cpu for cpu in machine.cpus if cpu.online]
-    sockets, nodes = len(machine.sockets), len(machine.numa_nodes)
-    memory = machine.numa_nodes[0].memory_bytes if machine.numa_nodes else None
-    if not sockets or not nodes or nodes % sockets or not machine.cores or memory is None:
-        return None
-    form = ShortForm(
-        sockets=sockets,
-        nodes=nodes // sockets,
-        caches=len(machine.l3) // sockets,
-        cores=len(machine.cores) // sockets,
-        threads=len(machine.cores[0]),
-        half=machine.cores[0] != CPUSet(range(len(machine.cores[0]))),
-        memory=memory,
-    )
-    if form.cpus != len(online) or len(online) != len(machine.cpus):
-        return None
-    try:
-        candidate = parse_short_form(str(form))
-    except MachineError:
-        return None
-    return str(form) if _shape(candidate) == _shape(machine) else None
 
 
 def build(form: ShortForm, *, name: str) -> Machine:
@@ -264,13 +224,6 @@ def _read_memory(shown: str, text: str) -> int:
     return size
 
 
-def _memory_text(size: int) -> str:
-    for unit in ("Ti", "Gi", "Mi", "Ki"):
-        if size % (1 << _UNITS[unit]) == 0:
-            return f"{size >> _UNITS[unit]}{unit}"
-    return str(size)
-
-
 def _distances(form: ShortForm) -> Distances:
     count = form.sockets * form.nodes
     remote = [_REMOTE] * count
@@ -282,11 +235,3 @@ def _distances(form: ShortForm) -> Distances:
         row[node] = _LOCAL
         rows[node] = tuple(row)
     return Distances(tuple(range(count)), rows)
-
-
-def _shape(machine: Machine) -> object:
-    return (
-        [(cpu.cpu, cpu.online, cpu.core, cpu.socket, cpu.numa, cpu.l3) for cpu in machine.cpus],
-        [(node.id, node.cpus, node.memory_bytes) for node in machine.numa_nodes],
-        [socket.id for socket in machine.sockets],
-    )

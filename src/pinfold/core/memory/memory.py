@@ -109,13 +109,8 @@ def charge(machine: dict[int, NUMANodeState], block: Block, size: int | None = N
     Every node of the block counts one assignment more and joins the block's group, even where
     nothing is taken from it.
 
-    Args:
-        machine: a draft of the machine state; its nodes are replaced.
-        block: whose type and nodes are meant; all nodes must be there.
-        size: bytes to take, where that is not the block's size.
-
-    Returns:
-        The bytes that none of the nodes had free.
+    The nodes of ``machine``, a draft, are replaced.  ``size`` is in bytes, where it is not the
+    block's.  Returns the bytes that none of the nodes had free.
     """
     left = block.size if size is None else size
     for node_id in block.numa_affinity or ():

@@ -212,11 +212,6 @@ def create_memory_policy(
 ) -> StaticMemoryPolicy | None:
     """The policy that a node is configured for; ``None`` for policy ``None``.
 
-    Args:
-        config: its ``memory_manager_policy`` and ``reserved_memory`` are meant.
-        view: the kubelet's view of the machine.
-        reservation: what node allocatable withholds from pods.
-
     Raises:
         MemoryPolicyError: there is no such policy, or as :meth:`StaticMemoryPolicy.create`.
     """

@@ -41,11 +41,7 @@ _FIELD_RESOURCES: Final = tuple(
 
 
 def validate_pod(pod: Pod, path: str = "") -> None:
-    """Check a pod after defaulting.
-
-    Args:
-        pod: the pod.
-        path: where its ``spec`` is in the object, such as ``spec.template.``.
+    """Check a pod after defaulting; ``path`` is where its ``spec`` is: ``spec.template.``.
 
     Raises:
         PodError: the first thing that the API server would refuse.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from enum import Enum
 from functools import lru_cache
-from typing import Final, Self
+from typing import Final
 
 NANO: Final = -9
 _MAX: Final = 2**63 - 1
@@ -86,11 +86,6 @@ class Quantity:
             QuantityError: no number, or an unknown suffix.
         """
         return _parse_cached(text)
-
-    @classmethod
-    def from_milli(cls, milli: int) -> Self:
-        """``milli`` thousandths."""
-        return cls(milli, -3)
 
     @property
     def sign(self) -> int:
