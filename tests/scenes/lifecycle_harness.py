@@ -20,6 +20,7 @@ from pinfold.core.memory.memory import MemoryState
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.announcements import Announcements
 from pinfold.node.books import Books
+from pinfold.node.loading import load
 from pinfold.node.nri.container_table import ContainerTable
 from pinfold.node.nri.containers import KubeletContainers
 from pinfold.node.nri.events import PluginEvents
@@ -28,7 +29,6 @@ from pinfold.node.nri.lost_removals import LostRemovals
 from pinfold.node.nri.sandboxes import Sandboxes
 from pinfold.node.observers import Observers
 from pinfold.node.recovery.recovery import OnMismatch, restore
-from pinfold.node.recovery.resumption import load
 from pinfold.node.runtime_ledger import RuntimeLedger
 from pinfold.node.settings import ManagerSettings
 from pinfold.planning.fake_nri import FakeContainer, FakeNode

@@ -23,12 +23,12 @@ from pinfold.core.values.cpuset import CPUSet
 from pinfold.core.values.quantity import Quantity
 from pinfold.node.announcements import Announcements
 from pinfold.node.books import Books
-from pinfold.node.device_health import DeviceHealth
 from pinfold.node.observers import Observers
 from pinfold.node.pods.containers import Containers
+from pinfold.node.pods.device_health import DeviceHealth
 from pinfold.node.pods.manager import Manager
+from pinfold.node.pods.resumption import take_over
 from pinfold.node.recovery.recovery import OnMismatch, restore
-from pinfold.node.recovery.resumption import take_over
 from pinfold.node.recovery.survivors import survivors
 from pinfold.node.settings import ManagerSettings
 from pinfold.planning.fake_cgroups import FakeCgroups

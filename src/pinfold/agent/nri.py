@@ -25,13 +25,13 @@ from pinfold.agent.runnables import Runnable
 from pinfold.agent.service import Agent
 from pinfold.agent.start import CRI_BATCH, PODS, Start, parse, report, report_of_node
 from pinfold.documents.status import NRI, KubeletPodResources
+from pinfold.node.loading import load
 from pinfold.node.nri.container_table import ContainerTable
 from pinfold.node.nri.containers import KubeletContainers
 from pinfold.node.nri.events import PluginEvents
 from pinfold.node.nri.kubelet_devices import KubeletDevices
 from pinfold.node.nri.lost_removals import LostRemovals
 from pinfold.node.nri.sandboxes import Sandboxes
-from pinfold.node.recovery.resumption import load
 from pinfold.node.runtime_ledger import SETTLED, RuntimeLedger
 from pinfold.ports.figures import Figure
 

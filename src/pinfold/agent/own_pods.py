@@ -17,8 +17,8 @@ from pinfold.agent.static_pods import static_pods
 from pinfold.config.agent import device_plugin_dir
 from pinfold.documents.status import CgroupTree
 from pinfold.node.pods.manager import Manager
+from pinfold.node.pods.resumption import take_over
 from pinfold.node.recovery.recovery import Restored
-from pinfold.node.recovery.resumption import take_over
 from pinfold.ports.logs import BoundedLogs
 from pinfold.ports.runtime import Runtime
 

@@ -12,9 +12,9 @@ from msgspec import Struct, field
 
 from pinfold.documents import status as documents
 from pinfold.documents.status import Part
-from pinfold.node.device_health import DeviceHealth
 from pinfold.node.exits import Exits
 from pinfold.node.pod_resources import ManagedPodResources
+from pinfold.node.pods.device_health import DeviceHealth
 from pinfold.node.pods.manager import Manager
 from pinfold.node.view import Reader
 from pinfold.ports.devices import DevicePlugins

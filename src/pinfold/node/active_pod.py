@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Protocol
 
 from msgspec import Struct, field
 
@@ -17,16 +16,6 @@ from pinfold.ports.held_process import HeldProcess
 from pinfold.ports.records import CANNOT_RUN, PodRecord
 from pinfold.ports.runtime import ContainerStatus
 from pinfold.state.ledger import Ledger
-
-
-class Worker(Protocol):
-    """Who runs a pod's containers."""
-
-    async def stop(self) -> None:
-        """Start nothing any more."""
-
-    async def terminate(self, live: Sequence[ContainerStatus], grace: float) -> None:
-        """End what runs, within so many seconds."""
 
 
 class ActivePod(Struct):
@@ -49,7 +38,6 @@ class ActivePod(Struct):
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     busy: str = ""
     """The container that is being started or ended, by name; see :meth:`at_work`."""
-    worker: Worker | None = None
     ending: bool = False
     """Somebody ends the pod; nobody else does it again."""
     retracted: bool = False

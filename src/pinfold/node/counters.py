@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from msgspec import Struct, field
 
@@ -29,14 +29,6 @@ ALLOCATE_SECONDS: Final = (*START_SECONDS, 10.0)
 NUMA_NODE: Final = "numa_node"
 PHYSICAL_CPU: Final = "physical_cpu"
 UNCORE_CACHE: Final = "uncore_cache"
-
-
-class Repairable(Protocol):
-    """Something that may have been repaired."""
-
-    @property
-    def repaired(self) -> bool:
-        """Whether it was."""
 
 
 class Durations(Struct):
@@ -139,15 +131,12 @@ class Counters(Struct):
         """One call of a device plugin's Allocate has ended, however it did."""
         self.device_allocations[resource].add(seconds, ALLOCATE_SECONDS)
 
-    def count_reconcile(self, seconds: float, drifts: Sequence[Repairable]) -> None:
+    def count_reconcile(self, seconds: float, repaired: int, failed: int) -> None:
         """One reconciliation has ended."""
         self.reconciles += 1
         self.reconcile_seconds += seconds
-        for drift in drifts:
-            if drift.repaired:
-                self.repairs += 1
-            else:
-                self.cgroup_failures += 1
+        self.repairs += repaired
+        self.cgroup_failures += failed
 
     def count_start(self, seconds: float) -> None:
         """One container was started."""

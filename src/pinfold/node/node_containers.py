@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from pinfold.core.pod.pod import Container
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.exits import Exits
 from pinfold.node.view import Whereabouts
 from pinfold.ports.cgroups import Cgroups, Placement
-from pinfold.ports.errors import ContainerKey
+from pinfold.ports.errors import CgroupError, ContainerKey
 from pinfold.ports.logs import PodLogs
 from pinfold.ports.runtime import ContainerStatus
+
+HELD: Final = "held "
+"""What the id of a container begins with that nobody can follow: its cgroup has processes, and the
+runtime knows nothing of them."""
+
+
+def may_live(cgroups: Cgroups, status: ContainerStatus) -> bool:
+    """Whether a container may have a process; of one that is held only its cgroup tells."""
+    if status.id.startswith(HELD):
+        return True
+    try:
+        return status.pid is not None and cgroups.lives(status.pid)
+    except CgroupError:
+        return True  # nobody knows
 
 
 class NodeContainers(Protocol):

@@ -19,9 +19,8 @@ from pinfold.core.pod.pod import Container
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.history import Displaced
 from pinfold.node.active_pod import ActivePod
-from pinfold.node.node_containers import NodeContainers
+from pinfold.node.node_containers import NodeContainers, may_live
 from pinfold.node.observers import Observers
-from pinfold.node.recovery.survivors import may_live
 from pinfold.node.view import Reader, View, Whereabouts
 from pinfold.ports.errors import ContainerKey, PortError
 from pinfold.ports.records import HistoryEntry

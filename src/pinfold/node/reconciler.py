@@ -18,7 +18,7 @@ from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.history import Drifted
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.books import Books, Draft
-from pinfold.node.recovery.survivors import HELD, may_live
+from pinfold.node.node_containers import HELD, may_live
 from pinfold.node.view import Whereabouts
 from pinfold.ports.cgroups import Cgroups, ObservedCgroups, ObservedContainer, Stray
 from pinfold.ports.errors import ContainerKey, PortError, ProcessGoneError
@@ -145,7 +145,8 @@ async def reconcile(books: Books) -> list[Drift]:
         done = [await _repair(books, draft, drift, running) for drift in drifts]
         repaired = [drift for drift in done if drift is not None]
         await _write_down(books, draft, repaired)
-    books.counters.count_reconcile(loop.time() - began, repaired)
+    well = sum(drift.repaired for drift in repaired)
+    books.counters.count_reconcile(loop.time() - began, well, len(repaired) - well)
     books.counters.escapes += sum(len(drift.strays) for drift in repaired if drift.repaired)
     books.announcements.mirror_now(books)
     return repaired

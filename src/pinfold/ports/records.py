@@ -80,6 +80,11 @@ class PodRecord(Struct, frozen=True):
     memory: Mapping[str, tuple[Block, ...]] = field(default_factory=dict)
     devices: Mapping[str, DeviceGrants] = field(default_factory=dict)
 
+    def memory_nodes(self, container: str) -> CPUSet | None:
+        """The NUMA nodes that a container's memory comes from; None where it may be any."""
+        blocks = self.memory.get(container, ())
+        return CPUSet(node for block in blocks for node in block.numa_affinity or ()) or None
+
     def without_resources(self) -> PodRecord:
         """The record of a pod that has given everything back."""
         return replace(self, assignments={}, memory={}, devices={})

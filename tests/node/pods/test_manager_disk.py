@@ -98,9 +98,12 @@ def test_an_admission_that_can_neither_hold_nor_be_taken_back_is_ended() -> None
         with pytest.raises(CgroupError):
             await node.admit(manifest("one", "2"))
         # It owns what the others have not left, and nothing of it ever runs.
-        assert manager.books.view.pods.active["uid-one"].worker is None
+        one = manager.books.view.pods.active["uid-one"]
+        assert one.ending
         while manager.books.view.pods.active.keys() != {"uid-shares"}:  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.1)
+        assert not one.started.is_set()
+        assert {spec.key.pod_uid for spec in node.runtime.specs.values()} == {"uid-shares"}
         record = manager.books.view.pods.ended["uid-one"]
         assert record.phase is PodPhase.FAILED
         assert "could not be taken from the shared pool" in (record.message or "")

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from pinfold.core.pod import pod
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.exits import Exits
-from pinfold.node.pods.containers import memory_nodes
 from pinfold.node.runtime_ledger import RuntimeLedger
 from pinfold.node.view import Whereabouts
 from pinfold.ports import nri
@@ -100,7 +99,7 @@ class ContainerTable:
 
     def placement(self, pod: ActivePod, container: pod.Container, where: Whereabouts) -> Placement:
         """Where a container belongs; its limits are the runtime's affair."""
-        mems = memory_nodes(pod.record, container.name)
+        mems = pod.record.memory_nodes(container.name)
         return Placement(cpus=where.cpus, mems=mems, frozen=where.frozen)
 
     async def adopt(self, status: ContainerStatus, placement: Placement) -> None:

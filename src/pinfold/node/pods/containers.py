@@ -22,7 +22,6 @@ from pinfold.node.view import Whereabouts
 from pinfold.ports.cgroups import Cgroups, Limits, Partition, Placement
 from pinfold.ports.errors import ContainerKey, RuntimeFailedError
 from pinfold.ports.logs import PodLogs
-from pinfold.ports.records import PodRecord
 from pinfold.ports.runtime import (
     ContainerSpec,
     ContainerState,
@@ -35,12 +34,6 @@ from pinfold.ports.runtime import (
 from pinfold.ports.volumes import Volumes, with_volumes
 
 NO_DEVICES: Final = DeviceRunOptions()
-
-
-def memory_nodes(record: PodRecord, container: str) -> CPUSet | None:
-    """The NUMA nodes that a container's memory comes from; None where it may be any."""
-    blocks = record.memory.get(container, ())
-    return CPUSet(node for block in blocks for node in block.numa_affinity or ()) or None
 
 
 class Containers:
@@ -229,7 +222,7 @@ class Containers:
         )
         return Placement(
             cpus=cpus,
-            mems=memory_nodes(pod.record, container.name),
+            mems=pod.record.memory_nodes(container.name),
             limits=Limits(
                 cpu_shares=own.cpu_shares,
                 cpu_quota=own.cpu_quota if own.cpu_quota > 0 else -1,

@@ -53,6 +53,7 @@ class Manager:
         self.containers = containers
         self.plugins = plugins
         self.host = ManagerHost(books, containers, plugins, self.ended_by_itself)
+        self._workers: dict[str, PodWorker] = {}
 
     # ------------------------------------------------------------------------------- admission
 
@@ -181,8 +182,8 @@ class Manager:
 
     def begin(self, pod: ActivePod) -> None:
         """Let a pod's containers run, from where its record says that they are."""
-        pod.worker = PodWorker(self.host, pod)
-        pod.worker.start(self.books.spawn)
+        worker = self._workers[pod.uid] = PodWorker(self.host, pod)
+        worker.start(self.books.spawn)
 
     # --------------------------------------------------------------------------------- release
 
@@ -265,7 +266,7 @@ class Manager:
 
     async def _end_containers(self, pod: ActivePod, grace: float) -> None:
         """End all containers of a pod; whatever fails is tried again, for nobody else does it."""
-        worker = pod.worker or PodWorker(self.host, pod)
+        worker = self._workers.pop(pod.uid, None) or PodWorker(self.host, pod)
         loop = asyncio.get_running_loop()
         deadline: float | None = None
 

@@ -11,10 +11,11 @@ import asyncio
 import functools
 import signal
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from pinfold.core.pod.pod import Container
 from pinfold.node.active_pod import ActivePod
+from pinfold.node.pods.worker_host import ManagerHost
 from pinfold.ports.errors import PortError
 from pinfold.ports.records import PodPhase
 from pinfold.ports.runtime import ContainerState, ContainerStatus
@@ -29,56 +30,10 @@ LONGEST_PAUSE: Final = 10.0
 """Seconds between two tries to end what is left of a container."""
 
 
-class WorkerHost(Protocol):
-    """What a worker asks of the manager."""
-
-    async def until_it_may_run(self, pod: ActivePod, container: Container) -> None:
-        """Return when it would not be frozen from its first instruction on."""
-
-    async def start_container(
-        self, pod: ActivePod, container: Container, attempt: int
-    ) -> ContainerStatus:
-        """Create, place and start; raises PortError."""
-
-    async def continue_container(
-        self, pod: ActivePod, container: Container, status: ContainerStatus
-    ) -> ContainerStatus:
-        """Start one that was created by an agent that is gone; raises PortError."""
-
-    async def wait_container(self, status: ContainerStatus) -> ContainerStatus:
-        """Return when it has exited."""
-
-    async def end_container(self, pod: ActivePod, container: Container) -> None:
-        """End what is left of its processes and remove its cgroup; raises PortError."""
-
-    async def forget_container(self, pod: ActivePod, status: ContainerStatus) -> None:
-        """Let the runtime forget an exited container; raises PortError."""
-
-    async def container_exited(
-        self, pod: ActivePod, container: Container, exit_code: int, *, final: bool
-    ) -> None:
-        """Write down how a container ended; ``final``: it is not started again."""
-
-    async def pod_running(self, pod: ActivePod) -> None:
-        """Every container of the pod was started once."""
-
-    async def pod_ended(self, pod: ActivePod, phase: PodPhase) -> None:
-        """The pod ended by itself; what is left of it is to be cleaned up."""
-
-    async def signal_container(self, status: ContainerStatus, number: int) -> None:
-        """Send a signal to the main process."""
-
-    def pause_before(self, attempt: int, ran_for: float) -> float:
-        """Seconds to wait before an attempt, after one that ran so long."""
-
-    def report(self, pod: ActivePod, problem: str) -> None:
-        """Tell the operator of something that went wrong and is tried again."""
-
-
 class PodWorker:
     """One pod's life, as a task of its own."""
 
-    def __init__(self, host: WorkerHost, pod: ActivePod) -> None:
+    def __init__(self, host: ManagerHost, pod: ActivePod) -> None:
         self._host = host
         self._pod = pod
         self._task: asyncio.Task[None] | None = None
@@ -105,7 +60,7 @@ class PodWorker:
             if container.is_sidecar:
                 await self._begin_sidecar(container)
             elif await self._run(container) != 0:
-                await self._host.pod_ended(pod, PodPhase.FAILED)
+                self._host.ended(pod, PodPhase.FAILED)
                 return
         running: list[asyncio.Task[int]] = []
         try:
@@ -122,7 +77,7 @@ class PodWorker:
             await asyncio.gather(*running, return_exceptions=True)
             raise
         failed = any(codes)
-        await self._host.pod_ended(pod, PodPhase.FAILED if failed else PodPhase.SUCCEEDED)
+        self._host.ended(pod, PodPhase.FAILED if failed else PodPhase.SUCCEEDED)
 
     async def _begin(self, container: Container) -> asyncio.Task[int]:
         """Run a container in a task; returns once it was started, or failed to the first time."""
@@ -167,7 +122,7 @@ class PodWorker:
             again = pod.workload.restarts(container, code)
             # In this order: no stray runs on when the CPUs of an init container are given back, and
             # an exit is never forgotten before it is written down.
-            await self._for_sure(container, lambda: host.end_container(pod, container))
+            await self._for_sure(container, lambda: host.containers.end(pod.key(container)))
             await host.container_exited(pod, container, code, final=not again)
             await self._forget(container, status)
             if not again:
@@ -262,13 +217,15 @@ class PodWorker:
                 for task in (*waits, *asks):
                     task.cancel()
         for container in containers:
-            await self._for_sure(container, functools.partial(host.end_container, pod, container))
+            await self._for_sure(
+                container, functools.partial(host.containers.end, pod.key(container))
+            )
             if (status := statuses.get(container.name)) is not None:
                 await self._forget(container, status)
 
     async def _ask_to_end(self, status: ContainerStatus) -> None:
         """Send SIGTERM; one that cannot be asked is killed after the grace period all the same."""
-        ask = functools.partial(self._host.signal_container, status, signal.SIGTERM)
+        ask = functools.partial(self._host.containers.runtime.signal, status.id, signal.SIGTERM)
         await self._insist(ask, f"container {status.key.name} is not told to end")
 
 

@@ -29,7 +29,14 @@ REPORT_PATIENCE: Final = 2.0
 
 
 class ManagerHost:
-    """See :class:`pinfold.node.pods.worker.WorkerHost`, which says what each method is for."""
+    """What a worker has done for its pod, and written down.
+
+    Args:
+        books: who has what.
+        containers: starts and ends containers.
+        plugins: the device plugins; None where the node has no devices of its own.
+        ended: told of a pod that has ended by itself, and how; cleans up after it.
+    """
 
     def __init__(
         self,
@@ -39,14 +46,18 @@ class ManagerHost:
         ended: Callable[[ActivePod, PodPhase], None],
     ) -> None:
         self._books = books
-        self._containers = containers
+        self.containers = containers
         self._plugins = plugins
-        self._ended = ended
+        self.ended = ended
 
     async def start_container(
         self, pod: ActivePod, container: Container, attempt: int
     ) -> ContainerStatus:
-        """Create, place and start."""
+        """Create, place and start.
+
+        Raises:
+            PortError: it does not run.
+        """
         loop = asyncio.get_running_loop()
         began = loop.time()
         start = await self._prepared(pod, container, attempt)
@@ -65,7 +76,7 @@ class ManagerHost:
         generation = books.store.generation
 
         async def start(placement: Placement) -> tuple[ContainerStatus, str]:
-            return await self._containers.start(
+            return await self.containers.start(
                 *(pod, container, cpus, attempt, devices),
                 placement=placement,
                 generation=generation,
@@ -76,12 +87,16 @@ class ManagerHost:
     async def continue_container(
         self, pod: ActivePod, container: Container, status: ContainerStatus
     ) -> ContainerStatus:
-        """Place and start one that was created before."""
+        """Place and start one that an agent that is gone has created.
+
+        Raises:
+            PortError: it does not run.
+        """
         created = [status]
 
         async def start(placement: Placement) -> tuple[ContainerStatus, str]:
             if created:
-                return await self._containers.resume(created.pop(), placement)
+                return await self.containers.resume(created.pop(), placement)
             # It could not be placed, and nothing of it is left.
             anew = await self._prepared(pod, container, status.attempt)
             return await anew(placement)
@@ -114,7 +129,7 @@ class ManagerHost:
             if placement.frozen or books.placement(pod, container) != placement:
                 async with books.change():
                     try:
-                        await self._containers.adopt(status, books.placement(pod, container))
+                        await self.containers.adopt(status, books.placement(pod, container))
                     except PortError as error:
                         # It runs, and is tried again as all who could not be brought.
                         books.offline_owners.misplaced[pod.key(container)] = str(error)
@@ -138,7 +153,7 @@ class ManagerHost:
 
     async def wait_container(self, status: ContainerStatus) -> ContainerStatus:
         """Return when it has exited."""
-        status = await self._containers.exits.wait(status)
+        status = await self.containers.exits.wait(status)
         pod = self._books.view.pods.active.get(status.key.pod_uid)
         if status.exit_code is None and pod is not None:
             # Only the parent of a process that was taken over gets its exit status.
@@ -159,20 +174,16 @@ class ManagerHost:
             pod.reported_exit = exit_code
             pod.reported.set()
 
-    async def end_container(self, pod: ActivePod, container: Container) -> None:
-        """End what is left of its processes, and remove its cgroup."""
-        await self._containers.end(pod.key(container))
-
     async def forget_container(self, pod: ActivePod, status: ContainerStatus) -> None:
-        """Let the runtime forget it."""
-        await self._containers.runtime.remove(status.id)
+        """Let the runtime forget one that has exited; raises PortError."""
+        await self.containers.runtime.remove(status.id)
         if pod.statuses.get(status.key.name, status).id == status.id:
             pod.statuses.pop(status.key.name, None)
 
     async def container_exited(
         self, pod: ActivePod, container: Container, exit_code: int, *, final: bool
     ) -> None:
-        """Write down how it ended; what only an init container needed goes back."""
+        """Write down how it ended; what an init container that is done needed goes back."""
         self._books.counters.container_exits += 1
 
         def ended(record: PodRecord) -> PodRecord:
@@ -195,16 +206,8 @@ class ManagerHost:
             ),
         )
 
-    async def pod_ended(self, pod: ActivePod, phase: PodPhase) -> None:
-        """Clean up after a pod that ended by itself."""
-        self._ended(pod, phase)
-
-    async def signal_container(self, status: ContainerStatus, number: int) -> None:
-        """Send a signal to the main process."""
-        await self._containers.runtime.signal(status.id, number)
-
     def pause_before(self, attempt: int, ran_for: float) -> float:
-        """Seconds to wait before an attempt."""
+        """Seconds to wait before an attempt, after one that ran so long."""
         settings = self._books.view.settings
         return 0.0 if ran_for >= settings.calm else settings.pause_before(attempt)
 

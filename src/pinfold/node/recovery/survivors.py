@@ -21,23 +21,9 @@ from pinfold.node.recovery.keepsake import Keepsake
 from pinfold.ports.cgroups import Cgroups, ObservedContainer
 from pinfold.ports.errors import CgroupError, ContainerKey
 from pinfold.ports.records import PodPhase, PodRecord, Record
-from pinfold.ports.runtime import ContainerState, ContainerStatus, KeepsakeRuntime, Runtime
-
-HELD: Final = "held "
-"""What the id of a container begins with that nobody can follow: its cgroup has processes, and the
-runtime knows nothing of them."""
+from pinfold.ports.runtime import ContainerState, KeepsakeRuntime, Runtime
 
 _NAMED: Final = 5
-
-
-def may_live(cgroups: Cgroups, status: ContainerStatus) -> bool:
-    """Whether a container may have a process; of one that is held only its cgroup tells."""
-    if status.id.startswith(HELD):
-        return True
-    try:
-        return status.pid is not None and cgroups.lives(status.pid)
-    except CgroupError:
-        return True  # nobody knows
 
 
 class Survivor(Struct, frozen=True):

@@ -6,37 +6,17 @@ from collections.abc import Iterable, Sequence
 
 from pinfold.core.pod.pod import Container
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.documents.history import Started
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.books import Books
+from pinfold.node.loading import load
+from pinfold.node.node_containers import HELD
 from pinfold.node.pods.containers import Containers
 from pinfold.node.pods.manager import Manager
 from pinfold.node.recovery.recovery import Restored
-from pinfold.node.recovery.survivors import HELD
 from pinfold.ports.errors import ContainerKey, PortError
 from pinfold.ports.records import PodPhase
 from pinfold.ports.runtime import ContainerState, ContainerStatus, MendingRuntime
 from pinfold.ports.volumes import remove_leftovers
-
-
-async def load(books: Books, restored: Restored) -> None:
-    """Write down what the books begin with.
-
-    Raises:
-        PortError: the record cannot be written.
-    """
-    now = books.observers.clock()
-    async with books.change() as draft:
-        for text in restored.report:
-            draft.note("repaired", None, Started(start=text), now)
-        if restored.report:
-            for pod in books.view.pods.active.values():
-                draft.put(pod, pod.record)
-        for record in restored.failed.values():
-            draft.remember(record)
-        await draft.write(above=restored.above)
-    for text in restored.report:
-        books.observers.report(None, text)
 
 
 async def take_over(manager: Manager, restored: Restored) -> None:
