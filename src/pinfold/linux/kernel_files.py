@@ -25,16 +25,19 @@ def read_value(path: Path | str) -> str:
     Raises:
         OSError: it cannot be read.
     """
+    return _read(path).decode("utf-8", errors="surrogateescape").strip()
+
+
+def _read(path: Path | str) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        chunks = []
-        while chunk := os.read(descriptor, _CHUNK):
-            chunks.append(chunk)
-            if len(chunk) < _SURELY_ALL:
-                break
+        data = chunk = os.read(descriptor, _CHUNK)
+        while len(chunk) >= _SURELY_ALL:
+            chunk = os.read(descriptor, _CHUNK)
+            data += chunk
     finally:
         os.close(descriptor)
-    return b"".join(chunks).decode("utf-8", errors="surrogateescape").strip()
+    return data
 
 
 def write_value(path: Path | str, value: str | int) -> None:
@@ -61,7 +64,7 @@ def read_ids(path: Path | str) -> list[int]:
         NoRoomError: it cannot be told.
     """
     try:
-        return [int(word) for word in read_value(path).split() if word != "0"]
+        return [int(word) for word in _read(path).split() if word != b"0"]
     except OSError as error:
         gone_or_raise(path, error)
         return []

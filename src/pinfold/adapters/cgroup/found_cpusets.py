@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -44,6 +45,8 @@ class FoundCpusets:
         others = (mounts[one].point for one in _OTHERS if one in mounts)
         other = next((point for point in others if not point.samefile(root)), None)
         self._other = other if version == 1 else None
+        # Hundreds of containers get the same.
+        self._text = lru_cache(4)(str)
 
     @property
     def has_gates(self) -> bool:
@@ -100,7 +103,7 @@ class FoundCpusets:
         if self._version == 2:
             return False
         try:
-            write(f"{folder}/{CPUS}", str(wanted))
+            write(f"{folder}/{CPUS}", self._text(wanted))
         except CgroupError:
             return False
         return True
