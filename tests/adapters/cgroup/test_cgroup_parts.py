@@ -18,8 +18,6 @@ from pinfold.adapters.cgroup.escapes import Escapes
 from pinfold.adapters.cgroup.folders import children, is_populated, members
 from pinfold.adapters.cgroup.hierarchy import (
     Hierarchies,
-    Mount,
-    cgroup_mounts,
     find_hierarchies,
 )
 from pinfold.adapters.cgroup.limits import Setting, v1_settings, v2_settings
@@ -29,6 +27,7 @@ from pinfold.adapters.cgroup.v1 import CgroupsV1
 from pinfold.adapters.cgroup.v2 import CgroupsV2
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.status import CgroupTree
+from pinfold.linux.cgroup_mounts import CgroupMount, cgroup_mounts
 from pinfold.linux.kernel_files import read_ids
 from pinfold.linux.mounts import parse_mountinfo
 from pinfold.linux.processes import began, lives, parse_cgroups, stat_of, threads
@@ -43,24 +42,24 @@ NAMED = "40 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,name=sy
 HYBRID = "41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n"
 
 
-def mounted(text: str) -> tuple[Mount | None, dict[str, Mount]]:
+def mounted(text: str) -> tuple[CgroupMount | None, dict[str, CgroupMount]]:
     """The cgroup mounts of a ``mountinfo`` text."""
     return cgroup_mounts(parse_mountinfo(text))
 
 
 def test_a_unified_hierarchy() -> None:
     assert mounted(V2) == (
-        Mount(Path("/sys/fs/cgroup"), "/", writable=True),
+        CgroupMount(Path("/sys/fs/cgroup"), "/", writable=True),
         {},
     )
 
 
 def test_each_controller_with_its_hierarchy() -> None:
     unified, v1 = mounted(ROOT + CPUSET + CPU + NAMED + HYBRID)
-    assert unified == Mount(Path("/sys/fs/cgroup/unified"), "/", writable=True)
-    together = Mount(Path("/sys/fs/cgroup/cpu,cpuacct"), "/", writable=True)
+    assert unified == CgroupMount(Path("/sys/fs/cgroup/unified"), "/", writable=True)
+    together = CgroupMount(Path("/sys/fs/cgroup/cpu,cpuacct"), "/", writable=True)
     assert v1 == {
-        "cpuset": Mount(Path("/sys/fs/cgroup/cpuset"), "/", writable=True),
+        "cpuset": CgroupMount(Path("/sys/fs/cgroup/cpuset"), "/", writable=True),
         "cpu": together,
         "cpuacct": together,
     }
@@ -71,29 +70,29 @@ def test_each_controller_with_its_hierarchy() -> None:
     [
         pytest.param(
             V2 + "9 8 0:30 /pod7 /run/x\\040y/cg rw - cgroup2 none rw\n",
-            Mount(Path("/sys/fs/cgroup"), "/", writable=True),
+            CgroupMount(Path("/sys/fs/cgroup"), "/", writable=True),
             id="the whole before a part",
         ),
         pytest.param(
             "9 8 0:30 /a /mnt ro - cgroup2 none rw\n9 8 0:30 /b /my\\040cg rw - cgroup2 none rw\n",
-            Mount(Path("/my cg"), "/b", writable=True),
+            CgroupMount(Path("/my cg"), "/b", writable=True),
             id="the writable one of equals",
         ),
         pytest.param(
             V2 + "9 8 0:30 / /sys/fs/cgroup ro - cgroup2 none rw\n",
-            Mount(Path("/sys/fs/cgroup"), "/", writable=False),
+            CgroupMount(Path("/sys/fs/cgroup"), "/", writable=False),
             id="the last on a mount point covers the others",
         ),
         pytest.param(
             "9 8 0:30 / /cg rw - cgroup2  ro\n",
-            Mount(Path("/cg"), "/", writable=False),
+            CgroupMount(Path("/cg"), "/", writable=False),
             id="an empty source, a read-only file system",
         ),
         pytest.param("", None, id="nothing"),
         pytest.param("no mountinfo - at all\n1 2 3 - cgroup2 x rw\n", None, id="other text"),
     ],
 )
-def test_which_mount_counts(text: str, found: Mount | None) -> None:
+def test_which_mount_counts(text: str, found: CgroupMount | None) -> None:
     assert mounted(text)[0] == found
 
 
@@ -109,14 +108,14 @@ def test_where_a_process_sits() -> None:
 
 
 def test_own_folder_in_a_mount_of_a_part() -> None:
-    mount = Mount(Path("/sys/fs/cgroup"), "/docker/7", writable=True)
+    mount = CgroupMount(Path("/sys/fs/cgroup"), "/docker/7", writable=True)
     found = Hierarchies(mount, {"cpu": mount}, {"": "/docker/7/x", "cpu": "/docker/77"})
     assert found.own_folder() == Path("/sys/fs/cgroup/x")
     assert found.own_folder("cpu") == Path("/sys/fs/cgroup/docker/77")
 
 
 def test_the_version_is_that_of_the_cpuset_controller() -> None:
-    mount = Mount(Path("/cg"), "/", writable=True)
+    mount = CgroupMount(Path("/cg"), "/", writable=True)
     assert Hierarchies(mount, {}, {}, frozenset({"cpuset", "cpu"})).version == 2
     assert Hierarchies(mount, {"cpuset": mount}, {}, frozenset({"cpu"})).version == 1
     with pytest.raises(CgroupError, match="no cgroup hierarchy has the cpuset controller"):
@@ -134,9 +133,9 @@ def test_hierarchies_are_read_from_proc(tmp_path: Path) -> None:
     assert found.own_folder("cpuset") == Path("/sys/fs/cgroup/cpuset/here")
 
 
-def _mount(folder: Path, *, writable: bool = True) -> Mount:
+def _mount(folder: Path, *, writable: bool = True) -> CgroupMount:
     folder.mkdir()
-    return Mount(folder, "/", writable)
+    return CgroupMount(folder, "/", writable)
 
 
 def test_a_hierarchy_that_is_mounted_read_only_is_refused(tmp_path: Path) -> None:

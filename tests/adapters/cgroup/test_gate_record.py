@@ -9,14 +9,14 @@ import pytest
 
 from pinfold.adapters.cgroup.gate_record import GateFile, UsedGate
 from pinfold.adapters.cgroup.gates import gate_of
-from pinfold.adapters.cgroup.hierarchy import Mount
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.linux.cgroup_mounts import CgroupMount
 from pinfold.linux.processes import boot_id
 from pinfold.ports.errors import PortError
 
 MACHINE = CPUSet(range(8))
 BURSTABLE = Path("/kubepods/burstable")
-WHOLE = Mount(Path("/"), "/", writable=True)
+WHOLE = CgroupMount(Path("/"), "/", writable=True)
 
 
 @pytest.mark.parametrize(
@@ -96,11 +96,11 @@ def test_the_record_is_of_the_hierarchy_wherever_that_is_mounted(tmp_path: Path)
     file = tmp_path / "gates.json"
     used = UsedGate(CPUSet([1, 2]), (CPUSet([1]),))
     pod = Path("/kubepods/pod1")
-    on_the_host = Mount(Path("/sys/fs/cgroup"), "/", writable=True)
+    on_the_host = CgroupMount(Path("/sys/fs/cgroup"), "/", writable=True)
     GateFile(file, on_the_host).save(
         {on_the_host.point / one.relative_to("/"): used for one in (BURSTABLE, pod)}, sync=True
     )
-    inside = Mount(Path("/host/cgroup"), "/kubepods/burstable", writable=True)
+    inside = CgroupMount(Path("/host/cgroup"), "/kubepods/burstable", writable=True)
     record = GateFile(file, inside)
     assert record.load() == {inside.point: used}
     record.save({}, sync=True)

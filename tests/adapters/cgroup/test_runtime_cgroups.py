@@ -12,9 +12,10 @@ import pytest
 
 from pinfold.adapters.cgroup.files import read_cpus, write
 from pinfold.adapters.cgroup.found_cpusets import FoundCpusets, cgroup_of
-from pinfold.adapters.cgroup.hierarchy import Hierarchies, Mount, find_hierarchies
+from pinfold.adapters.cgroup.hierarchy import Hierarchies, find_hierarchies
 from pinfold.adapters.cgroup.runtime_cgroups import RuntimeCgroups
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.linux.cgroup_mounts import CgroupMount
 from pinfold.ports.cgroups import Placement
 from pinfold.ports.errors import CgroupError, ContainerKey, ProcessGoneError
 from tests.scenes.cgroups_contract import dying_process, headless_process
@@ -254,7 +255,7 @@ def test_a_number_that_is_used_again_is_another_process(tmp_path: Path) -> None:
         (tmp_path / "7/task/7/cgroup").write_text(f"0::/{cgroup}\n")
 
     async def scenario() -> None:
-        mount = Mount(tmp_path / "cgroup", "/", writable=True)
+        mount = CgroupMount(tmp_path / "cgroup", "/", writable=True)
         found = Hierarchies(mount, {}, {}, frozenset({"cpuset"}))
         cgroups = RuntimeCgroups(found=found, proc=tmp_path)
         for name in ("abc", "stranger"):
@@ -333,7 +334,7 @@ def test_the_cgroup_of_a_path(path: str, cgroup: str) -> None:
 
 
 def test_a_hierarchy_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    mount = Mount(tmp_path, "/", writable=False)
+    mount = CgroupMount(tmp_path, "/", writable=False)
     found = Hierarchies(mount, {}, {}, frozenset({"cpuset"}))
     with pytest.raises(CgroupError, match="cannot be written"):
         asyncio.run(RuntimeCgroups(found=found).open(CPUSet([0])))
@@ -341,7 +342,7 @@ def test_a_hierarchy_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 
 def test_when_a_process_began(tmp_path: Path) -> None:
     """As procfs has it: a number is used again, a name may have anything in it."""
-    mount = Mount(tmp_path, "/", writable=False)
+    mount = CgroupMount(tmp_path, "/", writable=False)
     found = Hierarchies(mount, {}, {}, frozenset({"cpuset"}))
     mine = RuntimeCgroups(found=found)
     assert mine.began(os.getpid()) == mine.began(os.getpid())

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.adapters.procfs.cgroups import Hierarchy, _mounted, parse_cpu_max
+from pinfold.adapters.procfs.cgroups import Hierarchy, mounted_hierarchies, parse_cpu_max
 from pinfold.adapters.procfs.files import KernelFiles, parse_list
 from pinfold.adapters.procfs.tasks import parse_allowed
 from pinfold.core.values.cpuset import CPUSet
@@ -19,7 +19,7 @@ def test_nothing_but_a_value_error_comes_out_of_a_parser(text: str) -> None:
             parse(text)
         except ValueError:
             continue
-    list(_mounted(KernelFiles("/nonexistent"), text))
+    mounted_hierarchies(KernelFiles("/nonexistent"), text)
 
 
 def test_allowed_cpus() -> None:
@@ -56,7 +56,7 @@ def test_mounts_of_a_hybrid_machine() -> None:
         "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
         "broken line\n"
     )
-    found = dict(_mounted(KernelFiles("/nonexistent"), mounts))
+    found = mounted_hierarchies(KernelFiles("/nonexistent"), mounts)
     assert found == {
         "cpuset": Hierarchy(1, "/sys/fs/cgroup/cpu set", "cpuset"),
         "cpu": Hierarchy(1, "/sys/fs/cgroup/cpu", "cpu", "/docker/x"),

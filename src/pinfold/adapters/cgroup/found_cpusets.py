@@ -10,11 +10,11 @@ from typing import Final
 
 from pinfold.adapters.cgroup.files import CgroupGoneError, put, read, read_cpus, write
 from pinfold.adapters.cgroup.folders import children, members
-from pinfold.adapters.cgroup.hierarchy import Mount
 from pinfold.adapters.cgroup.moving import gather
 from pinfold.adapters.cgroup.tasks import catch_strays
 from pinfold.adapters.cgroup.watch import CPUS, MEMS, PARTITION
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.linux.cgroup_mounts import CgroupMount
 from pinfold.linux.kernel_files import descendants, read_ids
 from pinfold.ports.cgroups import Partition
 from pinfold.ports.errors import CgroupError
@@ -38,7 +38,7 @@ class FoundCpusets:
     """
 
     def __init__(
-        self, version: int, root: Path, mounts: Mapping[str, Mount] = MappingProxyType({})
+        self, version: int, root: Path, mounts: Mapping[str, CgroupMount] = MappingProxyType({})
     ) -> None:
         self._version = version
         self._root = root

@@ -8,9 +8,9 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from pinfold.adapters.cgroup.hierarchy import Mount, below, path_of
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.linux.boot_file import BootFile, BootRecord
+from pinfold.linux.cgroup_mounts import CgroupMount
 from pinfold.linux.processes import boot_id
 
 
@@ -50,7 +50,7 @@ class GateFile:
         mount: the hierarchy.
     """
 
-    def __init__(self, path: Path, mount: Mount) -> None:
+    def __init__(self, path: Path, mount: CgroupMount) -> None:
         self._file = BootFile(
             path,
             _Gates,
@@ -77,14 +77,14 @@ class GateFile:
             if not PurePosixPath(path).is_relative_to(root)
         }
         return {
-            below(self._mount, path): gate
+            self._mount.folder(path): gate
             for path, gate in gates.items()
             if path not in self._unseen
         }
 
     def save(self, gates: Mapping[Path, UsedGate], *, sync: bool) -> None:
         """See :class:`GateRecord`."""
-        by_path = {path_of(self._mount, folder): gate for folder, gate in gates.items()}
+        by_path = {self._mount.path(folder): gate for folder, gate in gates.items()}
         if known := self._unseen | by_path:
             self._file.save(_Gates(boot=boot_id(), gates=known), sync=sync)
         else:

@@ -6,29 +6,15 @@ Source: ``proc_pid_mountinfo(5)``, ``cgroups(7)``.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
 
 from msgspec import Struct
 
-from pinfold.linux.mounts import Mount as Mounted
-from pinfold.linux.mounts import mounts
+from pinfold.linux.cgroup_mounts import CPUSET, CgroupMount, cgroup_mounts
+from pinfold.linux.mounts import Mount, mounts
 from pinfold.linux.processes import parse_cgroups
 from pinfold.ports.errors import CgroupError
-
-CPUSET: Final = "cpuset"
-V1_CONTROLLERS: Final = frozenset(
-    {"cpuset", "cpu", "cpuacct", "memory", "hugetlb", "pids", "freezer", "devices", "blkio"}
-)
-
-
-class Mount(Struct, frozen=True):
-    """One mounted hierarchy: where it is, and which part of it (``root``) is seen there."""
-
-    point: Path
-    root: str
-    writable: bool
 
 
 class Hierarchies(Struct, frozen=True):
@@ -37,8 +23,8 @@ class Hierarchies(Struct, frozen=True):
     ``own`` is the cgroup of this process by controller, with "" for v2.
     """
 
-    unified: Mount | None
-    v1: Mapping[str, Mount]
+    unified: CgroupMount | None
+    v1: Mapping[str, CgroupMount]
     own: Mapping[str, str]
     unified_controllers: frozenset[str] = frozenset()
 
@@ -63,19 +49,7 @@ class Hierarchies(Struct, frozen=True):
         mount = self.unified if not controller else self.v1[controller]
         if mount is None:
             raise CgroupError("no cgroup v2 hierarchy is mounted")
-        return below(mount, self.own.get(controller, "/"))
-
-
-def below(mount: Mount, path: str) -> Path:
-    """The folder of a cgroup in a mount that may show only a part of the hierarchy."""
-    root = mount.root.rstrip("/")
-    inside = path[len(root) :] if path == root or path.startswith(f"{root}/") else path
-    return mount.point / inside.lstrip("/")
-
-
-def path_of(mount: Mount, folder: Path) -> str:
-    """The cgroup of a folder in a mount, from the hierarchy's root: what :func:`below` undoes."""
-    return str(Path(mount.root) / folder.relative_to(mount.point))
+        return mount.folder(self.own.get(controller, "/"))
 
 
 def find_hierarchies(proc: Path = Path("/proc")) -> Hierarchies:
@@ -84,8 +58,8 @@ def find_hierarchies(proc: Path = Path("/proc")) -> Hierarchies:
     Raises:
         CgroupError: /proc cannot be read.
     """
+    found = mounted(proc)
     try:
-        found = list(mounts(proc))
         own = (proc / "self/cgroup").read_text(encoding="utf-8", errors="surrogateescape")
     except OSError as error:
         raise CgroupError(f"{error.filename}: {error.strerror}", "mount proc at /proc") from None
@@ -93,7 +67,19 @@ def find_hierarchies(proc: Path = Path("/proc")) -> Hierarchies:
     return Hierarchies(unified, v1, parse_cgroups(own), _controllers(unified))
 
 
-def _controllers(unified: Mount | None) -> frozenset[str]:
+def mounted(proc: Path) -> list[Mount]:
+    """All that is mounted.
+
+    Raises:
+        CgroupError: /proc cannot be read.
+    """
+    try:
+        return list(mounts(proc))
+    except OSError as error:
+        raise CgroupError(f"{error.filename}: {error.strerror}", "mount proc at /proc") from None
+
+
+def _controllers(unified: CgroupMount | None) -> frozenset[str]:
     if unified is None:
         return frozenset()
     try:
@@ -101,53 +87,6 @@ def _controllers(unified: Mount | None) -> frozenset[str]:
     except OSError:
         return frozenset()
     return frozenset(text.split())
-
-
-def cgroup_mounts(found: Iterable[Mounted]) -> tuple[Mount | None, dict[str, Mount]]:
-    """The cgroup mounts among all of them.
-
-    On one mount point the last mount covers the others.  Of several mount points the one counts
-    that shows most of the hierarchy, can be written, and came first: containers' runtimes leave
-    mounts of small parts behind.
-    """
-    unified: list[Mount] = []
-    v1: dict[str, list[Mount]] = {}
-    for mount, mounted in _mounted(found):
-        if mounted.kind == "cgroup2":
-            unified.append(mount)
-        elif mounted.kind == "cgroup":
-            for controller in V1_CONTROLLERS & mounted.options:
-                v1.setdefault(controller, []).append(mount)
-    return (
-        _best(unified) if unified else None,
-        {controller: _best(several) for controller, several in v1.items()},
-    )
-
-
-def _mounted(found: Iterable[Mounted]) -> list[tuple[Mount, Mounted]]:
-    """What can be seen of what is mounted: on one mount point the last covers the others."""
-    seen: dict[Path, tuple[Mount, Mounted]] = {}
-    for one in found:
-        seen.pop(one.path, None)
-        seen[one.path] = Mount(one.path, one.root, one.writable), one
-    return list(seen.values())
-
-
-def every_mount(proc: Path = Path("/proc")) -> list[Mount]:
-    """All cgroup hierarchies, also those of v1 that have a name in place of a controller.
-
-    Raises:
-        CgroupError: /proc cannot be read.
-    """
-    try:
-        found = _mounted(mounts(proc))
-    except OSError as error:
-        raise CgroupError(f"{error.filename}: {error.strerror}", "mount proc at /proc") from None
-    return [mount for mount, mounted in found if mounted.kind in ("cgroup", "cgroup2")]
-
-
-def _best(mounts: list[Mount]) -> Mount:
-    return min(mounts, key=lambda mount: (mount.root.rstrip("/").count("/"), not mount.writable))
 
 
 def delegated_folder(folder: Path) -> Path | None:

@@ -9,15 +9,14 @@ from pathlib import Path
 from pinfold.adapters.cgroup.claim import TreeClaim, left_alone
 from pinfold.adapters.cgroup.folders import children, remove_if_empty, remove_tree
 from pinfold.adapters.cgroup.hierarchy import (
-    CPUSET,
     Hierarchies,
-    Mount,
     delegated_folder,
     find_hierarchies,
 )
 from pinfold.adapters.cgroup.names import POD_PREFIX
 from pinfold.adapters.cgroup.v1 import CgroupsV1
 from pinfold.adapters.cgroup.v2 import EXCLUSIVE, SHARED, CgroupsV2
+from pinfold.linux.cgroup_mounts import CPUSET, CgroupMount
 from pinfold.ports.errors import CgroupError
 
 
@@ -104,7 +103,7 @@ def _v1_parents(found: Hierarchies, parent: str | None) -> dict[str, Path]:
     return folders
 
 
-def _below(mount: Mount, parent: str | None) -> Path:
+def _below(mount: CgroupMount, parent: str | None) -> Path:
     if parent is None:
         return mount.point
     parts = Path(parent.lstrip("/"))
@@ -113,7 +112,7 @@ def _below(mount: Mount, parent: str | None) -> Path:
     return mount.point / parts
 
 
-def _check_writable(mount: Mount, folder: Path) -> None:
+def _check_writable(mount: CgroupMount, folder: Path) -> None:
     if not mount.writable:
         raise CgroupError(f"{mount.point}: mounted read-only", f"mount -o remount,rw {mount.point}")
     if not folder.is_dir():

@@ -20,19 +20,13 @@ from pinfold.adapters.cgroup.container_cpusets import ContainerCpusets, Known
 from pinfold.adapters.cgroup.folders import members, remove_if_empty
 from pinfold.adapters.cgroup.found_cpusets import FoundCpusets, cgroup_of, not_frozen
 from pinfold.adapters.cgroup.gate_record import GateFile
-from pinfold.adapters.cgroup.hierarchy import (
-    CPUSET,
-    Hierarchies,
-    Mount,
-    below,
-    every_mount,
-    find_hierarchies,
-)
+from pinfold.adapters.cgroup.hierarchy import Hierarchies, find_hierarchies, mounted
 from pinfold.adapters.cgroup.inotify import Inotify
 from pinfold.adapters.cgroup.moving import end_all
 from pinfold.adapters.cgroup.tasks import cgroups_of
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.status import CgroupTree, Gates
+from pinfold.linux.cgroup_mounts import CPUSET, CgroupMount, every_cgroup_mount
 from pinfold.linux.processes import age, began, lives, parse_cgroups
 from pinfold.ports.cgroups import ObservedCgroups, ObservedContainer, Placement
 from pinfold.ports.errors import CgroupError, ContainerKey, ProcessGoneError
@@ -91,7 +85,7 @@ class RuntimeCgroups:
         self._version = found.version
         mount = found.unified if self._version == 2 else found.v1[CPUSET]
         assert mount is not None  # noqa: S101 - the version was taken from it
-        self._mount: Mount = mount
+        self._mount: CgroupMount = mount
         self._cpusets = FoundCpusets(self._version, mount.point, found.v1)
         record = None if gates is None else GateFile(gates, mount)
         self._all = ContainerCpusets(self._cpusets, record, report)
@@ -192,7 +186,7 @@ class RuntimeCgroups:
     async def find(self, key: ContainerKey, cgroups_path: str) -> bool:
         """See :class:`pinfold.ports.cgroups.FoundCgroups`."""
         known = self._all.known.get(key)
-        folder = below(self._mount, cgroup_of(cgroups_path))
+        folder = self._mount.folder(cgroup_of(cgroups_path))
         if known is None or folder == self._mount.point or not folder.is_dir():
             return False
         self._all.locate(known, folder)
@@ -286,8 +280,8 @@ class RuntimeCgroups:
     def remove_parent(self, cgroups_path: str) -> None:
         """See :class:`pinfold.ports.cgroups.GatedCgroups`."""
         path = cgroup_of(cgroups_path)
-        for mount in every_mount(self._proc):
-            folder = below(mount, path)
+        for mount in every_cgroup_mount(mounted(self._proc)):
+            folder = mount.folder(path)
             if folder != mount.point:
                 remove_if_empty(folder)
 
@@ -303,7 +297,7 @@ class RuntimeCgroups:
             parts = path.split("/")
             inside = [index for index, part in enumerate(parts) if name in part]
             path = "/".join(parts[: inside[0] + 1]) if inside else path
-        folder = below(self._mount, path)
+        folder = self._mount.folder(path)
         if folder == self._mount.point or not folder.is_dir():
             raise CgroupError(
                 f"container {key}: process {pid} is in cgroup {path}, which is no container's",

@@ -9,6 +9,7 @@ from typing import Final
 
 from pinfold.adapters.machines.reader import Reader
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.linux.processes import parse_cgroups
 
 # hwloc's side file for what a program asks the kernel instead of reading it.
 NOFILE_INFO: Final = "proc/hwloc-nofile-info"
@@ -127,8 +128,5 @@ def _cpuset(reader: Reader, point: str, group: str, file: str, online: CPUSet) -
 
 
 def _group(reader: Reader, controller: str) -> str:
-    for line in (reader.tree.read("proc/self/cgroup") or "").splitlines():
-        fields = line.split(":", 2)
-        if len(fields) == 3 and controller in fields[1].split(","):
-            return fields[2]
-    return reader.text("proc/self/cpuset") or ""
+    groups = parse_cgroups(reader.tree.read("proc/self/cgroup") or "")
+    return groups.get(controller) or reader.text("proc/self/cpuset") or ""

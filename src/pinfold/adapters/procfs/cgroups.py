@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from pinfold.adapters.procfs.files import KernelFiles
 from pinfold.audit.snapshot import Cpuset, Quota
+from pinfold.linux.cgroup_mounts import mount_with
 from pinfold.linux.mounts import parse_mountinfo
 
 _CONTROLLERS: Final = ("cpuset", "cpu")
@@ -38,37 +39,20 @@ class Hierarchy(Struct, frozen=True):
 
 def find_hierarchies(files: KernelFiles) -> dict[str, Hierarchy]:
     """The hierarchies of ``cpuset`` and ``cpu`` by controller; what is nowhere is left out."""
-    mounts = files.text("/proc/self/mountinfo") or files.text("/proc/1/mountinfo")
-    found = dict(_mounted(files, mounts)) if mounts else {}
-    if not found:
-        # A captured tree often has no mountinfo; then the usual places are looked at.
-        found = dict(_usual(files))
-    return found
+    text = files.text("/proc/self/mountinfo") or files.text("/proc/1/mountinfo") or ""
+    # A captured tree often has no mountinfo; then the usual places are looked at.
+    return mounted_hierarchies(files, text) or dict(_usual(files))
 
 
-def _mounted(files: KernelFiles, mounts: str) -> Iterator[tuple[str, Hierarchy]]:
-    unified: list[Hierarchy] = []
-    v1: dict[str, list[Hierarchy]] = {}
-    for mount in parse_mountinfo(mounts):
-        if mount.kind == "cgroup2":
-            unified.append(Hierarchy(2, mount.point, "", mount.root))
-        elif mount.kind == "cgroup":
-            for controller in _CONTROLLERS:
-                if controller in mount.options:
-                    one = Hierarchy(1, mount.point, controller, mount.root)
-                    v1.setdefault(controller, []).append(one)
+def mounted_hierarchies(files: KernelFiles, mountinfo: str) -> dict[str, Hierarchy]:
+    """Those that a ``mountinfo`` text names."""
+    mounts, found = list(parse_mountinfo(mountinfo)), {}
     for controller in _CONTROLLERS:
-        if controller in v1:
-            yield controller, _widest(v1[controller])
-        elif unified:
-            best = _widest(unified)
-            if controller in (files.text(f"{best.folder}/cgroup.controllers") or "").split():
-                yield controller, best
-
-
-def _widest(mounts: list[Hierarchy]) -> Hierarchy:
-    """Of several mounts the first that shows the whole hierarchy (a container has two at times)."""
-    return next((mount for mount in mounts if mount.root == "/"), mounts[0])
+        if at := mount_with(controller, mounts, lambda path: files.text(str(path))):
+            version, mount = at
+            named = controller if version == 1 else ""
+            found[controller] = Hierarchy(version, str(mount.point), named, mount.root)
+    return found
 
 
 def _usual(files: KernelFiles) -> Iterator[tuple[str, Hierarchy]]:

@@ -13,6 +13,7 @@ from typing import Final
 from msgspec import Struct
 
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
+from pinfold.linux.cgroup_mounts import mount_with
 from pinfold.linux.kernel_files import descendants, read_value, subfolders, write_value
 from pinfold.linux.mounts import mounts
 from pinfold.ports.errors import PortError
@@ -57,41 +58,35 @@ def find_place(proc: Path = Path("/proc"), systemd: Path = Path("/run/systemd/sy
     Raises:
         ShieldError: none has it, or only a part of it can be seen.
     """
-    version_1: Path | None = None
-    version_2: Path | None = None
     try:
-        found = list(mounts(proc))
+        found = mount_with("cpuset", list(mounts(proc)), _text)
     except OSError as error:
         raise failure(proc / "self/mountinfo", error) from None
-    for mount in found:
-        if mount.kind == "cgroup2" and _has_cpuset(mount.path):
-            version_2 = mount.path
-        elif mount.kind == "cgroup" and "cpuset" in mount.options:
-            version_1 = mount.path
-    if version_2 is not None:
-        place = Place(Method.SYSTEMD if systemd.is_dir() else Method.CGROUP2, version_2)
-        whole = not (version_2 / "cgroup.type").exists()
-    elif version_1 is not None:
-        place = Place(Method.CGROUP1, version_1)
-        whole = (version_1 / "release_agent").exists()
-    else:
+    if found is None:
         raise ShieldError(
             "no cgroup hierarchy has the cpuset controller",
             "mount cgroup2 at /sys/fs/cgroup, or a cgroup v1 hierarchy with -o cpuset",
         )
+    version, root = found[0], found[1].point
+    if version == 2:
+        method = Method.SYSTEMD if systemd.is_dir() else Method.CGROUP2
+        whole = not (root / "cgroup.type").exists()
+    else:
+        method = Method.CGROUP1
+        whole = (root / "release_agent").exists()
     if not whole:
         raise ShieldError(
-            f"{place.root}: only a part of the cgroup hierarchy is seen here",
+            f"{root}: only a part of the cgroup hierarchy is seen here",
             "run on the host, not in a container",
         )
-    return place
+    return Place(method, root)
 
 
-def _has_cpuset(point: Path) -> bool:
+def _text(path: Path) -> str | None:
     try:
-        return "cpuset" in read(point / "cgroup.controllers").split()
-    except ShieldError:
-        return False
+        return read_value(path)
+    except OSError:
+        return None
 
 
 def read(path: Path) -> str:
