@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,15 @@ def test_a_file_that_cannot_be_written_holds_up_no_other(tmp_path: Path) -> None
     files.write(*owned(b""))
     assert (tmp_path / "cpu_manager_state").is_file()
     assert (tmp_path / "kubelet_internal_checkpoint").stat() == written
+
+
+def test_no_copy_waits_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What starts meanwhile waits for that disk, too."""
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    StateFiles(tmp_path).write(*owned(b""))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [*FILES[:2]]
+    assert synced == []
 
 
 def test_copies_that_say_nothing_any_more_are_removed(tmp_path: Path) -> None:

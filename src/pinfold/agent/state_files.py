@@ -69,7 +69,8 @@ class StateFiles:
         if content is None:
             (self._folder / name).unlink(missing_ok=True)
         else:
-            write_state_file(self._folder / name, content)
+            # Each start writes it anew, and a container that is being created shares the disk.
+            write_state_file(self._folder / name, content, sync=False)
         self._written[name] = content
 
 

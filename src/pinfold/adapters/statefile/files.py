@@ -95,14 +95,19 @@ def replace_state_file(path: Path, old: bytes | None, new: bytes) -> Path | None
         return backup
 
 
-def write_state_file(path: Path, new: bytes) -> None:
+def write_state_file(path: Path, new: bytes, *, sync: bool = True) -> None:
     """Write a state file that is our own, in place of what is there, without a backup.
+
+    Args:
+        path: the file.
+        new: its content.
+        sync: whether it survives that the machine stops at once.
 
     Raises:
         StateFileError: ``path`` holds what it held, unless only the folder was not synced.
     """
     try:
-        replace(path, new)
+        replace(path, new, sync=sync)
     except OSError as error:
         verb = "write" if error.filename2 is None else "replace"
         raise StateFileError(f"cannot {verb} {path}: {_reason(error)}") from None
