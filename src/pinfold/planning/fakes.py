@@ -39,6 +39,8 @@ class FakeRuntime:
         self.specs: dict[str, ContainerSpec] = {}
         self.faults = Faults()
         self.ignores_sigterm: set[str] = set()
+        self.is_away = False
+        """While it is, it starts and lists nothing."""
         self.is_late = False
         """While it is, it does not notice that main processes have ended."""
         self.ran_on: list[tuple[ContainerKey, CPUSet]] = []
@@ -114,6 +116,7 @@ class FakeRuntime:
 
     async def containers(self) -> Sequence[ContainerStatus]:
         """See :class:`pinfold.ports.runtime.Runtime`."""
+        self._be_there()
         return self.known()
 
     async def keepsake(self, container_id: str) -> str:
@@ -167,7 +170,12 @@ class FakeRuntime:
             raise RuntimeFailedError(f"no container {container_id}")
         return self._known[container_id]
 
+    def _be_there(self) -> None:
+        if self.is_away:
+            raise RuntimeFailedError("the runtime does not answer", is_away=True)
+
     def _fault(self, where: str) -> None:
+        self._be_there()
         if self.faults.due():
             raise RuntimeFailedError(f"{where}: the runtime refused", "injected")
 

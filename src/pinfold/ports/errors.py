@@ -27,7 +27,14 @@ class ProcessGoneError(CgroupError):
 
 
 class RuntimeFailedError(PortError):
-    """The runtime could not create, start, stop or remove a container."""
+    """The runtime could not create, start, stop or remove a container.
+
+    ``is_away``: it did not answer, which says nothing of the container.
+    """
+
+    def __init__(self, problem: str, remedy: str = "", *, is_away: bool = False) -> None:
+        super().__init__(problem, remedy)
+        self.is_away = is_away
 
 
 class NoRoomError(CgroupError, RuntimeFailedError):

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from pinfold.node.settings import ManagerSettings
+from pinfold.ports.runtime import ContainerState
 from tests.scenes.manager_harness import Harness, manifest, run
 
 
@@ -67,3 +68,26 @@ def test_one_that_ended_while_no_agent_was_there(ran: float | None, waits: float
         assert round(loop.time() - started, -1) == waits
 
     run(scenario, settings=ManagerSettings(calm=60.0))
+
+
+@pytest.mark.parametrize("policy", ["Always", "Never"])
+def test_a_runtime_that_is_away_is_no_crash_of_the_container(policy: str) -> None:
+    async def scenario(node: Harness) -> None:
+        loop = asyncio.get_running_loop()
+        node.runtime.is_away = True
+        await node.admit(manifest("db", "2", restartPolicy=policy), wait=False)
+        await asyncio.sleep(100)
+        assert "the runtime does not answer" in node.problems[-1]
+        assert node.runtime.ran_on == []
+        node.runtime.is_away = False
+        back = loop.time()
+        while not node.runtime.ran_on:
+            await asyncio.sleep(0.1)
+            assert loop.time() < back + 100, node.problems
+        assert loop.time() - back < 2
+        (status,) = node.runtime.known()
+        assert (status.attempt, status.state) == (0, ContainerState.RUNNING)
+        (pod,) = node.manager.books.view.pods.active.values()
+        assert (pod.record.restarts, pod.record.exit_codes) == ({}, {})
+
+    run(scenario)

@@ -29,6 +29,7 @@ _IMAGES: Final = "/runtime.v1.ImageService/"
 _LARGEST: Final = 16 << 20
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 2.0
+_AWAY: Final = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED"})
 _NEVER_SENT: Final = ("failed to connect", "connections to all backends failing")
 """How gRPC words that a request has not left this process."""
 _OPTIONS: Final = (
@@ -62,7 +63,7 @@ class CriError(RuntimeFailedError):
     """A call failed; ``code`` is gRPC's word, such as ``NOT_FOUND``."""
 
     def __init__(self, problem: str, remedy: str = "", *, code: str = "UNKNOWN") -> None:
-        super().__init__(problem, remedy)
+        super().__init__(problem, remedy, is_away=code in _AWAY)
         self.code = code
 
 

@@ -16,7 +16,7 @@ from typing import Final
 from pinfold.core.pod.pod import Container
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.pods.worker_host import ManagerHost
-from pinfold.ports.errors import PortError
+from pinfold.ports.errors import PortError, RuntimeFailedError
 from pinfold.ports.records import PodPhase
 from pinfold.ports.runtime import ContainerState, ContainerStatus
 from pinfold.retry.backoff import Backoff
@@ -27,7 +27,7 @@ CANNOT_START: Final = 128
 
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 10.0
-"""Seconds between two tries to end what is left of a container."""
+"""Seconds between two tries to end what is left of a container, or to start one."""
 
 
 class PodWorker:
@@ -110,7 +110,14 @@ class PodWorker:
         loop = asyncio.get_running_loop()
         while True:
             is_new = status is None
-            status = await self._running(container, status, attempt)
+            away = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
+            while (found := await self._running(container, status, attempt)) is None:
+                # No attempt of the container's, and nothing of it is left.
+                is_new, status = True, None
+                await self._for_sure(container, lambda: host.containers.end(pod.key(container)))
+                await host.until_it_answers()
+                await asyncio.sleep(away.failed())
+            status = found
             if begun is not None:
                 begun.set()
             began = loop.time()
@@ -133,8 +140,11 @@ class PodWorker:
 
     async def _running(
         self, container: Container, status: ContainerStatus | None, attempt: int
-    ) -> ContainerStatus:
-        """The container once it was started; one that could not be counts as exited."""
+    ) -> ContainerStatus | None:
+        """The container once it was started; one that could not be counts as exited.
+
+        None where the runtime is away.
+        """
         host, pod = self._host, self._pod
         if status is not None and status.state is not ContainerState.CREATED:
             return status
@@ -148,6 +158,8 @@ class PodWorker:
             except PortError as error:
                 pod.failure = f"container {container.name} was not started: {error}"
                 host.report(pod, pod.failure)
+                if isinstance(error, RuntimeFailedError) and error.is_away:
+                    return None
                 return ContainerStatus(
                     id="",
                     key=pod.key(container),

@@ -20,9 +20,14 @@ from pinfold.ports.devices import DevicePlugins
 from pinfold.ports.errors import PortError
 from pinfold.ports.records import PodPhase, PodRecord
 from pinfold.ports.runtime import ContainerStatus
+from pinfold.retry.backoff import Backoff
 
 _Start = Callable[[Placement], Awaitable[tuple[ContainerStatus, str]]]
 """Starts a container where it is to be; raises PortError."""
+
+FIRST_LOOK: Final = 0.05
+LONGEST_LOOK: Final = 1.0
+"""Seconds between two looks whether a runtime is there again."""
 
 REPORT_PATIENCE: Final = 2.0
 """Seconds in which the exit code of a process that was taken over should be told."""
@@ -179,6 +184,11 @@ class ManagerHost:
         await self.containers.runtime.remove(status.id)
         if pod.statuses.get(status.key.name, status).id == status.id:
             pod.statuses.pop(status.key.name, None)
+
+    async def until_it_answers(self) -> None:
+        """Return when the runtime lists its containers."""
+        backoff = Backoff(FIRST_LOOK, LONGEST_LOOK, PortError)
+        await backoff.insist(self.containers.statuses, lambda _error, _pause: None)
 
     async def container_exited(
         self, pod: ActivePod, container: Container, exit_code: int, *, final: bool
