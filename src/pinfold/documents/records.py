@@ -56,11 +56,15 @@ class MemoryBlock(Record, frozen=True, kw_only=True):
     numa_nodes: tuple[int, ...]
 
 
+Size: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+"""Bytes, or a number of pages."""
+
+
 class Pages(Record, frozen=True, kw_only=True):
     """Huge pages of one size."""
 
-    total: int
-    free: int
+    total: Size = 0
+    free: Size = 0
 
 
 class Policies(Record, frozen=True, kw_only=True, rename="camel"):

@@ -24,6 +24,8 @@ from pinfold.adapters.machines.source import open_machine, read_document
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.machine.machine import MachineError
 from pinfold.core.machine.short_form import parse_short_form
+from pinfold.core.values.cpuset import MAX_CPU
+from pinfold.documents.machine import MAX_ITEMS
 from tests.roots import DATA, SHARED
 from tests.scenes.published_schemas import machine_document
 
@@ -220,6 +222,10 @@ def test_own_json_that_is_wrong(change: dict[str, Any], fault: str) -> None:
     with pytest.raises(MachineError, match=re.escape(fault)) as caught:
         machine_from_own_json(json.loads(OWN) | change, file="own.json")
     assert str(caught.value).startswith("own.json: ")
+
+
+def test_a_document_takes_every_cpu_that_there_may_be() -> None:
+    assert MAX_ITEMS == MAX_CPU + 1
 
 
 JSON = st.recursive(

@@ -13,7 +13,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
-from pinfold.adapters.machines.json_document import MAX_ITEMS, CpuId, Id, Size, convert
+from pinfold.adapters.machines.json_document import convert
 from pinfold.core.machine.machine import (
     CpuFacts,
     Distances,
@@ -27,6 +27,8 @@ from pinfold.core.machine.machine import (
 )
 from pinfold.core.machine.rows import CacheFacts, CpuRow, group_rows
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.documents.machine import MAX_ITEMS, CpuId, Id
+from pinfold.documents.records import Size
 
 SOURCE: Final = "cadvisor"
 _LEVEL_3: Final = 3

@@ -6,21 +6,12 @@ not have are ignored.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from pinfold.core.machine.machine import MachineError
-from pinfold.core.values.cpuset import MAX_CPU, CPUSet, CPUSetError
-
-CpuId = Annotated[int, msgspec.Meta(ge=0, le=MAX_CPU)]
-Id = Annotated[int, msgspec.Meta(ge=-1, le=(1 << 31) - 1)]
-"""An id of the kernel's; -1 where the firmware does not know."""
-
-Size = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
-"""Bytes, or a number of pages."""
-
-MAX_ITEMS: Final = MAX_CPU + 1
+from pinfold.core.values.cpuset import CPUSet, CPUSetError
 
 T = TypeVar("T")
 

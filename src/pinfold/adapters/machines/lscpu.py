@@ -14,10 +14,11 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pinfold.adapters.machines.json_document import MAX_ITEMS, convert, decode
+from pinfold.adapters.machines.json_document import convert, decode
 from pinfold.core.machine.machine import Machine, MachineError, NUMANode
 from pinfold.core.machine.rows import CacheFacts, CpuRow, group_rows
 from pinfold.core.values.cpuset import MAX_CPU, CPUSet
+from pinfold.documents.machine import MAX_ITEMS
 
 SOURCE: Final = "lscpu"
 COMMAND: Final = "lscpu -J -e=CPU,NODE,DRAWER,BOOK,SOCKET,CORE,CACHE,ONLINE"

@@ -6,11 +6,12 @@ that the same document comes out again.
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from collections.abc import Mapping
+from typing import Final, TypeVar
 
-from msgspec import Meta, Struct, field
+from msgspec import UNSET, UnsetType
 
-from pinfold.adapters.machines.json_document import MAX_ITEMS, CpuId, Id, Size, convert, cpu_set
+from pinfold.adapters.machines.json_document import convert, cpu_set
 from pinfold.core.machine.machine import (
     Cpu,
     CpuFacts,
@@ -28,7 +29,8 @@ from pinfold.core.machine.machine import (
     UpperCache,
 )
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.documents.records import VERSION
+from pinfold.documents import machine as form
+from pinfold.documents.records import VERSION, Pages
 
 _WHAT: Final = "pinfold's own JSON; write it again with: pinfold topology -o json"
 _NODE_DIRECTORIES: Final = "no node directories"
@@ -36,96 +38,7 @@ _LINKS: Final = "node*/cpu* links are not in the capture"
 _NO_CACHES: Final = "(no cache directory)"
 _NO_CACHE_ID: Final = "(no cache id file)"
 
-_Pools = dict[str, dict[str, Size]]
-
-
-class _Cpu(Struct):
-    cpu: CpuId
-    online: bool
-    core: CpuId | None = None
-    core_id: Id | None = None
-    socket: Id | None = None
-    die: Id | None = None
-    numa: Id | None = None
-    l3: CpuId | None = None
-    l3_id: Id | None = None
-    kind: Size | None = None
-    allowed: bool = True
-    isolated: bool = False
-    numa_all: list[Id] = field(default_factory=list)
-    kubelet_core: CpuId | None = None
-    kubelet_socket: Id | None = None
-    kubelet_numa: Id | None = None
-    kubelet_uncore: Id | None = None
-
-
-class _Socket(Struct):
-    id: Id | None
-    cpus: str
-
-
-class _L3(Struct):
-    cpus: str
-    size: Size | None = None
-    id: Id | None = None
-
-
-class _Node(Struct):
-    id: Id
-    cpus: str
-    memory_bytes: Size | None = None
-    hugepages: _Pools = field(default_factory=dict)
-    memory_kind: str | None = None
-    hwloc_local_cpus: str | None = None
-    synthetic: bool = False
-
-
-class _Distances(Struct):
-    nodes: list[Id]
-    rows: dict[str, list[Size]]
-    name: str | None = None
-
-
-class _Kind(Struct):
-    kind: Size
-    cpus: str
-    info: dict[str, str] = field(default_factory=dict)
-
-
-class _PCI(Struct):
-    address: str
-    numa_node: Id
-    local_cpus: str | None = None
-    device_class: str = field(name="class", default="")
-    names: Annotated[list[str], Meta(max_length=MAX_ITEMS)] = field(default_factory=list)
-    physical_function: str | None = None
-
-
-class _Kubelet(Struct):
-    num_sockets: Annotated[int, Meta(ge=0, le=MAX_ITEMS)]
-    machine_nodes: list[Id]
-    notes: list[str] = field(default_factory=list)
-
-
-class _Document(Struct):
-    name: str
-    source: str
-    cpus: Annotated[list[_Cpu], Meta(min_length=1, max_length=MAX_ITEMS)]
-    numa: Annotated[list[_Node], Meta(max_length=MAX_ITEMS)]
-    sockets: Annotated[list[_Socket], Meta(max_length=MAX_ITEMS)]
-    cores: Annotated[list[str], Meta(max_length=MAX_ITEMS)]
-    l3: Annotated[list[_L3], Meta(max_length=MAX_ITEMS)]
-    version: int | None = None
-    schema: int | None = None
-    numa_distances: _Distances | None = None
-    cpu_kinds: list[_Kind] = field(default_factory=list)
-    pci: list[_PCI] = field(default_factory=list)
-    architecture: str | None = None
-    cpu_model: str | None = None
-    memory_bytes: Size | None = None
-    hugepages_machine: _Pools = field(default_factory=dict)
-    allowed: str | None = None
-    kubelet: _Kubelet | None = None
+_T = TypeVar("_T")
 
 
 def machine_from_own_json(value: object, *, file: str) -> Machine:
@@ -139,18 +52,23 @@ def machine_from_own_json(value: object, *, file: str) -> Machine:
         MachineError: another version, a missing or malformed field, or groups of CPUs that the
             rows of the CPUs contradict.
     """
-    version = value.get("version", value.get("schema")) if isinstance(value, dict) else None
+    fields = value if isinstance(value, dict) else {}
+    version = fields.get("version", fields.get("schema"))
     if version != VERSION or isinstance(version, bool):
         raise MachineError(
             f"{file}: version {str(version)[:20]} of pinfold's JSON is not known, only {VERSION} "
             "is; use the version of pinfold that wrote it"
         )
-    document = convert(value, _Document, name=file, what=_WHAT)
+    document = convert({**fields, "version": VERSION}, form.Machine, name=file, what=_WHAT)
     return _Reader(document, file).machine()
 
 
+def _known(value: _T | UnsetType | None) -> _T | None:
+    return None if value is UNSET else value
+
+
 class _Reader:
-    def __init__(self, document: _Document, file: str) -> None:
+    def __init__(self, document: form.Machine, file: str) -> None:
         self.document = document
         self.file = file
         self.rows = {row.cpu: row for row in document.cpus}
@@ -196,47 +114,47 @@ class _Reader:
         if len(set(ids)) != len(ids):
             raise MachineError(f"{self.file}: a NUMA node appears twice; write the file again")
 
-    def _cpu(self, row: _Cpu) -> Cpu:
+    def _cpu(self, row: form.CPURow) -> Cpu:
         if not row.online:
             return Cpu(row.cpu, online=False)
         return Cpu(
             row.cpu,
-            core=row.core,
-            core_id=row.core_id,
-            socket=row.socket,
-            die=row.die,
-            numa=row.numa,
-            l3=row.l3,
-            l3_id=row.l3_id,
-            kind=row.kind,
-            allowed=row.allowed,
-            isolated=row.isolated,
-            numa_all=tuple(row.numa_all),
+            core=_known(row.core),
+            core_id=_known(row.core_id),
+            socket=_known(row.socket),
+            die=_known(row.die),
+            numa=_known(row.numa),
+            l3=_known(row.l3),
+            l3_id=_known(row.l3_id),
+            kind=_known(row.kind),
+            allowed=row.allowed is not False,
+            isolated=row.isolated is True,
+            numa_all=tuple(row.numa_all or ()),
         )
 
-    def _node(self, node: _Node) -> NUMANode:
+    def _node(self, node: form.NUMARow) -> NUMANode:
         place = f"numa node {node.id}"
         return NUMANode(
             node.id,
             self._set(node.cpus, place),
             memory_bytes=node.memory_bytes,
             hugepages=self._pools(node.hugepages, place),
-            memory_kind=node.memory_kind,
+            memory_kind=_known(node.memory_kind),
             local_cpus=None
-            if node.hwloc_local_cpus is None
+            if node.hwloc_local_cpus is UNSET
             else self._set(node.hwloc_local_cpus, place, within=False),
-            synthetic=node.synthetic,
+            synthetic=node.synthetic is True,
         )
 
-    def _pci(self, index: int, pci: _PCI) -> PCIFunction:
+    def _pci(self, index: int, pci: form.PCIRow) -> PCIFunction:
         local = pci.local_cpus
         return PCIFunction(
             address=pci.address,
             device_class=pci.device_class,
             numa_node=pci.numa_node,
             local_cpus=None if local is None else self._set(local, f"pci[{index}]", within=False),
-            names=tuple(pci.names),
-            physical_function=pci.physical_function,
+            names=tuple(pci.names or ()),
+            physical_function=_known(pci.physical_function),
         )
 
     def _distances(self) -> Distances | None:
@@ -246,37 +164,38 @@ class _Reader:
         rows = {
             self._number(node, "numa_distances"): tuple(row) for node, row in distances.rows.items()
         }
-        return Distances(tuple(distances.nodes), rows, name=distances.name)
+        return Distances(tuple(distances.nodes), rows, name=_known(distances.name))
 
-    def _pools(self, pools: _Pools, place: str) -> Hugepages:
+    def _pools(self, pools: Mapping[str, Pages], place: str) -> Hugepages:
         return {
-            self._number(size, place): HugepagePool(pool.get("total", 0), pool.get("free", 0))
+            self._number(size, place): HugepagePool(pool.total, pool.free)
             for size, pool in pools.items()
         }
 
     def _facts(self) -> KubeletFacts | None:
         """Facts that give the kubelet's part of the document again; None where it is derived."""
         kubelet = self.document.kubelet
-        seen = [row for row in self.document.cpus if row.online and row.kubelet_core is not None]
+        seen = [
+            row for row in self.document.cpus if row.online and _known(row.kubelet_core) is not None
+        ]
         if kubelet is not None and not seen:
             return KubeletFacts(cpus={}, nodes={})
-        if kubelet is None or all(row.kubelet_uncore is None for row in seen):
+        if kubelet is None or all(_known(row.kubelet_uncore) is None for row in seen):
             return None
         notes = "\n".join(kubelet.notes)
         facts: dict[int, CpuFacts] = {}
         by_node: dict[int, list[int]] = {node: [] for node in kubelet.machine_nodes}
         for row in seen:
-            uncore = row.kubelet_uncore
-            known = uncore is not None and uncore != row.kubelet_socket
-            caches = (UpperCache(uncore, -1),) if known else ()
+            uncore, socket = _known(row.kubelet_uncore), _known(row.kubelet_socket)
+            caches = () if uncore in (None, socket) else (UpperCache(uncore, -1),)
             facts[row.cpu] = CpuFacts(
-                core_id=row.kubelet_core,
-                package_id=row.kubelet_socket,
+                core_id=_known(row.kubelet_core),
+                package_id=socket,
                 caches=None if _NO_CACHES in notes else caches,
                 lacks_cache_id=_NO_CACHE_ID in notes,
             )
-            if row.kubelet_numa is not None:
-                by_node.setdefault(row.kubelet_numa, []).append(row.cpu)
+            if (numa := _known(row.kubelet_numa)) is not None:
+                by_node.setdefault(numa, []).append(row.cpu)
         for node in self.document.numa:
             # Nodes that overlap: the rows only have the one that won.
             if node.id in by_node:
