@@ -25,6 +25,7 @@ from benchmarks import (
     devices,
     kubelet_merge,
     merge,
+    moves,
     process,
     start_up,
 )
@@ -79,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def workloads() -> dict[str, Callable[[], Result]]:
     """Every workload by name: set up and measure."""
     found: dict[str, Callable[[], Result]] = {}
-    for module in (allocation, merge, kubelet_merge, devices, process):
+    for module in (allocation, merge, kubelet_merge, devices, moves, process):
         for name, setup in module.WORKLOADS.items():
             found[name] = partial(_measure, setup)
     for name, own_clock in process.OWN_CLOCK.items():

@@ -72,10 +72,11 @@ def plan_moves(
         options.mixed,
         {wish.owner: wish.delay for wish in wishes if wish.delay},
     )
-    if plan.end.is_settled:
+    end = plan.end
+    if end.is_settled:
         return plan
     left = 0
-    for cpus in plan.end.claims.values():
+    for cpus in end.claims.values():
         left |= cpus.mask
     back = GiveBack(_set(left & ~scene.everybody_has()))
     return replace(plan, steps=(*plan.steps, back))

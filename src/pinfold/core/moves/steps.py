@@ -202,9 +202,10 @@ def _made(state: MoveState, step: Step) -> MoveState:
         case Widen(owner, _, now):
             # Who left a CPU keeps its claim until somebody else needs it.
             claims = {
-                other: cpus | now if other == owner else cpus - (now - state.placed[other])
+                other: cpus if cpus.isdisjoint(now) else cpus - (now - state.placed[other])
                 for other, cpus in state.claims.items()
             }
+            claims[owner] = state.claims[owner] | now
             mems = state.mems if step.mems is None else {**state.mems, owner: step.mems}
             return replace(state, claims=claims, placed={**state.placed, owner: now}, mems=mems)
         case Narrow(owner, _, now):

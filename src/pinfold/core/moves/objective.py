@@ -1,0 +1,126 @@
+"""How good a placement is, and what a move costs: one tuple, compared from its left.
+
+What is counted of an owner's CPUs is what could be less: the NUMA nodes beyond those that so many
+CPUs need on this machine, the sockets, the uncore caches, the cores, and how far its CPUs are from
+its memory and devices.  The owners' numbers are added up.  The price of the moves comes after all
+of these, so that among equally good placements the one with the fewest moves wins, and staying put
+wins against everything that is not better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from msgspec import Struct
+
+from pinfold.core.cpu.hints import nodes_to_cpus
+from pinfold.core.machine.topology import CPUTopology
+from pinfold.core.topology_manager.hints import NUMAInfo
+from pinfold.core.values.cpuset import iter_bits
+
+NUMA_NODES: Final = "numa-nodes"
+SOCKETS: Final = "sockets"
+UNCORE_CACHES: Final = "uncore-caches"
+CORES: Final = "cores"
+DISTANCE: Final = "distance"
+LEVELS: Final = (NUMA_NODES, SOCKETS, UNCORE_CACHES, CORES, DISTANCE)
+"""What is counted, the most important first."""
+
+_BITS: Final = 40
+"""Of one level in a packed tuple: sums of packed tuples compare as sums of tuples do."""
+_LOCAL: Final = 10
+_REMOTE: Final = 20
+"""Distances as the firmware gives them, where it gives none."""
+
+Score = tuple[int, ...]
+"""One number for each of :data:`LEVELS`; less is better."""
+
+
+def pack(values: Iterable[int]) -> int:
+    """A tuple as one number that can be added and compared."""
+    packed = 0
+    for value in values:
+        packed = packed << _BITS | value
+    return packed
+
+
+class Objective(Struct, frozen=True, dict=True):
+    """How placements are judged on one machine.
+
+    Attributes:
+        topology: the kubelet's view of it.
+        levels: what is counted; the others are always 0.
+        numa: the distances between NUMA nodes, where they are known.
+    """
+
+    topology: CPUTopology
+    levels: tuple[str, ...] = LEVELS
+    numa: NUMAInfo | None = None
+
+    def score(self, cpus: int, near: int = 0) -> Score:
+        """How good CPUs (a bitmask) are for an owner.
+
+        Args:
+            cpus: its CPUs.
+            near: bitmask of the NUMA nodes of its memory and devices; 0 for anywhere.
+        """
+        topology, count = self.topology, cpus.bit_count()
+        found = {
+            NUMA_NODES: lambda: _beyond(topology.numa_nodes, cpus, count),
+            SOCKETS: lambda: _beyond(topology.sockets, cpus, count),
+            UNCORE_CACHES: lambda: _beyond(topology.uncore_caches, cpus, count),
+            CORES: lambda: self._cores(cpus, count),
+            DISTANCE: lambda: self._distance(cpus, near) if near else 0,
+        }
+        return tuple(found[level]() if level in self.levels else 0 for level in LEVELS)
+
+    def _cores(self, cpus: int, count: int) -> int:
+        touched = 0
+        for offsets, firsts in self.topology.core_patterns:
+            here = 0
+            for offset in offsets:
+                here |= firsts & (cpus >> offset)
+            touched += here.bit_count()
+        return touched - -(-count // self.topology.largest_core)
+
+    def _distance(self, cpus: int, near: int) -> int:
+        total = 0
+        for node, members in self.topology.numa_nodes.items():
+            if here := cpus & members:
+                total += here.bit_count() * (self._apart(node, near) - _LOCAL)
+        return total
+
+    def _apart(self, node: int, near: int) -> int:
+        if near >> node & 1:
+            return _LOCAL
+        rows = None if self.numa is None else self.numa.distances
+        row = () if rows is None else rows.get(node, ())
+        return min((row[other] for other in iter_bits(near) if other < len(row)), default=_REMOTE)
+
+    def near_cpus(self, near: int) -> int:
+        """The CPUs of some NUMA nodes (both bitmasks)."""
+        return nodes_to_cpus(self.topology, near)
+
+
+def _beyond(groups: Mapping[int, int], cpus: int, count: int) -> int:
+    """How many more groups CPUs are in than so many CPUs need."""
+    touched = 0
+    for members in groups.values():
+        if members & cpus:
+            if cpus & ~members == 0:
+                return 0
+            touched += 1
+    for size in sorted((members.bit_count() for members in groups.values()), reverse=True):
+        touched -= 1
+        count -= size
+        if count <= 0:
+            break
+    return touched
+
+
+def price(now: int, then: int, memory: int) -> Score:
+    """What a move costs: an owner that moves, the CPUs that it gets anew, its memory in MiB."""
+    if now == then or not now:
+        return (0, 0, 0)
+    return (1, (then & ~now).bit_count(), -(-memory >> 20))
