@@ -339,7 +339,7 @@ def test_what_was_not_written_of_the_node_is_written_with_the_next_change() -> N
             draft.state = replace(state, ledger=replace(state.ledger, policy_name="other"))
             await draft.write(Unwritten.REPORTED)
         async with node.books.change() as draft:
-            draft.note("seen", None)
+            draft.note("seen")
         assert node.store.node == replace(written, policy_name="other")
 
     run(scenario)

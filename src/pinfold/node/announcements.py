@@ -72,12 +72,7 @@ class Announcements:
         self.mirror(books.view.state, [pod.record for pod in books.view.pods.active.values()])
 
     def mirror(self, state: NodeState, pods: Sequence[PodRecord]) -> None:
-        """Write the kubelet's state files, if somebody has something else now.
-
-        Args:
-            state: who has what.
-            pods: the records of the active pods, which hold what device plugins answered.
-        """
+        """Write the kubelet's state files, if somebody has something else now."""
         known = self._mirrored
         if known is not None and (state.ledger, state.memory, state.devices) == (
             known.ledger,
@@ -97,10 +92,7 @@ class Announcements:
     ) -> None:
         """Tell applications their CPUs; files whose content stays are not touched.
 
-        Args:
-            pods: those to tell.
-            books: where each container runs.
-            yields: whether files are written slowly while somebody waits for CPUs.
+        Where it ``yields``, files are written slowly while somebody waits for CPUs.
         """
         for pod in list(pods):
             # Hundreds of files must not hold up those who wait for an answer.

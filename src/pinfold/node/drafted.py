@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from enum import Enum
 from types import MappingProxyType
-from typing import TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from msgspec import Struct
 from msgspec.json import encode
@@ -21,7 +21,12 @@ from pinfold.ports.records import Batch, HistoryEntry, NodeRecord, PodRecord
 
 _T = TypeVar("_T")
 
-Document: TypeAlias = Displaced | Drifted | Started
+Document: TypeAlias = str | Displaced | Drifted | Started
+Who: TypeAlias = tuple[str | None, str | None]
+"""A pod: its uid, and ``namespace/name``."""
+
+NODE: Final[Who] = (None, None)
+"""What concerns the node."""
 
 
 class Unwritten(Enum):
@@ -56,10 +61,6 @@ class Outcome(Struct, frozen=True):
 
 class Drafted:
     """What is drafted; ``node`` and ``state`` are those that are to hold.
-
-    Args:
-        view: what holds now.
-        clock: gives seconds since the epoch.
 
     Attributes:
         before: what the pods were at first; None: they were not there.
@@ -116,24 +117,16 @@ class Drafted:
         self._forgotten.update(dict.fromkeys(uids))
 
     def note(
-        self,
-        kind: str,
-        pod: tuple[str | None, str | None] | None,
-        document: str | Document = "{}",
-        at: float | None = None,
+        self, kind: str, pod: Who = NODE, document: Document = "{}", at: float | None = None
     ) -> None:
-        """An entry of the history, with what is written next; see :meth:`entry`."""
+        """An entry of the history, with what is written next; ``at`` None is now."""
         self._history.append(self.entry(kind, pod, document, at))
 
     def entry(
-        self,
-        kind: str,
-        pod: tuple[str | None, str | None] | None,
-        document: str | Document = "{}",
-        at: float | None = None,
+        self, kind: str, pod: Who = NODE, document: Document = "{}", at: float | None = None
     ) -> HistoryEntry:
-        """An entry of the history: ``pod`` is uid and ``namespace/name``, ``at`` is now if None."""
-        uid, name = pod or (None, None)
+        """The same, not written."""
+        uid, name = pod
         text = document if isinstance(document, str) else encode(document).decode()
         return HistoryEntry(self._clock() if at is None else at, kind, uid, name, text)
 
@@ -151,13 +144,7 @@ class Drafted:
         )
 
     def outcome(self, view: View, written: NodeRecord | None, above: int) -> Outcome:
-        """What it leads to.
-
-        Args:
-            view: what holds now.
-            written: what is written down of the node.
-            above: see :class:`pinfold.ports.records.Batch`.
-        """
+        """What it leads to where ``view`` holds, and ``written`` is on record of the node."""
         lasts = {uid: one for uid, one in self._ended.items() if one is not None}
         active, ended = view.pods.active, view.pods.ended
         out: list[str] = []

@@ -11,12 +11,7 @@ from pinfold.ports.records import PodRecord
 
 
 class ForgottenLogs:
-    """Removes the logs of pods beside everything else: there may be megabytes of them.
-
-    Args:
-        spawn: lets something go on beside.
-        report: takes a problem for the operator, and the pod as ``namespace/name``.
-    """
+    """Removes the logs of pods beside everything else: there may be megabytes of them."""
 
     def __init__(
         self, spawn: Callable[..., asyncio.Task[None]], report: Callable[[str | None, str], None]

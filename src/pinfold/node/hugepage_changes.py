@@ -85,12 +85,7 @@ def follow_pages(
     nothing of the kind is free, and the problem says so.  Where ``reservedMemory`` does not fit the
     machine any more, the memory manager goes on with the numbers that it had.
 
-    Args:
-        node: the policies so far.
-        state: what runs.
-        machine: as it is now.
-        view: the kubelet's of it.
-        config: the node's.
+    ``machine`` and ``view`` are those of now.
     """
     capacity = capacity_of(machine, view)
     amounts = allocatable_amounts(capacity, config)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pinfold.documents.history import Started
 from pinfold.node.books import Books
+from pinfold.node.drafted import NODE
 from pinfold.node.recovery.recovery import Restored
 
 
@@ -16,7 +17,7 @@ async def load(books: Books, restored: Restored) -> None:
     now = books.observers.clock()
     async with books.change() as draft:
         for text in restored.report:
-            draft.note("repaired", None, Started(start=text), now)
+            draft.note("repaired", NODE, Started(start=text), now)
         if restored.report:
             for pod in books.view.pods.active.values():
                 draft.put(pod, pod.record)

@@ -52,13 +52,7 @@ class Change(Protocol):
 
 
 class OfflineOwners:
-    """Follows the CPUs that are online; each call that changes something is part of a change.
-
-    Args:
-        books: the node's state.
-        containers: runtime and cgroups.
-        observers: who is told.
-    """
+    """Follows the CPUs that are online; each call that changes something is part of a change."""
 
     def __init__(self, books: Reader, containers: NodeContainers, observers: Observers) -> None:
         self._books = books

@@ -51,14 +51,7 @@ def find_drift(
     expected: Mapping[ContainerKey, Whereabouts],
     offline: CPUSet,
 ) -> Iterator[Drift]:
-    """Compare; pure.
-
-    Args:
-        observed: the kernel's side.
-        pool: the CPUs of the shared pool.
-        expected: the running containers, each with where it belongs.
-        offline: CPUs that are missing in every cpuset by nature.
-    """
+    """Compare; pure.  ``offline`` CPUs are missing in every cpuset by nature."""
     if pool and observed.shared != pool:
         yield Drift(None, str(pool), str(observed.shared))
     elif pool and observed.shared_configured - offline != pool - offline:

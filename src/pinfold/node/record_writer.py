@@ -13,10 +13,7 @@ from pinfold.ports.store import Store
 class RecordWriter:
     """Writes batches in order; what is owed goes with whatever is written next.
 
-    Args:
-        store: the durable record.
-        report: takes a problem for the operator (pod as ``namespace/name`` or None).
-        owes: called when something begins to be owed; has it paid.
+    ``owes`` is called when something begins to be owed, and has it paid.
     """
 
     def __init__(

@@ -97,14 +97,8 @@ class RuntimeLedger:
     ) -> None:
         """Take note of a container, and of the lists that the runtime has for it.
 
-        Args:
-            key: the container.
-            container_id: the runtime's id of it.
-            own: its own CPUs; None: the shared pool.
-            recorded: the CPUs that are on record.
-            mems: the NUMA nodes of its memory; None: it is not said.
-            recorded_mems: the nodes that are on record.
-            capped: whether a CPU quota is on record, which an owner of CPUs is not to have.
+        ``own`` None is the shared pool, ``mems`` None is not said; ``capped`` tells of a CPU quota
+        on record, which an owner of CPUs is not to have.
         """
         cpus, nodes = _read(recorded), _read(recorded_mems)
         self._entries[key] = _Entry(container_id, own, cpus, mems, nodes, capped)

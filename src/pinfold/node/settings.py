@@ -1,4 +1,4 @@
-"""How the manager behaves, beside the policies."""
+"""How a node is looked after, beside the policies."""
 
 from __future__ import annotations
 

@@ -8,11 +8,7 @@ from typing import Any
 
 
 class Tasks:
-    """Those that are begun; a failure of one that nobody waits for is reported.
-
-    Args:
-        report: takes a problem for the operator (pod as ``namespace/name`` or None).
-    """
+    """Those that are begun; a failure of one that nobody waits for is reported."""
 
     def __init__(self, report: Callable[[str | None, str], None]) -> None:
         self._report = report

@@ -75,14 +75,8 @@ class Containers:
     ) -> tuple[ContainerStatus, str]:
         """Create, place, then let go; the first instruction runs on the container's CPUs.
 
-        Args:
-            pod: the pod, and ``container`` one of its containers.
-            container: who is started.
-            cpus: its exclusive CPUs, None where it has none.
-            attempt: how often it was started before.
-            devices: what device plugins ask for it.
-            placement: where it runs.
-            generation: the record's, for the container's keepsake.
+        ``cpus`` are its own, None where it has none; ``attempt`` is how often it was started
+        before, ``generation`` the record's, for its keepsake.
 
         Returns:
             The running container, and what was not granted to it ("" when nothing).

@@ -55,11 +55,6 @@ class PluginAnswers:
     """The questions and answers of one admission.
 
     ``preferred`` holds what plugins would rather give, or the text of their failure.
-
-    Args:
-        plugins: who is asked; None where there are none.
-        counters: where it is counted how long allocations take.
-        clock: gives seconds.
     """
 
     def __init__(

@@ -38,13 +38,7 @@ FOREGROUND: Final = "run"
 
 
 class Manager:
-    """Admits pods, lets them live, and ends them.
-
-    Args:
-        books: who has what.
-        containers: starts and ends containers; the books have the same.
-        plugins: the device plugins; None where the node has no devices of its own.
-    """
+    """Admits pods, lets them live, and ends them; the books have the same containers."""
 
     def __init__(
         self, books: Books, containers: Containers, plugins: DevicePlugins | None = None
@@ -68,12 +62,8 @@ class Manager:
     ) -> PodRecord:
         """Decide about a pod, and when it is admitted make room for it and start it.
 
-        Args:
-            workload: the pod.
-            manifest: the pod as JSON, from which a later agent can go on.
-            source: who asks.
-            held: a process that waits to become the pod's only container.
-            caller: who waits for it, and may go away before anything is changed.
+        A later agent can go on from ``manifest``, the pod as JSON; ``held`` is a process that waits
+        to become its only container; ``caller`` may go away before anything is changed.
 
         Returns:
             The pod's record: phase ADMITTED, or REJECTED with the reason.
@@ -192,10 +182,7 @@ class Manager:
     ) -> None:
         """End a pod and forget it; returns when its CPUs are back in the shared pool.
 
-        Args:
-            name: uid, ``namespace/name``, or name (in namespace ``default``).
-            grace: seconds from SIGTERM to SIGKILL; None is the pod's own.
-            caller: who waits for it, and may go away before anything is changed.
+        ``grace`` are the seconds from SIGTERM to SIGKILL; None is the pod's own.
 
         Raises:
             UnknownPodError: no such pod.
@@ -240,18 +227,12 @@ class Manager:
     def end_in_background(
         self, pod: ActivePod, phase: PodPhase | None = None, grace: float | None = None
     ) -> None:
-        """Finish a pod (see :meth:`finish`) without waiting for it."""
+        """End a pod that nobody else ends; ``phase`` is remembered of it, None forgets it."""
         grace = pod.workload.grace_period if grace is None else grace
-        self.books.spawn(self.finish(pod, grace, phase), name=f"end {pod.uid}")
+        self.books.spawn(self._finish(pod, grace, phase), name=f"end {pod.uid}")
 
-    async def finish(self, pod: ActivePod, grace: float, phase: PodPhase | None = None) -> None:
-        """End all containers of a pod, however long that takes, then give its CPUs back.
-
-        Args:
-            pod: the pod, which nobody else ends.
-            grace: seconds from SIGTERM to SIGKILL.
-            phase: what is remembered of it; None forgets it.
-        """
+    async def _finish(self, pod: ActivePod, grace: float, phase: PodPhase | None) -> None:
+        """End all containers of a pod, however long that takes, then give its CPUs back."""
         books = self.books
         await self._end_containers(pod, grace)
         try:

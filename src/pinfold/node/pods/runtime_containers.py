@@ -37,14 +37,8 @@ class RuntimeContainers(Containers):
     """See :class:`pinfold.node.pods.containers.Containers`.
 
     Args:
-        cgroups: the cgroups that the runtime makes.
-        runtime: makes them.
-        settings: see the class.
-        record: changes what the runtime has on record.
-        ledger: keeps that in step.
         parent: OCI's ``cgroupsPath`` of the cgroup that holds a pod's, by the pod's uid.
         volumes: makes the ``emptyDir`` volumes; without it the runtime does, as plain folders.
-        logs: keeps what the runtime writes of the containers' output.
     """
 
     def __init__(  # noqa: PLR0913 - the ports, one each

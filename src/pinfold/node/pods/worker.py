@@ -190,12 +190,7 @@ class PodWorker:
         await Backoff(FIRST_PAUSE, LONGEST_PAUSE, PortError).insist(work, failed)
 
     async def terminate(self, live: Sequence[ContainerStatus], grace: float) -> None:
-        """End everything: SIGTERM, the grace period, SIGKILL; sidecars after the others.
-
-        Args:
-            live: the pod's containers as the runtime has them.
-            grace: seconds for all of them together.
-        """
+        """End everything: SIGTERM, the grace period for all, SIGKILL; sidecars after the others."""
         await self.stop()
         pod, loop = self._pod, asyncio.get_running_loop()
         deadline = loop.time() + grace

@@ -34,14 +34,7 @@ REPORT_PATIENCE: Final = 2.0
 
 
 class ManagerHost:
-    """What a worker has done for its pod, and written down.
-
-    Args:
-        books: who has what.
-        containers: starts and ends containers.
-        plugins: the device plugins; None where the node has no devices of its own.
-        ended: told of a pod that has ended by itself, and how; cleans up after it.
-    """
+    """What a worker has done and written; ``ended`` cleans up after a pod that ended by itself."""
 
     def __init__(
         self,
@@ -58,11 +51,7 @@ class ManagerHost:
     async def start_container(
         self, pod: ActivePod, container: Container, attempt: int
     ) -> ContainerStatus:
-        """Create, place and start.
-
-        Raises:
-            PortError: it does not run.
-        """
+        """Create, place and start; raises PortError."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         start = await self._prepared(pod, container, attempt)
@@ -92,11 +81,7 @@ class ManagerHost:
     async def continue_container(
         self, pod: ActivePod, container: Container, status: ContainerStatus
     ) -> ContainerStatus:
-        """Place and start one that an agent that is gone has created.
-
-        Raises:
-            PortError: it does not run.
-        """
+        """Place and start one that an agent that is gone has created; raises PortError."""
         created = [status]
 
         async def start(placement: Placement) -> tuple[ContainerStatus, str]:

@@ -20,10 +20,7 @@ from pinfold.state.startup import StartError
 def with_unplaced(empty: NodeState, record: Record, unplaced: CPUSet) -> NodeState:
     """An empty node that has those CPUs of the record, too, of which only that they exist is known.
 
-    Args:
-        empty: the node as far as it is known.
-        record: what the store holds.
-        unplaced: CPUs that are offline, and in no core or NUMA node that is known.
+    ``unplaced`` are those that are offline, and in no core or NUMA node that is known.
     """
     if record.node is None:
         return empty
@@ -39,11 +36,7 @@ def recorded_ledger(
 ) -> tuple[Ledger, CPUSet]:
     """The record's ledger, within the bounds of today, and the CPUs that are new in its pool.
 
-    Args:
-        record: what the store holds.
-        fresh: the ledger of the node with nothing on it.
-        pods: those that are not over.
-        arrived: CPUs that were never online before.
+    ``fresh`` is the node's with nothing on it; ``arrived`` are CPUs that were never online before.
     """
     if record.node is None:
         return fresh, CPUSet()

@@ -124,12 +124,7 @@ def recall(
 ) -> Recalled:
     """Put what lives in the place of what a record says otherwise; pure.
 
-    Args:
-        active: the pods of the record that own their CPUs.
-        lost: what is missing.
-        living: the containers that live.
-        parse: reads a manifest; raises ValueError.
-        offline: the CPUs that are offline.
+    ``active`` are the pods of the record that own their CPUs.
     """
     report = [lost.describe()]
     by_uid: dict[str, list[Survivor]] = {}
