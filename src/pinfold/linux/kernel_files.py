@@ -7,11 +7,13 @@ file, and is said by who knows that.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+from pinfold.core.values.cpuset import CPUSet, CPUSetError
 from pinfold.linux.descriptors import gone_or_raise
+from pinfold.ports.errors import PortError
 
 _LEAF_LINKS: Final = 2
 _CHUNK: Final = 16384
@@ -53,6 +55,60 @@ def write_value(path: Path | str, value: str | int) -> None:
         os.write(descriptor, f"{value}\n".encode())
     finally:
         os.close(descriptor)
+
+
+class ValueFiles:
+    """Such files, with the errors of an adapter.
+
+    Args:
+        failure: makes one of the place, what the kernel said, and what was being done.
+    """
+
+    def __init__(self, failure: Callable[[Path | str, OSError, str], PortError]) -> None:
+        self._failure = failure
+
+    def read(self, path: Path | str) -> str:
+        """Read a file, stripped.
+
+        Raises:
+            PortError: it cannot be read.
+        """
+        try:
+            return read_value(path)
+        except OSError as error:
+            raise self._failure(path, error, "") from None
+
+    def read_cpus(self, path: Path | str) -> CPUSet:
+        """Read a list of CPUs or memory nodes.
+
+        Raises:
+            PortError: it cannot be read, or is no list.
+        """
+        text = self.read(path)
+        try:
+            return CPUSet.parse(text)
+        except CPUSetError as error:
+            raise self._failure(path, OSError(str(error)), "") from None
+
+    def write(self, path: Path | str, text: str) -> None:
+        """Write one value; the empty text as well, which the kernel sees as an empty line.
+
+        Raises:
+            PortError: the kernel does not take it.
+        """
+        try:
+            write_value(path, text)
+        except OSError as error:
+            raise self._failure(path, error, f"writing {text!r}: ") from None
+
+    def put(self, path: Path | str, text: str) -> None:
+        """Write one value where it is not there already.
+
+        Raises:
+            PortError: the kernel does not take it.
+        """
+        if self.read(path) != text:
+            self.write(path, text)
 
 
 def read_ids(path: Path | str) -> list[int]:

@@ -7,9 +7,8 @@ import os
 from pathlib import Path
 from typing import Final
 
-from pinfold.core.values.cpuset import CPUSet, CPUSetError
 from pinfold.linux.descriptors import NO_ROOM, no_room
-from pinfold.linux.kernel_files import read_value, write_value
+from pinfold.linux.kernel_files import ValueFiles
 from pinfold.ports.errors import CgroupError
 
 _DELEGATE: Final = "run as root, or have the cgroup delegated (systemd: Delegate=yes)"
@@ -42,7 +41,7 @@ class CgroupGoneError(CgroupError):
 
 def failure(path: Path | str, error: OSError, doing: str = "") -> CgroupError:
     """What the kernel said, with the place and the remedy."""
-    what = f"{path}: {doing}{': ' if doing else ''}{error.strerror or error}"
+    what = f"{path}: {doing}{error.strerror or error}"
     number = error.errno or 0
     if number in NO_ROOM:
         return no_room(path, error)
@@ -53,48 +52,8 @@ def failure(path: Path | str, error: OSError, doing: str = "") -> CgroupError:
     return (CgroupGoneError if number in _GONE_ERRORS else CgroupError)(what, remedy)
 
 
-def write(path: Path | str, text: str) -> None:
-    """Write one value.
-
-    Raises:
-        CgroupError: the kernel does not take it.
-    """
-    try:
-        write_value(path, text)
-    except OSError as error:
-        raise failure(path, error, f"writing {text!r}") from None
-
-
-def put(path: Path, text: str) -> None:
-    """Write one value where it is not there already.
-
-    Raises:
-        CgroupError: the kernel does not take it.
-    """
-    if read(path) != text:
-        write(path, text)
-
-
-def read(path: Path | str) -> str:
-    """Read a file, stripped.
-
-    Raises:
-        CgroupError: it cannot be read.
-    """
-    try:
-        return read_value(path)
-    except OSError as error:
-        raise failure(path, error) from None
-
-
-def read_cpus(path: Path | str) -> CPUSet:
-    """Read a list of CPUs or memory nodes.
-
-    Raises:
-        CgroupError: it cannot be read, or is no list.
-    """
-    text = read(path)
-    try:
-        return CPUSet.parse(text)
-    except CPUSetError as error:
-        raise CgroupError(f"{path}: {error}") from None
+_FILES: Final = ValueFiles(failure)
+read: Final = _FILES.read
+read_cpus: Final = _FILES.read_cpus
+write: Final = _FILES.write
+put: Final = _FILES.put

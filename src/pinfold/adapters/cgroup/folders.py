@@ -30,7 +30,7 @@ def make(path: Path) -> None:
     except FileExistsError:
         return
     except OSError as error:
-        raise failure(path, error, "making the cgroup") from None
+        raise failure(path, error, "making the cgroup: ") from None
 
 
 def children(path: Path) -> list[Path]:
@@ -113,7 +113,7 @@ async def remove_tree(path: Path) -> None:
             except OSError as error:
                 # A process that has just died may hold it for a moment.
                 if error.errno != errno.EBUSY or attempt == _REMOVAL_TRIES - 1:
-                    raise failure(folder, error, "removing the cgroup") from None
+                    raise failure(folder, error, "removing the cgroup: ") from None
                 await asyncio.sleep(_REMOVAL_PAUSE)
             else:
                 break

@@ -40,8 +40,6 @@ _LOCK_PATIENCE: Final = 1.0
 _READER: Final = "reader of "
 """The token of a process that reads what a container writes: this and the container's."""
 
-"""Seconds before another process reads what a container writes, where the last one has ended."""
-
 
 class Registry:
     """The containers below ``root``, which this object has for itself while it is open.

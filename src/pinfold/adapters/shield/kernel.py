@@ -12,9 +12,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from pinfold.core.values.cpuset import CPUSet, CPUSetError
 from pinfold.linux.cgroup_mounts import mount_with
-from pinfold.linux.kernel_files import descendants, read_value, subfolders, write_value
+from pinfold.linux.kernel_files import ValueFiles, descendants, read_value, subfolders
 from pinfold.linux.mounts import mounts
 from pinfold.ports.errors import PortError
 
@@ -89,42 +88,6 @@ def _text(path: Path) -> str | None:
         return None
 
 
-def read(path: Path) -> str:
-    """Read a file, stripped.
-
-    Raises:
-        ShieldError: it cannot be read.
-    """
-    try:
-        return read_value(path)
-    except OSError as error:
-        raise failure(path, error) from None
-
-
-def read_cpus(path: Path) -> CPUSet:
-    """Read a list of CPUs.
-
-    Raises:
-        ShieldError: it cannot be read, or is no list.
-    """
-    try:
-        return CPUSet.parse(read(path))
-    except CPUSetError as error:
-        raise ShieldError(f"{path}: {error}") from None
-
-
-def write(path: Path, text: str) -> None:
-    """Write one value; the empty text as well, which the kernel sees as an empty line.
-
-    Raises:
-        ShieldError: the kernel does not take it.
-    """
-    try:
-        write_value(path, text)
-    except OSError as error:
-        raise failure(path, error, f"writing {text!r}: ") from None
-
-
 def exists(path: Path | str) -> bool:
     """Whether the kernel still has a file; cgroups and interrupts come and go."""
     return Path(path).exists()
@@ -140,8 +103,14 @@ def innermost_first(path: Path) -> list[Path]:
     return [Path(one) for one in descendants(path)]
 
 
-def failure(path: Path, error: OSError, doing: str = "") -> ShieldError:
+def failure(path: Path | str, error: OSError, doing: str = "") -> ShieldError:
     """What the kernel said, with the place and the remedy."""
     return ShieldError(
         f"{path}: {doing}{error.strerror or error}", _REMEDIES.get(error.errno or 0, "")
     )
+
+
+_FILES: Final = ValueFiles(failure)
+read: Final = _FILES.read
+read_cpus: Final = _FILES.read_cpus
+write: Final = _FILES.write
