@@ -106,6 +106,27 @@ def test_pods_that_end_without_a_word_keep_no_cpus(
         check(world)
 
 
+def test_a_container_that_its_runtime_has_lost_track_of_runs_again(
+    fresh_containerd: ContainerdNode, tmp_path: Path
+) -> None:
+    """As one does whose runtime was killed while it created it: it is listed, in no state."""
+    skip_unless_an_agent_can_run()
+    world = CriWorld(tmp_path, fresh_containerd)
+    with started(world):
+        before = world.run(world.dress(shared_pod(9)))["main"].pid
+        lost = world.kubelet.running()[("uid-shared-9", "main")]
+        world.agent.kill()
+        world.node.kill()
+        kept = fresh_containerd.folder / "root" / "io.containerd.grpc.v1.cri" / "containers"
+        (kept / lost / "status").unlink()
+        world.node.start()
+        assert lost in world.kubelet.containers(cri.CONTAINER_UNKNOWN).values()
+        world.agent.start()
+        check(world)
+        assert lost not in world.kubelet.running().values()
+        assert not Path(f"/proc/{before}").exists()
+
+
 def _shared(world: NriWorld) -> CPUSet:
     return CPUSet.parse(world.agent.client.get("/v1/status")["shared"])
 

@@ -402,6 +402,24 @@ def test_what_exists_by_id() -> None:
     play(case())
 
 
+def test_one_that_the_runtime_has_lost_track_of_has_ended() -> None:
+    async def case() -> None:
+        item = a_container("a", pb.ContainerState.CONTAINER_UNKNOWN)
+        listed = pb.ListContainersResponse(containers=[item])
+        told = pb.ContainerStatus(id="a", labels=dict(item.labels), state=item.state)
+        async with (
+            peer(
+                ListContainers=listed.SerializeToString(),
+                ContainerStatus=pb.ContainerStatusResponse(status=told).SerializeToString(),
+            ) as found,
+            runtime_on(found) as runtime,
+        ):
+            (status,) = await runtime.containers()
+            assert (status.state, status.exit_code) == (ContainerState.EXITED, 137)
+
+    play(case())
+
+
 def test_a_look_that_fails_loses_no_exit() -> None:
     """Whoever listens is told of the failure once; who listens again is told of the exit."""
 

@@ -52,8 +52,9 @@ _STATES: Final = {
     pb.ContainerState.CONTAINER_CREATED: ContainerState.CREATED,
     pb.ContainerState.CONTAINER_RUNNING: ContainerState.RUNNING,
     pb.ContainerState.CONTAINER_EXITED: ContainerState.EXITED,
-    # The runtime lost track of it: it may run, and is to be ended.
-    pb.ContainerState.CONTAINER_UNKNOWN: ContainerState.RUNNING,
+    # The runtime lost track of it, as of one that it created when it was killed.  Nobody would be
+    # told of its end: it is ended, as a kubelet ends it, and removed.
+    pb.ContainerState.CONTAINER_UNKNOWN: ContainerState.EXITED,
 }
 _ORDER: Final = tuple(ContainerState)
 
@@ -234,11 +235,15 @@ def _status(answer: pb.ContainerStatusResponse) -> ContainerStatus:
         attempt=whole_number(wire.annotations, ATTEMPT, wire.metadata.attempt),
         state=state,
         pid=None if is_over else pid_of(answer.info),
-        exit_code=wire.exit_code if is_over else None,
+        exit_code=_exit_code(wire) if is_over else None,
         started_at=started,
         finished_at=finished,
         message=message if is_over else "",
     )
+
+
+def _exit_code(wire: pb.ContainerStatus) -> int:
+    return _KILLED if wire.state == pb.ContainerState.CONTAINER_UNKNOWN else wire.exit_code
 
 
 def pid_of(info: Mapping[str, str]) -> int | None:
