@@ -168,7 +168,7 @@ def test_one_that_was_reaped_is_gone_and_a_zombie_has_no_beginning() -> None:
 
 @pytest.mark.parametrize(
     "look",
-    [stat_of, threads, is_over, lives, began, age, identify, parent_of, thread, affinity.read],
+    [stat_of, threads, is_over, lives, began, age, identify, parent_of, thread],
 )
 def test_who_cannot_be_looked_at_is_not_gone(look: Callable[[int], object]) -> None:
     assert look(os.getpid()) is not None
@@ -181,7 +181,7 @@ def test_who_cannot_be_looked_at_is_not_gone(look: Callable[[int], object]) -> N
 
 
 def test_no_processes_are_not_taken_for_gone_by_affinity() -> None:
-    me = affinity.read(os.getpid())
+    me = stat_of(os.getpid())
     assert me is not None
     with no_files():
         with pytest.raises(CgroupError):

@@ -49,6 +49,10 @@ class Stat(Struct, frozen=True):
     start: int
     processor: int
 
+    def is_same(self, other: Stat | None) -> bool:
+        """Whether this is the same process or thread, whatever it did meanwhile."""
+        return other is not None and (self.pid, self.start) == (other.pid, other.start)
+
     @property
     def is_defunct(self) -> bool:
         """Whether this thread has ended; of a process, others may run on."""

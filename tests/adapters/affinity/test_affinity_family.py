@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from pinfold.adapters.affinity.family import Family, reunite
-from pinfold.adapters.affinity.processes import Process, Snapshot
+from pinfold.adapters.affinity.processes import Snapshot
+from pinfold.linux.processes import Stat
 
 REUSE = 1000
 
 
 def process(
     pid: int, parent: int = 1, *, session: int = 10, group: int | None = None, start: int = 0
-) -> Process:
+) -> Stat:
     """A process that sleeps; its group has its session's number unless another is given."""
-    return Process(pid, start or pid, parent, group or session, session, "S", 1)
+    number = group or session
+    return Stat(pid, "x", "S", parent, number, session, 0, 1, start or pid, 0)
 
 
 MAIN = process(10)
@@ -20,13 +24,13 @@ SHELLS = process(10, 5, session=5, group=10)
 """A main process in a shell's session, where it leads a group as every job does."""
 
 
-def adopted(main: Process) -> Family:
+def adopted(main: Stat) -> Family:
     family = Family()
     family.adopt(main)
     return family
 
 
-def look(*families: Family, at: tuple[Process, ...], born: int = 0) -> list[list[int]]:
+def look(*families: Family, at: tuple[Stat, ...], born: int = 0) -> list[list[int]]:
     """Let them look at these processes; the pids that each holds then."""
     reunite(families, Snapshot({p.pid: p for p in at}, born), REUSE)
     return [sorted(family.members) for family in families]
@@ -107,7 +111,7 @@ def test_a_group_that_a_descendant_led() -> None:
 def test_groups_that_can_be_signalled() -> None:
     family = adopted(MAIN)
     # The last one is in a PID namespace that shows its group as 0.
-    look(family, at=(MAIN, process(11, 10, group=11), process(12, 10)._replace(group=0)))
+    look(family, at=(MAIN, process(11, 10, group=11), replace(process(12, 10), group=0)))
     assert family.groups() == {10, 11}
 
 

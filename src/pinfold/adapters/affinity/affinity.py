@@ -14,8 +14,8 @@ from pinfold.adapters.affinity.family import Family, reunite
 from pinfold.adapters.affinity.killing import kill_all
 from pinfold.adapters.affinity.pinning import NOTHING, Move, living, own_choice, union
 from pinfold.adapters.affinity.processes import (
-    Process,
     Refusal,
+    Snapshot,
     cpuset,
     is_alive,
     lineage,
@@ -23,9 +23,9 @@ from pinfold.adapters.affinity.processes import (
     offline_cpus,
     own_cpuset,
     pid_space,
-    read,
 )
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.linux.processes import Stat, stat_of
 from pinfold.ports.cgroups import Limits, ObservedCgroups, ObservedContainer, Partition, Placement
 from pinfold.ports.errors import CgroupError, ContainerKey, ProcessGoneError
 
@@ -124,7 +124,7 @@ class Affinity:
             container = self._containers.get(key)
             if container is None:
                 raise CgroupError(f"container {key} was not placed")
-            main = read(pid)
+            main = stat_of(pid)
             if main is None or not is_alive(main) or start not in (None, main.start):
                 raise ProcessGoneError(f"container {key}: there is no process {pid}")
             if pid in lineage():
@@ -140,7 +140,7 @@ class Affinity:
 
     def lives(self, pid: int) -> bool:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
-        process = read(pid)
+        process = stat_of(pid)
         return process is not None and is_alive(process)
 
     async def kill(self, key: ContainerKey, *, wait: float = 5.0) -> None:
@@ -190,10 +190,12 @@ class Affinity:
 
     # --------------------------------------------------------------------------- looking
 
-    def _look(self) -> None:
-        reunite([c.family for c in self._containers.values()], look(), self._reuse)
+    def _look(self) -> Snapshot:
+        now = look()
+        reunite([c.family for c in self._containers.values()], now, self._reuse)
+        return now
 
-    def _alive(self, container: _Container) -> Sequence[Process]:
+    def _alive(self, container: _Container) -> Sequence[Stat]:
         self._look()
         return living(container.family.members.values())
 
@@ -223,7 +225,7 @@ class Affinity:
         move = Move()
         while True:
             move.begin_round()
-            self._look()
+            now = self._look()
             for container in containers:
                 target = self._target(container) & usable
                 members = container.family.members
@@ -233,7 +235,7 @@ class Affinity:
                         own_choice(members.values(), target) if granted is None else granted
                     )
                     container.granted = NOTHING
-                move.sweep(members, before[container.key], target)
+                move.sweep(members, before[container.key], target, now.allowed)
             if move.end_round():
                 break
             if move.restless and move.rounds >= _LEAST_ROUNDS and time.monotonic() >= deadline:

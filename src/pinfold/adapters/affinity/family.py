@@ -17,7 +17,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from pinfold.adapters.affinity.processes import Process, Snapshot
+from pinfold.adapters.affinity.processes import Snapshot
+from pinfold.linux.processes import Stat
 
 
 class Family:
@@ -27,18 +28,18 @@ class Family:
     """
 
     def __init__(self) -> None:
-        self.members: dict[int, Process] = {}
+        self.members: dict[int, Stat] = {}
         self._mains: set[tuple[int, int]] = set()
         # By number: how many tasks the machine had ever had when somebody was last seen in it.
         self._sessions: dict[int, int] = {}
         self._groups: dict[int, int] = {}
 
-    def adopt(self, main: Process) -> None:
+    def adopt(self, main: Stat) -> None:
         """Make a process the main one, or another main one."""
         self.members[main.pid] = main
         self._mains.add((main.pid, main.start))
 
-    def disown(self, main: Process) -> None:
+    def disown(self, main: Stat) -> None:
         """Forget a process and its descendants, which now belong to another container."""
         if not main.is_same(self.members.get(main.pid)):
             return
@@ -51,12 +52,12 @@ class Family:
             self._sessions.pop(pid, None)
             self._groups.pop(pid, None)
 
-    def is_guest(self, process: Process) -> bool:
+    def is_guest(self, process: Stat) -> bool:
         """Whether it is a main process in somebody else's session, such as a shell's."""
         return self._is_main(process) and process.session != process.pid
 
     def groups(self) -> set[int]:
-        """Process groups that are ours alone, also where nobody was seen in them just now."""
+        """Stat groups that are ours alone, also where nobody was seen in them just now."""
         seen = {p.group for p in self.members.values() if p.session in self._sessions}
         # The first group of a session has its number.  A member without a group we can name is in
         # one of another PID namespace, shown as 0, which would be our own.
@@ -86,20 +87,20 @@ class Family:
             if (is_leader and not self._is_main(process)) or process.group in self._groups:
                 self._groups[process.group] = now.born
 
-    def claims(self, process: Process) -> bool:
+    def claims(self, process: Stat) -> bool:
         """Whether a process whose parent is no member is in a session or group of ours."""
         return process.session in self._sessions or process.group in self._groups
 
-    def _is_main(self, process: Process) -> bool:
+    def _is_main(self, process: Stat) -> bool:
         return (process.pid, process.start) in self._mains
 
 
 class _Foreign:
     """Processes that are nobody's yet."""
 
-    def __init__(self, processes: Iterable[Process]) -> None:
+    def __init__(self, processes: Iterable[Stat]) -> None:
         self.left = {process.pid: process for process in processes}
-        self._children: dict[int, list[Process]] = defaultdict(list)
+        self._children: dict[int, list[Stat]] = defaultdict(list)
         for process in self.left.values():
             self._children[process.parent].append(process)
 
@@ -111,7 +112,7 @@ class _Foreign:
         """Let those join who are in a session or group of the family; whether any did."""
         return self._join(family, [p for p in self.left.values() if family.claims(p)], now)
 
-    def _join(self, family: Family, waiting: list[Process], now: Snapshot) -> bool:
+    def _join(self, family: Family, waiting: list[Stat], now: Snapshot) -> bool:
         has_joined = False
         while waiting:
             process = waiting.pop()

@@ -15,14 +15,13 @@ from typing import Final
 
 from pinfold.adapters.affinity.family import Family
 from pinfold.adapters.affinity.processes import (
-    Process,
     Refusal,
     forbid_children,
     is_alive,
-    read,
     send,
     send_group,
 )
+from pinfold.linux.processes import Stat, stat_of
 
 _STOPPED: Final = frozenset("TtZXx")
 _STOP_PATIENCE: Final = 0.5
@@ -33,7 +32,7 @@ _LEAST_NAPS: Final = 20
 
 
 async def kill_all(
-    family: Family, find: Callable[[], Sequence[Process]], wait: float
+    family: Family, find: Callable[[], Sequence[Stat]], wait: float
 ) -> list[Refusal]:
     """Kill until nobody is found.
 
@@ -48,7 +47,7 @@ async def kill_all(
     deadline = time.monotonic() + wait
     nap = _FIRST_NAP
     while True:
-        doomed: dict[int, Process] = {}
+        doomed: dict[int, Stat] = {}
         try:
             await _stop(family, find, doomed, min(deadline, time.monotonic() + _STOP_PATIENCE))
         finally:
@@ -74,13 +73,13 @@ async def kill_all(
 
 async def _stop(
     family: Family,
-    find: Callable[[], Sequence[Process]],
-    found: dict[int, Process],
+    find: Callable[[], Sequence[Stat]],
+    found: dict[int, Stat],
     deadline: float,
 ) -> None:
     """Stop processes until all that are found are stopped; collects them in ``found``."""
     unstoppable: set[int] = set()
-    fresh: Sequence[Process] | None = None
+    fresh: Sequence[Stat] | None = None
     while True:
         if fresh is None or fresh:
             # Before the look: a process may be too short-lived to be seen while it runs.
@@ -101,12 +100,12 @@ async def _stop(
         await asyncio.sleep(0 if fresh else _FIRST_NAP)
 
 
-def _lives(process: Process) -> bool:
-    now = read(process.pid)
+def _lives(process: Stat) -> bool:
+    now = stat_of(process.pid)
     return now is not None and now.is_same(process) and is_alive(now)
 
 
-def _stuck(process: Process, wait: float) -> Refusal:
+def _stuck(process: Stat, wait: float) -> Refusal:
     return Refusal(
         f"process {process.pid} (state {process.state}) is left {wait:g} s after SIGKILL",
         "one that waits for a disk or network file system (state D) ends when that answers",

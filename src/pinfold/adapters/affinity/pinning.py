@@ -13,15 +13,14 @@ from collections.abc import Set as AbstractSet
 from typing import Final
 
 from pinfold.adapters.affinity.processes import (
-    Process,
     Refusal,
     is_alive,
     pin,
-    read,
     threads,
     time_on_cpu,
 )
 from pinfold.linux.affinity import affinity_of
+from pinfold.linux.processes import Stat, stat_of
 
 NOTHING: Final[frozenset[int]] = frozenset()
 
@@ -91,9 +90,16 @@ class Move:
         await asyncio.sleep(_NAP if self._forking else 0)
 
     def sweep(
-        self, members: Mapping[int, Process], before: AbstractSet[int], target: frozenset[int]
+        self,
+        members: Mapping[int, Stat],
+        before: AbstractSet[int],
+        target: frozenset[int],
+        allowed: Mapping[int, frozenset[int]],
     ) -> None:
-        """Move every thread of a container that is not where it is wanted, once."""
+        """Move every thread of a container that is not where it is wanted, once.
+
+        ``allowed`` is where each process might run at the look.
+        """
         for process in members.values():
             tids = threads(process)
             masks = [(tid, affinity_of(tid)) for tid in tids]
@@ -103,18 +109,18 @@ class Move:
                 if current is not None and (cpus := wanted(current, before, target)) != current
             ]
             # These threads were listed a moment ago: no thread id comes again so soon.
-            if moves and process.is_same(read(process.pid)):
+            if moves and process.is_same(stat_of(process.pid)):
                 self._move(process, moves)
             elif not tids or any(current is None for _, current in masks):
-                last = process.allowed
+                last = allowed.get(process.pid)
                 was_in_place = last is not None and wanted(last, before, target) == last
                 identity = (process.pid, process.start)
-                if (process.width > 1 or not was_in_place) and identity not in self._ended:
+                if (process.threads > 1 or not was_in_place) and identity not in self._ended:
                     self.restless += 1
                     # A zombie counts once: what it may have left, the next look sees.
                     self._ended.add(identity)
 
-    def _move(self, process: Process, moves: Sequence[tuple[int, AbstractSet[int]]]) -> None:
+    def _move(self, process: Stat, moves: Sequence[tuple[int, AbstractSet[int]]]) -> None:
         self._patience_ends = time.monotonic() + _PATIENCE
         for tid, cpus in moves:
             refusal = pin(process, tid, cpus)
@@ -128,11 +134,11 @@ class Move:
 
 def is_awake(tid: int) -> bool:
     """Whether a thread runs, waits for a CPU, or sleeps as one does inside of a fork."""
-    thread = read(tid)
+    thread = stat_of(tid)
     return thread is not None and thread.state in _AWAKE
 
 
-def union(processes: Iterable[Process]) -> frozenset[int]:
+def union(processes: Iterable[Stat]) -> frozenset[int]:
     """The CPUs on which any thread may run."""
     found: set[int] = set()
     for process in processes:
@@ -141,7 +147,7 @@ def union(processes: Iterable[Process]) -> frozenset[int]:
     return frozenset(found)
 
 
-def own_choice(processes: Iterable[Process], target: frozenset[int]) -> frozenset[int]:
+def own_choice(processes: Iterable[Stat], target: frozenset[int]) -> frozenset[int]:
     """What a container that was placed by somebody before us had.
 
     Threads that differ inside of ``target`` were pinned by the application, in what was
@@ -157,6 +163,6 @@ def own_choice(processes: Iterable[Process], target: frozenset[int]) -> frozense
     return target if len(choices) > 1 else NOTHING
 
 
-def living(processes: Iterable[Process]) -> list[Process]:
+def living(processes: Iterable[Stat]) -> list[Stat]:
     """Those that can still execute anything."""
     return [process for process in processes if is_alive(process)]

@@ -13,13 +13,13 @@ import threading
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec import Struct
 
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
 from pinfold.linux.affinity import EVERY_CPU, affinity_of
-from pinfold.linux.processes import pids, stat_of
+from pinfold.linux.processes import Stat, pids, stat_of
 from pinfold.linux.processes import threads as threads_of
 from pinfold.linux.signals import send_signal
 from pinfold.ports.errors import CgroupError, NoRoomError
@@ -27,34 +27,6 @@ from pinfold.ports.errors import CgroupError, NoRoomError
 _CPUS: Final = Path("/sys/devices/system/cpu")
 
 _FOREIGN: Final = "it belongs to another user: run Pinfold as that user, or as root"
-_GONE: Final = frozenset("ZXx")
-
-
-class Process(NamedTuple):
-    """One process as ``/proc/PID/stat`` shows it.
-
-    A pid is used again; ``pid`` and ``start`` (clock ticks since the boot) together are not.
-    ``width`` is the number of its threads; ``allowed`` where its first thread may run, where that
-    was asked for and it had not ended.
-    """
-
-    pid: int
-    start: int
-    parent: int
-    group: int
-    session: int
-    state: str
-    width: int
-    allowed: frozenset[int] | None = None
-
-    def is_same(self, other: Process | None) -> bool:
-        """Whether this is the same process, whatever it did meanwhile."""
-        return other is not None and (self.pid, self.start) == (other.pid, other.start)
-
-    @property
-    def is_defunct(self) -> bool:
-        """Whether its first thread has ended; others may run on (see :func:`threads`)."""
-        return self.state in _GONE
 
 
 class Refusal(Struct, frozen=True):
@@ -65,10 +37,14 @@ class Refusal(Struct, frozen=True):
 
 
 class Snapshot(Struct, frozen=True):
-    """Every process that can be seen; ``born`` counts the tasks since the boot, threads too."""
+    """Every process that can be seen; ``born`` counts the tasks since the boot, threads too.
 
-    processes: Mapping[int, Process]
+    ``allowed`` is where their first threads might run, of those that had not ended.
+    """
+
+    processes: Mapping[int, Stat]
     born: int
+    allowed: Mapping[int, frozenset[int]] = {}
 
 
 def look() -> Snapshot:
@@ -78,30 +54,19 @@ def look() -> Snapshot:
         CgroupError: there is no ``/proc``, or the kernel was short of files to look.
     """
     own = os.getpid()
-    processes = {}
+    processes, allowed = {}, {}
     try:
         born = _tasks_born()
         everybody = pids()
     except (OSError, ValueError) as error:
         raise CgroupError(f"cannot read /proc: {error}", "mount /proc") from None
     for pid in everybody:
-        if pid != own and (process := read(pid)) is not None:
+        if pid != own and (process := stat_of(pid)) is not None:
+            processes[pid] = process
             # At once: it may be gone before anybody knows whose it is.
-            cpus = affinity_of(pid)
-            processes[pid] = process if cpus is None else process._replace(allowed=frozenset(cpus))
-    return Snapshot(processes, born)
-
-
-def read(pid: int) -> Process | None:
-    """The process that has this pid now; None when nobody has.
-
-    Raises:
-        NoRoomError: nobody knows.
-    """
-    stat = stat_of(pid)
-    if stat is None:
-        return None
-    return Process(pid, stat.start, stat.parent, stat.group, stat.session, stat.state, stat.threads)
+            if (cpus := affinity_of(pid)) is not None:
+                allowed[pid] = frozenset(cpus)
+    return Snapshot(processes, born, allowed)
 
 
 def pid_space() -> int:
@@ -109,7 +74,7 @@ def pid_space() -> int:
     return int(Path("/proc/sys/kernel/pid_max").read_text())
 
 
-def threads(process: Process) -> list[int]:
+def threads(process: Stat) -> list[int]:
     """The threads that run or may run; none when the process is gone.
 
     Raises:
@@ -119,7 +84,7 @@ def threads(process: Process) -> list[int]:
     return [tid for tid in threads_of(process.pid) if tid != process.pid or not process.is_defunct]
 
 
-def is_alive(process: Process) -> bool:
+def is_alive(process: Stat) -> bool:
     """Whether a process that was seen a moment ago can still execute anything."""
     return not process.is_defunct or bool(threads(process))
 
@@ -132,7 +97,7 @@ def time_on_cpu(tid: int) -> int:
         return 0
 
 
-def pin(process: Process, tid: int, cpus: AbstractSet[int]) -> Refusal | None:
+def pin(process: Stat, tid: int, cpus: AbstractSet[int]) -> Refusal | None:
     """Set the CPUs of a thread, and read back what the kernel made of it.
 
     Returns:
@@ -167,7 +132,7 @@ def cpuset(pid: int | str) -> str:
         return "unknown"
 
 
-def send(process: Process, number: signal.Signals) -> Refusal | None:
+def send(process: Stat, number: signal.Signals) -> Refusal | None:
     """Send a signal to exactly this process.
 
     Returns:
@@ -190,10 +155,10 @@ def send_group(group: int, number: signal.Signals) -> None:
         os.killpg(group, number)
 
 
-def forbid_children(process: Process) -> None:
+def forbid_children(process: Stat) -> None:
     """Let a process have no more children; the kernel does not heed this for root's."""
     with contextlib.suppress(OSError, ValueError, NoRoomError):
-        if process.is_same(read(process.pid)):
+        if process.is_same(stat_of(process.pid)):
             resource.prlimit(process.pid, resource.RLIMIT_NPROC, (0, 0))
 
 
@@ -235,7 +200,7 @@ def lineage() -> set[int]:
     pid = os.getppid()
     while pid and pid not in pids:
         pids.add(pid)
-        process = read(pid)
+        process = stat_of(pid)
         pid = 0 if process is None else process.parent
     return pids
 
