@@ -308,7 +308,7 @@ def test_a_corrupt_database_is_refused_and_left_alone(node: AgentProcess) -> Non
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"cpuManagerPolicy": "dynamic"}, "dynamic"),
+        ({"cpuManagerPolicy": "adaptive"}, "adaptive"),
         ({"pinfold": {"stateDir": "relative"}}, "stateDir"),
         ({"pinfold": {"nonsense": 1}}, "nonsense"),
         ({"reservedSystemCPUs": "4000"}, "unknown CPU ID: 4000"),

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 
 import pytest
 
 from pinfold.adapters.machines.online import is_of_a_cpu
+from pinfold.agent.cpu_follower import CPUFollower
 from pinfold.core.values.cpuset import CPUSet
+from tests.scenes.manager_harness import Harness, run_virtually
 
 CPUS = sorted(os.sched_getaffinity(0))
 
@@ -58,3 +61,29 @@ def test_every_thread_is_on_reserved_cpus_or_else_in_the_pool(
 )
 def test_the_kernels_word_of_a_cpu(message: bytes, expected: bool) -> None:
     assert is_of_a_cpu(message) is expected
+
+
+NOTHING: tuple[None, ...] = ()
+
+
+async def no_events() -> AsyncIterator[None]:
+    for nothing in NOTHING:
+        yield nothing
+
+
+def test_a_cpu_that_nobody_knew_is_told_once_and_no_problem_when_it_has_gone() -> None:
+    async def story() -> None:
+        node = Harness()
+        books = (await node.start()).books
+        online = [books.view.machine | CPUSet([9999]), books.view.machine]
+        follower = CPUFollower(books, CPUSet(), lambda: online[0], no_events, lambda *_: None)
+        for _ in range(3):
+            await follower.look()
+        assert "CPUs 9999 came online for the first time" in follower.problem
+        assert [text for text in node.problems if "9999" in text] == [f"None: {follower.problem}"]
+        del online[0]
+        await follower.look()
+        assert follower.problem == ""
+        await node.kill()
+
+    run_virtually(story())

@@ -53,17 +53,8 @@ class CPUFollower:
         self._events = events
         self._stay_off = stay_off
         self._seen = CPUSet()
-        self._unknown = CPUSet()
-
-    @property
-    def problem(self) -> str:
+        self.problem = ""
         """What cannot be followed; "" if all is well."""
-        if not self._unknown:
-            return ""
-        return (
-            f"CPUs {self._unknown} came online for the first time since the agent was started; "
-            "it gives them to the shared pool when it is started again"
-        )
 
     async def run(self) -> None:
         """Follow at once, as long as the kernel tells; the looks do what it does not.
@@ -88,9 +79,7 @@ class CPUFollower:
             return False
         self._seen = online
         known = self._books.view.machine
-        self._unknown = online - known - self._unseen
-        if self._unknown:
-            log.warning("cpus", problem=self.problem)
+        self._tell(online - known - self._unseen)
         offline = known - online
         if offline == self._books.view.state.offline and not offline:
             return False
@@ -100,3 +89,12 @@ class CPUFollower:
             self._stay_off(policy.reserved, self._books.view.pool)
         await reconcile(self._books)
         return True
+
+    def _tell(self, unknown: CPUSet) -> None:
+        problem = (
+            f"CPUs {unknown} came online for the first time since the agent was started; "
+            "it gives them to the shared pool when it is started again"
+        )
+        self.problem = problem if unknown else ""
+        if unknown:
+            self._books.observers.report(None, problem)
