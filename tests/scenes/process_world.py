@@ -79,6 +79,13 @@ asyncio.run(main())
 """
 
 
+def a_process_world(tmp_path: Path) -> Iterator[ProcessWorld]:
+    """A fixture: a world, of which nothing is left at the end."""
+    world = ProcessWorld(tmp_path)
+    yield world
+    world.clear()
+
+
 def agent(world: ProcessWorld, *script: str, under: Sequence[str] = ()) -> subprocess.Popen[str]:
     """Start an agent of its own process, which does the ``script`` with its ``runtime``."""
     return subprocess.Popen(

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -17,6 +16,7 @@ from pinfold.ports.errors import RuntimeFailedError
 from pinfold.ports.runtime import ContainerState
 from tests.scenes.process_world import (
     ProcessWorld,
+    a_process_world,
 )
 from tests.scenes.runtime_contract import (
     a_spec,
@@ -30,12 +30,7 @@ from tests.scenes.runtime_contract import (
 )
 from tests.scenes.waiting import wait_until
 
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[ProcessWorld]:
-    world = ProcessWorld(tmp_path)
-    yield world
-    world.clear()
+world = pytest.fixture(a_process_world)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import random
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from pinfold.core.pod.workload import Process
 from pinfold.ports.runtime import ContainerState
 from tests.scenes.process_world import (
     ProcessWorld,
+    a_process_world,
     is_alive,
 )
 from tests.scenes.runtime_contract import (
@@ -37,11 +38,7 @@ ROUNDS = int(os.environ.get("PINFOLD_DAMAGE_ROUNDS", "2"))
 """How many bits of each file are flipped, and how often it is cut short."""
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[ProcessWorld]:
-    world = ProcessWorld(tmp_path)
-    yield world
-    world.clear()
+world = pytest.fixture(a_process_world)
 
 
 def flipped(path: Path, chance: random.Random) -> None:

@@ -19,6 +19,7 @@ from pinfold.ports.errors import RuntimeFailedError
 from pinfold.ports.runtime import ContainerState
 from tests.scenes.process_world import (
     ProcessWorld,
+    a_process_world,
     answer,
     is_alive,
     process_state,
@@ -37,12 +38,7 @@ from tests.scenes.runtime_contract import (
 from tests.scenes.small_disk import SmallDisk, small_disk
 from tests.scenes.waiting import until, wait_until
 
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[ProcessWorld]:
-    world = ProcessWorld(tmp_path)
-    yield world
-    world.clear()
+world = pytest.fixture(a_process_world)
 
 
 @pytest.fixture

@@ -8,8 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -18,6 +16,7 @@ from pinfold.ports.runtime import ContainerState, ContainerStatus
 from tests.roots import ROOT
 from tests.scenes.process_world import (
     ProcessWorld,
+    a_process_world,
     process_state,
 )
 from tests.scenes.runtime_contract import opened, play
@@ -32,11 +31,7 @@ STUCK = 0.2
 """Seconds after which an agent that waits for a stopped supervisor is killed where it is."""
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[ProcessWorld]:
-    world = ProcessWorld(tmp_path)
-    yield world
-    world.clear()
+world = pytest.fixture(a_process_world)
 
 
 def stopped(world: ProcessWorld) -> list[int]:

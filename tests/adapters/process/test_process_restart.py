@@ -26,6 +26,7 @@ from pinfold.ports.errors import ContainerKey, RuntimeFailedError
 from pinfold.ports.runtime import ContainerState, ContainerStatus, Runtime
 from tests.scenes.process_world import (
     ProcessWorld,
+    a_process_world,
     agent,
     is_alive,
     processes_of,
@@ -42,12 +43,7 @@ from tests.scenes.runtime_contract import (
 )
 from tests.scenes.waiting import until, wait_until
 
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[ProcessWorld]:
-    world = ProcessWorld(tmp_path)
-    yield world
-    world.clear()
+world = pytest.fixture(a_process_world)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from pinfold.core.pod.workload_api import workload_from_api
 from pinfold.ports.errors import RuntimeFailedError
 from tests.scenes.process_world import (
     ProcessWorld,
+    a_process_world,
 )
 from tests.scenes.runtime_contract import a_spec, play
 from tests.scenes.waiting import wait_until
@@ -29,11 +30,7 @@ FREE_USER = 54321
 """A user that no machine has."""
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[ProcessWorld]:
-    world = ProcessWorld(tmp_path)
-    yield world
-    world.clear()
+world = pytest.fixture(a_process_world)
 
 
 def observed(world: ProcessWorld, process: Process) -> dict[str, Any]:

@@ -8,8 +8,6 @@ import pwd
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -21,6 +19,7 @@ from pinfold.ports.runtime import ContainerSpec, ContainerState, ContainerStatus
 from tests.scenes.log_texts import text_of
 from tests.scenes.process_world import (
     ProcessWorld,
+    a_process_world,
     answer,
 )
 from tests.scenes.runtime_contract import (
@@ -34,12 +33,7 @@ from tests.scenes.runtime_contract import (
 )
 from tests.scenes.waiting import until
 
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[ProcessWorld]:
-    world = ProcessWorld(tmp_path)
-    yield world
-    world.clear()
+world = pytest.fixture(a_process_world)
 
 
 class TestProcessRuntime(RuntimeContract):

@@ -10,54 +10,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pinfold.ports.errors import PortError
-from pinfold.ports.nri import ContainerState, RefusedError
-from tests.scenes.lifecycle_harness import BEST_EFFORT, LifecycleHarness, guaranteed
+from pinfold.ports.nri import RefusedError
+from tests.scenes.lifecycle_harness import LifecycleHarness, guaranteed
 from tests.scenes.manager_harness import run_virtually
+from tests.scenes.random_life import step
 
-NAMES = ("main", "side", "init")
 AMOUNTS = (1, 2, 2, 3, 4, 0.5, 6)
-STEPS = (
-    *("run", "run", "run", "pod", "pod", "stop", "restart", "remove", "end", "unheard", "resize"),
-    "agent",
-)
 
 
 async def _step(h: LifecycleHarness, choice: random.Random, number: int) -> None:
-    what = choice.choice(STEPS)
-    pods = list(h.node.pods.values())
-    containers = list(h.node.containers.values())
-    running = [one for one in containers if one.runs]
-    ended = [one for one in containers if one.seen.state is ContainerState.STOPPED]
-    amount = choice.choice(AMOUNTS)
-    if what == "pod" and len(pods) < 6:
-        await h.pod(f"p{number}", choice.choice(("guaranteed", "burstable")))
-    elif what == "run" and pods:
-        pod = choice.choice(pods)
-        name = choice.choice(NAMES)
-        if not any(one.pod is pod and one.seen.name == name and one.runs for one in containers):
-            burstable = "burstable" in pod.cgroup_parent
-            await h.run(pod, name, BEST_EFFORT if burstable else guaranteed(amount))
-    elif what == "stop" and running:
-        await h.node.stop(choice.choice(running))
-    elif what == "restart" and running:
-        one = choice.choice(running)
-        await h.node.stop(one)
-        await h.run(one.pod, one.seen.name, one.seen.resources)
-    elif what == "remove" and ended:
-        await h.node.remove(choice.choice(ended))
-    elif what == "end" and pods:
-        await h.node.stop_pod(choice.choice(pods))
-    elif what == "unheard" and pods:
-        with h.unheard():
-            await h.node.stop_pod(choice.choice(pods))
-        await h.look_twice()
-    elif what == "resize" and running:
-        one = choice.choice(running)
-        if "burstable" not in one.pod.cgroup_parent:
-            await h.node.resize(one, guaranteed(amount))
-    elif what == "agent":
-        await h.kill()
-        await h.start()
+    await step(
+        h,
+        choice,
+        begin=lambda: (f"p{number}", choice.choice(("guaranteed", "burstable"))),
+        amount=lambda: guaranteed(choice.choice(AMOUNTS)),
+        again=lambda before: before,
+    )
 
 
 async def _life(seed: int, length: int, *, faults: bool) -> None:

@@ -16,15 +16,11 @@ from pinfold.core.devices.policy import device_hints
 from pinfold.core.devices.table import DeviceTable
 from pinfold.core.pod.pod import Container, Pod
 from pinfold.ports.errors import PortError
-from pinfold.ports.nri import ContainerState, RefusedError, Resources
-from tests.scenes.lifecycle_harness import BEST_EFFORT, GIB, LifecycleHarness, guaranteed
+from pinfold.ports.nri import RefusedError, Resources
+from tests.scenes.lifecycle_harness import GIB, LifecycleHarness, guaranteed
 from tests.scenes.manager_harness import ALL_MANAGERS, run_virtually
+from tests.scenes.random_life import NAMES, step
 
-NAMES = ("main", "side", "init")
-STEPS = (
-    *("run", "run", "run", "pod", "pod", "stop", "restart", "remove", "end", "unheard", "resize"),
-    "agent",
-)
 POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
 
 
@@ -33,44 +29,21 @@ def _amount(choice: random.Random) -> Resources:
     return replace(guaranteed(choice.choice((0.5, 1, 2, 3, 4))), memory=memory)
 
 
+def _begun(h: LifecycleHarness, choice: random.Random, pod: str) -> tuple[str, str]:
+    for name in NAMES:
+        if choice.random() < 0.5:
+            h.kubelet.give(pod, name, "example.com/nic", n=choice.randrange(3))
+    return pod, choice.choice(("guaranteed", "guaranteed", "burstable"))
+
+
 async def _step(h: LifecycleHarness, choice: random.Random, number: int) -> None:
-    what = choice.choice(STEPS)
-    pods = list(h.node.pods.values())
-    containers = list(h.node.containers.values())
-    running = [one for one in containers if one.runs]
-    ended = [one for one in containers if one.seen.state is ContainerState.STOPPED]
-    if what == "pod" and len(pods) < 6:
-        for name in NAMES:
-            if choice.random() < 0.5:
-                h.kubelet.give(f"p{number}", name, "example.com/nic", n=choice.randrange(3))
-        await h.pod(f"p{number}", choice.choice(("guaranteed", "guaranteed", "burstable")))
-    elif what == "run" and pods:
-        pod = choice.choice(pods)
-        name = choice.choice(NAMES)
-        if not any(one.pod is pod and one.seen.name == name and one.runs for one in containers):
-            burstable = "burstable" in pod.cgroup_parent
-            await h.run(pod, name, BEST_EFFORT if burstable else _amount(choice))
-    elif what == "stop" and running:
-        await h.node.stop(choice.choice(running))
-    elif what == "restart" and running:
-        one = choice.choice(running)
-        await h.node.stop(one)
-        await h.run(one.pod, one.seen.name, replace(one.seen.resources, cpus="", mems=""))
-    elif what == "remove" and ended:
-        await h.node.remove(choice.choice(ended))
-    elif what == "end" and pods:
-        await h.node.stop_pod(choice.choice(pods))
-    elif what == "unheard" and pods:
-        with h.unheard():
-            await h.node.stop_pod(choice.choice(pods))
-        await h.look_twice()
-    elif what == "resize" and running:
-        one = choice.choice(running)
-        if "burstable" not in one.pod.cgroup_parent:
-            await h.node.resize(one, _amount(choice))
-    elif what == "agent":
-        await h.kill()
-        await h.start()
+    await step(
+        h,
+        choice,
+        begin=lambda: _begun(h, choice, f"p{number}"),
+        amount=lambda: _amount(choice),
+        again=lambda before: replace(before, cpus="", mems=""),
+    )
 
 
 async def _life(seed: int, length: int, *, faults: bool) -> None:
