@@ -147,7 +147,7 @@ async def _answers(place: Place, lifecycle: PluginEvents, count: int) -> Result:
         pod = PodSandbox(f"o{number}", f"uid-o{number}", f"owner-{number}", "default")
         seen = Container(f"oc{number}", pod.id, "main", resources=OWNER)
         began = time.perf_counter_ns()
-        answer, _ = await lifecycle.create_container(pod, seen)
+        answer = await lifecycle.create_container(pod, seen)
         times.append(float(time.perf_counter_ns() - began))
         if answer.resources.cpus == "0":
             raise GivenUpError("the owner got no CPU of its own")

@@ -174,18 +174,16 @@ def test_a_container_from_its_creation_to_its_end(containerd: ContainerdNode) ->
             pod = await it.run_pod("p")
             sandbox = events.pods["p"]
             assert (sandbox.id, sandbox.uid, sandbox.namespace) == (pod, "uid-p", "ns")
-            assert sandbox.labels["app"] == "p"
             assert sandbox.annotations["cpu.pinfold.dev/pod"] == "x"
             assert sandbox.cgroup_parent == PARENT
             other = await it.run(pod, "other")
 
             events.adjustment = ContainerAdjustment(Resources(cpus=OTHER), {"A": "b"}, {"x": "y"})
-            events.updates = [cpus(other, ONE)]
+            assert await plugin.update([cpus(other, ONE)]) == []
             wanted = {"cpu_shares": 512, "cpu_quota": 20000, "cpu_period": 100000}
             container = await it.create(pod, "c", memory_limit_in_bytes=64 << 20, **wanted)
             # The others are off before the new one starts, and it starts where it belongs.
             assert allowed(containerd, other) == ONE
-            events.updates = ()
             await it.start(container)
             assert allowed(containerd, container) == OTHER
             seen = events.seen["c"]
@@ -305,8 +303,6 @@ def test_a_slow_answer_is_lost_and_comes_to_light_by_synchronize(
             assert "CreateContainer of ns/p/c: answered after " in reports[0]
             assert "gone on without the answer" in reports[0]
             assert plugin.counters.methods["CreateContainer"].late == 1
-            # What Synchronize answers is done, so it is put right.
-            events.updates = [cpus(container, OTHER)]
 
         async with running_plugin(events, settings(containerd), reports) as plugin:
             await until(lambda: plugin.connected)

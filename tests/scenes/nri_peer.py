@@ -70,11 +70,10 @@ class Recorder:
 
     async def synchronize(
         self, pods: Sequence[PodSandbox], containers: Sequence[Container]
-    ) -> Sequence[ContainerUpdate]:
+    ) -> None:
         self.pods |= {pod.name: pod for pod in pods}
         self.seen |= {container.name: container for container in containers}
         await self._note("synchronize", f"{len(pods)} {len(containers)}")
-        return self.updates
 
     async def run_pod_sandbox(self, pod: PodSandbox) -> None:
         self.pods[pod.name] = pod
@@ -86,11 +85,9 @@ class Recorder:
     async def remove_pod_sandbox(self, pod: PodSandbox) -> None:
         await self._note("remove_pod_sandbox", pod.name)
 
-    async def create_container(
-        self, pod: PodSandbox, container: Container
-    ) -> tuple[ContainerAdjustment, Sequence[ContainerUpdate]]:
+    async def create_container(self, pod: PodSandbox, container: Container) -> ContainerAdjustment:
         await self._container("create_container", pod, container)
-        return self.adjustment, self.updates
+        return self.adjustment
 
     async def post_create_container(self, pod: PodSandbox, container: Container) -> None:
         await self._container("post_create_container", pod, container)

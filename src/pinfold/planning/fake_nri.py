@@ -91,10 +91,9 @@ class FakeNode:
     async def connect(self, plugin: RuntimeEvents) -> None:
         """A plugin registers, and is shown everything."""
         self.plugin = plugin
-        updates = await plugin.synchronize(
+        await plugin.synchronize(
             list(self.pods.values()), [one.seen for one in self.containers.values()]
         )
-        self._change(updates)
 
     async def run_pod(self, uid: str, name: str, cgroup_parent: str) -> PodSandbox:
         """Start a sandbox."""
@@ -127,8 +126,7 @@ class FakeNode:
         )
         if self.plugin is not None:
             asked = replace(seen, state=ContainerState.UNKNOWN)
-            adjustment, updates = await self.plugin.create_container(pod, asked)
-            self._change(updates)
+            adjustment = await self.plugin.create_container(pod, asked)
             seen = replace(seen, resources=_applied(resources, adjustment.resources))
             if self.creation_faults.due():
                 raise RuntimeFailedError("the disk is full", "injected")

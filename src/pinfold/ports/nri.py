@@ -73,13 +73,9 @@ class PodSandbox(Struct, frozen=True):
     uid: str
     name: str
     namespace: str
-    labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     cgroup_parent: str = ""
-    runtime_handler: str = ""
     pid: int | None = None
-    pod_resources: Resources | None = None
-    """The sum over the pod's containers, where the runtime knows it."""
 
 
 class Container(Struct, frozen=True):
@@ -89,11 +85,9 @@ class Container(Struct, frozen=True):
     sandbox_id: str
     name: str
     state: ContainerState = ContainerState.UNKNOWN
-    labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     resources: Resources = Resources()
     cgroups_path: str = ""
-    oom_score_adj: int | None = None
     pid: int | None = None
     variables: frozenset[str] = frozenset()
     """The names in its environment; what they are set to is nobody's business."""
@@ -132,7 +126,7 @@ class RuntimeEvents(Protocol):
 
     async def synchronize(
         self, pods: Sequence[PodSandbox], containers: Sequence[Container]
-    ) -> Sequence[ContainerUpdate]:
+    ) -> None:
         """Take over everything that exists; called first after each registration."""
 
     async def run_pod_sandbox(self, pod: PodSandbox) -> None:
@@ -144,10 +138,8 @@ class RuntimeEvents(Protocol):
     async def remove_pod_sandbox(self, pod: PodSandbox) -> None:
         """A pod is forgotten."""
 
-    async def create_container(
-        self, pod: PodSandbox, container: Container
-    ) -> tuple[ContainerAdjustment, Sequence[ContainerUpdate]]:
-        """Decide about a container that is being created, and what others have to yield.
+    async def create_container(self, pod: PodSandbox, container: Container) -> ContainerAdjustment:
+        """Decide about a container that is being created.
 
         Raises:
             RefusedError: it may not be created.

@@ -37,24 +37,6 @@ class ContainerMemory(Struct, frozen=True):
     numa_nodes: tuple[int, ...] = ()
 
 
-class ClaimResource(Struct, frozen=True):
-    """One device of a resource claim, and the CDI devices that stand for it."""
-
-    driver_name: str
-    pool_name: str
-    device_name: str
-    cdi_devices: tuple[str, ...] = ()
-    share_id: str | None = None
-
-
-class DynamicResource(Struct, frozen=True):
-    """A resource claim of a container."""
-
-    claim_name: str
-    claim_namespace: str
-    claim_resources: tuple[ClaimResource, ...] = ()
-
-
 class ContainerResources(Struct, frozen=True):
     """What one container has; ``cpus`` are its exclusive CPUs, none for the shared pool.
 
@@ -65,7 +47,6 @@ class ContainerResources(Struct, frozen=True):
     cpus: CPUSet = NO_CPUS
     devices: tuple[ContainerDevices, ...] = ()
     memory: tuple[ContainerMemory, ...] = ()
-    dynamic_resources: tuple[DynamicResource, ...] = ()
     restartable_init: bool = False
 
 

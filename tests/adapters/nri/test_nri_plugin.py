@@ -107,14 +107,13 @@ def test_events_by_methods_of_their_own_and_by_state_change(tmp_path: Path) -> N
     Scene(tmp_path).play(scenario)
 
 
-def test_the_answer_to_a_creation_has_everything(tmp_path: Path) -> None:
+def test_the_answers_have_everything(tmp_path: Path) -> None:
     async def scenario(scene: Scene, peer: RuntimePeer) -> None:
         scene.events.adjustment = ContainerAdjustment(
             Resources(512, 20000, 100000, "2-3", "0", 1 << 20, {"2MB": 4 << 20}, {"cpu.idle": "1"}),
             {"CPUS": "2-3", "GONE": None},
             {"a": "b"},
         )
-        scene.events.updates = [cpus("other", "0-1", ignore_failure=True)]
         answer = await peer.ask("CreateContainer", event())
         response = nri.CreateContainerResponse.FromString(answer.payload)
         resources = response.adjust.linux.resources
@@ -125,7 +124,9 @@ def test_the_answer_to_a_creation_has_everything(tmp_path: Path) -> None:
         assert dict(resources.unified) == {"cpu.idle": "1"}
         assert [(e.key, e.value) for e in response.adjust.env] == [("CPUS", "2-3"), ("-GONE", "")]
         assert dict(response.adjust.annotations) == {"a": "b"}
-        (update,) = response.update
+        scene.events.updates = [cpus("other", "0-1", ignore_failure=True)]
+        answer = await peer.ask("UpdateContainer", event())
+        (update,) = nri.UpdateContainerResponse.FromString(answer.payload).update
         assert (update.container_id, update.ignore_failure) == ("other", True)
         assert update.linux.resources.cpu.cpus == "0-1"
         assert not update.linux.resources.cpu.HasField("shares")

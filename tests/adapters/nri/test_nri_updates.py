@@ -79,12 +79,12 @@ def test_an_update_that_crosses_a_question_is_followed_by_the_newer(tmp_path: Pa
         change = asyncio.create_task(scene.plugin.update([cpus("a", "0-3"), cpus("b", "0-3")]))
         stream, _ = await peer.asked("UpdateContainers")
         # The runtime asks before it has carried that out, and the answer is about "a", too.
-        scene.events.on = {"create_container": hold}
+        scene.events.on = {"update_container": hold}
         scene.events.updates = [cpus("a", "0-1")]
-        creating = peer.ask("CreateContainer", event())
+        changing = peer.ask("UpdateContainer", event())
         with pytest.raises(RuntimeFailedError, match="the change is made after it"):
             await change
-        await creating
+        await changing
         peer.reply(stream, nri.UpdateContainersResponse())
         stream, payload = await peer.asked("UpdateContainers")
         (again,) = nri.UpdateContainersRequest.FromString(payload).update

@@ -11,11 +11,9 @@ from pinfold.adapters.podresources import podresources_pb2 as v1
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.podresources import (
     AllocatableResources,
-    ClaimResource,
     ContainerDevices,
     ContainerMemory,
     ContainerResources,
-    DynamicResource,
     PodResources,
 )
 from tests.scenes.podresources_world import fields, numbers
@@ -33,16 +31,6 @@ POD = PodResources(
                 ContainerDevices("example.com/usb", ("u",)),
             ),
             memory=(ContainerMemory("memory", 1 << 40, (0,)), ContainerMemory("hugepages-2Mi", 0)),
-            dynamic_resources=(
-                DynamicResource(
-                    "gpu",
-                    "prod",
-                    (
-                        ClaimResource("gpu.example.com", "pool", "gpu-1", ("x.com/gpu=1",), "s1"),
-                        ClaimResource("gpu.example.com", "pool", "gpu-2"),
-                    ),
-                ),
-            ),
         ),
     ),
 )
@@ -58,7 +46,7 @@ def test_a_list_is_what_the_kubelet_sends() -> None:
     assert side == (3, b"\x0a\x04side")
     assert main[0] == 3
     parts = fields(main[1])
-    assert [number for number, _ in parts] == [1, 2, 2, 3, 4, 4, 5]
+    assert [number for number, _ in parts] == [1, 2, 2, 3, 4, 4]
     assert parts[0][1] == b"main"
     assert fields(parts[1][1]) == [
         (1, b"example.com/nic"),
@@ -71,15 +59,6 @@ def test_a_list_is_what_the_kubelet_sends() -> None:
     assert numbers(parts[3][1]) == [2, 3, 300]
     assert fields(parts[4][1]) == [(1, b"memory"), (2, 1 << 40), (3, b"\x0a\x00")]
     assert fields(parts[5][1]) == [(1, b"hugepages-2Mi"), (3, b"")]
-    assert fields(parts[6][1]) == [
-        (2, b"gpu"),
-        (3, b"prod"),
-        (
-            4,
-            b"\x0a\x0d\x0a\x0bx.com/gpu=1\x12\x0fgpu.example.com\x1a\x04pool\x22\x05gpu-1\x2a\x02s1",
-        ),
-        (4, b"\x12\x0fgpu.example.com\x1a\x04pool\x22\x05gpu-2"),
-    ]
 
 
 def test_get_wraps_one_pod() -> None:

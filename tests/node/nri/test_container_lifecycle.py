@@ -363,7 +363,7 @@ async def test_what_pinfold_tells_wins_over_what_is_asked_for(h: LifecycleHarnes
         seen = Container(
             name, pod.id, "main", resources=resources, cgroups_path=f"/{name}", variables=asked
         )
-        adjustment, _ = await plugin.create_container(pod, seen)
+        adjustment = await plugin.create_container(pod, seen)
         env = adjustment.env
         assert (env["PINFOLD_CPUS"], env.get("OMP_NUM_THREADS")) == expected
         assert env["PINFOLD_POD"] == f"default/{name}"

@@ -87,10 +87,8 @@ async def list_cri_containers(
             uid=item.metadata.uid,
             name=item.metadata.name,
             namespace=item.metadata.namespace,
-            labels=dict(item.labels),
             annotations=dict(item.annotations),
             cgroup_parent=_text(info_document(info), "config", "linux", "cgroup_parent"),
-            runtime_handler=item.runtime_handler,
             pid=pid_of(info),
         )
 
@@ -110,12 +108,10 @@ async def list_cri_containers(
             sandbox_id=item.pod_sandbox_id,
             name=item.metadata.name,
             state=state,
-            labels=dict(item.labels),
             annotations=dict(item.annotations),
             # What came through NRI at its creation is in the runtime's spec only.
             resources=_recorded(from_wire(status.resources.linux), answer.info),
             cgroups_path=_text(info_document(answer.info), "runtimeSpec", "linux", "cgroupsPath"),
-            oom_score_adj=status.resources.linux.oom_score_adj or None,
             pid=None if state is ContainerState.STOPPED else pid_of(answer.info),
         )
 

@@ -227,10 +227,9 @@ class Conversation(Server):
             return wire.SynchronizeResponse(more=True).SerializeToString()
         pods, self._pods = self._pods, []
         containers, self._containers = self._containers, []
-        self._told = await self._events.synchronize(pods, containers)
-        answer = wire.SynchronizeResponse(update=update_messages(self._told))
+        await self._events.synchronize(pods, containers)
         self._synchronized = True
-        return answer.SerializeToString()
+        return b""
 
     async def _shutdown(self, payload: bytes) -> bytes:
         del payload
@@ -242,10 +241,9 @@ class Conversation(Server):
     async def _create_container(self, payload: bytes) -> bytes:
         request = wire.CreateContainerRequest.FromString(payload)
         pod, container = self._seen(request.pod, request.container)
-        adjustment, self._told = await self._events.create_container(pod, container)
-        return wire.CreateContainerResponse(
-            adjust=adjustment_message(adjustment), update=update_messages(self._told)
-        ).SerializeToString()
+        adjustment = await self._events.create_container(pod, container)
+        answer = wire.CreateContainerResponse(adjust=adjustment_message(adjustment))
+        return answer.SerializeToString()
 
     async def _update_container(self, payload: bytes) -> bytes:
         request = wire.UpdateContainerRequest.FromString(payload)

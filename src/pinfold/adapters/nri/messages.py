@@ -44,18 +44,14 @@ def seen_resources(message: wire.LinuxResources) -> Resources:
 def seen_sandbox(message: wire.PodSandbox) -> PodSandbox:
     """A pod as a runtime tells it."""
     linux = message.linux
-    told = linux.HasField("pod_resources")
     return PodSandbox(
         id=message.id,
         uid=message.uid,
         name=message.name,
         namespace=message.namespace,
-        labels=dict(message.labels),
         annotations=dict(message.annotations),
         cgroup_parent=linux.cgroup_parent,
-        runtime_handler=message.runtime_handler,
         pid=message.pid or None,
-        pod_resources=seen_resources(linux.pod_resources) if told else None,
     )
 
 
@@ -67,11 +63,9 @@ def seen_container(message: wire.Container) -> Container:
         sandbox_id=message.pod_sandbox_id,
         name=message.name,
         state=_STATES.get(message.state, ContainerState.UNKNOWN),
-        labels=dict(message.labels),
         annotations=dict(message.annotations),
         resources=seen_resources(linux.resources),
         cgroups_path=linux.cgroups_path,
-        oom_score_adj=linux.oom_score_adj.value if linux.HasField("oom_score_adj") else None,
         pid=message.pid or None,
         variables=frozenset(entry.partition("=")[0] for entry in message.env),
     )

@@ -16,7 +16,6 @@ from pinfold.ports.podresources import (
     ContainerDevices,
     ContainerMemory,
     ContainerResources,
-    DynamicResource,
     PodResources,
 )
 
@@ -87,7 +86,6 @@ def _container(container: ContainerResources) -> v1.ContainerResources:
         devices=[_devices(devices) for devices in container.devices],
         cpu_ids=container.cpus,
         memory=[_memory(block) for block in container.memory],
-        dynamic_resources=[_claim(claim) for claim in container.dynamic_resources],
     )
 
 
@@ -109,20 +107,3 @@ def _memory(block: ContainerMemory) -> v1.ContainerMemory:
 @lru_cache(256)  # of few nodes, for many devices; whoever is given one copies it
 def _topology(nodes: tuple[int, ...]) -> v1.TopologyInfo:
     return v1.TopologyInfo(nodes=[v1.NUMANode(ID=node) for node in nodes])
-
-
-def _claim(claim: DynamicResource) -> v1.DynamicResource:
-    return v1.DynamicResource(
-        claim_name=claim.claim_name,
-        claim_namespace=claim.claim_namespace,
-        claim_resources=[
-            v1.ClaimResource(
-                cdi_devices=[v1.CDIDevice(name=name) for name in resource.cdi_devices],
-                driver_name=resource.driver_name,
-                pool_name=resource.pool_name,
-                device_name=resource.device_name,
-                share_id=resource.share_id,
-            )
-            for resource in claim.claim_resources
-        ],
-    )

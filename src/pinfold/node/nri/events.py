@@ -78,7 +78,7 @@ class PluginEvents:
 
     async def synchronize(
         self, pods: Sequence[PodSandbox], containers: Sequence[Container]
-    ) -> Sequence[ContainerUpdate]:
+    ) -> None:
         """See :class:`pinfold.ports.nri.RuntimeEvents`."""
         devices = await self._containers.devices_of_new(pods, containers)
         async with self._books.change() as draft:
@@ -88,7 +88,6 @@ class PluginEvents:
         for container in containers:
             if (pod := by_sandbox.get(container.sandbox_id)) is not None:
                 self._tell_decided(pod, container)
-        return ()
 
     def _tell_decided(self, pod: PodSandbox, container: Container) -> None:
         seen = self._pods.by_uid.get(pod.uid)
@@ -134,16 +133,12 @@ class PluginEvents:
 
     # ------------------------------------------------------------------------------ containers
 
-    async def create_container(
-        self, pod: PodSandbox, container: Container
-    ) -> tuple[ContainerAdjustment, Sequence[ContainerUpdate]]:
+    async def create_container(self, pod: PodSandbox, container: Container) -> ContainerAdjustment:
         """See :class:`pinfold.ports.nri.RuntimeEvents`."""
         with self._told(pod, container):
             return await self._create(pod, container)
 
-    async def _create(
-        self, pod: PodSandbox, container: Container
-    ) -> tuple[ContainerAdjustment, Sequence[ContainerUpdate]]:
+    async def _create(self, pod: PodSandbox, container: Container) -> ContainerAdjustment:
         books, pods = self._books, self._pods
         devices = await self._containers.devices_of(pod, container)
         async with books.change() as draft:
@@ -164,7 +159,7 @@ class PluginEvents:
         books.spawn(self._expect(key, pod, container), name=f"creation of {container.id}")
         env = self._containers.environment(active, container, cpus)
         self._ledger.answer_nothing()
-        return ContainerAdjustment(given, env), ()
+        return ContainerAdjustment(given, env)
 
     async def post_create_container(self, pod: PodSandbox, container: Container) -> None:
         """See :class:`pinfold.ports.nri.RuntimeEvents`."""
