@@ -386,12 +386,13 @@ def test_what_ran_before_is_told_and_updated(containerd: ContainerdNode) -> None
         async with kubelet(containerd) as it:
             pod = await it.run_pod("p")
             container = await it.run(pod, "c")
-            events = Recorder(updates=[cpus(container, OTHER)])
+            events = Recorder()
             async with running_plugin(events, settings(containerd), []) as plugin:
                 await until(lambda: plugin.connected)
                 assert events.calls == [("synchronize", "1 1")]
                 assert events.seen["c"].state is ContainerState.RUNNING
                 assert events.pods["p"].id == pod
+                assert await plugin.update([cpus(container, OTHER)]) == []
                 await until(lambda: allowed(containerd, container) == OTHER)
                 # containerd tells two plugins of the same name and index apart by nothing.
                 async with running_plugin(Recorder(), settings(containerd), []) as second:

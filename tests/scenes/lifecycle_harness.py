@@ -25,8 +25,8 @@ from pinfold.node.nri.container_table import ContainerTable
 from pinfold.node.nri.containers import KubeletContainers
 from pinfold.node.nri.events import PluginEvents
 from pinfold.node.nri.kubelet_devices import KubeletDevices
+from pinfold.node.nri.kubelet_pods import KubeletPods
 from pinfold.node.nri.lost_removals import LostRemovals
-from pinfold.node.nri.sandboxes import Sandboxes
 from pinfold.node.observers import Observers
 from pinfold.node.recovery.recovery import OnMismatch, restore
 from pinfold.node.runtime_ledger import RuntimeLedger
@@ -117,7 +117,7 @@ class LifecycleHarness:
         )
         await load(self.books, restored)
         await self.cgroups.open(self.books.view.pool)
-        pods = Sandboxes(self.books, parse)
+        pods = KubeletPods(self.books, parse)
         record = OverCri(self.node) if self.over_cri else self.node
         self._follower = asyncio.create_task(self.ledger.run(record))
         self.pods = pods

@@ -30,8 +30,8 @@ from pinfold.node.nri.container_table import ContainerTable
 from pinfold.node.nri.containers import KubeletContainers
 from pinfold.node.nri.events import PluginEvents
 from pinfold.node.nri.kubelet_devices import KubeletDevices
+from pinfold.node.nri.kubelet_pods import KubeletPods
 from pinfold.node.nri.lost_removals import LostRemovals
-from pinfold.node.nri.sandboxes import Sandboxes
 from pinfold.node.runtime_ledger import SETTLED, RuntimeLedger
 from pinfold.ports.figures import Figure
 
@@ -86,7 +86,7 @@ async def nri_agent(start: Start) -> AsyncIterator[Agent]:
         await cgroups.open(books.view.pool)
         files.retain(books.view.pods.active)
 
-        pods, devices = Sandboxes(books, parse), KubeletDevices(kubelet, report)
+        pods, devices = KubeletPods(books, parse), KubeletDevices(kubelet, report)
         containers = KubeletContainers(books, pods, table, ledger, devices)
         cluster = open_cluster(config, books, report)
         events = front(PluginEvents(containers, cluster))

@@ -38,15 +38,15 @@ class ContainerTable:
 
     Args:
         cgroups: the cgroups that the runtime makes.
-        ledger: what the runtime has on record.
+        on_record: what the runtime has on record.
     """
 
     logs: PodLogs | None = None
 
-    def __init__(self, cgroups: FoundCgroups, ledger: RuntimeLedger) -> None:
+    def __init__(self, cgroups: FoundCgroups, on_record: RuntimeLedger) -> None:
         self.cgroups = cgroups
         self.exits = Exits()
-        self._ledger = ledger
+        self._on_record = on_record
         self._newest: dict[ContainerKey, ContainerStatus] = {}
 
     # ------------------------------------------------------------------- what the runtime tells
@@ -111,7 +111,7 @@ class ContainerTable:
         await self.cgroups.place(status.key, placement)
         if status.pid is not None:
             await self.cgroups.enter(status.key, status.pid)
-        self._ledger.move(status.key, placement)
+        self._on_record.move(status.key, placement)
 
     async def end(self, key: ContainerKey) -> None:
         """Look after a container no more: to end it is the kubelet's."""

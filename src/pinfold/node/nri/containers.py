@@ -1,4 +1,4 @@
-"""The containers that a runtime shows: runtime, kernel and ledger kept together for each."""
+"""The containers that a runtime shows: runtime, kernel and books kept together for each."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pinfold.node.books import Books, Draft
 from pinfold.node.drafted import Unwritten
 from pinfold.node.nri.container_table import ContainerTable
 from pinfold.node.nri.kubelet_devices import KubeletDevices
+from pinfold.node.nri.kubelet_pods import KubeletPods
 from pinfold.node.nri.runtime_pod import RuntimePod, ran_shared
-from pinfold.node.nri.sandboxes import Sandboxes
 from pinfold.node.runtime_ledger import NO_CAP, RuntimeLedger
 from pinfold.ports.cgroups import Placement
 from pinfold.ports.errors import CgroupError, ContainerKey, PortError, StoreError
@@ -33,22 +33,22 @@ class KubeletContainers:
         books: the node's state.
         pods: the pods' part of it.
         table: what the runtime has told.
-        ledger: what the runtime has on record.
+        on_record: what the runtime has on record.
         devices: the kubelet, which knows the pods' devices.
     """
 
     def __init__(
         self,
         books: Books,
-        pods: Sandboxes,
+        pods: KubeletPods,
         table: ContainerTable,
-        ledger: RuntimeLedger,
+        on_record: RuntimeLedger,
         devices: KubeletDevices,
     ) -> None:
         self.books = books
         self.pods = pods
         self.table = table
-        self.ledger = ledger
+        self.on_record = on_record
         self.cgroups = table.cgroups
         self.devices = devices
         self._warned = False
@@ -151,7 +151,7 @@ class KubeletContainers:
     def record(self, key: ContainerKey, container_id: str, recorded: Resources) -> None:
         """Take note of what the runtime has on record for a container."""
         placement = self.placement(key.pod_uid, key.name)
-        self.ledger.put(
+        self.on_record.put(
             key,
             container_id,
             placement.cpus,
@@ -177,7 +177,7 @@ class KubeletContainers:
         """Take note of a container's end."""
         if self.change(pod, container, ContainerState.STOPPED):
             self.books.counters.container_exits += 1
-            self.ledger.forget(ContainerKey(pod.uid, container.name))
+            self.on_record.forget(ContainerKey(pod.uid, container.name))
 
     async def place(self, uid: str, name: str) -> None:
         """Say where it belongs; its cgroup is written as soon as it is known.
@@ -189,7 +189,7 @@ class KubeletContainers:
         if not self._is_known(uid, name):
             return await self.cgroups.remove(key)
         placement = self.placement(uid, name)
-        self.ledger.move(key, placement)
+        self.on_record.move(key, placement)
         await self.cgroups.place(key, placement)
         return None
 
@@ -220,7 +220,7 @@ class KubeletContainers:
             seen.containers.pop(name, None)
         active.statuses.pop(name, None)
         self.table.drop(key)
-        self.ledger.forget(key)
+        self.on_record.forget(key)
         try:
             await self.cgroups.remove(key)
         except PortError as error:

@@ -66,7 +66,7 @@ class PluginEvents:
         self._pods = containers.pods
         self._cgroups = containers.cgroups
         self._table = containers.table
-        self._ledger = containers.ledger
+        self._on_record = containers.on_record
         self._creating: dict[ContainerKey, str] = {}
 
     @property
@@ -158,7 +158,7 @@ class PluginEvents:
         self._creating[key] = container.id
         books.spawn(self._expect(key, pod, container), name=f"creation of {container.id}")
         env = self._containers.environment(active, container, cpus)
-        self._ledger.answer_nothing()
+        self._on_record.answer_nothing()
         return ContainerAdjustment(given, env)
 
     async def post_create_container(self, pod: PodSandbox, container: Container) -> None:
@@ -253,7 +253,7 @@ class PluginEvents:
                 await pods.refuse(draft, seen, decision)
             await pods.note(draft, seen, "resized", decision)
             given = await self._containers.settle(draft, seen, changed, decision)
-        return (ContainerUpdate(container.id, given), *self._ledger.answer())
+        return (ContainerUpdate(container.id, given), *self._on_record.answer())
 
     def _where_it_is(self, seen: RuntimePod, container: Container) -> ContainerUpdate:
         key = ContainerKey(seen.sandbox.uid, container.name)
@@ -270,7 +270,7 @@ class PluginEvents:
         Its CPUs wait for its next attempt.
         """
         self._containers.stop(pod, container)
-        return self._ledger.answer()
+        return self._on_record.answer()
 
     async def remove_container(self, pod: PodSandbox, container: Container) -> None:
         """See :class:`pinfold.ports.nri.RuntimeEvents`.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Final
 
 from msgspec.structs import replace
@@ -40,7 +41,7 @@ SOURCE: Final = "nri"
 """The source of pods that a runtime runs for a kubelet."""
 
 
-class Sandboxes:
+class KubeletPods:
     """The pods of a runtime, by uid, and their part of the books.
 
     Args:
@@ -50,7 +51,8 @@ class Sandboxes:
 
     def __init__(self, books: Books, parse: Callable[[str], Workload]) -> None:
         self._books = books
-        self._parse = parse
+        # One creation asks for the same pod several times, and to read it is a third of the answer.
+        self._parse = lru_cache(8)(parse)
         self.by_uid: dict[str, RuntimePod] = {}
 
     def show(self, sandboxes: Iterable[PodSandbox]) -> None:
@@ -91,7 +93,7 @@ class Sandboxes:
         decision = decide_container(node, books.view.state, pod, name, idle, devices)
         if not decision.admitted:
             return decision
-        left = self._ledger(seen, decision, name).default - books.view.state.offline
+        left = self._ledger_after(seen, decision, name).default - books.view.state.offline
         if left or (decision.allocations and not books.view.anybody_shares()):
             return decision
         return decision.refused(UNEXPECTED_ADMISSION_ERROR, POOL_EMPTY)
@@ -119,7 +121,7 @@ class Sandboxes:
         pod = self._workload(sandbox, {container.name: container}).pod
         return pod.qos is QOSClass.GUARANTEED and not keeps_memory(memory, pod, pod.containers[0])
 
-    def _ledger(self, seen: RuntimePod, decision: Decision, name: str) -> Ledger:
+    def _ledger_after(self, seen: RuntimePod, decision: Decision, name: str) -> Ledger:
         """The ledger after a decision; who has ended and lost some CPUs to ``name`` loses all."""
         ledger, uid = self._books.view.state.ledger, seen.sandbox.uid
         assigned = dict(ledger.assignments.get(uid, {}))
@@ -139,7 +141,7 @@ class Sandboxes:
     ) -> None:
         """Draft what a decision leads to."""
         state, name = self._books.view.state, container.name
-        ledger, memory = self._ledger(seen, decision, name), decision.memory_state
+        ledger, memory = self._ledger_after(seen, decision, name), decision.memory_state
         if memory is None and state.memory is not None:
             memory = remove_container(state.memory, seen.sandbox.uid, name)
         state = replace(state, ledger=ledger, memory=memory)
