@@ -16,6 +16,7 @@ from pinfold.admission.model import build_node, empty_state
 from pinfold.core.kubelet.faults import SOUND
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.machine.kubelet_view import kubelet_view
+from pinfold.core.machine.machine import Machine
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.pod.workload import Workload
 from pinfold.core.pod.workload_api import workload_from_api
@@ -121,6 +122,12 @@ def parse(text: str) -> Workload:
     return workload_from_api(json.loads(text))
 
 
+def isolating(machine: Machine, isolated: CPUSet) -> Machine:
+    """A machine that was booted with ``isolcpus=``."""
+    cpus = tuple(replace(cpu, isolated=cpu.cpu in isolated) for cpu in machine.cpus)
+    return replace(machine, cpus=cpus)
+
+
 async def no_document(_decision: object, _state: object) -> str:
     """What would be written of a decision."""
     return "{}"
@@ -131,6 +138,7 @@ class Harness:
     """A node on fakes whose agent can be killed and started again."""
 
     machine: str = "1s4c2t"
+    isolated: CPUSet = field(default_factory=CPUSet)
     config: NodeConfig = STATIC
     settings: ManagerSettings = field(default_factory=lambda: ManagerSettings(backoff=0.01))
     describe: Callable[[Decision, NodeState], Awaitable[str]] = no_document
@@ -149,7 +157,7 @@ class Harness:
 
     async def start(self, on_mismatch: OnMismatch = OnMismatch.REFUSE) -> Manager:
         """Start an agent on what is there."""
-        machine = parse_short_form(self.machine)
+        machine = isolating(parse_short_form(self.machine), self.isolated)
         node = build_node(machine, self.config, view=self.view, rules=SOUND)
         offline = self.cgroups.machine - self.cgroups.online
         empty = replace(empty_state(node, self.view.topology.cpus), offline=offline)

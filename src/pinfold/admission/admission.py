@@ -9,6 +9,7 @@ next admission).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import product
 from typing import Final
 
 from msgspec import Struct, field
@@ -17,6 +18,13 @@ from msgspec.structs import replace
 from pinfold.admission.capacity import PODS, amounts, shortage
 from pinfold.admission.cpu_manager import draft_for_pod
 from pinfold.admission.device_manager import Answers, DeviceManager
+from pinfold.admission.isolation import (
+    IsolatedUse,
+    Isolation,
+    isolated_uses,
+    isolation_refusal,
+    using,
+)
 from pinfold.admission.memory_manager import MemoryManager
 from pinfold.admission.nearness import NearAttempt, near_attempts, near_refusal
 from pinfold.admission.pod_draft import PodDraft
@@ -56,6 +64,8 @@ class Node(Struct, frozen=True):
     devices_managed: bool = False
     localities: Localities | None = None
     """Where devices are; None where pods cannot wish to run near one (a kubelet knows no such)."""
+    isolation: Isolation | None = None
+    """The isolated CPUs; None where they are ignored, as by a kubelet."""
 
 
 class NodeState(Struct, frozen=True):
@@ -135,20 +145,26 @@ def decide(node: Node, state: NodeState, pod: Pod, answers: Answers = NO_ANSWERS
         PreferenceNeededError: a device plugin has to be asked first, and its answer put into
             ``answers``.
     """
-    refusal = near_refusal(node.localities, pod, exclusive=node.cpu_policy is not None)
+    exclusive = node.cpu_policy is not None
+    refusal = near_refusal(node.localities, pod, exclusive=exclusive) or isolation_refusal(
+        node.isolation, pod, exclusive=exclusive
+    )
     if refusal is not None:
         return Decision(pod, admitted=False, reason=refusal.reason, message=str(refusal))
 
-    def draft(attempt: NearAttempt) -> PodDraft:
+    def draft(near: NearAttempt, use: IsolatedUse | None) -> PodDraft:
         return PodDraft(
             pod,
-            cpus=draft_for_pod(node.cpu_policy, state.ledger, state.offline, pod),
+            cpus=using(draft_for_pod(node.cpu_policy, state.ledger, state.offline, pod), use),
             memory=memory_draft(node, state.memory, pod.uid),
-            devices=DeviceManager(state.devices, answers, attempt.manager.numa.nodes),
-            nearness=attempt,
+            devices=DeviceManager(state.devices, answers, near.manager.numa.nodes),
+            nearness=near,
         )
 
-    attempts = near_attempts(node.topology_manager, node.localities, pod)
+    attempts = product(
+        near_attempts(node.topology_manager, node.localities, pod),
+        isolated_uses(node.isolation, pod),
+    )
     decision = first_admitted(pod, attempts, draft, pod.all_containers)
     if not decision.admitted:
         return decision
@@ -179,14 +195,14 @@ def decide_near(
 
 def first_admitted(
     pod: Pod,
-    attempts: Iterable[NearAttempt],
-    draft_of: Callable[[NearAttempt], PodDraft],
+    attempts: Iterable[tuple[NearAttempt, IsolatedUse | None]],
+    draft_of: Callable[[NearAttempt, IsolatedUse | None], PodDraft],
     containers: Sequence[Container],
 ) -> Decision:
     """The decision of the first attempt that admits the pod, else of the last."""
     decision = Decision(pod, admitted=False)
     for attempt in attempts:
-        draft = draft_of(attempt)
+        draft = draft_of(*attempt)
         decision = _decision(pod, draft, draft.admit(containers))
         if decision.admitted:
             break
@@ -211,7 +227,7 @@ def _decision(pod: Pod, draft: PodDraft, admission: Admission) -> Decision:
         allocations=draft.cpus.allocations if draft.cpus and given else {},
         affinities=admission.decisions,
         providers=providers,
-        notes=draft.nearness.notes,
+        notes=(*draft.nearness.notes, *(draft.cpus.notes if draft.cpus and given else ())),
         affinity=admission.affinity,
         failed_container=admission.failed_container,
         failed_provider=None if failed is None else providers[failed],

@@ -7,12 +7,14 @@ devices are those that it gave.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 
 from msgspec.structs import replace
 
 from pinfold.admission.admission import Decision, Node, NodeState, first_admitted, memory_draft
 from pinfold.admission.cpu_manager import draft_for_container
 from pinfold.admission.device_locality import GivenDevices
+from pinfold.admission.isolation import IsolatedUse, isolated_uses, isolation_refusal, using
 from pinfold.admission.memory_manager import MemoryManager
 from pinfold.admission.nearness import (
     NearAttempt,
@@ -50,14 +52,16 @@ def decide_container(  # noqa: PLR0913, PLR0917 - the node, the container, what 
             a wish, as are those of :mod:`pinfold.admission.nearness`.
     """
     container = next(one for one in pod.all_containers if one.name == name)
-    refusal = near_refusal(node.localities, pod, complete=False)
+    refusal = near_refusal(node.localities, pod, complete=False) or isolation_refusal(
+        node.isolation, pod, complete=False
+    )
     if refusal is not None:
         return Decision(pod, admitted=False, reason=refusal.reason, message=str(refusal))
     memory = state.memory
     if memory is not None and not keeps_memory(memory, pod, container):
         memory = remove_container(memory, pod.uid, name)
 
-    def draft(attempt: NearAttempt) -> PodDraft:
+    def draft(attempt: NearAttempt, use: IsolatedUse | None) -> PodDraft:
         manager = memory_draft(node, memory, pod.uid)
         near = attempt.manager
         if node.localities is not None:
@@ -67,8 +71,11 @@ def decide_container(  # noqa: PLR0913, PLR0917 - the node, the container, what 
             attempt = replace(attempt, manager=near)
         return PodDraft(
             pod,
-            cpus=draft_for_container(
-                node.cpu_policy, state.ledger, state.offline, (pod, container), idle
+            cpus=using(
+                draft_for_container(
+                    node.cpu_policy, state.ledger, state.offline, (pod, container), idle
+                ),
+                use,
             ),
             memory=None if manager is None else _AfterOthers(manager, _after(pod, idle)),
             devices=None,
@@ -76,7 +83,10 @@ def decide_container(  # noqa: PLR0913, PLR0917 - the node, the container, what 
             given=given,
         )
 
-    attempts = near_attempts(node.topology_manager, node.localities, pod, complete=False)
+    attempts = product(
+        near_attempts(node.topology_manager, node.localities, pod, complete=False),
+        isolated_uses(node.isolation, pod),
+    )
     return first_admitted(pod, attempts, draft, (container,))
 
 

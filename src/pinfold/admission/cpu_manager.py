@@ -25,6 +25,11 @@ class CPUManager:
         self.allocations: dict[str, CPUAllocation] = {}
         self.fault: KubeletFault | None = None
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Wishes that were not binding and are not met."""
+        return ()
+
     def get_topology_hints(self, pod: Pod, container: Container) -> ResourceHints | None:
         """The NUMA affinities that could serve a container (resource ``cpu``)."""
         return _named(self.policy.container_hints(self.transaction, pod, container))

@@ -7,6 +7,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from pinfold.admission.admission import Node, NodeState
+from pinfold.admission.isolation import Isolation
 from pinfold.core.cpu.hints import MAX_HINT_NODES
 from pinfold.core.cpu.static_policy import ReservationError, StaticPolicy
 from pinfold.core.kubelet.faults import KUBELET, AllocationRules
@@ -19,7 +20,7 @@ from pinfold.core.kubelet.node_allocatable import (
     node_allocatable,
     reserved_cpu_count,
 )
-from pinfold.core.kubelet.node_config import STATIC, NodeConfig
+from pinfold.core.kubelet.node_config import STATIC, NodeConfig, OwnPolicies
 from pinfold.core.kubelet.policy_options import (
     CPU_MANAGER_OPTIONS,
     TOPOLOGY_MANAGER_OPTIONS,
@@ -112,10 +113,22 @@ def build_node(
         memory_policy=memory_policy,
         # A kubelet knows no such wish, and its answers are what is asked for then.
         localities=None if rules == KUBELET else Localities.of(machine),
+        isolation=_isolation(machine, view, config, rules),
         topology_manager=topology_manager,
         allocatable=allocatable,
         max_pods=pods,
     )
+
+
+def _isolation(
+    machine: Machine, view: KubeletView, config: NodeConfig, rules: AllocationRules
+) -> Isolation | None:
+    own = config.own
+    if own is None and rules == KUBELET:
+        return None
+    cpus = (machine.isolated | machine.nohz_full) & view.topology.cpus
+    use = OwnPolicies().isolated_cpus.use if own is None else own.isolated_cpus.use
+    return Isolation(cpus, machine.isolated, use)
 
 
 def _verdict(rules: AllocationRules) -> str:

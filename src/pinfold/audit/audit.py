@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from pinfold.audit.findings import KINDS, AuditSeverity, Finding
 from pinfold.audit.machine import machine_findings
@@ -75,6 +75,7 @@ def audit_document(report: AuditReport, *, strict: bool = False) -> form.Audit:
             online=str(snapshot.online),
             isolated=str(snapshot.isolated),
             nohz_full=str(snapshot.nohz_full),
+            rcu_nocbs=str(snapshot.rcu_nocbs) or UNSET,
             cgroup_version=snapshot.cgroup_version,
             processes=len({task.pid for task in snapshot.tasks}),
             threads=len(snapshot.tasks),

@@ -98,6 +98,7 @@ class KernelSnapshot(Struct, frozen=True):
     nodes: Mapping[int, CPUSet] = field(default_factory=dict)
     isolated: CPUSet = CPUSet()
     nohz_full: CPUSet = CPUSet()
+    rcu_nocbs: CPUSet = CPUSet()
     default_irq_affinity: CPUSet | None = None
     workqueue: CPUSet | None = None
     cgroup_version: int | None = None

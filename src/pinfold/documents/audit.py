@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from pinfold.documents.records import CPUs, Document, Record
 
@@ -25,6 +25,8 @@ class AuditedKernel(Record, frozen=True, kw_only=True):
     online: CPUs
     isolated: CPUs
     nohz_full: CPUs
+    rcu_nocbs: CPUs | UnsetType = UNSET
+    """Only where there are some."""
     cgroup_version: int | None
     processes: int
     threads: int

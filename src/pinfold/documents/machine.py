@@ -134,6 +134,10 @@ class Machine(Document, frozen=True, kw_only=True):
     online: CPUs = ""
     offline: CPUs = ""
     isolated: CPUs = ""
+    """That the kernel was booted to keep out of load balancing (``isolcpus``)."""
+    nohz_full: CPUs | UnsetType = UNSET
+    """Only where there are some, as ``rcu_nocbs``: the kernel was booted with it."""
+    rcu_nocbs: CPUs | UnsetType = UNSET
     allowed: CPUs | None = None
     """Where the source may run; null: everywhere."""
     memory_bytes: Size | None = None

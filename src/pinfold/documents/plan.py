@@ -25,6 +25,10 @@ class PlannedMachine(Record, frozen=True, kw_only=True):
     sockets: int
     numa_nodes: int
     cores: int
+    isolated: CPUs | UnsetType = UNSET
+    """CPUs that the kernel was booted to isolate; these three only where there are some."""
+    nohz_full: CPUs | UnsetType = UNSET
+    rcu_nocbs: CPUs | UnsetType = UNSET
     notes: Sequence[str]
     """Where the kubelet's view differs from the hardware."""
 
@@ -114,6 +118,8 @@ class Plan(Document, frozen=True, kw_only=True):
     """In the order of their admission."""
     shared: CPUs
     """The shared pool at the end, the kubelet's default CPU set."""
+    pool: CPUs | UnsetType = UNSET
+    """Where its containers run, where that leaves isolated CPUs out."""
     reserved: CPUs
     """CPUs that are never given exclusively."""
     allocatable: CPUs

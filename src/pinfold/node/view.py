@@ -63,10 +63,11 @@ class View(Struct, frozen=True):
         """The CPUs on which the shared containers really run.
 
         The ledger's shared pool, without offline CPUs, and without ``reservedSystemCPUs`` while
-        there is any other CPU.
+        there is any other CPU; without isolated CPUs where exclusive CPUs are to be such.
         """
         online = self.state.ledger.default - self.state.offline
-        return online - self.settings.reserved_system_cpus or online
+        pool = online - self.settings.reserved_system_cpus or online
+        return pool if self.node.isolation is None else self.node.isolation.shared(pool)
 
     def where(self, pod: ActivePod, container: Container) -> Whereabouts:
         """Where a container of an active pod is to run now."""

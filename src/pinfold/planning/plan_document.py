@@ -16,19 +16,23 @@ from pinfold.planning.planner import ContainerPlacement, Plan, PodPlacement
 
 def plan_document(plan: Plan, notes: Sequence[str] | UnsetType = UNSET) -> form.Plan:
     """The document of a plan; ``notes`` are on what was passed over while reading."""
-    topology = plan.planner.view.topology
+    topology, machine = plan.planner.view.topology, plan.planner.machine
     return form.Plan(
         machine=form.PlannedMachine(
-            name=plan.planner.machine.name,
+            name=machine.name,
             cpus=str(topology.cpus),
             sockets=topology.num_sockets,
             numa_nodes=topology.num_numa_nodes,
             cores=topology.num_cores,
+            isolated=str(machine.isolated) or UNSET,
+            nohz_full=str(machine.nohz_full) or UNSET,
+            rcu_nocbs=str(machine.rcu_nocbs) or UNSET,
             notes=plan.planner.view.notes,
         ),
         config=planned_config(plan.planner.config),
         pods=[_pod(pod) for pod in plan.pods],
         shared=str(plan.shared),
+        pool=UNSET if plan.pool == plan.shared else str(plan.pool),
         reserved=str(plan.reserved),
         allocatable=str(plan.allocatable),
         numa=numa_use(plan.planner.view, plan.state),

@@ -83,6 +83,11 @@ class Plan(Struct, frozen=True):
         return self.state.ledger
 
     @property
+    def pool(self) -> CPUSet:
+        """Where the containers of the shared pool run: that may leave isolated CPUs out."""
+        return self.planner.pool(self.ledger)
+
+    @property
     def admitted(self) -> tuple[PodPlacement, ...]:
         """The pods that run."""
         return tuple(pod for pod in self.pods if pod.admitted)
@@ -175,6 +180,11 @@ class Planner:
             yield decision, state
             state = settle(state, decision)
 
+    def pool(self, ledger: Ledger) -> CPUSet:
+        """Where the containers of the shared pool run."""
+        isolation = self.node.isolation
+        return ledger.default if isolation is None else isolation.shared(ledger.default)
+
     def plan(self, pods: Iterable[Pod]) -> Plan:
         """Place the pods, oldest first, in the order given where they are equally old."""
         decisions = []
@@ -184,10 +194,10 @@ class Planner:
             decisions.append(decision)
             state = settle(state, decision)
         ledger = state.ledger
-        policy = self.node.cpu_policy
+        policy, pool = self.node.cpu_policy, self.pool(ledger)
         return Plan(
             planner=self,
-            pods=tuple(PodPlacement(d, _placements(d, ledger)) for d in decisions),
+            pods=tuple(PodPlacement(d, _placements(d, pool)) for d in decisions),
             shared=ledger.default,
             reserved=self.config.reserved_system_cpus if policy is None else policy.reserved,
             allocatable=CPUSet() if policy is None else policy.assignable,
@@ -200,8 +210,8 @@ def admission_order(pods: Iterable[Pod]) -> list[Pod]:
     return sorted(pods, key=lambda pod: pod.creation_timestamp or "")
 
 
-def _placements(decision: Decision, ledger: Ledger) -> tuple[ContainerPlacement, ...]:
-    pod, shared = decision.pod, ledger.default
+def _placements(decision: Decision, shared: CPUSet) -> tuple[ContainerPlacement, ...]:
+    pod = decision.pod
     nowhere = CPUSet()
 
     def place(container: Container, kind: str) -> ContainerPlacement:

@@ -70,8 +70,15 @@ def _facts(report: AuditReport) -> list[tuple[str, str, str]]:
     ]
     if record.runtime:
         facts.append(("runtime", record.runtime, ""))
-    if snapshot.isolated:
-        facts.append(("isolated", str(snapshot.isolated), "by the kernel's command line"))
+    facts += [
+        (name, str(cpus), "by the kernel's command line")
+        for name, cpus in (
+            ("isolated", snapshot.isolated),
+            ("nohz_full", snapshot.nohz_full),
+            ("rcu_nocbs", snapshot.rcu_nocbs),
+        )
+        if cpus
+    ]
     return facts
 
 

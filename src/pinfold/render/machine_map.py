@@ -124,6 +124,8 @@ def topology_view(machine: Machine, view: KubeletView) -> TopologyView:
         ),
         offline=machine.offline,
         isolated=machine.isolated,
+        nohz_full=machine.nohz_full,
+        rcu_nocbs=machine.rcu_nocbs,
         unseen=view.unseen,
         kubelet_notes=view.notes,
         devices=device_rows(machine),

@@ -73,6 +73,7 @@ class PlanView(Struct, frozen=True):
 
     ``numa`` is empty where there is nothing to tell of NUMA nodes but their CPUs; ``pins`` is
     whether anybody gives out CPUs here: where nobody does, no summary says who has which.
+    ``isolated`` are CPUs that the kernel was booted to isolate.
     """
 
     title: str
@@ -85,6 +86,7 @@ class PlanView(Struct, frozen=True):
     notes: tuple[str, ...] = ()
     numa: tuple[NUMAGauges, ...] = ()
     pins: bool = True
+    isolated: CPUSet = CPUSet()
 
     @property
     def exclusive(self) -> CPUSet:
@@ -101,6 +103,9 @@ def summary_facts(view: PlanView) -> Iterator[tuple[str, str, str]]:
     """The lines below the pods: a name, a value, and a remark that may be left out."""
     if not view.pins:
         return
+    if view.isolated:
+        remark = f"{_cpus(view.isolated)}, by the kernel's command line"
+        yield "Isolated", str(view.isolated), remark
     exclusive = view.exclusive
     owners = sum(bool(owner.cpus) for owner in view.node_map.owners.values())
     yield "Shared pool", _listed(view.shared), _cpus(view.shared) + _drawn_apart(view)

@@ -74,6 +74,8 @@ class TopologyView(Struct, frozen=True):
     unseen: CPUSet = CPUSet()
     kubelet_notes: tuple[str, ...] = ()
     devices: tuple[DeviceRow, ...] = ()
+    nohz_full: CPUSet = CPUSet()
+    rcu_nocbs: CPUSet = CPUSet()
 
 
 def binary_size(count: int) -> str:
@@ -107,6 +109,8 @@ def cpu_facts(view: TopologyView) -> list[tuple[str, str, str]]:
         *((f"{kind.name} cores", kind.cpus, "") for kind in view.kinds),
         ("Offline", view.offline, ""),
         ("Isolated", view.isolated, "isolcpus: no other work is scheduled there"),
+        ("nohz_full", view.nohz_full, "no tick while one thread runs"),
+        ("rcu_nocbs", view.rcu_nocbs, "callbacks run elsewhere"),
         ("Unseen", view.unseen, "online, but the kubelet does not see them"),
     )
     return [

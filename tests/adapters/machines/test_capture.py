@@ -119,6 +119,27 @@ def test_nothing_private_is_captured() -> None:
     assert len(machine.pci) == 1
 
 
+def test_what_the_kernel_was_booted_to_isolate_is_captured() -> None:
+    said = "isolcpus=1 nohz_full=1-2 rcu_nocbs=2"
+    files = plain(4) | {
+        "proc/cmdline": f"host={HOST_NAME} {said}\n",
+        f"{CPU}/isolated": "1\n",
+        f"{CPU}/nohz_full": "1-2\n",
+    }
+    machine, entries = capture_entries(memory_tree(files))
+    assert (str(machine.isolated), str(machine.nohz_full), str(machine.rcu_nocbs)) == (
+        "1",
+        "1-2",
+        "2",
+    )
+    texts = {entry.path: entry.text for entry in entries}
+    assert texts["proc/cmdline"] == f"{said}\n"
+    assert texts[f"{CPU}/nohz_full"] == "1-2\n"
+    # A kernel without it says so in a word that is no list.
+    _, entries = capture_entries(memory_tree(files | {f"{CPU}/nohz_full": "  (null)\n"}))
+    assert f"{CPU}/nohz_full" not in {entry.path for entry in entries}
+
+
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_every_packing_reads_back(suffix: str, tmp_path: Path) -> None:
     machine, entries = capture_entries(memory_tree(private_machine()))

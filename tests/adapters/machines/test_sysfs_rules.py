@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pinfold.adapters.machines.cpus import parse_isolcpus
 from pinfold.adapters.machines.memory import MemoryNode, guess_kinds
 from pinfold.adapters.machines.numa import (
     parse_default_hugepages,
@@ -15,6 +14,7 @@ from pinfold.adapters.machines.numa import (
 )
 from pinfold.adapters.machines.proc import CpuInfo
 from pinfold.adapters.machines.reader import parse_number, parse_size
+from pinfold.core.machine.boot import boot_isolation, parse_isolcpus
 from pinfold.core.machine.machine import HugepagePool, MachineError
 from pinfold.core.values.cpuset import CPUSet
 from tests.scenes.sysfs_trees import CPU, NODE, cache_files, cpu_files, machine, node_files, plain
@@ -175,6 +175,31 @@ def test_hugepages_of_a_node() -> None:
 )
 def test_isolated_cpus_of_the_command_line(line: str, expected: str) -> None:
     assert str(parse_isolcpus(line)) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "isolated", "nohz", "expected"),
+    [
+        ("isolcpus=2-3 nohz_full=2-3 rcu_nocbs=1-3", "2-3", "2-3", ("2-3", "2-3", "1-3")),
+        # A partition of cpusets, on kernels that list these with the others.
+        ("quiet", "2-3", None, ("", "", "")),
+        ("isolcpus=3", "2-3", None, ("3", "", "")),
+        # What the kernel makes of words that are not understood here counts.
+        ("isolcpus=what,2", "2", None, ("2", "", "")),
+        ("", "2-3", None, ("2-3", "", "")),
+        ("isolcpus=2-N nohz_full=all rcu_nocbs=N", None, None, ("2-3", "0-3", "3")),
+        ("nohz_full=2", None, "  (null)\n", ("", "2", "")),
+        ("nohz_full=2", None, "\n", ("", "", "")),
+        ("isolcpus=2-9", None, None, ("2-3", "", "")),
+        (None, None, None, ("", "", "")),
+    ],
+)
+def test_what_the_kernel_was_booted_with(
+    line: str | None, isolated: str | None, nohz: str | None, expected: tuple[str, str, str]
+) -> None:
+    kernel = None if isolated is None else CPUSet.parse(isolated)
+    found = boot_isolation(line, CPUSet(range(4)), isolated=kernel, nohz_full=nohz)
+    assert (str(found.isolated), str(found.nohz_full), str(found.rcu_nocbs)) == expected
 
 
 def test_isolated_file_counts_more_than_the_command_line() -> None:

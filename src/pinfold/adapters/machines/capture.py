@@ -35,7 +35,7 @@ _HUGEPAGES: Final = r"hugepages/hugepages-\d+kB"
 
 # Every component is a literal name or a regular expression for names.
 FILES: Final = (
-    rf"{_CPU}/(?:online|present|possible|offline|isolated)",
+    rf"{_CPU}/(?:online|present|possible|offline|isolated|nohz_full)",
     rf"{_CPU}/cpu\d+/(?:online|cpu_capacity)",
     rf"{_CPU}/cpu\d+/topology/(?:core_id|physical_package_id|die_id|book_id|drawer_id)",
     rf"{_CPU}/cpu\d+/topology/(?:core_cpus|package_cpus|thread_siblings|core_siblings)(?:_list)?",

@@ -8,19 +8,15 @@ the id (-1, s390 and Itanium), the siblings make the socket and its id is None.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Final
 
 from msgspec import Struct
 
 from pinfold.adapters.machines.reader import Reader
 from pinfold.adapters.machines.tree import CPU_DIRECTORY
+from pinfold.core.machine.boot import BootIsolation, boot_isolation
 from pinfold.core.machine.machine import Socket
-from pinfold.core.values.cpuset import CPUSet, CPUSetError
-
-_ISOLCPUS: Final = re.compile(r"(?:^|\s)isolcpus=(\S+)")
-_ISOLCPUS_FLAGS: Final = frozenset({"domain", "nohz", "managed_irq"})
+from pinfold.core.values.cpuset import CPUSet
 
 
 class CpuFiles(Struct, frozen=True):
@@ -50,12 +46,12 @@ class CpuFolder(Struct, frozen=True):
     present: CPUSet
     online: CPUSet
     online_file: CPUSet | None
-    isolated: CPUSet
+    boot: BootIsolation
     files: Mapping[int, CpuFiles]
 
 
 def read_cpus(reader: Reader, command_line: str) -> CpuFolder:
-    """Read the CPUs; ``command_line`` is the kernel's, for ``isolcpus=``.
+    """Read the CPUs; ``command_line`` is the kernel's, for what it isolates.
 
     Raises:
         MachineError: a file is not what it should be, or no CPU is online.
@@ -75,38 +71,19 @@ def read_cpus(reader: Reader, command_line: str) -> CpuFolder:
     present |= online
     if not online:
         raise reader.error(CPU_DIRECTORY, "no CPU is online")
-    isolated = reader.cpu_list(f"{CPU_DIRECTORY}/isolated")
-    if isolated is None:
-        isolated = parse_isolcpus(command_line)
+    boot = boot_isolation(
+        command_line,
+        present,
+        isolated=reader.cpu_list(f"{CPU_DIRECTORY}/isolated"),
+        nohz_full=reader.raw(f"{CPU_DIRECTORY}/nohz_full"),
+    )
     return CpuFolder(
         present=present,
         online=online,
         online_file=online_file,
-        isolated=isolated & present,
+        boot=boot,
         files={cpu: _cpu_files(reader, cpu, online=cpu in online) for cpu in directories},
     )
-
-
-def parse_isolcpus(command_line: str) -> CPUSet:
-    """The CPUs that ``isolcpus=`` takes out of scheduling domains; the last one counts.
-
-    Source: the kernel's ``kernel-parameters``: ``isolcpus=[flag-list,]<cpu-list>``, where flags
-    without ``domain`` leave the CPUs in their domains.  A list that is none isolates nothing, as
-    the kernel has it.
-    """
-    found = _ISOLCPUS.findall(command_line)
-    if not found:
-        return CPUSet()
-    items = found[-1].split(",")
-    flags = []
-    while items and items[0] in _ISOLCPUS_FLAGS:
-        flags.append(items.pop(0))
-    if flags and "domain" not in flags:
-        return CPUSet()
-    try:
-        return CPUSet.parse(",".join(items))
-    except CPUSetError:
-        return CPUSet()
 
 
 def group_cores(folder: CpuFolder) -> tuple[CPUSet, ...]:

@@ -97,6 +97,8 @@ def read_tree(tree: Tree, name: str | None = None) -> Machine:
         hugepages=hugepages,
         pci=read_pci(reader),
         allowed=allowed,
+        nohz_full=folder.boot.nohz_full,
+        rcu_nocbs=folder.boot.rcu_nocbs,
         kubelet_facts=_kubelet_facts(
             folder,
             caches=caches,
@@ -128,7 +130,7 @@ def _cpus(  # noqa: PLR0913 - one argument for each thing a row tells
     rows = []
     for cpu in folder.present:
         if cpu not in folder.online:
-            rows.append(Cpu(cpu, online=False, isolated=cpu in folder.isolated))
+            rows.append(Cpu(cpu, online=False, isolated=cpu in folder.boot.isolated))
             continue
         files = folder.files.get(cpu)
         cache = cache_of.get(cpu)
@@ -145,7 +147,7 @@ def _cpus(  # noqa: PLR0913 - one argument for each thing a row tells
                 l3_id=cache.id if cache else None,
                 kind=kind_of.get(cpu),
                 allowed=cpu in allowed,
-                isolated=cpu in folder.isolated,
+                isolated=cpu in folder.boot.isolated,
                 numa_all=numa if len(numa) > 1 else (),
             )
         )

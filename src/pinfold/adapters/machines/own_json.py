@@ -106,6 +106,8 @@ class _Reader:
             allowed=None
             if document.allowed is None
             else self._set(document.allowed, "allowed", within=False),
+            nohz_full=self._set(document.nohz_full or "", "nohz_full", within=False),
+            rcu_nocbs=self._set(document.rcu_nocbs or "", "rcu_nocbs", within=False),
             kubelet_facts=self._facts(),
         )
 

@@ -11,7 +11,7 @@ from pinfold.adapters.procfs.files import KernelFiles
 from pinfold.adapters.procfs.machine import read_irqs, read_nodes, read_online, read_siblings
 from pinfold.adapters.procfs.tasks import read_tasks
 from pinfold.audit.snapshot import KernelSnapshot
-from pinfold.core.values.cpuset import CPUSet
+from pinfold.core.machine.boot import boot_isolation
 
 _ATTEMPTS: Final = 5
 
@@ -54,6 +54,12 @@ def read_snapshot(root: Path | str = "/") -> KernelSnapshot:
     tasks, not_read = read_tasks(
         files, controller, (lambda path: path) if cpusets is None else cpusets.place
     )
+    boot = boot_isolation(
+        files.text("/proc/cmdline"),
+        files.cpus("/sys/devices/system/cpu/present") or online,
+        isolated=files.cpus("/sys/devices/system/cpu/isolated"),
+        nohz_full=files.text("/sys/devices/system/cpu/nohz_full"),
+    )
     return KernelSnapshot(
         online=online,
         tasks=tasks,
@@ -62,8 +68,9 @@ def read_snapshot(root: Path | str = "/") -> KernelSnapshot:
         irqs=read_irqs(files),
         siblings=read_siblings(files, online),
         nodes=read_nodes(files),
-        isolated=files.cpus("/sys/devices/system/cpu/isolated") or CPUSet(),
-        nohz_full=files.cpus("/sys/devices/system/cpu/nohz_full") or CPUSet(),
+        isolated=boot.isolated,
+        nohz_full=boot.nohz_full,
+        rcu_nocbs=boot.rcu_nocbs,
         default_irq_affinity=files.mask("/proc/irq/default_smp_affinity"),
         workqueue=files.mask("/sys/devices/virtual/workqueue/cpumask"),
         cgroup_version=None if cpusets is None else cpusets.version,

@@ -39,7 +39,7 @@ def plan_view(
     config = plan.config
     drawn = number_owners(pod_owners(plan.pods)) if owners is None else owners
     keys = {owner.key for owner in drawn}
-    shared, reserved = CPUSet.parse(plan.shared), CPUSet.parse(plan.reserved)
+    shared, reserved = CPUSet.parse(plan.pool or plan.shared), CPUSet.parse(plan.reserved)
     return PlanView(
         title=title or plan.machine.name,
         subtitle=policies(config, config.memory_manager_policy, config.topology_manager_scope),
@@ -48,6 +48,7 @@ def plan_view(
         shared=shared,
         reserved=reserved,
         allocatable=CPUSet.parse(plan.allocatable),
+        isolated=on.machine.isolated,
         notes=(*plan.machine.notes, *(plan.notes or ())),
         numa=_planned_gauges(plan, on.unlocated),
     )

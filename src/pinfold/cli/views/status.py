@@ -29,12 +29,14 @@ def status_view(status: Status, machine: object, node: Node) -> PlanView:
             title=hardware.name,
             subtitle=f"audits only · the kubelet's CPU manager {nri.kubelet_policy}",
             node_map=machine_map(hardware, unseen=unseen),
-            notes=tuple(_notes(status)),
+            notes=tuple(_notes(status, hardware.isolated)),
             pins=False,
         )
     owners = number_owners(pod_owners(pod for pod in status.pods if pod.phase not in ENDED))
     keys = {owner.key for owner in owners}
     shared, reserved = CPUSet.parse(status.shared), CPUSet.parse(status.reserved)
+    # Isolated CPUs that nobody shares are drawn as such.
+    shared -= hardware.isolated - CPUSet.parse(status.pool)
     return PlanView(
         title=hardware.name,
         subtitle=policies(status.config, node.memory_manager_policy),
@@ -43,7 +45,8 @@ def status_view(status: Status, machine: object, node: Node) -> PlanView:
         shared=shared,
         reserved=reserved,
         allocatable=CPUSet.parse(status.allocatable),
-        notes=tuple(_notes(status)),
+        notes=tuple(_notes(status, hardware.isolated)),
+        isolated=hardware.isolated,
         numa=tuple(_live_gauges(status, node)),
     )
 
@@ -102,12 +105,15 @@ def _offline(container: Container) -> Iterator[str]:
         yield "in the shared pool"
 
 
-def _notes(status: Status) -> Iterator[str]:
+def _notes(status: Status, isolated: CPUSet) -> Iterator[str]:
     agent = status.agent
     if status.offline:
         yield f"CPUs {status.offline} are offline"
     if status.pool != status.shared and not (agent.nri and agent.nri.audits_only):
-        yield f"shared containers run on {status.pool}, which leaves out the reserved CPUs"
+        left = CPUSet.parse(status.shared) - CPUSet.parse(status.pool)
+        what = "reserved" if left - isolated or not left else "isolated"
+        what += " and isolated" if what == "reserved" and left & isolated else ""
+        yield f"shared containers run on {status.pool}, which leaves out the {what} CPUs"
     yield from _problems(agent)
     yield from agent.problems
     yield from agent.cgroups.limitations or ()

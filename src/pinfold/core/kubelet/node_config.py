@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from msgspec import Struct, to_builtins
+from msgspec import Struct, field, to_builtins
 from msgspec.structs import fields
 
 from pinfold.core.kubelet.eviction import DEFAULT_EVICTION_HARD
@@ -34,16 +34,25 @@ class DynamicOptions(_Options, frozen=True):
     """What the policy ``dynamic`` may do by itself; it has no options yet."""
 
 
+class IsolatedCPUs(_Options, frozen=True):
+    """The CPUs that the kernel was booted to isolate."""
+
+    use: Literal["never", "prefer", "require"] = "never"
+    """Whether exclusive CPUs are isolated ones; ``never`` ignores isolation, as a kubelet does."""
+
+
 class OwnPolicies(_Options, frozen=True):
     """What a node does beyond a kubelet, by groups."""
 
     dynamic: DynamicOptions = DynamicOptions()
     """What the policy ``dynamic`` may do by itself."""
+    isolated_cpus: IsolatedCPUs = field(default=IsolatedCPUs(), name="isolatedCPUs")
+    """The CPUs that the kernel was booted to isolate."""
 
     @property
     def by_group(self) -> dict[str, dict[str, Any]]:
         """All options as a file has them, by group."""
-        return {field.encode_name: to_builtins(getattr(self, field.name)) for field in fields(self)}
+        return {group.encode_name: to_builtins(getattr(self, group.name)) for group in fields(self)}
 
     @property
     def options(self) -> dict[str, str]:

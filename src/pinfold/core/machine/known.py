@@ -46,6 +46,9 @@ def known_machine(now: Machine, before: Machine | None) -> KnownMachine:
     machine = replace(
         before,
         name=now.name,
+        cpus=tuple(replace(cpu, isolated=cpu.cpu in now.isolated) for cpu in before.cpus),
+        nohz_full=now.nohz_full,
+        rcu_nocbs=now.rcu_nocbs,
         numa_nodes=_nodes(now, before),
         memory_bytes=now.memory_bytes,
         hugepages=now.hugepages,

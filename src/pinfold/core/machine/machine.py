@@ -165,7 +165,10 @@ class KubeletFacts(Struct, frozen=True):
 
 
 class Machine(Struct, frozen=True):
-    """A machine; see the module.  ``cpus`` ascend; ``allowed`` is the capturing process's set."""
+    """A machine; see the module.  ``cpus`` ascend; ``allowed`` is the capturing process's set.
+
+    ``nohz_full`` and ``rcu_nocbs`` are what the kernel was booted with.
+    """
 
     name: str
     source: str
@@ -182,6 +185,8 @@ class Machine(Struct, frozen=True):
     hugepages: Hugepages = NO_HUGEPAGES
     pci: tuple[PCIFunction, ...] = ()
     allowed: CPUSet | None = None
+    nohz_full: CPUSet = CPUSet()
+    rcu_nocbs: CPUSet = CPUSet()
     kubelet_facts: KubeletFacts | None = None
 
     @property

@@ -279,8 +279,8 @@ ISOLATED_CPUS: Final = Annotation[str | None](
     default=None,
     values=f"`{NEVER}`, `{PREFER}`, `{REQUIRE}`",
     unsaid="the node's",
-    meaning="Whether exclusive CPUs are those that the kernel was booted to isolate (`isolcpus`).",
-    runtimes=_NOWHERE,
+    meaning="Whether exclusive CPUs are those that the kernel was booted "
+    "[to isolate](../how-to/isolated-cpus.md).",
 )
 
 

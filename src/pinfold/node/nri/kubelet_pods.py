@@ -83,7 +83,7 @@ class KubeletPods:
         pod = self._workload(seen.sandbox, {**seen.containers, name: container}).pod
         node = books.view.node
         if not EXCLUSIVE_CPUS.of(seen.sandbox.annotations, name):
-            node = replace(node, cpu_policy=None, localities=None)
+            node = replace(node, cpu_policy=None, localities=None, isolation=None)
         assigned = books.view.state.ledger.assignments.get(pod.uid, {})
         idle = {
             other: assigned.get(other, CPUSet())
