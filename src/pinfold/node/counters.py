@@ -1,4 +1,4 @@
-"""What the manager counts, for metrics and ``pinfold status``.
+"""What is counted, for metrics and ``pinfold status``.
 
 What counts as a request and as an error is as with the kubelet (1.34 to 1.36): upstream
 ``cpumanager/policy_static.go``, ``memorymanager/policy_static.go``, ``topologymanager/scope_*.go``

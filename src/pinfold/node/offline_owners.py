@@ -135,8 +135,7 @@ class OfflineOwners:
         if pod.busy == container.name:
             # Who starts it may have looked before.
             self._drop(key)
-            self.misplaced[key] = BUSY
-            return None
+            return self.misplace(key, BUSY)
         try:
             now = self._books.view.where(pod, container)
             await self._containers.adopt(status, self._containers.placement(pod, container, now))
@@ -147,7 +146,7 @@ class OfflineOwners:
             self._books.counters.cgroup_failures += 1
             if self.misplaced.get(key) != str(error):
                 self._observers.report(pod.name, f"container {container.name}: {error}")
-            self.misplaced[key] = str(error)
+            self.misplace(key, str(error))
         else:
             self._drop(key)
         return await self._note(change, pod, container, where)
@@ -165,6 +164,10 @@ class OfflineOwners:
                 await self._bring(change, key, *one, view.where(*one))
             else:
                 self._drop(key)
+
+    def misplace(self, key: ContainerKey, problem: str) -> None:
+        """A container could not be brought where it belongs, and is tried again."""
+        self.misplaced[key] = problem
 
     def _drop(self, key: ContainerKey) -> None:
         self.misplaced.pop(key, None)

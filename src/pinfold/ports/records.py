@@ -60,7 +60,7 @@ class PodRecord(Struct, frozen=True):
     """One pod as the agent remembers it.
 
     ``manifest`` is the pod as JSON, enough to decide and start anew; ``source`` says who asked
-    (``api``, ``run``, or the path of a manifest file); ``assignments`` holds the exclusive CPUs by
+    (``api``, ``run``, ``nri``, or a folder); ``assignments`` holds the exclusive CPUs by
     container, ``memory`` the memory manager's blocks, ``devices`` what plugins gave; ``restarts``
     counts attempts by container; times are seconds since the epoch.
     """

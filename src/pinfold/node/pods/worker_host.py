@@ -122,7 +122,7 @@ class ManagerHost:
                         await self.containers.adopt(status, books.placement(pod, container))
                     except PortError as error:
                         # It runs, and is tried again as all who could not be brought.
-                        books.offline_owners.misplaced[pod.key(container)] = str(error)
+                        books.offline_owners.misplace(pod.key(container), str(error))
                         self.report(pod, f"container {container.name}: {error}")
             return status, note
 
