@@ -1,0 +1,155 @@
+"""What a node decides about a resize of a running container: all managers are asked again."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pinfold.admission.admission import NO_ANSWERS, Node, NodeState, memory_draft, recount
+from pinfold.admission.capacity import amounts, shortage
+from pinfold.admission.cpu_manager import CPUManager
+from pinfold.admission.device_locality import GivenDevices
+from pinfold.admission.device_manager import DeviceManager
+from pinfold.admission.nearness import near_attempts
+from pinfold.admission.pod_draft import PodDraft
+from pinfold.core.cpu.static_policy import CPUAllocation, PodTransaction, StaticPolicy
+from pinfold.core.moves.resize import (
+    NOT_ALLOCATED,
+    ResizeAsk,
+    ResizedCPUs,
+    ResizeDecision,
+    resized,
+)
+from pinfold.core.moves.resize import decide_resize as decide
+from pinfold.core.pod.pod import Container, Pod
+from pinfold.core.topology_manager.hints import ResourceHints, TopologyHint
+from pinfold.core.topology_manager.manager import Admission
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.ports.podresources import PodDevices
+from pinfold.state.ledger import Ledger
+
+
+class Resize(Struct, frozen=True):
+    """A container that is to have another number of CPUs; see :class:`~.resize.ResizeAsk`."""
+
+    container: str
+    cpus: int
+    baseline: CPUSet | None
+    coming: CPUSet | None = None
+    keep: CPUSet = CPUSet()
+    below_baseline: bool = False
+
+
+def decide_resize(
+    node: Node, state: NodeState, pod: Pod, resize: Resize, devices: PodDevices | None = None
+) -> ResizeDecision:
+    """Decide about a resize; nothing is changed.
+
+    Args:
+        node: the policies in force.
+        state: what runs.
+        pod: the pod as it is now; its containers keep the memory and the devices that they have.
+        resize: what is asked for.
+        devices: what a kubelet has given to the pod; None where this node gives devices itself.
+    """
+    policy, ledger = node.cpu_policy, state.ledger
+    held = ledger.cpus_of(pod.uid, resize.container)
+    others = {
+        name: cpus
+        for name, cpus in ledger.assignments.get(pod.uid, {}).items()
+        if name != resize.container
+    }
+    ask = ResizeAsk(
+        pod,
+        resize.container,
+        resize.cpus,
+        held,
+        resize.baseline,
+        _free(policy, ledger, state.offline),
+        others,
+        resize.coming,
+        resize.keep,
+        resize.below_baseline,
+    )
+
+    gives = devices is None
+
+    def admit(changed: Pod, container: Container, provider: ResizedCPUs) -> Admission:
+        for attempt in near_attempts(node.topology_manager, node.localities, changed):
+            nodes = attempt.manager.numa.nodes
+            draft = PodDraft(
+                changed,
+                cpus=_Resizing(provider),
+                memory=memory_draft(node, state.memory, pod.uid),
+                devices=DeviceManager(state.devices, NO_ANSWERS, nodes) if gives else None,
+                nearness=attempt,
+                given=None if devices is None else GivenDevices(devices, nodes),
+            )
+            admission = draft.admit((container,))
+            if admission.admitted:
+                break
+        return admission
+
+    decision = decide(ask, policy, admit)
+    if not decision.feasible or resize.cpus <= len(decision.before):
+        return decision
+    return _within_capacity(node, state, pod, resize, decision)
+
+
+def _within_capacity(
+    node: Node, state: NodeState, pod: Pod, resize: Resize, decision: ResizeDecision
+) -> ResizeDecision:
+    before, after = amounts(pod), amounts(resized(pod, resize.container, resize.cpus))
+    more = {name: after[name] - before.get(name, 0) for name in after}
+    short = shortage(more, node.allocatable, state.requested, critical=False)
+    if short is None:
+        return decision
+    return replace(
+        decision,
+        reason=NOT_ALLOCATED,
+        message=": ".join(short),
+        after=decision.before,
+        kept=CPUSet(),
+        allocation=None,
+    )
+
+
+def settle_resize(state: NodeState, pod: Pod, decision: ResizeDecision) -> NodeState:
+    """The state of the node once a resize is done; an infeasible one changes nothing.
+
+    Raises:
+        InvariantError: the decision does not fit the ledger (it was made on another one).
+    """
+    if not decision.feasible:
+        return state
+    owner = decision.owner
+    changed = resized(pod, owner.container, len(decision.after))
+    ledger = state.ledger.with_assignment(*owner, decision.after)
+    return replace(recount(state, pod, changed), ledger=ledger)
+
+
+class _Resizing(CPUManager):
+    """A CPU manager whose answers are those of a resize."""
+
+    def __init__(self, provider: ResizedCPUs) -> None:
+        super().__init__(provider.policy, PodTransaction("", 0))
+        self._provider = provider
+
+    def get_topology_hints(self, pod: Pod, container: Container) -> ResourceHints | None:
+        """See the base class."""
+        return self._provider.get_topology_hints(pod, container)
+
+    def get_pod_topology_hints(self, pod: Pod) -> ResourceHints | None:
+        """See the base class."""
+        return self._provider.get_pod_topology_hints(pod)
+
+    def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
+        """See the base class."""
+        self._provider.allocate(pod, container, affinity)
+        self.allocations[container.name] = CPUAllocation(self._provider.after, CPUSet(), ())
+
+
+def _free(policy: StaticPolicy | None, ledger: Ledger, offline: CPUSet) -> CPUSet:
+    if policy is None:
+        return CPUSet()
+    return (ledger.default & policy.topology.cpus) - offline - policy.reserved
