@@ -108,9 +108,6 @@ class BootFile(Generic[T]):
         Args:
             record: what is to be there.
             sync: whether it is on the disk when this returns.
-
-        Raises:
-            PortError: it cannot be written.
         """
         data = msgspec.json.format(msgspec.json.encode(record, enc_hook=str))
         try:
@@ -119,11 +116,7 @@ class BootFile(Generic[T]):
             raise self._failure(error, f"writing the {self._what}: ") from None
 
     def remove(self) -> None:
-        """Have no file.
-
-        Raises:
-            PortError: it cannot be removed.
-        """
+        """Have no file."""
         try:
             self.path.unlink(missing_ok=True)
         except OSError as error:

@@ -1,7 +1,7 @@
 """The kernel's own files, as of cgroups and sysfs: one value each, read and written whole.
 
 What the kernel says is an ``OSError`` here.  Which place and which remedy go with it depends on the
-file, and is said by who knows that.
+file, and is said by who knows that.  What lists raises NoRoomError where nobody can tell.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def write_value(path: Path | str, value: str | int) -> None:
 
 
 class ValueFiles:
-    """Such files, with the errors of an adapter.
+    """Such files, with the errors of an adapter, which each method raises.
 
     Args:
         failure: makes one of the place, what the kernel said, and what was being done.
@@ -68,22 +68,14 @@ class ValueFiles:
         self._failure = failure
 
     def read(self, path: Path | str) -> str:
-        """Read a file, stripped.
-
-        Raises:
-            PortError: it cannot be read.
-        """
+        """Read a file, stripped."""
         try:
             return read_value(path)
         except OSError as error:
             raise self._failure(path, error, "") from None
 
     def read_cpus(self, path: Path | str) -> CPUSet:
-        """Read a list of CPUs or memory nodes.
-
-        Raises:
-            PortError: it cannot be read, or is no list.
-        """
+        """Read a list of CPUs or memory nodes."""
         text = self.read(path)
         try:
             return CPUSet.parse(text)
@@ -91,22 +83,14 @@ class ValueFiles:
             raise self._failure(path, OSError(str(error)), "") from None
 
     def write(self, path: Path | str, text: str) -> None:
-        """Write one value; the empty text as well, which the kernel sees as an empty line.
-
-        Raises:
-            PortError: the kernel does not take it.
-        """
+        """Write one value; the empty text as well, which the kernel sees as an empty line."""
         try:
             write_value(path, text)
         except OSError as error:
             raise self._failure(path, error, f"writing {text!r}: ") from None
 
     def put(self, path: Path | str, text: str) -> None:
-        """Write one value where it is not there already.
-
-        Raises:
-            PortError: the kernel does not take it.
-        """
+        """Write one value where it is not there already."""
         if self.read(path) != text:
             self.write(path, text)
 
@@ -115,9 +99,6 @@ def read_ids(path: Path | str) -> list[int]:
     """The pids or tids in a cgroup's file; none when it is gone.
 
     Of a process in a PID namespace that is not shown here the kernel says 0: it is left out.
-
-    Raises:
-        NoRoomError: it cannot be told.
     """
     try:
         return [int(word) for word in _read(path).split() if word != b"0"]
@@ -127,11 +108,7 @@ def read_ids(path: Path | str) -> list[int]:
 
 
 def subfolders(path: Path | str) -> list[str]:
-    """The names of the folders in a folder, of the child cgroups in a cgroup; none when it is gone.
-
-    Raises:
-        NoRoomError: it cannot be told.
-    """
+    """The names of the folders in a folder, or cgroups in a cgroup; none when it is gone."""
     try:
         # The kernel counts a folder's folders as links, which spares most of the listings.
         if os.stat(path).st_nlink == _LEAF_LINKS:  # noqa: PTH116 - hundreds of them, in strings
@@ -144,11 +121,7 @@ def subfolders(path: Path | str) -> list[str]:
 
 
 def descendants(path: Path | str) -> Iterator[str]:
-    """A folder and all below it, each after what it holds.
-
-    Raises:
-        NoRoomError: it cannot be told.
-    """
+    """A folder and all below it, each after what it holds."""
     for name in subfolders(path):
         yield from descendants(f"{path}/{name}")
     yield str(path)

@@ -110,9 +110,6 @@ def stat_of(pid: int | str, proc: Path | str = PROC) -> Stat | None:
     Args:
         pid: the id, or ``PID/task/TID``.
         proc: where ``/proc`` is.
-
-    Raises:
-        NoRoomError: nobody knows.
     """
     path = f"{proc}/{pid}/stat"
     try:
@@ -141,11 +138,7 @@ def pids(proc: Path | str = PROC) -> list[int]:
 
 
 def threads(pid: int, proc: Path | str = PROC) -> list[int]:
-    """The threads of a process; none when it is gone.
-
-    Raises:
-        NoRoomError: nobody knows.
-    """
+    """The threads of a process; none when it is gone."""
     path = f"{proc}/{pid}/task"
     try:
         return [int(name) for name in os.listdir(path)]  # noqa: PTH208 - names are enough
@@ -155,22 +148,14 @@ def threads(pid: int, proc: Path | str = PROC) -> list[int]:
 
 
 def living_threads(pid: int, proc: Path | str = PROC) -> Iterator[int]:
-    """The threads of a process that can still execute anything.
-
-    Raises:
-        NoRoomError: nobody knows.
-    """
+    """The threads of a process that can still execute anything."""
     for tid in threads(pid, proc):
         if not is_over(f"{pid}/task/{tid}", proc):
             yield tid
 
 
 def is_over(pid: int | str, proc: Path | str = PROC) -> bool:
-    """Whether a thread is gone or executes nothing any more; arguments as :func:`stat_of`.
-
-    Raises:
-        NoRoomError: nobody knows.
-    """
+    """Whether a thread is gone or executes nothing any more; arguments as :func:`stat_of`."""
     stat = stat_of(pid, proc)
     return stat is None or stat.is_over
 
@@ -181,9 +166,6 @@ def lives(pid: int, proc: Path | str = PROC) -> bool:
     A zombie cannot, nor can one that the kernel has begun to end, however long that takes: neither
     can be moved any more, and cgroup v1 shows both in the root.  A process whose first thread has
     ended lives as long as its others.
-
-    Raises:
-        NoRoomError: nobody knows.
     """
     return not is_over(pid, proc) or any(living_threads(pid, proc))
 
@@ -192,9 +174,6 @@ def began(pid: int, proc: Path | str = PROC) -> int | None:
     """When a process began, in clock ticks since the boot; None when it is gone, or a zombie.
 
     One whose first thread has ended is no zombie as long as others run.
-
-    Raises:
-        NoRoomError: nobody knows.
     """
     stat = stat_of(pid, proc)
     if stat is None or (stat.is_defunct and all(tid == pid for tid in threads(pid, proc))):
@@ -203,11 +182,7 @@ def began(pid: int, proc: Path | str = PROC) -> int | None:
 
 
 def age(pid: int, proc: Path | str = PROC) -> float | None:
-    """Seconds since a process began; None once it has ended.
-
-    Raises:
-        NoRoomError: nobody knows.
-    """
+    """Seconds since a process began; None once it has ended."""
     ticks = began(pid, proc)
     if ticks is None:
         return None

@@ -54,19 +54,11 @@ class FoundCpusets:
         return self._version == 2
 
     def effective(self, folder: Path) -> CPUSet:
-        """The CPUs that are in force.
-
-        Raises:
-            CgroupError: it is gone.
-        """
+        """The CPUs that are in force."""
         return read_cpus(f"{folder}/{EFFECTIVE[self._version]}")
 
     def configured(self, folder: Path) -> CPUSet:
-        """The CPUs that were written; none: those of the cpuset above.
-
-        Raises:
-            CgroupError: it is gone.
-        """
+        """The CPUs that were written; none: those of the cpuset above."""
         return read_cpus(f"{folder}/{CPUS}")
 
     def is_plain(self, folder: Path) -> bool:
@@ -78,9 +70,6 @@ class FoundCpusets:
 
         No CPUs mean those of the cpuset above.  The kernel does not take that while somebody is in
         it or below, and then every CPU that the machine can have means the same.
-
-        Raises:
-            CgroupError: the kernel does not take them.
         """
         try:
             put(folder / CPUS, str(cpus))

@@ -26,20 +26,12 @@ class Written:
         self._texts: dict[Path, str] = {}
 
     def write(self, path: Path, text: str) -> None:
-        """Write one value.
-
-        Raises:
-            CgroupError: the kernel does not take it.
-        """
+        """Write one value."""
         self._texts[path] = text
         write(path, text)
 
     def put(self, path: Path, text: str) -> None:
-        """Write one value where it is not there already.
-
-        Raises:
-            CgroupError: the kernel does not take it.
-        """
+        """Write one value where it is not there already."""
         self._texts[path] = text
         put(path, text)
 

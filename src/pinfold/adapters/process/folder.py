@@ -46,7 +46,11 @@ RESERVED: Final = 4096
 
 
 class ContainerFolder(Struct, frozen=True):
-    """A container's folder; its name is the container's id."""
+    """A container's folder; its name is the container's id.
+
+    What writes raises RuntimeFailedError where the disk is full or cannot be written; what reads
+    raises CorruptRecordError where a file is missing (but ``exit``) or makes no sense.
+    """
 
     path: Path
 
@@ -60,9 +64,6 @@ class ContainerFolder(Struct, frozen=True):
 
         Args:
             log: where what the container writes goes; None: not here, as for an attached process.
-
-        Raises:
-            RuntimeFailedError: the disk is full or cannot be written.
         """
         with self._writing():
             self.path.mkdir(0o700)
@@ -81,38 +82,23 @@ class ContainerFolder(Struct, frozen=True):
         Args:
             spec: what was asked for.
             attached: the process of a container that somebody else started.
-
-        Raises:
-            RuntimeFailedError: the disk is full or cannot be written.
         """
         with self._writing():
             self._write("spec.json", summed(spec_document(spec, attached)))
             self._reserve()
 
     def write_processes(self, processes: Processes) -> None:
-        """Write ``state``: from now on the container is.
-
-        Raises:
-            RuntimeFailedError: the disk is full or cannot be written.
-        """
+        """Write ``state``: from now on the container is."""
         with self._writing():
             self._write("state", lines(processes.values()))
 
     def write_started(self, at: float) -> None:
-        """Write ``started`` for a process that runs already.
-
-        Raises:
-            RuntimeFailedError: the disk is full or cannot be written.
-        """
+        """Write ``started`` for a process that runs already."""
         with self._writing():
             (self.path / "started").write_bytes(lines({"at": repr(at)}))
 
     def write_exit(self, end: Exit) -> None:
-        """Write down the end.
-
-        Raises:
-            RuntimeFailedError: the disk is full or cannot be written.
-        """
+        """Write down the end."""
         with self._writing():
             self._write("exit", lines(end.values()))
 
@@ -122,9 +108,6 @@ class ContainerFolder(Struct, frozen=True):
         Args:
             processes: what ``state`` has to say.
             began: when it was started, in seconds since the epoch; None: it waits for the word.
-
-        Raises:
-            RuntimeFailedError: the disk is full or cannot be written.
         """
         with self._writing():
             for name in ("state", "started", "exit.new"):
@@ -138,41 +121,25 @@ class ContainerFolder(Struct, frozen=True):
                 self._reserve()
 
     def set_aside(self, name: str) -> None:
-        """Give a file another name, under which nobody reads it.
-
-        Raises:
-            RuntimeFailedError: the disk cannot be written.
-        """
+        """Give a file another name, under which nobody reads it."""
         with self._writing():
             self._set_aside(name)
 
     def read_spec(self) -> Spec:
-        """Read ``spec.json``.
-
-        Raises:
-            CorruptRecordError: it is missing or makes no sense.
-        """
+        """Read ``spec.json``."""
         path = self.path / "spec.json"
         data, has_sum = read_summed(path, _MAX_SPEC)
         with _sensible(path):
             return Spec.of(data, has_sum=has_sum)
 
     def read_processes(self) -> Processes:
-        """Read ``state``.
-
-        Raises:
-            CorruptRecordError: it is missing or makes no sense.
-        """
+        """Read ``state``."""
         path = self.path / "state"
         with _sensible(path):
             return Processes.of(read_lines(path))
 
     def read_exit(self) -> Exit | None:
-        """Read ``exit``; None as long as it is not there.
-
-        Raises:
-            CorruptRecordError: it makes no sense.
-        """
+        """Read ``exit``; None as long as it is not there."""
         path = self.path / "exit"
         if not is_there(path):
             return None

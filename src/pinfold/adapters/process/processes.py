@@ -1,7 +1,8 @@
 """Processes of this machine: which one a pid means, and when it ends.
 
 A pid is used again; a pid with the time of its start is not, as long as the machine runs.  A pidfd
-(pidfd_open(2), Linux 5.3) holds on to a process whatever becomes of its pid.
+(pidfd_open(2), Linux 5.3) holds on to a process whatever becomes of its pid.  Where nobody knows,
+NoRoomError is raised.
 """
 
 from __future__ import annotations
@@ -25,21 +26,13 @@ class ProcessId(Struct, frozen=True):
 
 
 def identify(pid: int) -> ProcessId | None:
-    """Which process ``pid`` is now; None where there is none.
-
-    Raises:
-        NoRoomError: no more files can be open, so nobody knows.
-    """
+    """Which process ``pid`` is now; None where there is none."""
     stat = stat_of(pid)
     return None if stat is None else ProcessId(pid, stat.start)
 
 
 def parent_of(pid: int) -> int | None:
-    """The pid of a process's parent; None where there is no such process.
-
-    Raises:
-        NoRoomError: nobody knows.
-    """
+    """The pid of a process's parent; None where there is no such process."""
     stat = stat_of(pid)
     return None if stat is None else stat.parent
 

@@ -118,19 +118,11 @@ class KernelFiles:
             ) from None
 
     def cpus(self, path: str) -> CPUSet | None:
-        """A file in the list format.
-
-        Raises:
-            SnapshotError: it is not.
-        """
+        """A file in the list format."""
         return self.parsed(path, parse_list)
 
     def mask(self, path: str) -> CPUSet | None:
-        """A file in the mask format.
-
-        Raises:
-            SnapshotError: it is not.
-        """
+        """A file in the mask format."""
         return self.parsed(path, CPUSet.parse_hex)
 
     def _note(self, path: str, error: OSError | ValueError) -> None:
