@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from pinfold.admission.admission import Decision, NodeState, decide, settle
 from pinfold.admission.container import decide_container
+from pinfold.admission.resize import Resize, decide_resize
 from pinfold.core.kubelet.faults import SOUND
 from pinfold.core.kubelet.node_config import IsolatedCPUs, NodeConfig, OwnPolicies
 from pinfold.core.machine.machine import Machine
@@ -155,6 +156,33 @@ def test_a_resize_takes_isolated_cpus_too() -> None:
     grown = decide_container(planner.node, state, pod("a", 4), "c0", {})
     assert (given_to(first), given_to(grown)) == (["4-5"], ["4-7"])
     assert not decide_container(planner.node, state, pod("a", 5), "c0", {}).admitted
+
+
+@pytest.mark.parametrize(
+    ("wish", "before", "cpus", "after"),
+    [
+        ("never", "4-5", 4, "2-5"),
+        ("prefer", "4-5", 4, "4-7"),
+        ("prefer", "2-3", 4, ""),
+        ("prefer", "1-2", 3, "1-3"),
+        ("require", "4-5", 4, "4-7"),
+        ("require", "4-5", 5, ""),
+    ],
+)
+def test_a_grow_stays_on_its_side(wish: str, before: str, cpus: int, after: str) -> None:
+    planner = node("never")
+    asking = pod("a", len(CPUSet.parse(before)), pod=wish)
+    had = CPUSet.parse(before)
+    ledger = planner.empty.ledger.with_pod("a", {"c0": had})
+    state = replace(planner.empty, ledger=ledger)
+    decision = decide_resize(planner.node, state, asking, Resize("c0", cpus, had))
+    if after:
+        assert str(decision.after) == after
+    elif wish == "prefer":
+        assert len(decision.after) == cpus
+    else:
+        assert not decision.feasible
+        assert decision.after == had
 
 
 def test_an_agent_moves_everybody_else_off() -> None:

@@ -109,8 +109,7 @@ def isolated_uses(isolation: Isolation | None, pod: Pod) -> tuple[IsolatedUse | 
         return (None,)
     wishes = {}
     for name, _ in _owners(pod):
-        said = ISOLATED_CPUS.of(pod.annotations, name)
-        wish = isolation.use if said is None else said
+        wish = _wish(isolation, pod, name)
         if wish == REQUIRE or (wish == PREFER and isolation.cpus):
             wishes[name] = wish
     if not wishes:
@@ -118,6 +117,31 @@ def isolated_uses(isolation: Isolation | None, pod: Pod) -> tuple[IsolatedUse | 
     required = {name: wish for name, wish in wishes.items() if wish == REQUIRE}
     use = IsolatedUse(isolation.cpus, wishes)
     return (use,) if required == wishes else (use, IsolatedUse(isolation.cpus, required))
+
+
+def grow_attempts(  # noqa: PLR0913, PLR0917 - who grows, by how much, and what there is
+    isolation: Isolation | None, pod: Pod, name: str, held: CPUSet, more: int, free: CPUSet
+) -> tuple[CPUSet, ...]:
+    """What a running container may grow into, to be tried in order until it can.
+
+    With ``prefer`` it stays on its side, isolated or not, if it can.
+
+    Args:
+        isolation: the node's; None where isolation is ignored.
+        pod: the pod.
+        name: the container.
+        held: what it has.
+        more: how many it is to get besides.
+        free: what is free.
+    """
+    wish = NEVER if isolation is None else _wish(isolation, pod, name)
+    if isolation is None or wish == NEVER:
+        return (free,)
+    isolated = free & isolation.cpus
+    if wish == REQUIRE:
+        return (isolated,)
+    side = isolated if held <= isolation.cpus else free - isolated
+    return (side, free) if len(side) >= more else (free,)
 
 
 def using(manager: CPUManager | None, use: IsolatedUse | None) -> CPUManager | None:
@@ -207,6 +231,11 @@ class IsolatingCPUManager(CPUManager):
         if wish == REQUIRE or (wish == PREFER and (free & isolated).bit_count() >= count):
             return isolated
         return ~isolated if wish == PREFER and (free & ~isolated).bit_count() >= count else _ALL
+
+
+def _wish(isolation: Isolation, pod: Pod, name: str) -> str:
+    said = ISOLATED_CPUS.of(pod.annotations, name)
+    return isolation.use if said is None else said
 
 
 def _owners(pod: Pod) -> Iterator[tuple[str, int]]:

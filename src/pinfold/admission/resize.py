@@ -10,6 +10,7 @@ from pinfold.admission.capacity import amounts, shortage
 from pinfold.admission.cpu_manager import CPUManager
 from pinfold.admission.device_locality import GivenDevices
 from pinfold.admission.device_manager import DeviceManager
+from pinfold.admission.isolation import grow_attempts
 from pinfold.admission.nearness import near_attempts
 from pinfold.admission.pod_draft import PodDraft
 from pinfold.core.cpu.static_policy import CPUAllocation, PodTransaction, StaticPolicy
@@ -59,13 +60,15 @@ def decide_resize(
         for name, cpus in ledger.assignments.get(pod.uid, {}).items()
         if name != resize.container
     }
+    has, free = held or CPUSet(), _free(policy, ledger, state.offline)
+    more = resize.cpus - len(has)
     ask = ResizeAsk(
         pod,
         resize.container,
         resize.cpus,
         held,
         resize.baseline,
-        _free(policy, ledger, state.offline),
+        free,
         others,
         resize.coming,
         resize.keep,
@@ -90,7 +93,10 @@ def decide_resize(
                 break
         return admission
 
-    decision = decide(ask, policy, admit)
+    for one in grow_attempts(node.isolation, pod, resize.container, has, more, free):
+        decision = decide(replace(ask, free=one), policy, admit)
+        if decision.feasible:
+            break
     if not decision.feasible or resize.cpus <= len(decision.before):
         return decision
     return _within_capacity(node, state, pod, resize, decision)
