@@ -11,11 +11,14 @@ from pinfold.admission.moves import (
     MoveDocumentError,
     move_plan_document,
     move_plan_of,
+    rebalance_document,
     with_claims,
 )
+from pinfold.core.machine.topology import CPUTopology
 from pinfold.core.moves.owners import MoveError, Owner, Wish
 from pinfold.core.moves.planner import plan_moves
-from pinfold.core.moves.steps import MovePlan, after, resume, undo
+from pinfold.core.moves.rebalance import plan_rebalance
+from pinfold.core.moves.steps import MovePlan, after, undo
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents import move_plan as document
 from tests.scenes.move_scenes import Scene, ledger_of, scenes
@@ -48,10 +51,11 @@ def test_every_step_is_a_sound_ledger_with_the_same_pool(scene: Scene) -> None:
 def test_a_plan_is_read_from_its_document_as_it_was(scene: Scene, data: st.DataObject) -> None:
     plan = planned(scene)
     written = data.draw(st.integers(0, len(plan.steps)))
-    for one in (plan, resume(plan, written), undo(plan, max(written - 1, 0))):
-        made = move_plan_document(one, "rebalance", {"p0": "default/web"})
+    for one in (plan, undo(plan, max(written - 1, 0))):
+        made = move_plan_document(one, "rebalance", {"p0": "default/web"}, written=written)
         read = msgspec.json.decode(msgspec.json.encode(made), type=document.MovePlan)
         assert move_plan_of(read) == one
+        assert read.written == written
         told(made)
 
 
@@ -83,6 +87,16 @@ def test_the_document_of_an_exchange() -> None:
         "memory_before": "0",
         "memory_after": "1",
     }
+
+
+def test_the_document_of_better_places_tells_how_good_they_are() -> None:
+    ledger = ledger_of(8, {Owner("a", "x"): frozenset({2, 7})})
+    topology = CPUTopology.from_rows((c, c - c % 2, 0, c // 4, c // 4) for c in range(8))
+    made = told(rebalance_document(plan_rebalance(ledger, topology), "rebalance"))
+    assert made["objective"]["levels"][0] == "numa-nodes"
+    assert made["objective"]["before"] == [1, 0, 1, 1, 0]
+    assert made["objective"]["after"] == [0, 0, 0, 0, 0]
+    assert made["price"]["owners"] == 1
 
 
 @pytest.mark.parametrize(

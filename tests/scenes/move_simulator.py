@@ -18,6 +18,7 @@ from pinfold.core.moves.steps import (
     Wait,
     Widen,
     after,
+    resume,
 )
 
 CPUs = frozenset[int]
@@ -139,8 +140,9 @@ class Node:
         self.pool = self.recorded_pool
         self.look()
 
-    def run(self, plan: MovePlan, stop: int | None = None) -> None:
-        """Carry out a plan, up to ``stop`` steps."""
-        for index in range(len(plan.steps))[:stop]:
-            self.write(plan, index + 1)
-            self.make(plan, index)
+    def run(self, plan: MovePlan, stop: int | None = None, *, written: int = 0) -> None:
+        """Carry out a plan of which so much is on record, up to ``stop`` steps."""
+        for index, _ in resume(plan, written):
+            if stop is None or index < stop:
+                self.write(plan, index + 1)
+                self.make(plan, index)

@@ -7,7 +7,9 @@ from typing import Final
 
 from msgspec import UNSET, UnsetType
 
+from pinfold.core.moves.objective import LEVELS
 from pinfold.core.moves.owners import WHOLE_POD, Owner
+from pinfold.core.moves.rebalance import Rebalance
 from pinfold.core.moves.steps import (
     Announce,
     GiveBack,
@@ -24,6 +26,7 @@ from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents import move_plan as document
 from pinfold.state.ledger import Ledger
 
+UNDO: Final = "undo"
 NO_NAMES: Final[Mapping[str, str]] = {}
 
 
@@ -55,14 +58,17 @@ def move_plan_document(
     why: str,
     names: Mapping[str, str] = NO_NAMES,
     objective: document.MoveObjective | UnsetType = UNSET,
+    *,
+    written: int = 0,
 ) -> document.MovePlan:
     """The document of a plan.
 
     Args:
         plan: the plan.
-        why: ``resize``, ``rebalance``, ``make-room`` or ``undo``.
+        why: ``resize``, ``rebalance`` or ``make-room``; a way back is an ``undo`` in any case.
         names: ``namespace/name`` of the pods by uid.
         objective: how good the placements are.
+        written: how many of its steps are on record.
     """
     start, end = plan.start, plan.end
 
@@ -130,15 +136,24 @@ def move_plan_document(
                 return document.MoveStep(kind="wait", owner=owner(who), seconds=seconds)
 
     return document.MovePlan(
-        why=why,
+        why=UNDO if plan.back else why,
         pool=str(start.pool),
         pool_after=str(end.pool),
         owners=[moving(one) for one in start.placed],
         mixed=[owner(one) for one in sorted(plan.mixed)],
         steps=[step(one) for one in plan.steps],
+        written=written,
         price=_price(plan),
         objective=objective,
     )
+
+
+def rebalance_document(
+    found: Rebalance, why: str, names: Mapping[str, str] = NO_NAMES
+) -> document.MovePlan:
+    """The document of better places, or of room for somebody; see :func:`move_plan_document`."""
+    objective = document.MoveObjective(levels=LEVELS, before=found.before, after=found.after)
+    return move_plan_document(found.plan, why, names, objective)
 
 
 def _price(plan: MovePlan) -> document.MovePrice:
@@ -175,6 +190,7 @@ def move_plan_of(told: document.MovePlan) -> MovePlan:
         tuple(_step(step) for step in told.steps),
         frozenset(_owner(one) for one in told.mixed),
         {one: said.delay for one, said in owners.items() if said.delay},
+        told.why == UNDO,
     )
 
 

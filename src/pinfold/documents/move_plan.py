@@ -122,5 +122,7 @@ class MovePlan(Document, frozen=True, kw_only=True):
     mixed: Sequence[MoveOwner]
     """Owners that run on the shared pool besides, those that do not move too."""
     steps: Sequence[MoveStep]
+    written: int = 0
+    """How many of the steps are on record; the last of these may not have been made yet."""
     price: MovePrice
     objective: MoveObjective | UnsetType = UNSET

@@ -20,7 +20,6 @@ from pinfold.core.moves.steps import (
     Wait,
     Widen,
     after,
-    resume,
     undo,
 )
 from pinfold.core.values.cpuset import CPUSet
@@ -91,7 +90,7 @@ def test_a_plan_that_was_stopped_anywhere_is_resumed(scene: Scene, data: st.Data
                 node.write(plan, written)
             if crash:
                 node.restart(plan, written)
-            node.run(resume(plan, written))
+            node.run(plan, written=written)
             fulfilled(scene, node)
 
 
@@ -110,7 +109,7 @@ def test_a_plan_is_undone_from_everywhere_before_its_end(scene: Scene, data: st.
         node.run(back, stopped)
         if data.draw(st.booleans()):
             node.restart(back, stopped)
-        node.run(resume(back, stopped))
+        node.run(back, written=stopped)
         as_before(scene, node)
 
 
@@ -240,6 +239,17 @@ def test_the_last_cpu_of_the_pool_is_given_only_where_nobody_shares() -> None:
     assert plan_moves(ledger, [wish], MoveOptions(pool_may_be_empty=True)).end.pool == cpus("")
 
 
+def test_the_last_cpu_of_the_pool_is_no_way_round() -> None:
+    owners = {A: frozenset({0}), B: frozenset({1})}
+    wishes = (Wish(A, cpus("1")), Wish(B, cpus("0")))
+    with pytest.raises(MoveError, match="no CPU is free to go aside to"):
+        plan_moves(ledger_of(3, owners, reserved=0), wishes)
+    scene = Scene(ledger_of(4, owners, reserved=0), wishes)
+    node = scene.node()
+    node.run(planned(scene))
+    fulfilled(scene, node)
+
+
 def test_memory_is_widened_first_and_narrowed_only_when_migration_is_asked_for() -> None:
     ledger = ledger_of(8, {A: frozenset({1})})
     wish = Wish(A, cpus("5"), mems=cpus("1"), mems_before=cpus("0"), migrate=True)
@@ -259,11 +269,18 @@ def test_a_whole_pod_is_around_its_containers_all_the_time() -> None:
         ledger_of(8, {pod: frozenset({1, 2, 3}), inner: frozenset({1})}),
         (Wish(pod, cpus("4-6")), Wish(inner, cpus("4"))),
     )
-    node, plan = scene.node(), planned(scene)
-    for index, _ in enumerate(plan.steps):
-        node.write(plan, index + 1)
-        node.make(plan, index)
-        assert node.kernel[inner] <= node.kernel[pod]
+    plan = planned(scene)
+    for written in range(len(plan.steps)):
+        node = scene.node()
+        back = undo(plan, written)
+        for way, count in ((plan, written), (back, len(back.steps))):
+            for index in range(count):
+                node.write(way, index + 1)
+                node.make(way, index)
+                assert node.kernel[inner] <= node.kernel[pod]
+        as_before(scene, node)
+    node = scene.node()
+    node.run(plan)
     fulfilled(scene, node)
     with pytest.raises(MoveError, match="whole pod is not"):
         plan_moves(scene.ledger, [Wish(pod, cpus("4-6"))])
@@ -282,3 +299,5 @@ def test_what_went_back_to_the_pool_is_not_undone() -> None:
     plan = plan_moves(ledger_of(8, {A: frozenset({1})}), [Wish(A, cpus("4"))])
     with pytest.raises(MoveError, match="go on with it"):
         undo(plan, len(plan.steps))
+    with pytest.raises(MoveError, match="way back from another one"):
+        undo(undo(plan, 2), 1)

@@ -233,7 +233,11 @@ class _Scene:
         wanted = 0
         for owner in pending:
             wanted |= self.goal[owner] & ~self.held[owner]
-        spare = (self.free | self.parked) & ~self._wanted_by(self.wishes)
+        goals = self._wanted_by(self.wishes)
+        spare = (self.free | self.parked) & ~goals
+        if not self.options.pool_may_be_empty and not self.pool & ~spare & ~goals:
+            # The last CPU of the pool is no way round.
+            spare &= ~lowest_bits(spare & self.pool, 1)
         for of in (wanted, -1):
             best: tuple[tuple[bool, int, int], _Leg] | None = None
             for owner in pending:

@@ -177,6 +177,9 @@ class _Scene:
         free = (ledger.default - avoid).mask & topology.all
         if options.moves.whole_cores:
             free = sum(core for core in topology.cores.values() if core & ~free == 0)
+        if not options.moves.pool_may_be_empty and not ledger.default.mask & ~free:
+            # The last CPU of the pool stays there.
+            free &= free - 1
         self.room = Room(topology, free, options.moves.whole_cores, options.most_moved)
         self.movable = topology.all & ~avoid.mask
 

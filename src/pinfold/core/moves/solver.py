@@ -13,6 +13,7 @@ from itertools import combinations
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.core.cpu.allocation import lowest_bits, take_packed
 from pinfold.core.kubelet.faults import SOUND
@@ -304,14 +305,52 @@ class _Search:
         before = self.free, list(self.place), list(self.cost)
         within = self.seats[at].within
         for region in dict.fromkeys(r & within for regions in self.regions for r in regions):
-            if region.bit_count() >= self.seats[at].count and self._clear(at, region):
-                total = sum(self.cost)
-                if best is None or total < best[0]:
-                    best = total, self.free, self.place, self.cost
-            self.free, self.place, self.cost = before[0], list(before[1]), list(before[2])
+            if region.bit_count() < self.seats[at].count:
+                continue
+            for way in (self._clear, self._rearrange, self._rearrange_all):
+                if way(at, region) and self._in_budget():
+                    total = sum(self.cost)
+                    if best is None or total < best[0]:
+                        best = total, self.free, self.place, self.cost
+                self.free, self.place, self.cost = before[0], list(before[1]), list(before[2])
         if best is not None:
             _, self.free, self.place, self.cost = best
         return best is not None
+
+    def _rearrange_all(self, at: int, region: int) -> bool:
+        """Seat this one in a region, and all others around it, where they are not too many."""
+        return len(self.seats) <= _TOGETHER and self._rearrange(at, region, self.topology.all)
+
+    def _rearrange(self, at: int, region: int, near: int = 0) -> bool:
+        """Seat this one in a region, and all that are there (or ``near``) around it."""
+        empty = self.free & region
+        others = [
+            other
+            for other, place in enumerate(self.place)
+            if place & (near or region) and not self.seats[other].fixed
+        ]
+        for other in others:
+            self.free |= self.place[other]
+        seat = replace(self.seats[at], now=empty)
+        room = self.free & region
+        places = [
+            p for p in self._picks(seat, room, self._full(room)) if p.bit_count() == seat.count
+        ]
+        if not places:
+            return False
+        place = max(places, key=lambda p: (p & empty).bit_count())
+        cost = seat.cost(place)
+        if cost is None:
+            return False
+        self.cost[at], self.place[at] = cost, place
+        self.free &= ~place
+        for other in sorted(others, key=lambda o: (-self.seats[o].count, o)):
+            found = self._best_place(other, self.free)
+            if found is None:
+                return False
+            self.cost[other], self.place[other] = found
+            self.free &= ~found[1]
+        return True
 
     def _clear(self, at: int, region: int) -> bool:
         """Let others leave a region until this one fits in."""
@@ -322,7 +361,7 @@ class _Search:
                 self.free = (self.free | self.place[other]) & ~found[1]
                 self.cost[other], self.place[other] = found
                 place = self._best_place(at, self.free & region)
-                if place is not None and self._in_budget():
+                if place is not None:
                     self.cost[at], self.place[at] = place
                     self.free &= ~place[1]
                     return True

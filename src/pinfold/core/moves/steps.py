@@ -125,12 +125,14 @@ class MovePlan(Struct, frozen=True):
         steps: in their order.
         mixed: all owners whose cpusets follow the pool, those that do not move too.
         delays: seconds for which an owner is told before anything is taken.
+        back: whether it is the way back from another plan.
     """
 
     start: MoveState
     steps: tuple[Step, ...]
     mixed: frozenset[Owner] = frozenset()
     delays: Mapping[Owner, float] = field(default_factory=dict)
+    back: bool = False
 
     @property
     def end(self) -> MoveState:
@@ -155,13 +157,13 @@ def after(plan: MovePlan, count: int) -> MoveState:
     return state
 
 
-def resume(plan: MovePlan, written: int) -> MovePlan:
-    """The rest of a plan of which ``written`` steps are on record.
+def resume(plan: MovePlan, written: int) -> tuple[tuple[int, Step], ...]:
+    """The steps that are left of a plan of which ``written`` are on record, with their numbers.
 
     The last of these may have been made, in part or not at all, and is made again.
     """
-    made = max(written - 1, 0)
-    return replace(plan, start=after(plan, made), steps=plan.steps[made:])
+    first = max(written - 1, 0)
+    return tuple(enumerate(plan.steps))[first:]
 
 
 def undo(plan: MovePlan, written: int) -> MovePlan:
@@ -170,13 +172,20 @@ def undo(plan: MovePlan, written: int) -> MovePlan:
     The last of these may have been made, in part or not at all.
 
     Raises:
-        MoveError: CPUs have gone back to the shared pool, and may be anybody's by now.
+        MoveError: CPUs have gone back to the shared pool, and may be anybody's by now; or the plan
+            is a way back itself.
     """
     if any(isinstance(step, GiveBack) for step in plan.steps[:written]):
         raise MoveError(
             Refusal.FINISHED,
             "the plan has given CPUs back to the shared pool, and cannot be undone",
             "go on with it, and plan the way back as a new one",
+        )
+    if plan.back:
+        raise MoveError(
+            Refusal.FINISHED,
+            "the plan is the way back from another one, and cannot be undone",
+            "go on with it, and plan what is wanted as a new one",
         )
     start = after(plan, written)
     steps: list[Step] = []
@@ -188,7 +197,7 @@ def undo(plan: MovePlan, written: int) -> MovePlan:
         for _, run in groupby(steps, key=lambda s: isinstance(s, Announce | Wait | Narrow))
         for step in sorted(run, key=lambda s: _TOLD_FIRST.get(type(s), 0))
     ]
-    back = replace(plan, start=start, steps=tuple(steps))
+    back = replace(plan, start=start, steps=tuple(steps), back=True)
     if back.end.is_settled:
         return back
     return replace(back, steps=(*steps, GiveBack(_NONE)))
