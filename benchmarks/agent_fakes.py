@@ -23,11 +23,11 @@ from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.announcements import Announcements
 from pinfold.node.books import Books
 from pinfold.node.observers import Observers
-from pinfold.node.pods.containers import Containers
+from pinfold.node.pods.containers import PodContainers
 from pinfold.node.pods.manager import Manager
 from pinfold.node.reconciler import reconcile
 from pinfold.node.recovery.recovery import Restored
-from pinfold.node.settings import ManagerSettings
+from pinfold.node.settings import NodeSettings
 from pinfold.planning.fake_cgroups import FakeCgroups
 from pinfold.planning.fakes import FakeRuntime, MemoryPodFiles, MemoryStore
 from pinfold.ports.records import PodPhase
@@ -48,10 +48,10 @@ def make_manager() -> Manager:
         cpu_manager_policy="static", reserved_system_cpus=CPUSet([0, 128]), max_pods=PODS
     )
     node = build_node(machine, config, view=view, rules=SOUND)
-    settings = ManagerSettings(reserved_system_cpus=config.reserved_system_cpus)
+    settings = NodeSettings(reserved_system_cpus=config.reserved_system_cpus)
     cgroups = FakeCgroups(view.topology.cpus)
     report = lambda _pod, text: _give_up(text)  # noqa: E731 - one use
-    containers = Containers(cgroups, FakeRuntime(cgroups), settings)
+    containers = PodContainers(cgroups, FakeRuntime(cgroups), settings)
     books = Books(
         node,
         Restored(empty_state(node, view.topology.cpus)),

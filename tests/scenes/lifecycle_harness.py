@@ -21,16 +21,16 @@ from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.announcements import Announcements
 from pinfold.node.books import Books
 from pinfold.node.loading import load
-from pinfold.node.nri.container_table import ContainerTable
-from pinfold.node.nri.containers import KubeletContainers
 from pinfold.node.nri.events import PluginEvents
+from pinfold.node.nri.kubelet_containers import KubeletContainers
 from pinfold.node.nri.kubelet_devices import KubeletDevices
 from pinfold.node.nri.kubelet_pods import KubeletPods
+from pinfold.node.nri.lifecycle import ContainerLifecycle
 from pinfold.node.nri.lost_removals import LostRemovals
 from pinfold.node.observers import Observers
 from pinfold.node.recovery.recovery import OnMismatch, restore
 from pinfold.node.runtime_ledger import RuntimeLedger
-from pinfold.node.settings import ManagerSettings
+from pinfold.node.settings import NodeSettings
 from pinfold.planning.fake_nri import FakeContainer, FakeNode
 from pinfold.planning.fake_plugins import FakeKubeletDevices
 from pinfold.planning.fake_runtime_cgroups import FakeRuntimeCgroups, MemoryGateRecord
@@ -97,10 +97,10 @@ class LifecycleHarness:
         restored = restore(
             await self.store.load(), node, empty, parse=parse, on_mismatch=on_mismatch
         )
-        settings = replace(ManagerSettings(), reserved_system_cpus=self.config.reserved_system_cpus)
+        settings = replace(NodeSettings(), reserved_system_cpus=self.config.reserved_system_cpus)
         self.cgroups = FakeRuntimeCgroups(self.node, self.gates)
         self.ledger = RuntimeLedger(self.cgroups, self.report, batch=4)
-        table = ContainerTable(self.cgroups, self.ledger)
+        table = KubeletContainers(self.cgroups, self.ledger)
         self.books = Books(
             node,
             restored,
@@ -122,7 +122,7 @@ class LifecycleHarness:
         self._follower = asyncio.create_task(self.ledger.run(record))
         self.pods = pods
         self.devices = KubeletDevices(self.kubelet, self.report)
-        containers = KubeletContainers(self.books, pods, table, self.ledger, self.devices)
+        containers = ContainerLifecycle(self.books, pods, table, self.ledger, self.devices)
         events = PluginEvents(containers)
         self.asked_again: list[str] = []
         self.lost = LostRemovals(

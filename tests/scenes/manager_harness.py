@@ -25,13 +25,13 @@ from pinfold.core.values.quantity import Quantity
 from pinfold.node.announcements import Announcements
 from pinfold.node.books import Books
 from pinfold.node.observers import Observers
-from pinfold.node.pods.containers import Containers
+from pinfold.node.pods.containers import PodContainers
 from pinfold.node.pods.device_health import DeviceHealth
 from pinfold.node.pods.manager import Manager
 from pinfold.node.pods.resumption import take_over
 from pinfold.node.recovery.recovery import OnMismatch, restore
 from pinfold.node.recovery.survivors import survivors
-from pinfold.node.settings import ManagerSettings
+from pinfold.node.settings import NodeSettings
 from pinfold.planning.fake_cgroups import FakeCgroups
 from pinfold.planning.fake_plugins import FakeDevicePlugins
 from pinfold.planning.fakes import FakeRuntime, MemoryPodFiles, MemoryStore
@@ -140,7 +140,7 @@ class Harness:
     machine: str = "1s4c2t"
     isolated: CPUSet = field(default_factory=CPUSet)
     config: NodeConfig = STATIC
-    settings: ManagerSettings = field(default_factory=lambda: ManagerSettings(backoff=0.01))
+    settings: NodeSettings = field(default_factory=lambda: NodeSettings(backoff=0.01))
     describe: Callable[[Decision, NodeState], Awaitable[str]] = no_document
     problems: list[str] = field(default_factory=list)
     mirrored: list[Ledger] = field(default_factory=list)
@@ -172,7 +172,7 @@ class Harness:
         )
         report = lambda pod, text: self.problems.append(f"{pod}: {text}")  # noqa: E731 - one use
         settings = replace(self.settings, reserved_system_cpus=self.config.reserved_system_cpus)
-        containers = Containers(self.cgroups, self.runtime, settings)
+        containers = PodContainers(self.cgroups, self.runtime, settings)
         books = Books(
             node,
             restored,

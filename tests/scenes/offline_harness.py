@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.pods.manager import Manager
-from pinfold.node.settings import ManagerSettings, OwnerOffline
+from pinfold.node.settings import NodeSettings, OwnerOffline
 from pinfold.planning.fake_cgroups import FakeCgroups
 from pinfold.ports.runtime import ContainerState
 from tests.scenes.manager_harness import Harness, run_virtually
 
-SETTINGS = ManagerSettings(backoff=0.01)
+SETTINGS = NodeSettings(backoff=0.01)
 EVERY = CPUSet(range(8))
 
 

@@ -20,7 +20,7 @@ from pinfold.cli import main
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.pod.workload_api import workload_from_api
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.node.settings import ManagerSettings
+from pinfold.node.settings import NodeSettings
 from pinfold.ports.errors import StoreError
 from pinfold.ports.runtime import ContainerState
 from tests.scenes.manager_harness import manifest
@@ -147,7 +147,7 @@ def test_the_containers_of_a_pod_have_kinds_and_states(tmp_path: Path) -> None:
 
 
 def test_a_container_between_two_attempts_waits(tmp_path: Path) -> None:
-    with served(tmp_path / "s", settings=ManagerSettings(backoff=60.0)) as api:
+    with served(tmp_path / "s", settings=NodeSettings(backoff=60.0)) as api:
         api.ask("POST", "/v1/pods", manifest("loop", "1"))
         first = wait_until(lambda: running(api, "loop"))
         api.do(lambda: api.node.runtime.exit(first, 3))

@@ -29,8 +29,8 @@ from pinfold.agent.service import Agent
 from pinfold.agent.start import CRI_BATCH, LOGS, PODS, Start, report
 from pinfold.documents.status import ContainerRuntime
 from pinfold.logs.folders import LogFolders
+from pinfold.node.pods.cri_containers import CriContainers
 from pinfold.node.pods.manager import Manager
-from pinfold.node.pods.runtime_containers import RuntimeContainers
 from pinfold.node.recovery.survivors import survivors
 from pinfold.node.runtime_ledger import RuntimeLedger
 
@@ -81,7 +81,7 @@ async def cri_agent(start: Start) -> AsyncIterator[Agent]:
         await remove_leftovers(config.own.cgroups.cgroup_parent, name)
         record = CriRecord(client)
         ledger = RuntimeLedger(cgroups, report, batch=CRI_BATCH, gate=cgroups.starting)
-        containers = RuntimeContainers(
+        containers = CriContainers(
             cgroups,
             runtime,
             settings,

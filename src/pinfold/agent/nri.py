@@ -26,11 +26,11 @@ from pinfold.agent.service import Agent
 from pinfold.agent.start import CRI_BATCH, PODS, Start, parse, report, report_of_node
 from pinfold.documents.status import NRI, KubeletPodResources
 from pinfold.node.loading import load
-from pinfold.node.nri.container_table import ContainerTable
-from pinfold.node.nri.containers import KubeletContainers
 from pinfold.node.nri.events import PluginEvents
+from pinfold.node.nri.kubelet_containers import KubeletContainers
 from pinfold.node.nri.kubelet_devices import KubeletDevices
 from pinfold.node.nri.kubelet_pods import KubeletPods
+from pinfold.node.nri.lifecycle import ContainerLifecycle
 from pinfold.node.nri.lost_removals import LostRemovals
 from pinfold.node.runtime_ledger import SETTLED, RuntimeLedger
 from pinfold.ports.figures import Figure
@@ -73,7 +73,7 @@ async def nri_agent(start: Start) -> AsyncIterator[Agent]:
         # Told over the CRI, the runtime asks here before it writes: nothing can cross.
         batch, settled = (NRI_BATCH, SETTLED) if client is None else (CRI_BATCH, 0.0)
         ledger = RuntimeLedger(cgroups, report, batch=batch, settled=settled)
-        table = ContainerTable(cgroups, ledger)
+        table = KubeletContainers(cgroups, ledger)
         books = start.books(
             restored,
             table,
@@ -87,7 +87,7 @@ async def nri_agent(start: Start) -> AsyncIterator[Agent]:
         files.retain(books.view.pods.active)
 
         pods, devices = KubeletPods(books, parse), KubeletDevices(kubelet, report)
-        containers = KubeletContainers(books, pods, table, ledger, devices)
+        containers = ContainerLifecycle(books, pods, table, ledger, devices)
         cluster = open_cluster(config, books, report)
         events = front(PluginEvents(containers, cluster))
 

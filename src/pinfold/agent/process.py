@@ -20,7 +20,7 @@ from pinfold.agent.start import LOGS, PODS, Start
 from pinfold.config.agent import AgentConfig
 from pinfold.documents.status import CgroupTree
 from pinfold.logs.folders import LogFolders
-from pinfold.node.pods.containers import Containers
+from pinfold.node.pods.containers import PodContainers
 from pinfold.node.pods.manager import Manager
 from pinfold.node.recovery.survivors import survivors
 from pinfold.ports.cgroups import Cgroups
@@ -48,7 +48,7 @@ async def process_agent(start: Start) -> AsyncIterator[Agent]:
         settings = start.settings(described.path or "")
         restored = await start.restore(store, settings.cgroups, await survivors(runtime, cgroups))
         volumes = VolumeFolders(start.state_dir / PODS)
-        containers = Containers(cgroups, runtime, settings, runtime, volumes=volumes, logs=logs)
+        containers = PodContainers(cgroups, runtime, settings, runtime, volumes=volumes, logs=logs)
         books = start.books(restored, containers, store, files, settings, plugins=plugins)
         yield await pods_agent(
             start,

@@ -50,7 +50,7 @@ from pinfold.node.node_containers import NodeContainers
 from pinfold.node.observers import Observers
 from pinfold.node.recovery.recovery import LostRecordError, OnMismatch, Restored, restore
 from pinfold.node.recovery.survivors import Survivor
-from pinfold.node.settings import ManagerSettings, OwnerOffline
+from pinfold.node.settings import NodeSettings, OwnerOffline
 from pinfold.planning.explain import explain_decision, explain_document
 from pinfold.planning.planner import Planner
 from pinfold.ports.cgroups import Cgroups, Partition
@@ -279,10 +279,10 @@ class Start:
 
     # --------------------------------------------------------------------------------- the parts
 
-    def settings(self, tree: str) -> ManagerSettings:
-        """How the manager behaves; ``tree`` is the cgroup tree of the containers."""
+    def settings(self, tree: str) -> NodeSettings:
+        """How the node is looked after; ``tree`` is the cgroup tree of the containers."""
         config, planner = self.config, self.planner
-        return ManagerSettings(
+        return NodeSettings(
             reserved_system_cpus=config.node.reserved_system_cpus,
             machine_memory=planner.view.memory_bytes or 0,
             page_sizes=tuple(sorted(planner.machine.hugepages)),
@@ -301,7 +301,7 @@ class Start:
         containers: NodeContainers,
         store: SQLiteStore,
         files: PodFileFolder,
-        settings: ManagerSettings,
+        settings: NodeSettings,
         *,
         plugins: DevicePluginServer | None = None,
         pool_changed: Callable[[CPUSet], None] = lambda _: None,

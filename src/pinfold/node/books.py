@@ -36,7 +36,7 @@ from pinfold.node.observers import Observers
 from pinfold.node.offline_owners import OfflineOwners
 from pinfold.node.record_writer import RecordWriter
 from pinfold.node.recovery.recovery import Restored
-from pinfold.node.settings import ManagerSettings
+from pinfold.node.settings import NodeSettings
 from pinfold.node.tasks import Tasks
 from pinfold.node.view import View
 from pinfold.ports.cgroups import Placement
@@ -200,7 +200,7 @@ class Books:
         containers: NodeContainers,
         store: Store,
         announcements: Announcements,
-        settings: ManagerSettings,
+        settings: NodeSettings,
         observers: Observers,
     ) -> None:
         active = {uid: ActivePod(load, pod) for uid, (pod, load) in restored.active.items()}

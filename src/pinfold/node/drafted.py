@@ -15,7 +15,7 @@ from pinfold.core.pod.workload import Workload
 from pinfold.documents.history import Displaced, Drifted, Started
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.pod_table import PodTable, UnknownPodError
-from pinfold.node.settings import ManagerSettings
+from pinfold.node.settings import NodeSettings
 from pinfold.node.view import View
 from pinfold.ports.records import Batch, HistoryEntry, NodeRecord, PodRecord
 
@@ -179,7 +179,7 @@ def _frozen(pods: Mapping[str, _T]) -> Mapping[str, _T]:
     return pods if isinstance(pods, MappingProxyType) else MappingProxyType(dict(pods))
 
 
-def _node_record(state: NodeState, settings: ManagerSettings) -> NodeRecord:
+def _node_record(state: NodeState, settings: NodeSettings) -> NodeRecord:
     """What is written down of the node."""
     ledger = state.ledger
     return NodeRecord(

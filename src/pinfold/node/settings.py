@@ -1,4 +1,4 @@
-"""How a node is looked after, beside the policies."""
+"""How a node is looked after, whoever runs its containers, beside the policies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class OwnerOffline(Enum):
     """It does not run."""
 
 
-class ManagerSettings(Struct, frozen=True):
+class NodeSettings(Struct, frozen=True):
     """Times are seconds.
 
     Attributes:

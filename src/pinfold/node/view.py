@@ -13,7 +13,7 @@ from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.counters import Counters
 from pinfold.node.pod_table import PodTable
-from pinfold.node.settings import ManagerSettings, OwnerOffline
+from pinfold.node.settings import NodeSettings, OwnerOffline
 
 
 class Whereabouts(Struct, frozen=True):
@@ -51,7 +51,7 @@ class View(Struct, frozen=True):
     node: Node
     state: NodeState
     pods: PodTable
-    settings: ManagerSettings
+    settings: NodeSettings
 
     @property
     def machine(self) -> CPUSet:

@@ -1,4 +1,4 @@
-"""The manager's ports in memory, for simulations and tests; cgroups have a module beside.
+"""The node's ports in memory, for simulations and tests; cgroups have a module beside.
 
 They pass the same contract tests as the adapters for the real world.  A simulation runs the same
 node code on them; faults can be put in front of any call.

@@ -1,4 +1,4 @@
-"""What the manager needs of cgroups.
+"""What a node needs of cgroups.
 
 Adapters fulfil these protocols; ``pinfold.planning.fakes`` does so in memory.  Both pass the same
 contract tests.

@@ -1,4 +1,4 @@
-"""What the manager needs of device plugins."""
+"""What a node needs of device plugins."""
 
 from __future__ import annotations
 

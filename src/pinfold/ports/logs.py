@@ -1,4 +1,4 @@
-"""What the manager needs of the logs of containers, which outlive the containers."""
+"""What a node needs of the logs of containers, which outlive the containers."""
 
 from __future__ import annotations
 

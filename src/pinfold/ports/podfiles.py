@@ -1,4 +1,4 @@
-"""What the manager needs of the files from which applications learn their CPUs."""
+"""What a node needs of the files from which applications learn their CPUs."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What the manager needs of what runs the containers.
+"""What a node needs of what runs the containers.
 
 Adapters fulfil these protocols; ``pinfold.planning.fakes`` does so in memory.  Both pass the same
 contract tests.  All methods are coroutines, because a container runtime answers over a socket; an
-adapter that only writes files may do so without awaiting.  Only the manager calls them, never two
-at a time for the same container.
+adapter that only writes files may do so without awaiting.  They are never
+called two at a time for the same container.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the manager needs of the durable record."""
+"""What a node needs of the durable record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the manager needs of the volumes that live and die with a pod (``emptyDir``).
+"""What a node needs of the volumes that live and die with a pod (``emptyDir``).
 
 An adapter makes them real: a folder, a tmpfs, or a hugetlbfs mount.
 """

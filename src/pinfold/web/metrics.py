@@ -1,7 +1,7 @@
 """Metrics for Prometheus: the kubelet's names with the prefix ``pinfold_``.
 
 Source of names, types and labels: the kubelet's own list of metrics (1.34 to 1.36).  What is read
-is the manager's state at the moment of the scrape, so nothing has to be kept in step.
+is the node's state at the moment of the scrape, so nothing has to be kept in step.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from pinfold.core.pod.workload import Workload
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.core.values.quantity import Quantity
 from pinfold.node.active_pod import ActivePod
-from pinfold.node.pods.containers import Containers
-from pinfold.node.settings import ManagerSettings
+from pinfold.node.pods.containers import PodContainers
+from pinfold.node.settings import NodeSettings
 from pinfold.node.view import Whereabouts
 from pinfold.planning.fake_cgroups import FakeCgroups
 from pinfold.planning.fakes import FakeRuntime
@@ -53,9 +53,9 @@ def placement(
         )
     )
     record = PodRecord("uid", "default", "p", "{}", PodPhase.RUNNING)
-    settings = ManagerSettings(page_sizes=page_sizes)
+    settings = NodeSettings(page_sizes=page_sizes)
     cgroups = FakeCgroups(CPUSet([0, 1]))
-    containers = Containers(cgroups, FakeRuntime(cgroups), settings)
+    containers = PodContainers(cgroups, FakeRuntime(cgroups), settings)
     return containers.placement(ActivePod(Workload(pod, {}), record), pod.containers[0], SHARED)
 
 

@@ -17,7 +17,7 @@ from pinfold.node.drafted import Unwritten
 from pinfold.node.pods.caller import Caller, GoneError
 from pinfold.node.pods.manager import Manager
 from pinfold.node.reconciler import reconcile
-from pinfold.node.settings import ManagerSettings
+from pinfold.node.settings import NodeSettings
 from pinfold.ports.errors import CgroupError, RuntimeFailedError, StoreError
 from pinfold.ports.records import Batch, PodPhase, PodRecord
 from tests.scenes.manager_harness import Harness, manifest, parse, run_virtually
@@ -227,7 +227,7 @@ async def with_logs(node: Harness, logs: Logs) -> Manager:
 
 def test_logs_stay_as_long_as_their_pod_is_remembered() -> None:
     async def run() -> None:
-        node, logs = Harness(settings=ManagerSettings(backoff=0.01, kept_pods=2)), Logs()
+        node, logs = Harness(settings=NodeSettings(backoff=0.01, kept_pods=2)), Logs()
         manager = await with_logs(node, logs)
         for name in ("one", "two", "three"):
             await node.admit(manifest(name, "1", restartPolicy="Never"))
@@ -253,7 +253,7 @@ def test_logs_stay_as_long_as_their_pod_is_remembered() -> None:
 
 def test_logs_that_cannot_be_removed_change_nothing_else() -> None:
     async def run() -> None:
-        node, logs = Harness(settings=ManagerSettings(backoff=0.01, kept_pods=1)), Logs()
+        node, logs = Harness(settings=NodeSettings(backoff=0.01, kept_pods=1)), Logs()
         manager = await with_logs(node, logs)
         for name in ("one", "two"):
             await node.admit(manifest(name, "2", restartPolicy="Never"))

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from pinfold.node.settings import ManagerSettings
+from pinfold.node.settings import NodeSettings
 from pinfold.ports.runtime import ContainerState
 from tests.scenes.manager_harness import Harness, manifest, run
 
@@ -36,7 +36,7 @@ def test_a_clock_that_is_set_changes_no_pause(ran: float, clock: float, waits: l
             paused.append(loop.time() - ended)
         assert [round(pause, -1) for pause in paused] == waits
 
-    run(scenario, settings=ManagerSettings(calm=60.0))
+    run(scenario, settings=NodeSettings(calm=60.0))
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_one_that_ended_while_no_agent_was_there(ran: float | None, waits: float
             assert loop.time() < started + 100, node.problems
         assert round(loop.time() - started, -1) == waits
 
-    run(scenario, settings=ManagerSettings(calm=60.0))
+    run(scenario, settings=NodeSettings(calm=60.0))
 
 
 @pytest.mark.parametrize("policy", ["Always", "Never"])

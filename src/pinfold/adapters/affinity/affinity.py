@@ -1,4 +1,4 @@
-"""The manager's cgroups port for users without root or without a writable cgroup tree."""
+"""The cgroups port for users without root or without a writable cgroup tree."""
 
 from __future__ import annotations
 

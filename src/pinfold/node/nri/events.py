@@ -21,7 +21,7 @@ from typing import Final, Protocol
 from msgspec.structs import replace
 
 from pinfold.core.topology_manager.manager import UNEXPECTED_ADMISSION_ERROR
-from pinfold.node.nri.containers import KubeletContainers
+from pinfold.node.nri.lifecycle import ContainerLifecycle
 from pinfold.node.nri.runtime_pod import RuntimePod
 from pinfold.ports.errors import CgroupError, ContainerKey
 from pinfold.ports.nri import (
@@ -59,7 +59,7 @@ class PluginEvents:
         watcher: told what is decided; None: nobody is.
     """
 
-    def __init__(self, containers: KubeletContainers, watcher: Watcher | None = None) -> None:
+    def __init__(self, containers: ContainerLifecycle, watcher: Watcher | None = None) -> None:
         self._containers = containers
         self._watcher = watcher
         self._books = containers.books
@@ -90,9 +90,13 @@ class PluginEvents:
                 self._tell_decided(pod, container)
 
     def _tell_decided(self, pod: PodSandbox, container: Container) -> None:
-        seen = self._pods.by_uid.get(pod.uid)
-        if self._watcher is not None and seen is not None and container.name in seen.containers:
-            self._watcher.decided(seen, container.name)
+        runtime_pod = self._pods.by_uid.get(pod.uid)
+        if (
+            self._watcher is not None
+            and runtime_pod is not None
+            and container.name in runtime_pod.containers
+        ):
+            self._watcher.decided(runtime_pod, container.name)
 
     @contextmanager
     def _told(self, pod: PodSandbox, container: Container) -> Iterator[None]:
@@ -115,8 +119,8 @@ class PluginEvents:
         """See :class:`pinfold.ports.nri.RuntimeEvents`."""
         books = self._books
         async with books.change() as draft:
-            seen = self._pods.by_uid.get(pod.uid)
-            if seen is None or seen.sandbox.id != pod.id:
+            runtime_pod = self._pods.by_uid.get(pod.uid)
+            if runtime_pod is None or runtime_pod.sandbox.id != pod.id:
                 return  # a sandbox that another has replaced
             active = books.view.pods.active.get(pod.uid)
             if active is not None:
@@ -125,8 +129,8 @@ class PluginEvents:
     async def remove_pod_sandbox(self, pod: PodSandbox) -> None:
         """See :class:`pinfold.ports.nri.RuntimeEvents`."""
         await self.stop_pod_sandbox(pod)
-        seen = self._pods.by_uid.get(pod.uid)
-        if seen is not None and seen.sandbox.id == pod.id:
+        runtime_pod = self._pods.by_uid.get(pod.uid)
+        if runtime_pod is not None and runtime_pod.sandbox.id == pod.id:
             del self._pods.by_uid[pod.uid]
         if self._watcher is not None and pod.uid not in self._pods.by_uid:
             self._watcher.forgotten(pod.uid)
@@ -143,15 +147,15 @@ class PluginEvents:
         devices = await self._containers.devices_of(pod, container)
         async with books.change() as draft:
             await draft.look_at_cpus()
-            seen = pods.put(pod)
-            decision = pods.decide(seen, container, devices)
+            runtime_pod = pods.put(pod)
+            decision = pods.decide(runtime_pod, container, devices)
             books.counters.count_admission(draft.node, decision, container.name)
             if not decision.admitted:
-                await pods.refuse(draft, seen, decision)
-            seen.ran_shared.pop(container.name, None)
-            await pods.note(draft, seen, "admitted", decision)
-            given = await self._containers.settle(draft, seen, container, decision)
-            self._containers.warn_of_kubelet(seen, container, given)
+                await pods.refuse(draft, runtime_pod, decision)
+            runtime_pod.ran_shared.pop(container.name, None)
+            await pods.note(draft, runtime_pod, "admitted", decision)
+            given = await self._containers.settle(draft, runtime_pod, container, decision)
+            self._containers.warn_of_kubelet(runtime_pod, container, given)
             active = books.view.pods.active[pod.uid]
             cpus = books.view.state.ledger.cpus_of(pod.uid, container.name)
         key = ContainerKey(pod.uid, container.name)
@@ -176,9 +180,9 @@ class PluginEvents:
         devices = await self._containers.devices_of(pod, container)
         async with self._books.change() as draft:
             if self._table.id_of(key) != container.id:
-                seen = self._pods.put(pod)
-                await self._containers.adopt(draft, seen, container, devices)
-                await self._containers.locate(draft, (seen, container))
+                runtime_pod = self._pods.put(pod)
+                await self._containers.adopt(draft, runtime_pod, container, devices)
+                await self._containers.locate(draft, (runtime_pod, container))
 
     async def _expect(self, key: ContainerKey, pod: PodSandbox, container: Container) -> None:
         """Let go of what a container was given whose creation has failed after the answer."""
@@ -242,21 +246,21 @@ class PluginEvents:
         key = ContainerKey(pod.uid, container.name)
         devices = await self._containers.devices_of(pod, changed)
         async with books.change() as draft:
-            seen = pods.by_uid.get(pod.uid)
-            if seen is None or self._table.id_of(key) != container.id:
+            runtime_pod = pods.by_uid.get(pod.uid)
+            if runtime_pod is None or self._table.id_of(key) != container.id:
                 return ()
             if not wanted.changes_requests:
                 # Only where it runs is to change (the record that follows), and that is decided.
-                return (self._where_it_is(seen, changed),)
-            decision = pods.decide(seen, changed, devices)
+                return (self._where_it_is(runtime_pod, changed),)
+            decision = pods.decide(runtime_pod, changed, devices)
             if not decision.admitted:
-                await pods.refuse(draft, seen, decision)
-            await pods.note(draft, seen, "resized", decision)
-            given = await self._containers.settle(draft, seen, changed, decision)
+                await pods.refuse(draft, runtime_pod, decision)
+            await pods.note(draft, runtime_pod, "resized", decision)
+            given = await self._containers.settle(draft, runtime_pod, changed, decision)
         return (ContainerUpdate(container.id, given), *self._on_record.answer())
 
-    def _where_it_is(self, seen: RuntimePod, container: Container) -> ContainerUpdate:
-        key = ContainerKey(seen.sandbox.uid, container.name)
+    def _where_it_is(self, runtime_pod: RuntimePod, container: Container) -> ContainerUpdate:
+        key = ContainerKey(runtime_pod.sandbox.uid, container.name)
         given = replace(self._containers.resources(key.pod_uid, key.name), cpu_quota=None)
         on_record = replace(given, cpu_quota=container.resources.cpu_quota)
         self._containers.record(key, container.id, on_record)
@@ -280,12 +284,12 @@ class PluginEvents:
         key = ContainerKey(pod.uid, container.name)
         async with self._books.change() as draft:
             active = self._books.view.pods.active.get(pod.uid)
-            seen = self._pods.by_uid.get(pod.uid)
-            if active is None or seen is None:
+            runtime_pod = self._pods.by_uid.get(pod.uid)
+            if active is None or runtime_pod is None:
                 return
             if self._table.id_of(key) not in {None, container.id}:
                 return  # its next attempt is there
-            if seen.containers.keys() <= {container.name}:
+            if runtime_pod.containers.keys() <= {container.name}:
                 await self._containers.forget(draft, active)
             else:
                 await self._containers.forget_container(draft, active, container.name)

@@ -67,33 +67,33 @@ class KubeletPods:
 
     def put(self, sandbox: PodSandbox) -> RuntimePod:
         """Take note of a pod's newest sandbox."""
-        seen = self.by_uid.get(sandbox.uid)
-        if seen is None:
-            seen = self.by_uid[sandbox.uid] = RuntimePod(sandbox)
+        runtime_pod = self.by_uid.get(sandbox.uid)
+        if runtime_pod is None:
+            runtime_pod = self.by_uid[sandbox.uid] = RuntimePod(sandbox)
             for key, problem in annotation_problems(sandbox.annotations, None, SOURCE):
-                self._books.observers.report(seen.name, f"annotation {key}: {problem}")
-        seen.sandbox = sandbox
-        return seen
+                self._books.observers.report(runtime_pod.name, f"annotation {key}: {problem}")
+        runtime_pod.sandbox = sandbox
+        return runtime_pod
 
     def decide(
-        self, seen: RuntimePod, container: Container, devices: PodDevices = NO_DEVICES
+        self, runtime_pod: RuntimePod, container: Container, devices: PodDevices = NO_DEVICES
     ) -> Decision:
         """Decide about a container of a pod that has these devices; nothing is changed."""
         books, name = self._books, container.name
-        pod = self._workload(seen.sandbox, {**seen.containers, name: container}).pod
+        pod = self._workload(runtime_pod.sandbox, {**runtime_pod.containers, name: container}).pod
         node = books.view.node
-        if not EXCLUSIVE_CPUS.of(seen.sandbox.annotations, name):
+        if not EXCLUSIVE_CPUS.of(runtime_pod.sandbox.annotations, name):
             node = replace(node, cpu_policy=None, localities=None, isolation=None)
         assigned = books.view.state.ledger.assignments.get(pod.uid, {})
         idle = {
             other: assigned.get(other, CPUSet())
             for other in {**assigned, **books.view.state.memory_of(pod.uid)}
-            if other != name and seen.has_ended(other)
+            if other != name and runtime_pod.has_ended(other)
         }
         decision = decide_container(node, books.view.state, pod, name, idle, devices)
         if not decision.admitted:
             return decision
-        left = self._ledger_after(seen, decision, name).default - books.view.state.offline
+        left = self._ledger_after(runtime_pod, decision, name).default - books.view.state.offline
         if left or (decision.allocations and not books.view.anybody_shares()):
             return decision
         return decision.refused(UNEXPECTED_ADMISSION_ERROR, POOL_EMPTY)
@@ -121,9 +121,9 @@ class KubeletPods:
         pod = self._workload(sandbox, {container.name: container}).pod
         return pod.qos is QOSClass.GUARANTEED and not keeps_memory(memory, pod, pod.containers[0])
 
-    def _ledger_after(self, seen: RuntimePod, decision: Decision, name: str) -> Ledger:
+    def _ledger_after(self, runtime_pod: RuntimePod, decision: Decision, name: str) -> Ledger:
         """The ledger after a decision; who has ended and lost some CPUs to ``name`` loses all."""
-        ledger, uid = self._books.view.state.ledger, seen.sandbox.uid
+        ledger, uid = self._books.view.state.ledger, runtime_pod.sandbox.uid
         assigned = dict(ledger.assignments.get(uid, {}))
         assigned.pop(name, None)
         given = decision.allocations.get(name)
@@ -131,44 +131,44 @@ class KubeletPods:
             assigned = {
                 other: cpus
                 for other, cpus in assigned.items()
-                if cpus.isdisjoint(given.cpus) or not seen.has_ended(other)
+                if cpus.isdisjoint(given.cpus) or not runtime_pod.has_ended(other)
             }
             assigned[name] = given.cpus
         return ledger.with_pod(uid, assigned)
 
     def take(
-        self, draft: Draft, seen: RuntimePod, container: Container, decision: Decision
+        self, draft: Draft, runtime_pod: RuntimePod, container: Container, decision: Decision
     ) -> None:
         """Draft what a decision leads to."""
         state, name = self._books.view.state, container.name
-        ledger, memory = self._ledger_after(seen, decision, name), decision.memory_state
+        ledger, memory = self._ledger_after(runtime_pod, decision, name), decision.memory_state
         if memory is None and state.memory is not None:
-            memory = remove_container(state.memory, seen.sandbox.uid, name)
+            memory = remove_container(state.memory, runtime_pod.sandbox.uid, name)
         state = replace(state, ledger=ledger, memory=memory)
-        self._draft(draft, seen, {**seen.containers, name: container}, state)
+        self._draft(draft, runtime_pod, {**runtime_pod.containers, name: container}, state)
 
-    def drop(self, draft: Draft, seen: RuntimePod, name: str) -> None:
+    def drop(self, draft: Draft, runtime_pod: RuntimePod, name: str) -> None:
         """Draft that a container is forgotten."""
-        containers = {other: one for other, one in seen.containers.items() if other != name}
-        state, uid = self._books.view.state, seen.sandbox.uid
+        containers = {other: one for other, one in runtime_pod.containers.items() if other != name}
+        state, uid = self._books.view.state, runtime_pod.sandbox.uid
         memory = None if state.memory is None else remove_container(state.memory, uid, name)
         state = replace(state, ledger=state.ledger.without(uid, name), memory=memory)
-        self._draft(draft, seen, containers, state)
+        self._draft(draft, runtime_pod, containers, state)
 
     def _draft(
         self,
         draft: Draft,
-        seen: RuntimePod,
+        runtime_pod: RuntimePod,
         containers: Mapping[str, Container],
         after: NodeState,
     ) -> None:
-        pods, uid = self._books.view.pods, seen.sandbox.uid
+        pods, uid = self._books.view.pods, runtime_pod.sandbox.uid
         active = pods.active.get(uid)
-        manifest = _manifest(seen.sandbox, containers, seen.ran_shared)
+        manifest = _manifest(runtime_pod.sandbox, containers, runtime_pod.ran_shared)
         workload = self._parse(manifest)
         before = None if active is None else active.workload.pod
         state = recount(after, before, workload.pod)
-        record = self._new_record(seen, containers) if active is None else active.record
+        record = self._new_record(runtime_pod, containers) if active is None else active.record
         record = replace(
             record,
             manifest=manifest,
@@ -182,7 +182,7 @@ class KubeletPods:
         elif active.record != record:
             draft.put(active, record, workload)
 
-    async def refuse(self, draft: Draft, seen: RuntimePod, decision: Decision) -> None:
+    async def refuse(self, draft: Draft, runtime_pod: RuntimePod, decision: Decision) -> None:
         """Write a refusal down, and tell whoever asked.
 
         Raises:
@@ -191,20 +191,20 @@ class KubeletPods:
         books = self._books
         text = f"{decision.reason}: {decision.message}"
         failed = replace(
-            self._new_record(seen, {}),
-            manifest=_manifest(seen.sandbox, seen.containers),
+            self._new_record(runtime_pod, {}),
+            manifest=_manifest(runtime_pod.sandbox, runtime_pod.containers),
             phase=PodPhase.REJECTED,
             reason=decision.reason,
             message=decision.message,
         )
         if failed.uid not in books.view.pods.active:
             draft.remember(failed)
-        await self.note(draft, seen, "rejected", decision)
+        await self.note(draft, runtime_pod, "rejected", decision)
         try:
             await draft.write()
         except PortError as error:
-            books.observers.report(seen.name, str(error))
-        books.observers.report(seen.name, text)
+            books.observers.report(runtime_pod.name, str(error))
+        books.observers.report(runtime_pod.name, text)
         raise RefusedError(text)
 
     async def forget(self, draft: Draft, active: ActivePod) -> None:
@@ -216,23 +216,27 @@ class KubeletPods:
         await self._books.announcements.retract(active)
         active.gone.set()
 
-    async def note(self, draft: Draft, seen: RuntimePod, kind: str, decision: Decision) -> None:
+    async def note(
+        self, draft: Draft, runtime_pod: RuntimePod, kind: str, decision: Decision
+    ) -> None:
         """A decision for the history, with what the pod's other containers have."""
-        books, uid = self._books, seen.sandbox.uid
+        books, uid = self._books, runtime_pod.sandbox.uid
         given = {
             name: CPUAllocation(cpus, CPUSet(), ())
             for name, cpus in books.view.state.ledger.assignments.get(uid, {}).items()
         }
         whole = replace(decision, allocations={**given, **decision.allocations})
         document = await books.observers.describe(whole, books.view.state)
-        draft.note(kind, (uid, seen.name), document)
+        draft.note(kind, (uid, runtime_pod.name), document)
 
-    def _new_record(self, seen: RuntimePod, containers: Mapping[str, Container]) -> PodRecord:
+    def _new_record(
+        self, runtime_pod: RuntimePod, containers: Mapping[str, Container]
+    ) -> PodRecord:
         return PodRecord(
-            uid=seen.sandbox.uid,
-            namespace=seen.sandbox.namespace,
-            name=seen.sandbox.name,
-            manifest=_manifest(seen.sandbox, containers),
+            uid=runtime_pod.sandbox.uid,
+            namespace=runtime_pod.sandbox.namespace,
+            name=runtime_pod.sandbox.name,
+            manifest=_manifest(runtime_pod.sandbox, containers),
             phase=PodPhase.RUNNING,
             source=SOURCE,
             admitted_at=self._books.observers.clock(),

@@ -19,8 +19,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from pinfold.node.nri.containers import KubeletContainers
 from pinfold.node.nri.events import PluginEvents
+from pinfold.node.nri.lifecycle import ContainerLifecycle
 from pinfold.node.nri.runtime_pod import RuntimePod
 from pinfold.ports.errors import ContainerKey, PortError
 from pinfold.ports.nri import (
@@ -51,7 +51,7 @@ class _Lost(Struct, frozen=True):
     id: str
     fate: _Fate
     cgroups: frozenset[ContainerKey] = frozenset()
-    seen: RuntimePod | None = None
+    runtime_pod: RuntimePod | None = None
     container: Container | None = None
 
     @property
@@ -75,7 +75,7 @@ class LostRemovals:
     def __init__(
         self,
         events: PluginEvents,
-        containers: KubeletContainers,
+        containers: ContainerLifecycle,
         *,
         listing: RuntimeListing | None,
         register_again: Callable[[str], bool],
@@ -114,13 +114,13 @@ class LostRemovals:
         """
         pods = list(self._containers.pods.by_uid.values())
         # Whoever comes while it is listed is not missing.
-        known = {seen.sandbox.id: dict(seen.containers) for seen in pods}
+        known = {runtime_pod.sandbox.id: dict(runtime_pod.containers) for runtime_pod in pods}
         there = await self._existing(pods)
         lost = {
             one.key: one
-            for seen in pods
-            if seen.sandbox.id in known
-            for one in self._lost(seen, known[seen.sandbox.id], there)
+            for runtime_pod in pods
+            if runtime_pod.sandbox.id in known
+            for one in self._lost(runtime_pod, known[runtime_pod.sandbox.id], there)
         }
         if self._listing is not None:
             lost |= {one.key: one for one in self._untold_of(there)}
@@ -140,20 +140,20 @@ class LostRemovals:
 
     def _lost(
         self,
-        seen: RuntimePod,
+        runtime_pod: RuntimePod,
         containers: Mapping[str, Container],
         there: Existing,
     ) -> Iterator[_Lost]:
-        uid, creating = seen.sandbox.uid, self._events.creating
-        up = there.sandboxes.get(seen.sandbox.id)
+        uid, creating = runtime_pod.sandbox.uid, self._events.creating
+        up = there.sandboxes.get(runtime_pod.sandbox.id)
         if not up and not any(
             one.id in creating or there.containers.get(one.id) for one in containers.values()
         ):
             cgroups = frozenset(ContainerKey(uid, name) for name in containers)
             if up is None:
-                yield _Lost(seen.sandbox.id, _Fate.REMOVED, cgroups, seen)
+                yield _Lost(runtime_pod.sandbox.id, _Fate.REMOVED, cgroups, runtime_pod)
             elif uid in self._containers.books.view.pods.active:
-                yield _Lost(seen.sandbox.id, _Fate.STOPPED, cgroups, seen)
+                yield _Lost(runtime_pod.sandbox.id, _Fate.STOPPED, cgroups, runtime_pod)
             return
         for name, one in containers.items():
             runs = there.containers.get(one.id)
@@ -161,35 +161,35 @@ class LostRemovals:
                 continue
             cgroups = frozenset({ContainerKey(uid, name)})
             if runs is None:
-                yield _Lost(one.id, _Fate.REMOVED, cgroups, seen, one)
+                yield _Lost(one.id, _Fate.REMOVED, cgroups, runtime_pod, one)
             elif one.state is not ContainerState.STOPPED:
-                yield _Lost(one.id, _Fate.STOPPED, cgroups, seen, one)
+                yield _Lost(one.id, _Fate.STOPPED, cgroups, runtime_pod, one)
 
     def _untold_of(self, there: Existing) -> Iterator[_Lost]:
         known = {
             one.id
-            for seen in self._containers.pods.by_uid.values()
-            for one in seen.containers.values()
+            for runtime_pod in self._containers.pods.by_uid.values()
+            for one in runtime_pod.containers.values()
         }
         for container, runs in there.containers.items():
             if runs and container not in known:
                 yield _Lost(container, _Fate.UNTOLD)
 
     async def _tell(self, lost: _Lost) -> None:
-        seen, one = lost.seen, lost.container
-        if seen is None:
+        runtime_pod, one = lost.runtime_pod, lost.container
+        if runtime_pod is None:
             return
         what = "the pod" if one is None else f"container {one.name} ({one.id[:12]})"
-        if seen.containers or one is not None:
-            self._report(seen.name, f"{what} {lost.fate.value}, and nobody was told")
+        if runtime_pod.containers or one is not None:
+            self._report(runtime_pod.name, f"{what} {lost.fate.value}, and nobody was told")
         if one is not None and lost.fate is _Fate.STOPPED:
-            self._containers.stop(seen.sandbox, one)
+            self._containers.stop(runtime_pod.sandbox, one)
         elif one is not None:
-            await self._events.remove_container(seen.sandbox, one)
+            await self._events.remove_container(runtime_pod.sandbox, one)
         elif lost.fate is _Fate.STOPPED:
-            await self._events.stop_pod_sandbox(seen.sandbox)
+            await self._events.stop_pod_sandbox(runtime_pod.sandbox)
         else:
-            await self._events.remove_pod_sandbox(seen.sandbox)
+            await self._events.remove_pod_sandbox(runtime_pod.sandbox)
 
     def _tell_of_untold(self, ids: list[str]) -> None:
         """Have the runtime tell of containers, once for each."""
@@ -206,12 +206,12 @@ class LostRemovals:
             return await self._listing.existing()
         sandboxes, containers = {}, {}
         began: dict[str, int] = {}
-        for seen in pods:
-            sandbox = seen.sandbox
+        for runtime_pod in pods:
+            sandbox = runtime_pod.sandbox
             if not self._has_process(sandbox.id, sandbox.pid, began):
                 continue  # nor has it containers, unless there are processes in their cgroups
             sandboxes[sandbox.id] = True
-            for name, one in seen.containers.items():
+            for name, one in runtime_pod.containers.items():
                 pid = self._containers.table.pid_of(ContainerKey(sandbox.uid, name))
                 containers[one.id] = self._has_process(one.id, pid, began)
         self._began = began  # not where nobody says what there is

@@ -17,7 +17,7 @@ from pinfold.node.active_pod import ActivePod
 from pinfold.node.exits import Exits
 from pinfold.node.pods.device_grants import unseen_by_a_process
 from pinfold.node.recovery.keepsake import Keepsake
-from pinfold.node.settings import ManagerSettings
+from pinfold.node.settings import NodeSettings
 from pinfold.node.view import Whereabouts
 from pinfold.ports.cgroups import Cgroups, Limits, Partition, Placement
 from pinfold.ports.errors import ContainerKey, RuntimeFailedError
@@ -36,7 +36,7 @@ from pinfold.ports.volumes import Volumes, with_volumes
 NO_DEVICES: Final = DeviceRunOptions()
 
 
-class Containers:
+class PodContainers:
     """Drives runtime and cgroups for single containers.
 
     The CPUs of an owner have left the shared pool, confirmed, before :meth:`start` is called; they
@@ -48,7 +48,7 @@ class Containers:
         self,
         cgroups: Cgroups,
         runtime: Runtime,
-        settings: ManagerSettings,
+        settings: NodeSettings,
         adopter: ProcessAdopter | None = None,
         *,
         volumes: Volumes | None = None,

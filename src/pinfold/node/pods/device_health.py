@@ -22,7 +22,7 @@ MIRROR_PAUSE: Final = 1.0
 
 
 class DeviceHealth:
-    """Keeps the manager's devices those that the plugins list."""
+    """Keeps the node's devices those that the plugins list."""
 
     def __init__(self, manager: Manager) -> None:
         self._manager = manager
@@ -37,7 +37,7 @@ class DeviceHealth:
         self._changed.set()
 
     async def follow(self) -> None:
-        """Make the manager's state follow, for ever."""
+        """Make the node's state follow, for ever."""
         while True:
             await self._changed.wait()
             self._changed.clear()

@@ -20,7 +20,7 @@ from pinfold.core.topology_manager.manager import UNEXPECTED_ADMISSION_ERROR
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.books import FIRST_PAUSE, LONGEST_PAUSE, Books, Draft
 from pinfold.node.pods.caller import NOBODY, Caller
-from pinfold.node.pods.containers import Containers
+from pinfold.node.pods.containers import PodContainers
 from pinfold.node.pods.device_grants import PluginAnswers, Question
 from pinfold.node.pods.worker import PodWorker
 from pinfold.node.pods.worker_host import ManagerHost
@@ -41,7 +41,7 @@ class Manager:
     """Admits pods, lets them live, and ends them; the books have the same containers."""
 
     def __init__(
-        self, books: Books, containers: Containers, plugins: DevicePlugins | None = None
+        self, books: Books, containers: PodContainers, plugins: DevicePlugins | None = None
     ) -> None:
         self.books = books
         self.containers = containers

@@ -10,7 +10,7 @@ from pinfold.node.active_pod import ActivePod
 from pinfold.node.books import Books
 from pinfold.node.loading import load
 from pinfold.node.node_containers import HELD
-from pinfold.node.pods.containers import Containers
+from pinfold.node.pods.containers import PodContainers
 from pinfold.node.pods.manager import Manager
 from pinfold.node.recovery.recovery import Restored
 from pinfold.ports.errors import ContainerKey, PortError
@@ -70,7 +70,7 @@ async def _hold(books: Books, held: Iterable[ContainerKey]) -> None:
             await _place(books, pod, container)
 
 
-async def _end_foreign(books: Books, driver: Containers) -> list[ContainerStatus]:
+async def _end_foreign(books: Books, driver: PodContainers) -> list[ContainerStatus]:
     """End what belongs to no pod; returns the containers of the pods, the latest attempt of each.
 
     Raises:

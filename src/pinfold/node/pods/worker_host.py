@@ -13,7 +13,7 @@ from pinfold.core.pod.pod import Container
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.books import Books, Draft
 from pinfold.node.drafted import Unwritten
-from pinfold.node.pods.containers import Containers
+from pinfold.node.pods.containers import PodContainers
 from pinfold.node.pods.device_grants import prepare_devices
 from pinfold.ports.cgroups import Placement
 from pinfold.ports.devices import DevicePlugins
@@ -39,7 +39,7 @@ class ManagerHost:
     def __init__(
         self,
         books: Books,
-        containers: Containers,
+        containers: PodContainers,
         plugins: DevicePlugins | None,
         ended: Callable[[ActivePod, PodPhase], None],
     ) -> None:

@@ -14,9 +14,9 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.node.pods.containers import Containers
+from pinfold.node.pods.containers import PodContainers
 from pinfold.node.runtime_ledger import RuntimeLedger
-from pinfold.node.settings import ManagerSettings
+from pinfold.node.settings import NodeSettings
 from pinfold.ports.cgroups import GatedCgroups, Placement
 from pinfold.ports.errors import ContainerKey, ProcessGoneError
 from pinfold.ports.logs import PodLogs
@@ -33,8 +33,8 @@ class PooledCgroups(GatedCgroups, Protocol):
         """The shared pool, as it was set last."""
 
 
-class RuntimeContainers(Containers):
-    """See :class:`pinfold.node.pods.containers.Containers`.
+class CriContainers(PodContainers):
+    """See :class:`pinfold.node.pods.containers.PodContainers`.
 
     Args:
         parent: OCI's ``cgroupsPath`` of the cgroup that holds a pod's, by the pod's uid.
@@ -45,7 +45,7 @@ class RuntimeContainers(Containers):
         self,
         cgroups: PooledCgroups,
         runtime: Runtime,
-        settings: ManagerSettings,
+        settings: NodeSettings,
         *,
         record: RuntimeRecord,
         ledger: RuntimeLedger,

@@ -31,7 +31,7 @@ _STATES: Final = {
 }
 
 
-class ContainerTable:
+class KubeletContainers:
     """The newest container of each name.
 
     Fulfils :class:`pinfold.node.node_containers.NodeContainers`.

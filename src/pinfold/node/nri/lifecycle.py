@@ -15,7 +15,7 @@ from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.active_pod import ActivePod
 from pinfold.node.books import Books, Draft
 from pinfold.node.drafted import Unwritten
-from pinfold.node.nri.container_table import ContainerTable
+from pinfold.node.nri.kubelet_containers import KubeletContainers
 from pinfold.node.nri.kubelet_devices import KubeletDevices
 from pinfold.node.nri.kubelet_pods import KubeletPods
 from pinfold.node.nri.runtime_pod import RuntimePod, ran_shared
@@ -26,7 +26,7 @@ from pinfold.ports.nri import Container, ContainerState, PodSandbox, RefusedErro
 from pinfold.ports.podresources import NO_DEVICES, PodDevices, PodName
 
 
-class KubeletContainers:
+class ContainerLifecycle:
     """What is done about one container or one pod at a time.
 
     Args:
@@ -41,7 +41,7 @@ class KubeletContainers:
         self,
         books: Books,
         pods: KubeletPods,
-        table: ContainerTable,
+        table: KubeletContainers,
         on_record: RuntimeLedger,
         devices: KubeletDevices,
     ) -> None:
@@ -87,17 +87,17 @@ class KubeletContainers:
             cpu_quota=None if own is None else NO_CAP,
         )
 
-    def note(self, seen: RuntimePod, container: Container, recorded: Resources) -> None:
+    def note(self, runtime_pod: RuntimePod, container: Container, recorded: Resources) -> None:
         """Take note of a container, and of what the runtime has on record for it."""
-        uid, name = seen.sandbox.uid, container.name
+        uid, name = runtime_pod.sandbox.uid, container.name
         key = ContainerKey(uid, name)
-        seen.containers[name] = container
+        runtime_pod.containers[name] = container
         self.books.view.pods.active[uid].statuses[name] = self.table.put(key, container)
         self.cgroups.identify(key, container.id)
         self.record(key, container.id, recorded)
 
     async def settle(
-        self, draft: Draft, seen: RuntimePod, container: Container, decision: Decision
+        self, draft: Draft, runtime_pod: RuntimePod, container: Container, decision: Decision
     ) -> Resources:
         """Make a decision hold for a container, and see the kernel do it: others off first.
 
@@ -107,12 +107,12 @@ class KubeletContainers:
         Raises:
             RefusedError: it could not be done, and nothing was changed.
         """
-        uid, name = seen.sandbox.uid, container.name
-        self.pods.take(draft, seen, container, decision)
+        uid, name = runtime_pod.sandbox.uid, container.name
+        self.pods.take(draft, runtime_pod, container, decision)
 
         def then(error: PortError | None) -> None:
             if error is None:
-                self.note(seen, container, self.resources(uid, name))
+                self.note(runtime_pod, container, self.resources(uid, name))
 
         try:
             await draft.apply(move=partial(self.place, uid, name), then=then)
@@ -125,13 +125,15 @@ class KubeletContainers:
             ) from error
         return self.resources(uid, name)
 
-    def warn_of_kubelet(self, seen: RuntimePod, container: Container, given: Resources) -> None:
+    def warn_of_kubelet(
+        self, runtime_pod: RuntimePod, container: Container, given: Resources
+    ) -> None:
         """Say once that the kubelet asks for memory of other NUMA nodes than a container gets."""
         asked = container.resources.mems
         if given.mems and asked not in {"", given.mems} and not self._warned:
             self._warned = True
             self.books.observers.report(
-                seen.name,
+                runtime_pod.name,
                 f"the kubelet asks for memory of NUMA nodes {asked} for container "
                 f"{container.name}, which gets {given.mems}: two memory managers are on; set the "
                 "kubelet's memoryManagerPolicy to None, or pinfold's",
@@ -216,8 +218,8 @@ class KubeletContainers:
 
     async def _drop(self, active: ActivePod, name: str) -> None:
         key = ContainerKey(active.uid, name)
-        if (seen := self.pods.by_uid.get(active.uid)) is not None:
-            seen.containers.pop(name, None)
+        if (runtime_pod := self.pods.by_uid.get(active.uid)) is not None:
+            runtime_pod.containers.pop(name, None)
         active.statuses.pop(name, None)
         self.table.drop(key)
         self.on_record.forget(key)
@@ -272,27 +274,27 @@ class KubeletContainers:
             if (sandbox := by_sandbox.get(one.sandbox_id)) is not None
         ]
         shown = [item for item in told if item[1].state is not ContainerState.STOPPED]
-        for seen, one in shown:
+        for runtime_pod, one in shown:
             # Of several sandboxes that a pod has had, the one with containers is the newest.
-            seen.sandbox = by_sandbox[one.sandbox_id]
-            if (active := books.view.pods.active.get(seen.sandbox.uid)) is not None:
-                seen.ran_shared = ran_shared(active.workload.pod.annotations)
-        there = {seen.sandbox.uid for seen, _ in shown}
+            runtime_pod.sandbox = by_sandbox[one.sandbox_id]
+            if (active := books.view.pods.active.get(runtime_pod.sandbox.uid)) is not None:
+                runtime_pod.ran_shared = ran_shared(active.workload.pod.annotations)
+        there = {runtime_pod.sandbox.uid for runtime_pod, _ in shown}
         for uid in books.view.pods.active.keys() - there:
             await self.forget(draft, books.view.pods.active[uid])
-        for seen, one in told:
+        for runtime_pod, one in told:
             if one.state is ContainerState.STOPPED:
-                self.stop(seen.sandbox, one)
+                self.stop(runtime_pod.sandbox, one)
         # Those who have their CPUs already come first.
         owners = books.view.state.ledger.assignments
-        for seen, one in sorted(shown, key=lambda item: item[0].sandbox.uid not in owners):
-            pod = (seen.sandbox.namespace, seen.sandbox.name)
-            await self.adopt(draft, seen, one, devices.get(pod, NO_DEVICES))
+        for runtime_pod, one in sorted(shown, key=lambda item: item[0].sandbox.uid not in owners):
+            pod = (runtime_pod.sandbox.namespace, runtime_pod.sandbox.name)
+            await self.adopt(draft, runtime_pod, one, devices.get(pod, NO_DEVICES))
         await self.locate(draft, *shown)
         await self.cgroups.settle()
 
     async def adopt(
-        self, draft: Draft, seen: RuntimePod, one: Container, devices: PodDevices
+        self, draft: Draft, runtime_pod: RuntimePod, one: Container, devices: PodDevices
     ) -> None:
         """Take over a container that is there; one that cannot have its CPUs is among the others.
 
@@ -302,24 +304,24 @@ class KubeletContainers:
             StoreError: it could not be written down.
         """
         known = self.books.view.state
-        if devices and not self.pods.is_to_be_aligned(seen.sandbox, one):
+        if devices and not self.pods.is_to_be_aligned(runtime_pod.sandbox, one):
             devices = NO_DEVICES
-        decision = self.pods.decide(seen, one, devices)
+        decision = self.pods.decide(runtime_pod, one, devices)
         if not decision.admitted:
-            decision = self._without(seen, one, decision)
-        uid, name = seen.sandbox.uid, one.name
+            decision = self._without(runtime_pod, one, decision)
+        uid, name = runtime_pod.sandbox.uid, one.name
         own = decision.allocations.get(name)
         if own is not None and (one.resources.is_capped or not one.resources.cpus):
-            self._tell_of_adoption(seen, one, own.cpus)
-        self.pods.take(draft, seen, one, decision)
+            self._tell_of_adoption(runtime_pod, one, own.cpus)
+        self.pods.take(draft, runtime_pod, one, decision)
         same_cpus = draft.state.ledger.cpus_of(uid, name) == known.ledger.cpus_of(uid, name)
         same_memory = draft.state.memory_of(uid).get(name) == known.memory_of(uid).get(name)
         if not (same_cpus and same_memory):
-            await self.pods.note(draft, seen, "adopted", decision)
+            await self.pods.note(draft, runtime_pod, "adopted", decision)
         await draft.write()
-        self.note(seen, one, one.resources)
+        self.note(runtime_pod, one, one.resources)
 
-    def _tell_of_adoption(self, seen: RuntimePod, one: Container, cpus: CPUSet) -> None:
+    def _tell_of_adoption(self, runtime_pod: RuntimePod, one: Container, cpus: CPUSet) -> None:
         """Say of an owner that ran without its CPUs since when it has them."""
         try:
             age = (
@@ -331,22 +333,22 @@ class KubeletContainers:
             return  # nobody knows
         if age is None:
             return  # it has not run yet, or no more
-        seen.ran_shared[one.name] = age
+        runtime_pod.ran_shared[one.name] = age
         cap = ", without its CFS quota" if one.resources.is_capped else ""
         self.books.observers.report(
-            seen.name,
+            runtime_pod.name,
             f"adopted container {one.name}: it was created while no agent answered, ran shared for "
             f"{age:.1f} s, and owns CPUs {cpus} from now on{cap}",
         )
 
-    def _without(self, seen: RuntimePod, one: Container, refused: Decision) -> Decision:
+    def _without(self, runtime_pod: RuntimePod, one: Container, refused: Decision) -> Decision:
         """What is done with a container that is there, and cannot have all that it asks for."""
-        kept = self.pods.keeps_cpus(seen.sandbox, one)
+        kept = self.pods.keeps_cpus(runtime_pod.sandbox, one)
         outcome = "was created while nobody answered, and shares its CPUs"
         if kept:
             outcome = "keeps its CPUs, and gets no memory of its own"
         problem = f"container {one.name} {outcome}: {refused.reason}: {refused.message}"
-        self.books.observers.report(seen.name, problem)
+        self.books.observers.report(runtime_pod.name, problem)
         allocations = {one.name: CPUAllocation(kept, CPUSet(), ())} if kept else {}
         return replace(refused.refused("", ""), admitted=True, allocations=allocations)
 
@@ -368,15 +370,15 @@ class KubeletContainers:
             last = []
         # Where all belong is said first: a cgroup above some of them has room for all.
         for work in (self._say_place, self._find):
-            for seen, one in (*first, *last):
+            for runtime_pod, one in (*first, *last):
                 try:
-                    await work(seen, one)
+                    await work(runtime_pod, one)
                 except CgroupError as error:
                     # It may have ended a moment ago; the reconciliation looks again.
-                    self.books.observers.report(seen.name, str(error))
+                    self.books.observers.report(runtime_pod.name, str(error))
 
-    async def _say_place(self, seen: RuntimePod, one: Container) -> None:
-        await self.place(seen.sandbox.uid, one.name)
+    async def _say_place(self, runtime_pod: RuntimePod, one: Container) -> None:
+        await self.place(runtime_pod.sandbox.uid, one.name)
 
-    async def _find(self, seen: RuntimePod, one: Container) -> None:
-        await self.find(ContainerKey(seen.sandbox.uid, one.name), one)
+    async def _find(self, runtime_pod: RuntimePod, one: Container) -> None:
+        await self.find(ContainerKey(runtime_pod.sandbox.uid, one.name), one)
