@@ -1,10 +1,11 @@
 """The live tests in guests with two sockets, SMT, two NUMA nodes and huge pages.
 
-``make guest``.  Here cgroup v2 and v1 are both at hand, the pods that a small host has no CPUs for
-are really placed, and huge pages and memory come from one node or the other.  The guests are
-started by the test bed beside the repository; without it, or without root, these tests are skipped.
-Emulated machines take some half an hour for them; ``ARGS="-k v1"`` chooses one.  What a guest
-prints is in ``build/guest-v1.log`` or ``-v2`` while it runs.
+``make guest``.  Here cgroup v2 and v1 are both at hand, and CPUs that the kernel isolates; the pods
+that a small host has no CPUs for are really placed, and huge pages and memory come from one node or
+the other.  The guests are started by the test bed beside the repository; without it, or without
+root, these tests are skipped.  Emulated machines take some half an hour for them; ``ARGS="-k v1"``
+chooses one.  What a guest prints is in ``build/guest-v1.log``, ``-v2`` or ``-isolated`` while it
+runs.
 """
 
 from __future__ import annotations
@@ -54,15 +55,24 @@ V1: Final = (
     "tests/e2e/test_pod_facts.py",
     "tests/guest/test_guest_memory.py",
 )
+ISOLATED: Final = ("tests/guest/test_guest_isolated.py",)
+BOOTED: Final = "isolcpus=4-7 nohz_full=4-7 rcu_nocbs=4-7"
+
 FIRST_GROUP: Final = {"v2": "/sys/fs/cgroup/keep", "v1": "/sys/fs/cgroup/cpuset/keep"}
 
 
 @pytest.mark.parametrize(
-    ("cgroup", "kernel", "tests"),
-    # The shorter one first.
-    [pytest.param("v1", "6.1", V1, id="v1"), pytest.param("v2", "6.12", V2, id="v2")],
+    ("cgroup", "kernel", "tests", "booted"),
+    # The shorter ones first.
+    [
+        pytest.param("v2", "6.12", ISOLATED, BOOTED, id="isolated"),
+        pytest.param("v1", "6.1", V1, "", id="v1"),
+        pytest.param("v2", "6.12", V2, "", id="v2"),
+    ],
 )
-def test_the_live_tests_pass_in_the_guest(cgroup: str, kernel: str, tests: tuple[str, ...]) -> None:
+def test_the_live_tests_pass_in_the_guest(
+    cgroup: str, kernel: str, tests: tuple[str, ...], booted: str
+) -> None:
     if not TESTBED.exists():
         pytest.skip("the test bed is not beside the repository")
     if (reason := why_no_containerd()) is not None:
@@ -78,7 +88,7 @@ def test_the_live_tests_pass_in_the_guest(cgroup: str, kernel: str, tests: tuple
         f"{sys.executable} -m pytest -vv --color=no --durations=15 -rs -p no:cacheprovider "
         + " ".join(tests)
     )
-    log = ROOT / "build" / f"guest-{cgroup}.log"
+    log = ROOT / "build" / f"guest-{'isolated' if booted else cgroup}.log"
     log.parent.mkdir(exist_ok=True)
     for _ in range(3):
         with log.open("w") as out:
@@ -86,7 +96,7 @@ def test_the_live_tests_pass_in_the_guest(cgroup: str, kernel: str, tests: tuple
                 [
                     *(sys.executable, str(TESTBED), "run", "-v", "--timeout", SECONDS),
                     *("--cpus", "2s4c2t", "--numa", "2", "--mem", "3600", "--hugepages", "600"),
-                    *("--cgroup", cgroup, "--kernel", kernel, "--", command),
+                    *("--cgroup", cgroup, "--kernel", kernel, f"--append={booted}", "--", command),
                 ],
                 stdout=out,
                 stderr=subprocess.STDOUT,
