@@ -35,7 +35,6 @@ class FakeRuntime:
         self._known: dict[str, ContainerStatus] = {}
         self._exits: asyncio.Queue[ContainerStatus] = asyncio.Queue()
         self._number = 0
-        self._reported: dict[str, int] = {}
         self.specs: dict[str, ContainerSpec] = {}
         self.faults = Faults()
         self.ignores_sigterm: set[str] = set()
@@ -80,10 +79,6 @@ class FakeRuntime:
         self.specs[status.id] = spec
         self._cgroups.processes[pid] = None
         return status
-
-    async def report_exit(self, container_id: str, exit_code: int) -> None:
-        """See :class:`pinfold.ports.runtime.ProcessAdopter`."""
-        self._reported[container_id] = exit_code
 
     async def start(self, container_id: str) -> ContainerStatus:
         """See :class:`pinfold.ports.runtime.Runtime`."""
@@ -141,16 +136,12 @@ class FakeRuntime:
         del self._known[container_id]
 
     def exit(self, container_id: str, exit_code: int | None, *, at: float = 0.0) -> None:
-        """Let the main process of a container end, ``at`` a time of the machine's clock.
-
-        Nobody knows how a process has ended that was attached, until that is reported.
-        """
+        """Let the main process of a container end, ``at`` a time of the machine's clock."""
         status = self._known[container_id]
         if status.state is ContainerState.EXITED:
             return
         if status.pid is not None:
             self._cgroups.processes.pop(status.pid, None)
-        exit_code = self._reported.pop(container_id, exit_code)
         status = replace(
             status, state=ContainerState.EXITED, pid=None, exit_code=exit_code, finished_at=at
         )

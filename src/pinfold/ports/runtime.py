@@ -153,9 +153,6 @@ class ProcessAdopter(Protocol):
             RuntimeFailedError: there is no such process.
         """
 
-    async def report_exit(self, container_id: str, exit_code: int) -> None:
-        """Take the exit status from the one who waited for the process."""
-
 
 @runtime_checkable
 class Watching(Protocol):

@@ -65,26 +65,8 @@ def test_an_attached_process_is_accounted_for(
             assert "known only to the process that started it" in told.message
             # The zombie is the caller's to wait for, and its status was not taken away.
             assert sleeper.wait() == -signal.SIGTERM
-            await runtime.report_exit(attached.id, 143)
-            told = await until_exited(runtime, attached.id)
-            assert (told.exit_code, told.message) == (143, "")
         async with opened(world) as runtime:
             assert await the(runtime, attached.id) == told
-
-    play(run())
-
-
-def test_a_code_reported_before_the_end_is_told_with_it(
-    world: ProcessWorld, sleeper: subprocess.Popen[bytes]
-) -> None:
-    async def run() -> None:
-        async with opened(world) as runtime:
-            attached = await runtime.attach(SPEC, sleeper.pid)
-            await runtime.report_exit(attached.id, 7)
-            assert await the(runtime, attached.id) == attached
-            sleeper.kill()
-            told = await next_exit(runtime)
-            assert (told.exit_code, told.message) == (7, "")
 
     play(run())
 
@@ -99,8 +81,6 @@ def test_an_attached_process_that_ended_in_the_absence(
         await asyncio.to_thread(sleeper.wait)
         async with opened(world) as runtime:
             assert (await until_exited(runtime, attached.id)).exit_code is None
-            await runtime.report_exit(attached.id, 137)
-            assert (await until_exited(runtime, attached.id)).exit_code == 137
 
     play(run())
 
@@ -118,7 +98,7 @@ def test_removing_an_attached_process_ends_it(
     play(run())
 
 
-def test_what_cannot_be_attached_or_reported_is_an_error(world: ProcessWorld) -> None:
+def test_what_cannot_be_attached_is_an_error(world: ProcessWorld) -> None:
     with subprocess.Popen(["true"]) as gone:
         gone.wait()
 
@@ -128,24 +108,6 @@ def test_what_cannot_be_attached_or_reported_is_an_error(world: ProcessWorld) ->
                 with pytest.raises(RuntimeFailedError, match=f"no process {pid}"):
                     await runtime.attach(SPEC, pid)
             assert list(world.root.iterdir()) == []
-            running = await started(runtime, world.lasting())
-            with pytest.raises(RuntimeFailedError):
-                await runtime.report_exit(running.id, 0)
-            await runtime.report_exit("unknown", 0)
-
-    play(run())
-
-
-def test_a_code_out_of_range_is_an_error(
-    world: ProcessWorld, sleeper: subprocess.Popen[bytes]
-) -> None:
-    async def run() -> None:
-        async with opened(world) as runtime:
-            attached = await runtime.attach(SPEC, sleeper.pid)
-            for code in (-1, 256):
-                with pytest.raises(RuntimeFailedError, match=f"ended with {code}"):
-                    await runtime.report_exit(attached.id, code)
-            assert await the(runtime, attached.id) == attached
 
     play(run())
 

@@ -29,9 +29,6 @@ from pinfold.linux.socket_places import identity
 from pinfold.ports.devices import DevicePluginError
 from pinfold.retry.loops import Loops
 
-DEFAULT_FOLDER: Final = "/var/lib/kubelet/device-plugins"
-"""Where plugins look for ``kubelet.sock`` when they are told no other folder."""
-
 _SOCKET_PAUSE: Final = 0.02
 _FILES_OF_A_PLUGIN: Final = 2
 

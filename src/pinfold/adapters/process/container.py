@@ -47,8 +47,6 @@ class Container(Struct):
     """When the last process that reads its output in place of its supervisor was started."""
     reading: Backoff = field(default_factory=lambda: Backoff(_FIRST_PAUSE, LONGEST_PAUSE))
     """How long it takes until the next one is, should that end."""
-    reported: int | None = None
-    """The exit code that somebody else told, for an attached process."""
 
     @property
     def is_attached(self) -> bool:
@@ -115,8 +113,6 @@ def lost(container: Container, boot: str, now: float) -> Exit:
     if processes.boot != boot:
         return Exit(UNKNOWN_EXIT_CODE, now, "the machine was restarted")
     if processes.supervisor is None:
-        if container.reported is not None:
-            return Exit(container.reported, now)
         return Exit(None, now, "its exit status is known only to the process that started it")
     return Exit(
         LOST_EXIT_CODE,

@@ -16,11 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from msgspec.structs import replace
-
 from pinfold.adapters.process.command import Command, resolve
-from pinfold.adapters.process.container import Container, record_exit
-from pinfold.adapters.process.documents import Exit, Identity, Processes
+from pinfold.adapters.process.container import Container
+from pinfold.adapters.process.documents import Identity, Processes
 from pinfold.adapters.process.folder import ContainerFolder
 from pinfold.adapters.process.launch import give_word, kill_child, launch
 from pinfold.adapters.process.processes import identify, send_signal
@@ -198,7 +196,7 @@ class ProcessRuntime:
     ) -> ContainerStatus:
         """Account for a process that somebody else started; it is RUNNING.
 
-        Its exit code is None unless :meth:`report_exit` tells it.
+        Its exit code is known to whoever started it, and None here.
 
         Raises:
             RuntimeFailedError: there is no such process, or the record cannot be written.
@@ -220,28 +218,6 @@ class ProcessRuntime:
             with suppress(RuntimeFailedError):
                 folder.delete()
             raise
-
-    async def report_exit(self, container_id: str, code: int) -> None:
-        """Tell the exit code of an attached process, before or after its end is noticed.
-
-        Raises:
-            RuntimeFailedError: the code is not in 0 to 255, or the process was not attached.
-        """
-        self._registry.open()
-        container = self._registry.get(container_id)
-        if container is None:
-            return
-        if code not in range(256) or not container.is_attached:
-            raise RuntimeFailedError(
-                f"container {container.status.key} cannot have ended with {code}",
-                "report 0 to 255, for a process that was attached",
-            )
-        end = Exit(code, container.status.finished_at or time.time())
-        if container.ended.is_set():
-            container.status = replace(container.status, message="", exit_code=code)
-            record_exit(container, end)
-        else:
-            container.reported = code
 
     def log(self, container_id: str) -> Path:
         """The log of a container (see :mod:`pinfold.logs.layout`); there once it has written."""
