@@ -42,6 +42,8 @@ FOLDERS: Final = (
     "adapters/nri",
     "adapters/process",
 )
+ITS_OWN_TESTS: Final = "test_mutants.py"
+"""Never asked: they make mutants themselves, and know nothing of the package."""
 WANTED: Final = 0.95
 
 
@@ -74,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"seed {seed}: {len(sample)} of {len(everyone)} mutants", flush=True)
     project = tomllib.loads((tree / "pyproject.toml").read_text(encoding="utf-8"))
     elsewhere = project["tool"]["pytest"]["ini_options"]["norecursedirs"]
-    hunt = Hunt(Imports(tree, frozenset(elsewhere)), near_only=given.near)
+    hunt = Hunt(Imports(tree, frozenset([*elsewhere, ITS_OWN_TESTS])), near_only=given.near)
     killed = 0
     for placed, outcome, seconds in _outcomes(hunt, sample, tree, given.jobs):
         killed += outcome.culprit is not None

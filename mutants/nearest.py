@@ -28,7 +28,7 @@ class Imports:
     """
 
     def __init__(self, tree: Path, skipped: frozenset[str]) -> None:
-        """Read all modules; folders of tests with a name in ``skipped`` are left out."""
+        """Read all modules; folders and files of tests with a name in ``skipped`` are not."""
         files: dict[str, Path] = {}
         for root in (tree / "src", tree):
             inside = root if root.name == "src" else root / "tests"
