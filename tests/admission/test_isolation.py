@@ -19,6 +19,7 @@ from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.pod.api import pod_from_api
 from pinfold.core.pod.pod import Pod
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.planning.explain import explain_pod
 from pinfold.planning.planner import Planner
 from tests.scenes.manager_harness import Harness, isolating, manifest, run
 from tests.scenes.published_schemas import plan_document
@@ -109,6 +110,19 @@ def test_a_strict_policy_refuses_no_preference() -> None:
     config = replace(own("prefer"), topology_manager_policy="single-numa-node")
     plan = Planner(machine, config).plan([pod("a", 2)])
     assert str(plan.pods[0].containers[0].cpus) == "1-2"
+
+
+@pytest.mark.parametrize(
+    ("use", "words"),
+    [
+        ("never", "whole cpu request; best fit"),
+        ("prefer", "whole cpu request, on isolated CPUs if they are enough; best fit"),
+        ("require", "whole cpu request, on isolated CPUs; best fit"),
+    ],
+)
+def test_an_explanation_names_the_wish(use: str, words: str) -> None:
+    explanation = explain_pod(node(use), [pod("a", 2)], "a")
+    assert words in explanation.containers[0].constraint
 
 
 def test_each_container_has_its_own_wish() -> None:

@@ -67,6 +67,14 @@ class IsolatedUse(Struct, frozen=True):
     wishes: Mapping[str, str]
 
 
+def isolated_wish(isolation: Isolation | None, pod: Pod, name: str) -> str:
+    """What holds for a container that is to own CPUs: ``never``, ``prefer`` or ``require``."""
+    if isolation is None:
+        return NEVER
+    said = ISOLATED_CPUS.of(pod.annotations, name)
+    return isolation.use if said is None else said
+
+
 def isolation_refusal(
     isolation: Isolation | None, pod: Pod, *, exclusive: bool = True, complete: bool = True
 ) -> IsolationError | None:
@@ -109,7 +117,7 @@ def isolated_uses(isolation: Isolation | None, pod: Pod) -> tuple[IsolatedUse | 
         return (None,)
     wishes = {}
     for name, _ in _owners(pod):
-        wish = _wish(isolation, pod, name)
+        wish = isolated_wish(isolation, pod, name)
         if wish == REQUIRE or (wish == PREFER and isolation.cpus):
             wishes[name] = wish
     if not wishes:
@@ -134,7 +142,7 @@ def grow_attempts(  # noqa: PLR0913, PLR0917 - who grows, by how much, and what 
         more: how many it is to get besides.
         free: what is free.
     """
-    wish = NEVER if isolation is None else _wish(isolation, pod, name)
+    wish = isolated_wish(isolation, pod, name)
     if isolation is None or wish == NEVER:
         return (free,)
     isolated = free & isolation.cpus
@@ -231,11 +239,6 @@ class IsolatingCPUManager(CPUManager):
         if wish == REQUIRE or (wish == PREFER and (free & isolated).bit_count() >= count):
             return isolated
         return ~isolated if wish == PREFER and (free & ~isolated).bit_count() >= count else _ALL
-
-
-def _wish(isolation: Isolation, pod: Pod, name: str) -> str:
-    said = ISOLATED_CPUS.of(pod.annotations, name)
-    return isolation.use if said is None else said
 
 
 def _owners(pod: Pod) -> Iterator[tuple[str, int]]:

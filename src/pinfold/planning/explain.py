@@ -6,12 +6,15 @@ Every change that is named has been tried: the same decision is made again with 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from msgspec import Struct
 
 from pinfold.admission.admission import Decision, NodeState
+from pinfold.admission.isolation import isolated_wish
 from pinfold.core.cpu.allocation import Step
 from pinfold.core.memory.memory import Block
+from pinfold.core.pod.annotations import PREFER, REQUIRE
 from pinfold.core.pod.pod import CPU, Container, Pod, QOSClass, guaranteed_cpus
 from pinfold.core.topology_manager.hints import ResourceHints, TopologyHint, format_numa_mask
 from pinfold.core.topology_manager.manager import AffinityDecision
@@ -21,6 +24,11 @@ from pinfold.planning.plan_document import memory_blocks
 from pinfold.planning.planner import Planner
 from pinfold.planning.remedies import find_remedies
 from pinfold.planning.wants import Wants, describe_left, describe_wants, is_memory, wants
+
+_ISOLATED: Final = {
+    PREFER: ", on isolated CPUs if they are enough",
+    REQUIRE: ", on isolated CPUs",
+}
 
 
 class UnknownPodError(ValueError):
@@ -128,6 +136,8 @@ class _Constraint(Struct, frozen=True):
         if CPU in wanted:
             plural = "s" * (asked != 1)
             outcome = f"{asked} exclusive CPU{plural}: Guaranteed pod with a whole cpu request"
+            wish = isolated_wish(self.planner.node.isolation, decision.pod, container.name)
+            outcome += _ISOLATED.get(wish, "")
         else:
             outcome = self._why_shared(container, asked)
         return f"{outcome}{self._affinity(merge, wanted)}" if wanted else outcome
