@@ -39,11 +39,7 @@ class CPUManager:
         return _named(self.policy.pod_hints(self.transaction, pod))
 
     def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
-        """Give the container its exclusive CPUs, if it is to have any.
-
-        Raises:
-            AllocationError: it cannot have them, or the kubelet has no valid answer.
-        """
+        """Give the container its exclusive CPUs, if it is to have any; raises AllocationError."""
         try:
             allocation = self.policy.allocate(self.transaction, pod, container, affinity)
         except UpstreamFaultError as error:

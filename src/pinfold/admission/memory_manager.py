@@ -32,9 +32,5 @@ class MemoryManager:
         return self.policy.pod_hints(self.transaction, pod)
 
     def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
-        """Give the container its memory, if the policy serves it.
-
-        Raises:
-            AllocationError: it cannot have it.
-        """
+        """Give the container its memory, if the policy serves it; raises AllocationError."""
         self.policy.allocate(self.transaction, pod, container, affinity)

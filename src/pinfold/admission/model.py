@@ -137,11 +137,7 @@ def _verdict(rules: AllocationRules) -> str:
 
 
 def check_device_hints(node: Node, view: KubeletView) -> None:
-    """Make sure that devices can be aligned on this machine.
-
-    Raises:
-        NodeError: there are too many NUMA nodes for that.
-    """
+    """Make sure that devices can be aligned on this machine; raises NodeError."""
     if node.topology_manager.policy is not Policy.NONE:
         _check_hints(len(view.numa_nodes), "topologyManagerPolicy: none")
 

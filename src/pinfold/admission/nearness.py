@@ -216,11 +216,7 @@ class Nearness:
         return {NearWish(tuple(wished)).resource: self._hints(nodes)} if nodes else None
 
     def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
-        """Refuse what a required wish forbids.
-
-        Raises:
-            NearnessError: a container has CPUs that are not at its devices' nodes.
-        """
+        """Refuse what a required wish forbids; raises NearnessError."""
         del pod, affinity
         wish = self.wishes.of(container.name)
         allocation = self.given.get(container.name)

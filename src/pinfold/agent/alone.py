@@ -80,11 +80,7 @@ class Alone:
         return decision
 
     def give_back(self, uid: str) -> None:
-        """Take back what a pod had.
-
-        Raises:
-            PortError: the list cannot be used, or the kernel refuses.
-        """
+        """Take back what a pod had; raises PortError."""
         with self._record.locked() as entries:
             entries.pop(uid, None)
             asyncio.run(_pin(entries, self._state(entries).ledger.default))

@@ -124,11 +124,7 @@ class Background:
         self._loops.note("event loop", error, doing=context["message"])
 
     async def reconcile(self) -> list[Drift]:
-        """Look at the kernel now, and repair.
-
-        Raises:
-            PortError: the kernel's side cannot be read, or is not this agent's any more.
-        """
+        """Look at the kernel now, and repair; raises PortError."""
         await self._claim.look()
         return await reconcile(self._books)
 

@@ -115,11 +115,7 @@ class ClaimKeeper:
         return self._claim is None or not self._claim.missing()
 
     async def look(self) -> None:
-        """Look once, and mend.
-
-        Raises:
-            PortError: what is missing cannot be had again; the next look tries.
-        """
+        """Look once, and mend; raises PortError."""
         claim = self._claim
         if claim is None or not (self._returning or claim.missing()):
             return

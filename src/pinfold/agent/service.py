@@ -153,11 +153,7 @@ class Agent:
     # --------------------------------------------------------------------- from start to end
 
     async def run(self) -> None:
-        """Serve until SIGTERM or SIGINT; all containers run on.
-
-        Raises:
-            PortError: something that the configuration asks for cannot be had.
-        """
+        """Serve until SIGTERM or SIGINT; all containers run on; raises PortError."""
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._background.unforeseen)
         for number in (signal.SIGTERM, signal.SIGINT):

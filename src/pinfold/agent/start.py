@@ -179,11 +179,7 @@ class Start:
     # -------------------------------------------------------------------------- what is prepared
 
     def open_record(self) -> SQLiteStore:
-        """The durable record.
-
-        Raises:
-            StoreError: it cannot be used, or is another agent's.
-        """
+        """The durable record; raises StoreError."""
         limit = self.config.own.record.history_limit
         store = SQLiteStore.open(self.state_dir / DATABASE, history_limit=limit)
         self._is_empty = lambda: store.is_new
@@ -191,11 +187,7 @@ class Start:
         return self.front(store)
 
     async def open_plugins(self) -> DevicePluginServer | None:
-        """Let device plugins register; None where nobody does.
-
-        Raises:
-            PortError: the folder that the configuration names cannot be used.
-        """
+        """Let device plugins register; None where nobody does; raises PortError."""
         own = self.config.own
         if (folder := device_plugin_dir(own)) is None:
             return None
@@ -368,11 +360,7 @@ class Start:
 
 
 def parse(manifest: str) -> Workload:
-    """The pod of a manifest in the record.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """The pod of a manifest in the record; raises ValueError."""
     return workload_from_api(json.loads(manifest), admitted=True)
 
 

@@ -133,11 +133,7 @@ def _other_fields() -> frozenset[str]:
 
 
 def read_fields(path: str) -> Mapping[Any, Any]:
-    """The fields of a KubeletConfiguration file, as they are.
-
-    Raises:
-        ConfigError: no such file, or no KubeletConfiguration.
-    """
+    """The fields of a KubeletConfiguration file, as they are; raises ConfigError."""
     fields = _unwrapped(path, _only_document(path, _read(path)))
     kind, version = fields.get("kind"), fields.get("apiVersion")
     if kind != KIND or str(version).partition("/")[0] != API_GROUP:

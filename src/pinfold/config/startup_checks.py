@@ -25,11 +25,7 @@ _PER_QOS: Final = "cgroupsPerQOS (--cgroups-per-qos)"
 
 
 def check_startup(fields: Mapping[Any, Any]) -> None:
-    """Check the fields of a KubeletConfiguration against each other.
-
-    Raises:
-        SettingError: a kubelet would not start with them.
-    """
+    """Check the fields of a KubeletConfiguration against each other; raises SettingError."""
     _check_enforcement(fields)
     if fields.get("reservedSystemCPUs") and (
         fields.get("systemReservedCgroup") or fields.get("kubeReservedCgroup")

@@ -90,22 +90,14 @@ def policy(*names: str, own: tuple[str, ...] = ()) -> Callable[[object], str]:
 
 
 def boolean(value: object) -> bool:
-    """Read true or false.
-
-    Raises:
-        SettingError: anything else.
-    """
+    """Read true or false; raises SettingError."""
     if not isinstance(value, bool):
         raise SettingError(f"must be true or false, not {show(value)}")
     return value
 
 
 def count(value: object) -> int:
-    """Read a whole number that is not negative.
-
-    Raises:
-        SettingError: anything else.
-    """
+    """Read a whole number that is not negative; raises SettingError."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise SettingError(f"must be a whole number, not {show(value)}")
     if value < 0:
@@ -147,11 +139,7 @@ def duration(value: object) -> float:
 
 
 def cpus(value: object) -> CPUSet:
-    """Read a CPU list such as ``0-1,8``.
-
-    Raises:
-        SettingError: no CPU list.
-    """
+    """Read a CPU list such as ``0-1,8``; raises SettingError."""
     written = text(value)
     try:
         return CPUSet.parse(written)
@@ -163,11 +151,7 @@ def cpus(value: object) -> CPUSet:
 
 
 def texts(value: object) -> Mapping[str, str]:
-    """Read a mapping of strings.
-
-    Raises:
-        SettingError: anything else.
-    """
+    """Read a mapping of strings; raises SettingError."""
     found: dict[str, str] = {}
     for name, item in _mapping(value).items():
         try:
@@ -178,11 +162,7 @@ def texts(value: object) -> Mapping[str, str]:
 
 
 def reserved(value: object) -> Mapping[str, Quantity]:
-    """Read ``kubeReserved`` or ``systemReserved``.
-
-    Raises:
-        SettingError: a resource that cannot be reserved, or an amount that cannot be.
-    """
+    """Read ``kubeReserved`` or ``systemReserved``; raises SettingError."""
     amounts = texts(value)
     try:
         return parse_reserved(amounts)

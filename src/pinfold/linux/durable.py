@@ -99,11 +99,7 @@ def replace(
 
 
 def sync_folder(path: Path) -> None:
-    """Bring the names in a folder to the disk.
-
-    Raises:
-        OSError: it cannot be done.
-    """
+    """Bring the names in a folder to the disk; raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -22,11 +22,7 @@ _SURELY_ALL: Final = 2048
 
 
 def read_value(path: Path | str) -> str:
-    """Read a file, stripped.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """Read a file, stripped; raises OSError."""
     return _read(path).decode("utf-8", errors="surrogateescape").strip()
 
 
@@ -43,11 +39,7 @@ def _read(path: Path | str) -> bytes:
 
 
 def write_value(path: Path | str, value: str | int) -> None:
-    """Write one value, with one call: the kernel takes each for one.
-
-    Raises:
-        OSError: the kernel does not take it.
-    """
+    """Write one value, with one call: the kernel takes each for one; raises OSError."""
     # Write-only: some of these nobody may read.
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:

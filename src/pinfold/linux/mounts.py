@@ -61,11 +61,7 @@ def parse_mountinfo(text: str) -> Iterator[Mount]:
 
 
 def mounts(proc: Path = Path("/proc")) -> Iterator[Mount]:
-    """What this process sees mounted.
-
-    Raises:
-        OSError: there is no ``/proc``.
-    """
+    """What this process sees mounted; raises OSError."""
     # Names that are no UTF-8 become what ``os.fsdecode`` makes of them, so that paths are found.
     text = (proc / "self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
     return parse_mountinfo(text)

@@ -208,11 +208,7 @@ def parse_cgroups(text: str) -> dict[str, str]:
 
 
 def boot_id() -> str:
-    """The kernel's name for the time since the machine was started.
-
-    Raises:
-        PortError: there is no ``/proc``.
-    """
+    """The kernel's name for the time since the machine was started; raises PortError."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip()
     except OSError as error:

@@ -41,11 +41,7 @@ class SocketFile(Struct, frozen=True):
     group: int | None = None
 
     def prepare(self) -> None:
-        """Make the folders that are missing, with mode 0750.
-
-        Raises:
-            PortError: the path cannot be used.
-        """
+        """Make the folders that are missing, with mode 0750; raises PortError."""
         check_length(self.path, self.shorter)
         socket_folder(self.path.parent, self.elsewhere, self.group)
 

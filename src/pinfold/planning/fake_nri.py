@@ -150,11 +150,7 @@ class FakeNode:
             await self.plugin.post_start_container(container.pod, container.seen)
 
     async def resize(self, container: FakeContainer, wanted: Resources) -> None:
-        """Change its resources in place.
-
-        Raises:
-            RefusedError: the plugin does not want it.
-        """
+        """Change its resources in place; raises RefusedError."""
         updates: Sequence[ContainerUpdate] = ()
         if self.plugin is not None:
             updates = await self.plugin.update_container(container.pod, container.seen, wanted)

@@ -130,11 +130,7 @@ class Checkpoint(Struct, frozen=True, kw_only=True):
         return checksum_of_dump(self.hash_input())
 
     def verify(self) -> None:
-        """Check the checksum as the kubelet does: no value is let pass.
-
-        Raises:
-            CheckpointError: it does not fit.
-        """
+        """Check the checksum as the kubelet does: no value is let pass; raises CheckpointError."""
         if self.checksum != self.computed_checksum():
             raise CheckpointError(CORRUPT)
 

@@ -118,11 +118,7 @@ UNKNOWN_CONTAINERS: ContainerIDs = _AnyContainer()
 def ledger_of(
     checkpoint: CPUManagerCheckpoint, container_ids: ContainerIDs = UNKNOWN_CONTAINERS
 ) -> Ledger:
-    """The sets of a checkpoint of any layout, its checksum right or not.
-
-    Raises:
-        CheckpointError: a text that is no CPU list, or a container id that is not known.
-    """
+    """The sets of a checkpoint of any layout, its checksum right or not; raises CheckpointError."""
     if checkpoint.layout is Layout.V1:
         return to_ledger(migrate_v1(checkpoint, container_ids))
     return to_ledger(checkpoint)

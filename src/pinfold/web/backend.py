@@ -97,11 +97,7 @@ class Backend(Protocol):
         """Who runs pods for the API; None: those that are here are a kubelet's."""
 
     async def reconcile(self) -> list[Drift]:
-        """Compare the kernel with the record now, and repair.
-
-        Raises:
-            PortError: the kernel's side cannot be read.
-        """
+        """Compare the kernel with the record now, and repair; raises PortError."""
 
     def problems(self) -> Sequence[str]:
         """Why the agent is not ready; empty when it is."""

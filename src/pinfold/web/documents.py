@@ -79,11 +79,7 @@ class Documents:
         return found
 
     def pod(self, name: str) -> api.PodDocument:
-        """The document of one pod, called by uid or ``namespace/name``.
-
-        Raises:
-            UnknownPodError: there is none.
-        """
+        """The document of one pod, called by uid or ``namespace/name``; raises UnknownPodError."""
         table = self._books.view.pods
         uid = table.find(name)
         active = table.active.get(uid)

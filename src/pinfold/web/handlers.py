@@ -188,11 +188,7 @@ class Handlers:
         return Document(self._documents.decided(decided, pods.notes(manifest)))
 
     async def _placed(self, pod: ActivePod, pid: int) -> None:
-        """Return when the process is on its CPUs, or the pod has ended.
-
-        Raises:
-            Refusal: the process was not taken over.
-        """
+        """Return when the process is on its CPUs, or the pod has ended; raises Refusal."""
         started = asyncio.create_task(pod.started.wait())
         gone = asyncio.create_task(pod.gone.wait())
         try:

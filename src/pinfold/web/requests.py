@@ -69,11 +69,7 @@ async def decoded(request: Request, form: type[_T]) -> _T:
 
 
 def only_parameters(request: Request, known: tuple[str, ...]) -> None:
-    """See that the query has no other parameters, and none of them twice.
-
-    Raises:
-        Refusal: it has.
-    """
+    """See that the query has no other parameters, and none of them twice; raises Refusal."""
     names = [name for name, _ in request.query_params.multi_items()]
     for name in names:
         if name not in known:
@@ -84,11 +80,7 @@ def only_parameters(request: Request, known: tuple[str, ...]) -> None:
 
 
 def seconds(request: Request, name: str) -> float | None:
-    """A parameter that is a number of seconds; None when it is not given.
-
-    Raises:
-        Refusal: it is not a number, or negative.
-    """
+    """A parameter that is a number of seconds; None when it is not given; raises Refusal."""
     text = request.query_params.get(name)
     if text is None:
         return None
@@ -102,11 +94,7 @@ def seconds(request: Request, name: str) -> float | None:
 
 
 def limit(request: Request, name: str = "limit") -> int:
-    """A parameter that bounds the length of an answer.
-
-    Raises:
-        Refusal: it is not between 1 and :data:`HISTORY_LIMIT`.
-    """
+    """A parameter that bounds the length of an answer; raises Refusal."""
     text = request.query_params.get(name)
     if text is None:
         return HISTORY_DEFAULT
@@ -118,11 +106,7 @@ def limit(request: Request, name: str = "limit") -> int:
 
 
 def whole_number(request: Request, name: str) -> int | None:
-    """A parameter that is a count; None when it is not given.
-
-    Raises:
-        Refusal: it is not a whole number, or negative.
-    """
+    """A parameter that is a count; None when it is not given; raises Refusal."""
     text = request.query_params.get(name)
     if text is None:
         return None
@@ -132,11 +116,7 @@ def whole_number(request: Request, name: str) -> int | None:
 
 
 def flag(request: Request, name: str) -> bool:
-    """A parameter that is ``true`` or ``false``, which is what it is without.
-
-    Raises:
-        Refusal: it is neither.
-    """
+    """A parameter that is ``true`` or ``false``, which is what it is without; raises Refusal."""
     text = request.query_params.get(name, "false")
     if text not in ("true", "false"):
         raise Refusal(400, f"{name}={text[:40]!r}: must be true or false")

@@ -75,11 +75,7 @@ def pid_space() -> int:
 
 
 def threads(process: Stat) -> list[int]:
-    """The threads that run or may run; none when the process is gone.
-
-    Raises:
-        NoRoomError: nobody knows.
-    """
+    """The threads that run or may run; none when the process is gone; raises NoRoomError."""
     # The first thread of a defunct process is a zombie until the last one has ended.
     return [tid for tid in threads_of(process.pid) if tid != process.pid or not process.is_defunct]
 
@@ -191,11 +187,7 @@ def offline_cpus() -> CPUSet:
 
 
 def lineage() -> set[int]:
-    """This process, its ancestors, and the leader of its session.
-
-    Raises:
-        NoRoomError: nobody knows.
-    """
+    """This process, its ancestors, and the leader of its session; raises NoRoomError."""
     pids = {os.getpid(), os.getsid(0)}
     pid = os.getppid()
     while pid and pid not in pids:

@@ -99,11 +99,7 @@ class ContainerCpusets:
     # --------------------------------------------------------------------------------- changes
 
     async def set_shared(self, cpus: CPUSet) -> None:
-        """Bring everybody who shares to these CPUs.
-
-        Raises:
-            CgroupError: somebody may still run elsewhere.
-        """
+        """Bring everybody who shares to these CPUs; raises CgroupError."""
         async with self._lock:
             before, self.pool, self._applied = self._applied, cpus, None
             below = self._below()
@@ -285,11 +281,7 @@ class ContainerCpusets:
     # --------------------------------------------------------------------------- one by one
 
     async def _move(self, sharers: Iterable[Known]) -> None:
-        """Write the cpuset of each, and see that nobody runs elsewhere.
-
-        Raises:
-            CgroupError: somebody may.
-        """
+        """Write the cpuset of each, and see that nobody runs elsewhere; raises CgroupError."""
         left: list[Path] = []
         failed = await self._write(sharers, left)
         await self._cpusets.confirm(left, self.pool)

@@ -82,11 +82,7 @@ def _move_all(source: Path, target: Path) -> None:
 
 
 async def step_back(parent: Path) -> None:
-    """Undo the stepping aside, unless others use the cgroup by now.
-
-    Raises:
-        CgroupError: the processes cannot be moved back.
-    """
+    """Undo the stepping aside, unless others use the cgroup by now; raises CgroupError."""
     leaf = parent / LEAF
     if children(parent) != [leaf]:
         return

@@ -112,11 +112,7 @@ class Escapes:
         return self._found()
 
     async def end(self, key: ContainerKey, *, wait: float) -> None:
-        """SIGKILL everybody of a container who is elsewhere.
-
-        Raises:
-            CgroupError: some are left.
-        """
+        """SIGKILL everybody of a container who is elsewhere; raises CgroupError."""
         patience = Patience(wait)
         seen: set[int] = set()
         while left := await self._of(key):

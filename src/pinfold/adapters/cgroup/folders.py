@@ -20,11 +20,7 @@ _REMOVAL_PAUSE: Final = 0.01
 
 
 def make(path: Path) -> None:
-    """Make a cgroup; one that is there is no error.
-
-    Raises:
-        CgroupError: it cannot be made.
-    """
+    """Make a cgroup; one that is there is no error; raises CgroupError."""
     try:
         path.mkdir()
     except FileExistsError:

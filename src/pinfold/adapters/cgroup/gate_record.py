@@ -63,11 +63,7 @@ class GateFile:
         """Those in a part of the hierarchy that this mount does not show."""
 
     def load(self) -> Mapping[Path, UsedGate]:
-        """See :class:`GateRecord`.
-
-        Raises:
-            PortError: it cannot be read, is damaged, or of another version.
-        """
+        """See :class:`GateRecord`."""
         record = self._file.load()
         gates = {} if record is None else record.gates
         root = self._mount.root

@@ -87,11 +87,7 @@ class Gates:
         self._foreign: CPUSet | None = None
 
     def open(self) -> None:
-        """Begin with those of an agent before this one.
-
-        Raises:
-            PortError: nobody knows which these are.
-        """
+        """Begin with those of an agent before this one; raises PortError."""
         if self._record is not None:
             self._kept = dict(self._record.load())
             self.before = {gate: used.before for gate, used in self._kept.items()}

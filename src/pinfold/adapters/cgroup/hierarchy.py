@@ -30,11 +30,7 @@ class Hierarchies(Struct, frozen=True):
 
     @property
     def version(self) -> int:
-        """The version of the hierarchy that has the cpuset controller.
-
-        Raises:
-            CgroupError: none has it.
-        """
+        """The version of the hierarchy that has the cpuset controller; raises CgroupError."""
         if CPUSET in self.unified_controllers:
             return 2
         if CPUSET in self.v1:
@@ -53,11 +49,7 @@ class Hierarchies(Struct, frozen=True):
 
 
 def find_hierarchies(proc: Path = Path("/proc")) -> Hierarchies:
-    """Read what is mounted.
-
-    Raises:
-        CgroupError: /proc cannot be read.
-    """
+    """Read what is mounted; raises CgroupError."""
     found = mounted(proc)
     try:
         own = (proc / "self/cgroup").read_text(encoding="utf-8", errors="surrogateescape")
@@ -68,11 +60,7 @@ def find_hierarchies(proc: Path = Path("/proc")) -> Hierarchies:
 
 
 def mounted(proc: Path) -> list[Mount]:
-    """All that is mounted.
-
-    Raises:
-        CgroupError: /proc cannot be read.
-    """
+    """All that is mounted; raises CgroupError."""
     try:
         return list(mounts(proc))
     except OSError as error:

@@ -53,11 +53,7 @@ class Inotify:
             raise CgroupError(f"inotify: {os.strerror(ctypes.get_errno())}", _REMEDY)
 
     def watch(self, folder: Path) -> bool:
-        """Watch a folder; False when it is not there.
-
-        Raises:
-            CgroupError: the kernel has no room for one more.
-        """
+        """Watch a folder; False when it is not there; raises CgroupError."""
         number = self._libc.inotify_add_watch(
             self.descriptor, os.fsencode(folder), _MODIFY | _CREATE | _DELETE | _ONLY_FOLDERS
         )

@@ -74,11 +74,7 @@ Folder = Callable[[str], Path | None]
 
 
 def apply(settings: Iterable[Setting], folder: Folder) -> list[str]:
-    """Write settings; what cannot be in force here, as texts.
-
-    Raises:
-        CgroupError: the kernel does not take one.
-    """
+    """Write settings; what cannot be in force here, as texts; raises CgroupError."""
     missing = []
     for controller, file, value, wished in settings:
         place = folder(controller)

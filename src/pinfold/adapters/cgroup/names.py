@@ -17,20 +17,12 @@ _TAKEN: Final = frozenset({"tasks", "notify_on_release", "release_agent"})
 
 
 def pod_folder(uid: str) -> str:
-    """The folder of a pod.
-
-    Raises:
-        CgroupError: the uid is no name for a folder.
-    """
+    """The folder of a pod; raises CgroupError."""
     return POD_PREFIX + _escaped(uid)
 
 
 def container_folder(key: ContainerKey) -> str:
-    """The folder of a container in its pod's.
-
-    Raises:
-        CgroupError: the name is no name for a folder.
-    """
+    """The folder of a container in its pod's; raises CgroupError."""
     return _escaped(key.name)
 
 

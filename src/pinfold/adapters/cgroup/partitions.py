@@ -74,11 +74,7 @@ class Partitions:
         return f"partition {partition.value} is not in force, a plain cpuset is: {found}"
 
     def dissolve(self, folder: Path) -> None:
-        """Make a partition a plain cpuset again.
-
-        Raises:
-            CgroupError: the kernel does not let go.
-        """
+        """Make a partition a plain cpuset again; raises CgroupError."""
         state = folder / PARTITION
         if state.exists():
             self._written.put(state, Partition.MEMBER.value)
@@ -103,11 +99,7 @@ class Partitions:
 
 
 def observed_owner(key: ContainerKey, folder: str) -> ObservedContainer:
-    """What the kernel says of an owner's cgroup, which may be a partition.
-
-    Raises:
-        CgroupError: it is gone.
-    """
+    """What the kernel says of an owner's cgroup, which may be a partition; raises CgroupError."""
     return ObservedContainer(
         key,
         exclusive=True,

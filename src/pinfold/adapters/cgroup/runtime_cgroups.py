@@ -124,11 +124,7 @@ class RuntimeCgroups:
         return CgroupTree(version=self._version, path=str(self._mount.point), kind="runtime")
 
     async def open(self, shared: CPUSet) -> None:
-        """See :class:`pinfold.ports.cgroups.Cgroups`.
-
-        Raises:
-            CgroupError: the hierarchy cannot be written.
-        """
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
         if not self._mount.writable or not os.access(self._mount.point, os.W_OK):
             raise CgroupError(
                 f"{self._mount.point}: cannot be written",

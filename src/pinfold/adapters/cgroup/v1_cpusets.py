@@ -59,11 +59,7 @@ class CpusetTree:
         return self.shared, self._exclusive
 
     def open(self) -> None:
-        """Make or adopt the tree.
-
-        Raises:
-            CgroupError: it cannot be made.
-        """
+        """Make or adopt the tree; raises CgroupError."""
         for folder in (self.base, self.shared, self._exclusive):
             make(folder)
             self._inherit(folder, MEMS)
@@ -80,11 +76,7 @@ class CpusetTree:
             self._inherit(folder, CPUS)
 
     def set_shared(self, cpus: CPUSet) -> None:
-        """Set the pool's CPUs.
-
-        Raises:
-            CgroupError: they are not in force.
-        """
+        """Set the pool's CPUs; raises CgroupError."""
         if cpus - read_cpus(self.base / CPUS):
             self._widen_parents()
         self._set(self.shared, cpus)
@@ -122,11 +114,7 @@ class CpusetTree:
         return [tid for folder in descendants(self.shared) for tid in read_ids(f"{folder}/tasks")]
 
     def share(self, key: ContainerKey) -> Path:
-        """The cpuset for a container in the pool, made where it has its own.
-
-        Raises:
-            CgroupError: it cannot be made.
-        """
+        """The cpuset for a container in the pool, made where it has its own; raises CgroupError."""
         if not self._nested:
             return self.shared
         folder = self._folder(self.shared, key)
@@ -183,11 +171,7 @@ class CpusetTree:
         return self._listing.containers(self.shared)
 
     async def drop(self, key: ContainerKey, *, but: Path | None = None) -> None:
-        """Remove a container's own cpusets, ``but`` one.
-
-        Raises:
-            CgroupError: there are processes in it.
-        """
+        """Remove a container's own cpusets, ``but`` one; raises CgroupError."""
         for folder in self._folders(key):
             if folder != but and folder.exists():
                 self._listing.changed(folder.parent)

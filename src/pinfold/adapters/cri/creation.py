@@ -30,11 +30,7 @@ class Creator:
         self._undoing: set[asyncio.Task[None]] = set()
 
     async def create(self, spec: ContainerSpec, oom_score_floor: int) -> str:
-        """Create a container; returns its id.
-
-        Raises:
-            RuntimeFailedError: it could not be created, and is not there.
-        """
+        """Create a container; returns its id; raises RuntimeFailedError."""
         async with self._sandboxes.lock(spec.key.pod_uid):
             sandbox = await self._sandboxes.ensure(spec)
         image = await ensure_image(self._client, spec.process, sandbox.config)
@@ -54,11 +50,7 @@ class Creator:
             raise
 
     async def remove(self, container_id: str) -> None:
-        """Remove a container; one that is gone is no error.
-
-        Raises:
-            CriError: it is still there.
-        """
+        """Remove a container; one that is gone is no error; raises CriError."""
         request = pb.RemoveContainerRequest(container_id=container_id)
         answer = pb.RemoveContainerResponse
         with gone_is_fine():

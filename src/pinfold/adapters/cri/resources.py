@@ -55,11 +55,7 @@ class CriRecord:
         return list(failed)
 
     async def update_resources(self, container_id: str, resources: Resources) -> None:
-        """Change one container; what is None or "" stays as it is.
-
-        Raises:
-            CriError: the runtime does not answer, or did not take it.
-        """
+        """Change one container; what is None or "" stays as it is; raises CriError."""
         request = pb.UpdateContainerResourcesRequest(
             container_id=container_id, linux=to_wire(resources)
         )

@@ -113,11 +113,7 @@ class CriRuntime:
             await _send_signal(table, status, signal)
 
     async def remove(self, container_id: str) -> None:
-        """See :meth:`pinfold.ports.runtime.Runtime.remove`.
-
-        Raises:
-            RuntimeFailedError: it is still there; removing it can be tried again.
-        """
+        """See :meth:`pinfold.ports.runtime.Runtime.remove`."""
         table = await self._open()
         if table.get(container_id) is None and await table.fetch(container_id) is None:
             return
@@ -151,11 +147,7 @@ class CriRuntime:
         return problems
 
     async def containers(self) -> Sequence[ContainerStatus]:
-        """See :meth:`pinfold.ports.runtime.Runtime.containers`.
-
-        Raises:
-            RuntimeFailedError: the runtime does not answer.
-        """
+        """See :meth:`pinfold.ports.runtime.Runtime.containers`."""
         return await (await self._open()).refresh()
 
     async def exits(self) -> AsyncIterator[ContainerStatus]:

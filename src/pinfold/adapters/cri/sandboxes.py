@@ -60,11 +60,7 @@ class Sandboxes:
         return self._locks.setdefault(pod_uid, asyncio.Lock())
 
     async def ensure(self, spec: ContainerSpec) -> PodSandbox:
-        """The sandbox of a container's pod; ``lock`` is held.
-
-        Raises:
-            RuntimeFailedError: it could not be made.
-        """
+        """The sandbox of a container's pod; ``lock`` is held; raises RuntimeFailedError."""
         attempt = 0
         for found in await self._find(spec.key.pod_uid):
             if found.state == pb.PodSandboxState.SANDBOX_READY:

@@ -85,11 +85,7 @@ class Table:
         return self._failure.problem
 
     async def refresh(self) -> list[ContainerStatus]:
-        """List all of our containers, and tell the exits since the last time.
-
-        Raises:
-            CriError: the runtime does not answer.
-        """
+        """List all of our containers, and tell the exits since the last time; raises CriError."""
         async with self._refreshing:
             before = dict(self._known)
             listed = {item.id: item for item in await self._list() if is_ours(item.labels)}

@@ -94,11 +94,7 @@ class PluginClient:
         self._watch = self._channel.unary_stream(f"{_SERVICE}ListAndWatch")
 
     async def dial(self) -> None:
-        """Connect, however often it takes.
-
-        Raises:
-            DevicePluginError: nobody answered in time.
-        """
+        """Connect, however often it takes; raises DevicePluginError."""
         try:
             async with asyncio.timeout(self.limits.dial):
                 await self._channel.channel_ready()
@@ -110,11 +106,7 @@ class PluginClient:
             ) from None
 
     async def get_options(self) -> PluginOptions | None:
-        """What the plugin offers, None if it has no such method.
-
-        Raises:
-            DevicePluginError: it failed.
-        """
+        """What the plugin offers, None if it has no such method; raises DevicePluginError."""
         method = "GetDevicePluginOptions"
         try:
             data = await self._options(b"", timeout=self.limits.options)
@@ -179,11 +171,7 @@ class PluginClient:
         return answers[0].SerializeToString(deterministic=True)
 
     async def pre_start(self, device_ids: Sequence[str]) -> None:
-        """Have the devices prepared.
-
-        Raises:
-            DevicePluginError: it failed.
-        """
+        """Have the devices prepared; raises DevicePluginError."""
         method = "PreStartContainer"
         request = pb.PreStartContainerRequest(devices_ids=device_ids)
         data = await self._call(method, self._pre_start, request, self.limits.pre_start)

@@ -66,11 +66,7 @@ class RegistrationService:
         self._refusals: dict[str, float] = {}
 
     async def start(self) -> None:
-        """Serve, in a folder without the sockets of earlier plugins.
-
-        Raises:
-            PortError: the socket cannot be had.
-        """
+        """Serve, in a folder without the sockets of earlier plugins; raises PortError."""
         self._server, self._identity = await self._serve(clean=True)
 
     async def look(self) -> None:
@@ -170,11 +166,7 @@ def registration_socket(folder: Path) -> SocketFile:
 
 
 def remove_sockets(folder: Path) -> None:
-    """Remove the sockets of plugins, as the kubelet does when it starts.
-
-    Raises:
-        OSError: one cannot be removed.
-    """
+    """Remove the sockets of plugins, as the kubelet does when it starts; raises OSError."""
     with os.scandir(folder) as entries:
         found = [(entry.path, entry.stat(follow_symlinks=False).st_mode) for entry in entries]
     if any(stat.S_ISDIR(mode) and not Path(path).name.startswith(".") for path, mode in found):

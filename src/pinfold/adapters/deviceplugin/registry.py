@@ -88,11 +88,7 @@ class PluginRegistry:
         self._asking = asyncio.Semaphore(limits.asked_at_once)
 
     def prepare(self) -> None:
-        """Make the folder.
-
-        Raises:
-            PortError: it cannot be used.
-        """
+        """Make the folder; raises PortError."""
         socket_folder(self._folder, ELSEWHERE)
 
     def look(self) -> None:

@@ -71,11 +71,7 @@ class DevicePluginServer:
         self._looking: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Let plugins register.
-
-        Raises:
-            PortError: the socket or the registry cannot be had.
-        """
+        """Let plugins register; raises PortError."""
         if self._registry is not None:
             self._registry.prepare()
         await self._service.start()
@@ -125,19 +121,11 @@ class DevicePluginServer:
         return await self._client(resource).allocate(device_ids)
 
     async def pre_start(self, resource: str, device_ids: Sequence[str]) -> None:
-        """Let the plugin prepare its devices.
-
-        Raises:
-            DevicePluginError: the container must not start.
-        """
+        """Let the plugin prepare its devices; raises DevicePluginError."""
         await self._client(resource).pre_start(device_ids)
 
     def options(self, response: bytes) -> DeviceRunOptions:
-        """Read a serialized ``ContainerAllocateResponse``.
-
-        Raises:
-            DevicePluginError: it is none.
-        """
+        """Read a serialized ``ContainerAllocateResponse``; raises DevicePluginError."""
         return run_options(response)
 
     def registrations(self) -> Mapping[str, int]:

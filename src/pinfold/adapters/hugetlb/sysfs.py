@@ -53,11 +53,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def read_number(file: Path) -> int:
-    """Read a number.
-
-    Raises:
-        HugePagePoolError: it cannot be read, or is none.
-    """
+    """Read a number; raises HugePagePoolError."""
     try:
         text = file.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -103,11 +99,7 @@ def _number(file: str) -> int:
 
 
 def write_number(file: Path, number: int) -> None:
-    """Write a number.
-
-    Raises:
-        HugePagePoolError: the kernel does not take it.
-    """
+    """Write a number; raises HugePagePoolError."""
     try:
         write_value(file, number)
     except OSError as error:

@@ -62,11 +62,7 @@ class Access(Struct, frozen=True):
         return f"<Access {self.server}>"  # the token is a secret
 
     def bearer(self) -> str:
-        """The token for a request, "" for none.
-
-        Raises:
-            KubernetesError: the file cannot be read, or holds no token.
-        """
+        """The token for a request, "" for none; raises KubernetesError."""
         if self.token_file is None:
             return self.token
         return _token(_read(self.token_file, "the token of the service account"), self.token_file)
@@ -96,11 +92,7 @@ def in_cluster(
 
 
 def from_kubeconfig(file: Path) -> Access:
-    """The access that a kubeconfig's current context describes.
-
-    Raises:
-        KubernetesError: see the class.
-    """
+    """The access that a kubeconfig's current context describes; raises KubernetesError."""
     return _Kubeconfig(file).access()
 
 

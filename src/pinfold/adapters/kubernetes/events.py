@@ -148,11 +148,7 @@ class EventRecorder:
                 continue
 
     async def _write(self, one: _Series) -> None:
-        """Write one event as it is now.
-
-        Raises:
-            KubernetesError: the server takes none.
-        """
+        """Write one event as it is now; raises KubernetesError."""
         count, namespace = one.count, one.involved.namespace or _NODE_NAMESPACE
         try:
             if one.name and not await self._patched(one, namespace):

@@ -101,11 +101,7 @@ class Entry(Struct, frozen=True, order=True):
 
 
 def capture_entries(tree: Tree) -> tuple[Machine, tuple[Entry, ...]]:
-    """The machine, and what a capture of it holds, sorted by path.
-
-    Raises:
-        MachineError: the tree is no machine that could be read again.
-    """
+    """The machine, and what a capture of it holds, sorted by path; raises MachineError."""
     machine = read_tree(tree)
     entries: dict[str, Entry] = {}
     for found in (

@@ -19,11 +19,7 @@ SUFFIXES: Final = (".tar.xz", ".tar.gz", ".tar.bz2", ".tar")
 
 
 def capture_suffix(path: Path) -> str:
-    """The suffix of a capture's name, which decides how it is packed.
-
-    Raises:
-        MachineError: it is none that can be written.
-    """
+    """The suffix of a capture's name, which decides how it is packed; raises MachineError."""
     for suffix in SUFFIXES:
         if path.name.endswith(suffix) and path.name != suffix:
             return suffix
@@ -46,11 +42,7 @@ def pack(entries: Iterable[Entry], name: str, suffix: str) -> bytes:
 
 
 def refuse_existing(path: Path) -> None:
-    """Tell early what :func:`write_new` would find.
-
-    Raises:
-        MachineError: the file exists.
-    """
+    """Tell early what :func:`write_new` would find; raises MachineError."""
     if os.path.lexists(path):
         raise _exists(path)
 

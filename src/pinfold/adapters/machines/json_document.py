@@ -17,11 +17,7 @@ T = TypeVar("T")
 
 
 def decode(data: bytes, *, name: str) -> Any:  # noqa: ANN401 - any JSON value
-    """Decode JSON of no particular form.
-
-    Raises:
-        MachineError: no JSON, or nested too deep.
-    """
+    """Decode JSON of no particular form; raises MachineError."""
     try:
         return msgspec.json.decode(data)
     except (ValueError, RecursionError) as error:
@@ -50,11 +46,7 @@ def convert(value: object, form: type[T], *, name: str, what: str) -> T:
 
 
 def cpu_set(text: str, *, name: str, place: str) -> CPUSet:
-    """Read a CPU list in a document.
-
-    Raises:
-        MachineError: no CPU list.
-    """
+    """Read a CPU list in a document; raises MachineError."""
     try:
         return CPUSet.parse(text)
     except CPUSetError as error:

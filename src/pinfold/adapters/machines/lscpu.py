@@ -170,11 +170,7 @@ def build_machine(
     caches: Mapping[Hashable, CacheFacts],
     name: str,
 ) -> Machine:
-    """The machine of the rows; lscpu names no node that has no CPU in them.
-
-    Raises:
-        MachineError: no CPU, or a CPU twice.
-    """
+    """The machine of the rows; lscpu names no node that has no CPU in them; raises MachineError."""
     groups = group_rows(rows, offline=offline, caches=caches)
     cpus_of: dict[int, list[int]] = {}
     for cpu in groups.cpus:

@@ -55,11 +55,7 @@ def parse_default_hugepages(text: str) -> Hugepages:
 
 
 def parse_distances(text: str) -> tuple[int, ...]:
-    """A row of ``distance``: numbers with blanks between them.
-
-    Raises:
-        ValueError: something is no number, or there are none.
-    """
+    """A row of ``distance``: numbers with blanks between them; raises ValueError."""
     row = []
     for item in text.split():
         if not (item.isascii() and item.isdecimal() and len(item) < 19):

@@ -21,11 +21,7 @@ REMEDY: Final = "capture the machine again, or remove the file if the kernel wro
 
 
 def parse_number(text: str) -> int:
-    """A decimal integer, signed.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """A decimal integer, signed; raises ValueError."""
     stripped = text.strip()
     if _NUMBER.fullmatch(stripped) is None:
         raise ValueError(f"{stripped[:40]!r} is no number")
@@ -33,11 +29,7 @@ def parse_number(text: str) -> int:
 
 
 def parse_size(text: str) -> int:
-    """A cache size such as ``32768K``, in bytes.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """A cache size such as ``32768K``, in bytes; raises ValueError."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"{text.strip()[:40]!r} is no size")

@@ -92,11 +92,7 @@ def _resources_message(resources: Resources) -> wire.LinuxResources:
 
 
 def update_messages(updates: Iterable[ContainerUpdate]) -> list[wire.ContainerUpdate]:
-    """What containers are changed to.
-
-    Raises:
-        ValueError: a number is out of its field's range.
-    """
+    """What containers are changed to; raises ValueError."""
     return [
         wire.ContainerUpdate(
             container_id=update.container_id,
@@ -108,11 +104,7 @@ def update_messages(updates: Iterable[ContainerUpdate]) -> list[wire.ContainerUp
 
 
 def adjustment_message(adjustment: ContainerAdjustment) -> wire.ContainerAdjustment:
-    """What a container that is being created gets.
-
-    Raises:
-        ValueError: a number is out of its field's range.
-    """
+    """What a container that is being created gets; raises ValueError."""
     message = wire.ContainerAdjustment(
         annotations=adjustment.annotations,
         env=[

@@ -76,11 +76,7 @@ class Server:
         """A request was taken off the socket; it is answered in its turn."""
 
     async def answer(self, request: Request) -> bytes:
-        """Make an answer.
-
-        Raises:
-            CallFailedError: the answer is an error.
-        """
+        """Make an answer; raises CallFailedError."""
         raise CallFailedError(UNIMPLEMENTED, f"no method {request.method}")
 
     def answered(self, request: Request) -> None:
@@ -117,11 +113,7 @@ class Session:
 
     @classmethod
     async def connect(cls, path: Path, *, write_timeout: float = 10.0) -> Session:
-        """Connect to a unix socket.
-
-        Raises:
-            OSError: there is none, or nobody listens, or it is not permitted.
-        """
+        """Connect to a unix socket; raises OSError."""
         reader, writer = await asyncio.open_unix_connection(path)
         return cls(reader, writer, socket=str(path), write_timeout=write_timeout)
 

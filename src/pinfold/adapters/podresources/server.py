@@ -117,11 +117,7 @@ class _Serving:
     async def open(
         cls, file: SocketFile, source: PodResourcesSource, limit: TokenBucket
     ) -> _Serving:
-        """Start a server and put its socket in place.
-
-        Raises:
-            PortError: the socket cannot be had.
-        """
+        """Start a server and put its socket in place; raises PortError."""
         file.prepare()
         server = grpc.aio.server(
             handlers=pod_resources_handlers(source, limit),

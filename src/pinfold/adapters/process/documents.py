@@ -68,11 +68,7 @@ class Processes(Struct, frozen=True):
 
     @staticmethod
     def of(values: Mapping[str, str]) -> Processes:
-        """From the lines of the file.
-
-        Raises:
-            NonsenseError: they make no sense.
-        """
+        """From the lines of the file; raises NonsenseError."""
 
         def process(word: str) -> ProcessId:
             pid, start = values[word].split(" ")
@@ -104,11 +100,7 @@ class Exit(Struct, frozen=True):
 
     @staticmethod
     def of(values: Mapping[str, str]) -> Exit:
-        """From the lines of the file.
-
-        Raises:
-            NonsenseError: they make no sense.
-        """
+        """From the lines of the file; raises NonsenseError."""
         try:
             code = int(values["code"]) if values["code"] else None
             at, message = float(values["at"]), values["message"]
@@ -128,11 +120,7 @@ class Spec(Struct, frozen=True):
 
     @staticmethod
     def of(data: bytes, *, has_sum: bool) -> Spec:
-        """From the file's JSON, and whether there was a checksum with it.
-
-        Raises:
-            NonsenseError: it makes no sense.
-        """
+        """From the file's JSON, and whether there was a checksum with it; raises NonsenseError."""
         try:
             document = msgspec.json.decode(data, type=_SpecDocument)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:

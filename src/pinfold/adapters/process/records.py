@@ -34,11 +34,7 @@ def lines(values: Mapping[str, str]) -> bytes:
 
 
 def read_lines(path: Path) -> dict[str, str]:
-    """What :func:`lines` wrote.
-
-    Raises:
-        CorruptRecordError: it is missing, truncated, or not as it was written.
-    """
+    """What :func:`lines` wrote; raises CorruptRecordError."""
     data = read(path, MAX_LINES)
     if not data.endswith(b"\nend\n"):
         raise CorruptRecordError(f"{path} is truncated")
@@ -58,11 +54,7 @@ def summed(document: bytes) -> bytes:
 
 
 def read_summed(path: Path, limit: int) -> tuple[bytes, bool]:
-    """What :func:`summed` wrote; and whether it has a sum.
-
-    Raises:
-        CorruptRecordError: it is missing, too long, or not as it was written.
-    """
+    """What :func:`summed` wrote; and whether it has a sum; raises CorruptRecordError."""
     data = read(path, limit)
     found = _JSON_SUM.search(data)
     if found is None:

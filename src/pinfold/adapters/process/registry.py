@@ -115,11 +115,7 @@ class Registry:
         return self._containers.get(container_id)
 
     def hold(self, folder: ContainerFolder) -> Container:
-        """Take up a container that was just made.
-
-        Raises:
-            RuntimeFailedError: it cannot be watched.
-        """
+        """Take up a container that was just made; raises RuntimeFailedError."""
         container = self._add(hold(look(folder, self.boot)))
         if container.ended.is_set():
             self.tell(container)

@@ -66,11 +66,7 @@ def _usual(files: KernelFiles) -> Iterator[tuple[str, Hierarchy]]:
 
 
 def read_cpusets(files: KernelFiles, hierarchy: Hierarchy) -> dict[str, Cpuset]:
-    """Every cgroup with a cpuset, by path.
-
-    Raises:
-        SnapshotError: a file is not what it should be.
-    """
+    """Every cgroup with a cpuset, by path; raises SnapshotError."""
     first, second = ("cpuset.cpus.effective", "cpuset.effective_cpus")
     mems_first, mems_second = ("cpuset.mems.effective", "cpuset.effective_mems")
     if hierarchy.version == 1:
@@ -101,11 +97,7 @@ def read_cpusets(files: KernelFiles, hierarchy: Hierarchy) -> dict[str, Cpuset]:
 
 
 def read_quotas(files: KernelFiles, hierarchy: Hierarchy) -> dict[str, Quota]:
-    """Every cgroup whose CPU time is capped, by path.
-
-    Raises:
-        SnapshotError: a file is not what it should be.
-    """
+    """Every cgroup whose CPU time is capped, by path; raises SnapshotError."""
     found: dict[str, Quota] = {}
     for path, folder, names in _groups(files, hierarchy):
         if "cpu.max" in names:
@@ -126,11 +118,7 @@ def read_quotas(files: KernelFiles, hierarchy: Hierarchy) -> dict[str, Quota]:
 
 
 def parse_cpu_max(text: str) -> tuple[int | None, int]:
-    """Quota (None: no cap) and period of ``cpu.max``, in microseconds.
-
-    Raises:
-        ValueError: it is not two words, or they are no numbers.
-    """
+    """Quota (None: no cap) and period of ``cpu.max``, in microseconds; raises ValueError."""
     words = text.split()
     if len(words) != 2:
         raise ValueError(f"{text.strip()[:40]!r} is not QUOTA PERIOD")

@@ -32,11 +32,7 @@ _NOT_ACTIONS: Final = frozenset(
 
 
 def read_online(files: KernelFiles) -> CPUSet:
-    """The CPUs that are online.
-
-    Raises:
-        SnapshotError: the kernel does not say it.
-    """
+    """The CPUs that are online; raises SnapshotError."""
     online = files.cpus(f"{_CPUS}/online")
     if not online:
         raise SnapshotError(
@@ -47,11 +43,7 @@ def read_online(files: KernelFiles) -> CPUSet:
 
 
 def read_siblings(files: KernelFiles, online: CPUSet) -> dict[int, CPUSet]:
-    """The hardware threads of each CPU's core.
-
-    Raises:
-        SnapshotError: a file is not what it should be.
-    """
+    """The hardware threads of each CPU's core; raises SnapshotError."""
     found: dict[int, CPUSet] = {}
     for cpu in online:
         if cpu not in found:
@@ -65,11 +57,7 @@ def read_siblings(files: KernelFiles, online: CPUSet) -> dict[int, CPUSet]:
 
 
 def read_nodes(files: KernelFiles) -> dict[int, CPUSet]:
-    """The CPUs of each NUMA node; none where the kernel has no nodes.
-
-    Raises:
-        SnapshotError: a file is not what it should be.
-    """
+    """The CPUs of each NUMA node; none where the kernel has no nodes; raises SnapshotError."""
     found: dict[int, CPUSet] = {}
     for name in files.names(_NODES):
         digits = name.removeprefix("node")

@@ -18,11 +18,7 @@ _KTHREADD: Final = 2
 
 
 def parse_allowed(text: str) -> CPUSet:
-    """``Cpus_allowed_list`` of a ``status`` file.
-
-    Raises:
-        ValueError: there is none, or it is no CPU list.
-    """
+    """``Cpus_allowed_list`` of a ``status`` file; raises ValueError."""
     for line in text.split("\n"):
         # The name, further up, has its ends of line escaped and cannot pass for this.
         if line.startswith("Cpus_allowed_list:"):

@@ -34,11 +34,7 @@ _SYSTEMD_PAUSE: Final = 0.02
 
 
 def make(journal: Journal) -> None:
-    """Make our cgroup, or give it other CPUs.
-
-    Raises:
-        ShieldError: the kernel does not do it.
-    """
+    """Make our cgroup, or give it other CPUs; raises ShieldError."""
     shield = journal.shield
     root = Path(shield.root)
     if shield.method is Method.CGROUP2 and "cpuset" not in read(root / _SUBTREE).split():

@@ -132,11 +132,7 @@ async def release(shield: Shield) -> int:
 
 
 def write_or_gone(target: Path, number: int) -> None:
-    """Move one task; one that has ended is no error.
-
-    Raises:
-        ShieldError: the kernel does not move it.
-    """
+    """Move one task; one that has ended is no error; raises ShieldError."""
     try:
         write(target, str(number))
     except ShieldError as error:

@@ -92,11 +92,7 @@ class Journal:
         self.shield = shield
 
     def change(self, **fields: Any) -> None:  # noqa: ANN401 - the fields of Shield
-        """Change fields of the record.
-
-        Raises:
-            ShieldError: it cannot be written; the record is as it was.
-        """
+        """Change fields of the record; raises ShieldError."""
         changed = replace(self.shield, **fields)
         self._file.save(changed)
         self.shield = changed
@@ -122,11 +118,7 @@ class Journal:
             self.change(affinities=(*self.shield.affinities, *new))
 
     def forget(self) -> None:
-        """Remove the file: there is no shield any more.
-
-        Raises:
-            ShieldError: it cannot be removed.
-        """
+        """Remove the file: there is no shield any more; raises ShieldError."""
         self._file.remove()
 
 

@@ -30,11 +30,7 @@ _LOOK_PAUSE: Final = 0.02
 
 
 async def get(kind: Kind, place: str) -> CPUSet:
-    """Read a value.
-
-    Raises:
-        ShieldError: it cannot be read, or is no set of CPUs.
-    """
+    """Read a value; raises ShieldError."""
     if kind is Kind.UNIT:
         text = await _systemctl("show", "--property=AllowedCPUs", "--value", place)
     elif kind is Kind.IRQ_DEFAULT:
@@ -50,11 +46,7 @@ async def get(kind: Kind, place: str) -> CPUSet:
 
 
 async def put(kind: Kind, place: str, cpus: CPUSet) -> None:
-    """Write a value.
-
-    Raises:
-        ShieldError: the kernel, or systemd, does not take it.
-    """
+    """Write a value; raises ShieldError."""
     if kind is Kind.UNIT:
         await _systemctl("set-property", "--runtime", place, f"AllowedCPUs={cpus}")
     else:
@@ -62,11 +54,7 @@ async def put(kind: Kind, place: str, cpus: CPUSet) -> None:
 
 
 async def change(journal: Journal, kind: Kind, place: str, cpus: CPUSet) -> None:
-    """Note what a value is, then write another.
-
-    Raises:
-        ShieldError: it was not changed.
-    """
+    """Note what a value is, then write another; raises ShieldError."""
     journal.about_to_write([SavedValue(kind, place, await get(kind, place), (cpus,))])
     await put(kind, place, cpus)
 
@@ -180,11 +168,7 @@ async def move_irqs(journal: Journal) -> tuple[int, list[str]]:
 
 
 async def return_irqs(journal: Journal) -> tuple[str, ...]:
-    """Restore the interrupts, and forget that they were moved.
-
-    Raises:
-        ShieldError: one is not taken back.
-    """
+    """Restore the interrupts, and forget that they were moved; raises ShieldError."""
     irqs = [v for v in journal.shield.values if v.kind in (Kind.IRQ, Kind.IRQ_DEFAULT)]
     notes = await restore(irqs)
     if irqs:

@@ -121,11 +121,7 @@ class Ownership:
         remove_made(self._made)
 
     def remember(self) -> None:
-        """Note which files these are, once all of them are there.
-
-        Raises:
-            OSError: one of them is not.
-        """
+        """Note which files these are, once all of them are there; raises OSError."""
         for path in (self._path, log_of(self._path), self._lock_path):
             self._known[path] = _identity(path)
 

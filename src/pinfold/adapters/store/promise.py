@@ -33,11 +33,7 @@ class Promise:
         self._file: int | None = os.open(self._path, flags, 0o600)
 
     def write(self, generation: int) -> None:
-        """Promise a generation, which is on the disk.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Promise a generation, which is on the disk; raises OSError."""
         if self._file is not None:
             text = b"generation %020d" % generation
             os.pwrite(self._file, b"%s %08x\n" % (text, crc32(text)), 0)

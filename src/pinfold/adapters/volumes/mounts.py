@@ -27,11 +27,7 @@ def knows(kind: str) -> bool:
 
 
 def mount(kind: str, target: Path, options: str) -> None:
-    """Mount a file system that has no device.
-
-    Raises:
-        OSError: the kernel refuses.
-    """
+    """Mount a file system that has no device; raises OSError."""
     _call(
         "mount",
         b"nodev",

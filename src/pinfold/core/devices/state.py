@@ -205,11 +205,7 @@ class DeviceState(Struct, frozen=True):
         containers: Mapping[str, Mapping[str, Iterable[str]]],
         init_containers: Collection[str] | None = None,
     ) -> DeviceState:
-        """See :meth:`DeviceAllocations.with_pod`.
-
-        Raises:
-            DeviceOwnershipError: a device would have two owners.
-        """
+        """See :meth:`DeviceAllocations.with_pod`."""
         return self.with_allocations(
             self.allocations.with_pod(pod_uid, containers, init_containers)
         )

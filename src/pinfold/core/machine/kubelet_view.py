@@ -73,11 +73,7 @@ class UnseenMachineError(MachineError):
 
 
 def kubelet_view(machine: Machine) -> KubeletView:
-    """Derive the kubelet's view.
-
-    Raises:
-        UnseenMachineError: no CPU is left that a kubelet would see.
-    """
+    """Derive the kubelet's view; raises UnseenMachineError."""
     facts = machine.kubelet_facts
     known = facts is not None
     if facts is None:

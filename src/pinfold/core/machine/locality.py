@@ -229,11 +229,7 @@ class Localities(Struct, frozen=True, dict=True):
 
 
 def resolve(machine: Machine, name: str) -> Locality:
-    """Where a device of a machine is; see :meth:`Localities.resolve`.
-
-    Raises:
-        LocalityError: the machine has no such device.
-    """
+    """Where a device of a machine is; see :meth:`Localities.resolve`; raises LocalityError."""
     return Localities.of(machine).resolve(name)
 
 

@@ -18,11 +18,7 @@ _NOT_INT64: Final = "[memorymanager] failed to represent quantity as int64"
 
 
 def requested_memory(state: MemoryState, container: Container) -> dict[str, int]:
-    """Bytes by resource, in the order of the names.
-
-    Raises:
-        AllocationError: an amount that is no whole 64-bit number.
-    """
+    """Bytes by resource, in the order of the names; raises AllocationError."""
     requested = {}
     for name, quantity in sorted(container.requests.items()):
         if name != MEMORY and not is_hugepages(name):

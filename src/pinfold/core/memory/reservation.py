@@ -29,11 +29,7 @@ class MemoryReservationError(MemoryPolicyError):
 
 
 def check_policy_name(name: str) -> None:
-    """Make sure that there is such a ``memoryManagerPolicy`` on Linux.
-
-    Raises:
-        MemoryPolicyError: there is not.
-    """
+    """Make sure that there is such a ``memoryManagerPolicy`` on Linux; raises MemoryPolicyError."""
     if name == _WINDOWS_ONLY:
         raise MemoryPolicyError(f'policy "{name}" is not available for platform "linux"')
     if name not in (NONE, STATIC):

@@ -103,11 +103,7 @@ def _quantities(value: object, path: str) -> Resources:
 
 
 def quantity_from_api(value: object, path: str) -> Quantity:
-    """Read a quantity that is a text or a number, as JSON and YAML have it.
-
-    Raises:
-        PodError: anything else, or a malformed text.
-    """
+    """Read a quantity that is a text or a number, as JSON and YAML have it; raises PodError."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise PodError(path, f"must be a quantity such as 500m or 1Gi, not {_kind(value)}")
     if isinstance(value, int) and abs(value) > _LARGEST:

@@ -21,11 +21,7 @@ class Room:
         self._left = MOST_EXPANDED
 
     def take(self, text: str) -> str:
-        """The text.
-
-        Raises:
-            PodError: there is no room for it.
-        """
+        """The text; raises PodError."""
         self._left -= len(text)
         if self._left < 0:
             raise PodError(
@@ -50,11 +46,7 @@ def mappings(value: object, path: str) -> Iterator[tuple[Mapping[str, Any], str]
 
 
 def mapping(value: object, path: str) -> Mapping[str, Any]:
-    """A mapping; None is an empty one.
-
-    Raises:
-        PodError: something else.
-    """
+    """A mapping; None is an empty one; raises PodError."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
@@ -63,11 +55,7 @@ def mapping(value: object, path: str) -> Mapping[str, Any]:
 
 
 def absolute(value: object, path: str) -> str:
-    """An absolute path.
-
-    Raises:
-        PodError: something else, or one with ``..``.
-    """
+    """An absolute path; raises PodError."""
     text = text_of(value, path) or ""
     if not text.startswith("/") or "\0" in text or ".." in text.split("/"):
         raise PodError(path, "must be an absolute path without '..'")
@@ -75,22 +63,14 @@ def absolute(value: object, path: str) -> str:
 
 
 def flag(value: object, path: str) -> bool:
-    """A boolean; None is False.
-
-    Raises:
-        PodError: something else.
-    """
+    """A boolean; None is False; raises PodError."""
     if value is None or isinstance(value, bool):
         return bool(value)
     raise PodError(path, "must be true or false")
 
 
 def number(value: object, path: str) -> int | None:
-    """A number from 0 to 2147483647, or None.
-
-    Raises:
-        PodError: something else.
-    """
+    """A number from 0 to 2147483647, or None; raises PodError."""
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**31:
@@ -99,11 +79,7 @@ def number(value: object, path: str) -> int | None:
 
 
 def text_of(value: object, path: str) -> str | None:
-    """A text, or None.
-
-    Raises:
-        PodError: something else.
-    """
+    """A text, or None; raises PodError."""
     if value is None or isinstance(value, str):
         return value
     raise PodError(path, f"must be a string, not {value!r} (quote it)"[:200])

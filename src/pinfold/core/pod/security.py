@@ -65,11 +65,7 @@ class Security(Struct, frozen=True):
 
 
 def fs_group(spec: Mapping[str, Any]) -> int | None:
-    """The group of a pod's volumes, from its ``spec``.
-
-    Raises:
-        PodError: it is no number.
-    """
+    """The group of a pod's volumes, from its ``spec``; raises PodError."""
     pod = mapping(spec.get("securityContext"), "spec.securityContext")
     return number(pod.get("fsGroup"), "spec.securityContext.fsGroup")
 
