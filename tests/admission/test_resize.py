@@ -314,7 +314,8 @@ def test_the_node_has_to_have_room_for_the_request() -> None:
 def test_a_further_resize_while_a_shrink_is_announced() -> None:
     run = Running(*node(), pod("p", 2))
     grown = run.resized(8).after
-    coming = run.resize(5).after
+    assert run.baseline is not None
+    coming = run.baseline | CPUSet(sorted(grown)[-3:])
     further = run.resize(3, coming=coming).after
     assert further < coming, "a second shrink is a part of what was announced"
     between = run.resize(6, coming=coming).after

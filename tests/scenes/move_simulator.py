@@ -117,16 +117,16 @@ class Node:
             case Narrow(owner, was, now):
                 assert now < was
                 if self.delays.get(owner) and self.kernel[owner] != frozenset(now):
-                    coming, due = self.told[owner]
+                    coming, at = self.told[owner]
                     assert coming == frozenset(now), "it was told something else"
-                    assert self.now >= due, "taken before the deadline"
+                    assert self.now >= at + self.delays[owner], "taken before the deadline"
                 self.kernel[owner] = frozenset(now)
             case MigrateMemory(owner, _, now):
                 self.mems[owner] = frozenset(now)
-            case Announce(owner, _, coming, seconds):
-                self.told[owner] = (frozenset(coming), self.now + seconds)
-            case Wait(owner):
-                self.now = max(self.now, self.told[owner][1])
+            case Announce(owner, _, coming):
+                self.told[owner] = (frozenset(coming), self.now)
+            case Wait(owner, seconds):
+                self.now = max(self.now, self.told[owner][1] + seconds)
         self.look()
 
     def restart(self, plan: MovePlan, written: int) -> None:

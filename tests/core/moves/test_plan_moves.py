@@ -154,6 +154,16 @@ def test_a_shrink_is_announced_and_waits() -> None:
     assert back.end.coming[A] == cpus("1-3")
 
 
+def test_all_wait_together_on_the_way_and_back() -> None:
+    owners = {A: frozenset({1}), B: frozenset({2})}
+    plan = plan_moves(
+        ledger_of(8, owners), [Wish(A, cpus("4"), delay=3), Wish(B, cpus("5"), delay=4)]
+    )
+    together = [*["Announce"] * 2, *["Wait"] * 2, *["Narrow"] * 2]
+    assert steps(plan) == ["ShrinkPool", "Widen", "Widen", *together, "GiveBack"]
+    assert steps(undo(plan, 3)) == [*together, "GiveBack"]
+
+
 def test_a_growth_waits_for_nobody() -> None:
     plan = plan_moves(ledger_of(8, {A: frozenset({1})}), [Wish(A, cpus("1-2"), delay=9)])
     assert steps(plan) == ["ShrinkPool", "Widen", "Announce"]

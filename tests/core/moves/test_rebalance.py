@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
-from itertools import combinations
+from functools import cache, partial
+from itertools import combinations, product
 from operator import add
 
 import pytest
@@ -14,12 +14,21 @@ from msgspec import Struct
 
 from pinfold.core.machine.topology import CPUTopology
 from pinfold.core.moves.objective import CORES, LEVELS, NUMA_NODES
-from pinfold.core.moves.owners import MoveError, MoveOptions, Owner
-from pinfold.core.moves.rebalance import RebalanceOptions, carried, make_room, plan_rebalance
+from pinfold.core.moves.owners import MoveError, MoveOptions, Owner, Refusal
+from pinfold.core.moves.rebalance import (
+    Rebalance,
+    RebalanceOptions,
+    carried,
+    make_room,
+    plan_rebalance,
+)
+from pinfold.core.moves.steps import after
 from pinfold.core.topology_manager.hints import NUMAInfo
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.state.ledger import Ledger
+from pinfold.state.ledger import Bounds, Ledger
 from tests.scenes.move_scenes import OWNERS, ledger_of, owners_of
+from tests.scenes.move_scenes import Scene as MoveScene
+from tests.scenes.strategies import topologies
 
 CPUs = frozenset[int]
 Total = tuple[int, ...]
@@ -239,6 +248,69 @@ def test_room_is_made_with_the_fewest_moves_and_at_nobodys_cost(
     assert frozenset(found.room).isdisjoint(frozenset().union(*end.values()))
 
 
+def test_every_placement_of_three_containers_on_six_cpus() -> None:
+    options = RebalanceOptions()
+    for row in product((-1, 0, 1, 2), repeat=5):
+        owners = {
+            OWNERS[n]: frozenset(at + 1 for at, who in enumerate(row) if who == n)
+            for n in sorted({*row} - {-1})
+        }
+        scene = Scene(6, owners, options)
+        if -1 not in row:
+            continue
+        found = plan_rebalance(scene.ledger, scene.topology, options)
+        end = owners | {w.owner: frozenset(w.cpus) for w in found.wishes}
+        assert total(scene, end.items()) == exhaustive(scene, partial(cost, scene))
+
+
+@given(topologies(), st.data())
+def test_any_machine_is_put_in_order(topology: CPUTopology, data: st.DataObject) -> None:
+    ids = [row.cpu for row in topology.rows]
+    row = data.draw(st.lists(st.integers(-1, 6), min_size=len(ids), max_size=len(ids)))
+    owners = {
+        Owner(f"p{n}", "x"): frozenset(cpu for cpu, who in zip(ids, row, strict=True) if who == n)
+        for n in sorted({*row} - {-1})
+    }
+    machine = CPUSet(ids)
+    ledger = Ledger.fresh("static", Bounds(machine))
+    for owner, cpus in owners.items():
+        ledger = ledger.with_assignment(*owner, CPUSet(cpus))
+    most = data.draw(st.sampled_from([None, 1, 3]))
+    whole = data.draw(st.booleans())
+    options = RebalanceOptions(
+        MoveOptions(whole_cores=whole, pool_may_be_empty=True), most_moved=most
+    )
+    try:
+        found = plan_rebalance(ledger, topology, options)
+    except MoveError as error:
+        found = None
+        refusal = error.refusal
+    if found is None:
+        assert whole, "one free CPU is enough"
+        assert refusal is Refusal.NO_FREE_CPU
+        return
+    assert found.after < found.before or not found.wishes
+    assert most is None or len(found.wishes) <= most
+    check(MoveScene(ledger, found.wishes, options.moves), found)
+    count = data.draw(st.integers(1, 4))
+    node = CPUSet.from_mask(data.draw(st.sampled_from(list(topology.numa_nodes.values()))))
+    try:
+        room = make_room(ledger, topology, count, [node], options)
+    except MoveError:
+        return
+    assert len(room.room) == count
+    assert room.room <= node
+    check(MoveScene(ledger, room.wishes, options.moves), room)
+    assert room.room <= room.plan.end.pool
+
+
+def check(scene: MoveScene, found: Rebalance) -> None:
+    """Carry it out."""
+    node = scene.node()
+    node.run(found.plan)
+    assert node.kernel == node.claims == scene.goal()
+
+
 def big(seed: int, owners: int, size: int) -> tuple[CPUTopology, Ledger]:
     """512 CPUs, and owners whose CPUs lie about."""
     rows = [(c, c % 256, c % 256 // 128, c % 256 // 32, c % 256 // 8) for c in range(512)]
@@ -260,6 +332,17 @@ def test_a_large_machine_is_put_in_order(owners: int, size: int) -> None:
     assert found.plan.end.placed == {w.owner: w.cpus for w in found.wishes}
     again = ledger_of(512, after)
     assert plan_rebalance(again, topology).after <= found.after
+
+
+def test_the_last_cpu_of_the_pool_stays_there() -> None:
+    crossed = {A: frozenset({0, 3}), B: frozenset({1, 2})}
+    full = ledger_of(5, crossed, reserved=0)
+    assert plan_rebalance(full, TOPOLOGY).wishes == (), "what shares CPUs would have none"
+    alone = RebalanceOptions(MoveOptions(pool_may_be_empty=True))
+    assert plan_rebalance(full, TOPOLOGY, alone).after == (0, 0, 0, 0, 0)
+    found = plan_rebalance(ledger_of(6, crossed, reserved=0), TOPOLOGY)
+    assert found.after == (0, 0, 0, 0, 0)
+    assert all(after(found.plan, n).pool for n in range(len(found.plan.steps) + 1))
 
 
 def test_a_budget_of_moves_is_kept_on_a_large_machine() -> None:

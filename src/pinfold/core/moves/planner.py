@@ -329,9 +329,8 @@ def _steps(scene: _Scene, rounds: Iterable[Sequence[_Leg]]) -> list[Step]:
         steps.append(ShrinkPool({owner: _set(cpus) for owner, cpus in scene.taken.items()}))
     seen: set[Owner] = set()
     for legs in rounds:
-        outer_first = sorted(legs, key=lambda leg: not leg.owner.is_pod)
-        steps += _on(scene, outer_first, seen)
-        steps += _off(scene, outer_first)
+        steps += _on(scene, legs, seen)
+        steps += _off(scene, legs)
     return steps
 
 
@@ -356,7 +355,7 @@ def _off(scene: _Scene, legs: Sequence[_Leg]) -> Iterator[Step]:
         delay = scene.wishes[leg.owner].delay
         if delay and leg.wide != leg.now:
             yield Wait(leg.owner, delay)
-    for leg in reversed(legs):
+    for leg in legs:
         if leg.wide != leg.now:
             yield Narrow(leg.owner, _set(leg.wide), _set(leg.now))
     for leg in legs:
