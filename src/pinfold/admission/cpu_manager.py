@@ -65,13 +65,9 @@ def _named(hints: list[TopologyHint] | None) -> ResourceHints | None:
 def draft_for_pod(
     policy: StaticPolicy | None, ledger: Ledger, offline: CPUSet, pod: Pod
 ) -> CPUManager | None:
-    """The manager for the admission of a whole pod; None under policy none.
+    """The manager to admit a whole pod, which keeps what it has; None under policy none.
 
-    Args:
-        policy: the static policy, if that is in force.
-        ledger: who has which CPUs.
-        offline: CPUs that are given to nobody.
-        pod: the pod, which keeps what it has.
+    CPUs that are ``offline`` are given to nobody.
     """
     if policy is None:
         return None

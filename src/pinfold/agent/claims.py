@@ -23,13 +23,9 @@ class Claim(Protocol):
     """The right to some containers: to a tree of cgroups, or to be the plugin of a runtime."""
 
     def take(self, *, patience: float = PATIENCE) -> None:
-        """Keep others out; nothing where that is so already.
+        """Keep others out; nothing where that is so already; raises PortError.
 
-        Args:
-            patience: seconds for another that was just killed to let go; nothing else goes on.
-
-        Raises:
-            PortError: another agent has it.
+        ``patience`` is seconds for another that was just killed to let go; nothing else goes on.
         """
 
     def missing(self) -> str:

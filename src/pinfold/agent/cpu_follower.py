@@ -57,11 +57,7 @@ class CPUFollower:
         """What cannot be followed; "" if all is well."""
 
     async def run(self) -> None:
-        """Follow at once, as long as the kernel tells; the looks do what it does not.
-
-        Raises:
-            OSError: it does not tell.
-        """
+        """Follow at once as long as the kernel tells (else OSError); the looks do the rest."""
         async for _ in self._events():
             # Also where a CPU is back already: cgroup v1 has forgotten that it was there.
             if not await self.look():

@@ -108,11 +108,7 @@ class Client:
         return self._ask("GET", _with_query(path, query))
 
     def read(self, path: str, kind: type[_T], **query: object) -> _T:
-        """A document, taken apart.
-
-        Raises:
-            RefusedError: the agent is of a version that makes others.
-        """
+        """A document, taken apart; raises as :meth:`understood`."""
         return self.understood(self.get(path, **query), kind)
 
     def understood(self, told: object, kind: type[_T]) -> _T:

@@ -172,11 +172,7 @@ def reserved(value: object) -> Mapping[str, Quantity]:
 
 
 def eviction_hard(value: object) -> Mapping[str, str]:
-    """Read ``evictionHard``: signal -> quantity or percentage.
-
-    Raises:
-        SettingError: what a kubelet would refuse.
-    """
+    """Read ``evictionHard``: signal -> quantity or percentage; raises SettingError."""
     thresholds = texts(value)
     try:
         parse_thresholds(thresholds)

@@ -103,12 +103,7 @@ class BootFile(Generic[T]):
         return record if record.boot == boot else None
 
     def save(self, record: T, *, sync: bool = True) -> None:
-        """Replace what is there.
-
-        Args:
-            record: what is to be there.
-            sync: whether it is on the disk when this returns.
-        """
+        """Replace what is there; with ``sync`` it is on the disk when this returns."""
         data = msgspec.json.format(msgspec.json.encode(record, enc_hook=str))
         try:
             replace(self.path, data, mode=self._mode, sync=sync)

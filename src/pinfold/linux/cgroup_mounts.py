@@ -63,10 +63,7 @@ def mount_with(
 ) -> tuple[int, CgroupMount] | None:
     """The version and the mount of the hierarchy that has a controller; None: none has it.
 
-    Args:
-        controller: its name, such as ``cpuset``.
-        found: what is mounted.
-        read: the content of a file, None where that cannot be told.
+    ``read`` gives the content of a file, None where that cannot be told.
     """
     unified, v1 = cgroup_mounts(found)
     if unified is not None:

@@ -31,11 +31,7 @@ _FOLDER: Final = "/proc/self/fd"
 
 
 def gone_or_raise(path: object, error: OSError) -> None:
-    """Take a failure for the end of what was to be read, if it says anything of that.
-
-    Raises:
-        NoRoomError: it says nothing of that.
-    """
+    """Take a failure for the end of what was read; NoRoomError if it says nothing of that."""
     if error.errno in NO_ROOM:
         raise no_room(path, error) from None
 

@@ -13,14 +13,10 @@ from pinfold.linux.processes import stat_of
 
 
 def open_process(pid: int, start: int) -> int | None:
-    """A descriptor of exactly this process; None when it is gone.
-
-    Args:
-        pid: its id.
-        start: when it began, in clock ticks since the boot.
+    """A descriptor of exactly this process, None when it is gone; ``start`` in ticks since the boot.
 
     Raises:
-        NoRoomError: nobody knows.
+        NoRoomError: nobody knows whether it is there.
         OSError: the kernel has no such descriptors.
     """
     try:

@@ -133,11 +133,7 @@ def rotated(file: Path) -> Iterator[Path]:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a pod's folder with all that is in it; one that is not there is no error.
-
-    Raises:
-        RuntimeFailedError: something is left; it can be tried again.
-    """
+    """Remove a pod's folder with all that is in it, if there is one; raises RuntimeFailedError."""
     try:
         shutil.rmtree(folder)
     except FileNotFoundError:

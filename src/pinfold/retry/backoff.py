@@ -82,14 +82,9 @@ class Backoff:
     async def insist(
         self, work: Callable[[], Awaitable[T]], failed: Callable[[Exception, float], None]
     ) -> T:
-        """Try until it goes well.
+        """Try until it goes well; what the work gives.
 
-        Args:
-            work: a try.
-            failed: told each error of ``errors``, and the seconds until the next try.
-
-        Returns:
-            What the work gave.
+        ``failed`` is told each error of ``errors``, and the seconds until the next try.
         """
         while True:
             try:

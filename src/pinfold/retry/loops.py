@@ -48,10 +48,7 @@ class Loops:
     async def attempt(self, name: str, work: Callable[..., Awaitable[object]], *args: Any) -> bool:  # noqa: ANN401 - the work's own
         """Do some work once, unless it has just failed; whether it was done.
 
-        Args:
-            name: what it is called, in problems and metrics.
-            work: the work; what it raises is no error of the caller.
-            args: its arguments.
+        What it raises is no error of the caller; ``name`` is for problems and metrics.
         """
         trouble = self._troubles.get(name)
         if trouble is not None and asyncio.get_running_loop().time() < trouble.due:

@@ -36,11 +36,9 @@ class Snapshots:
         self._free_at = 0.0
 
     async def get(self, name: str, make: Callable[[], bytes]) -> bytes:
-        """What ``make`` answers, some time from now.
+        """What ``make`` answers, or raises, some time from now.
 
-        Args:
-            name: what is asked for; of several who wait for it one is made.
-            make: makes it; what it raises is raised for each of them.
+        Of several who wait for the same name one is made.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[bytes] = loop.create_future()

@@ -126,12 +126,10 @@ class _Foreign:
 
 
 def reunite(families: Iterable[Family], now: Snapshot, reuse: int) -> None:
-    """Bring all families up to date; a process belongs to its nearest main process.
+    """Bring all families up to date, all of them so that none takes from another.
 
-    Args:
-        families: all of them, so that none takes from another.
-        now: the processes.
-        reuse: how many tasks must be born before a pid can come again.
+    A process belongs to its nearest main process.  ``reuse`` is how many tasks must be born before
+    a pid can come again.
     """
     families = list(families)
     owned: set[int] = set()

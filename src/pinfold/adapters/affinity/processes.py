@@ -129,11 +129,7 @@ def cpuset(pid: int | str) -> str:
 
 
 def send(process: Stat, number: signal.Signals) -> Refusal | None:
-    """Send a signal to exactly this process.
-
-    Returns:
-        Why it could not be sent; None when it was, or the process has ended.
-    """
+    """Send a signal to exactly this process; why it was not sent, None also when it has ended."""
     problem = f"process {process.pid} cannot be sent {number.name}"
     try:
         send_signal(process.pid, process.start, number)

@@ -47,19 +47,14 @@ class TreeClaim:
         return self._was_had and not self._holds
 
     def check(self) -> None:
-        """See that the tree is not lost: another agent's containers may be in there by now.
-
-        Raises:
-            CgroupError: it is.
-        """
+        """Raise CgroupError where the tree is lost: another agent may have it by now."""
         if self.is_lost:
             raise CgroupError(f"{self.base}: the cgroup tree is not this agent's any more")
 
     def take(self, *, patience: float = PATIENCE) -> None:
         """Lock the folder, which is made where it is missing; nothing where it is held already.
 
-        Args:
-            patience: seconds for an agent that was just killed to let go; nothing else goes on.
+        ``patience`` is seconds for an agent that was just killed to let go; nothing else goes on.
 
         Raises:
             CgroupError: another agent has it, or it cannot be made.

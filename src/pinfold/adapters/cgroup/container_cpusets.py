@@ -74,11 +74,7 @@ class ContainerCpusets:
         self._lock = asyncio.Lock()
 
     def open(self, pool: CPUSet) -> None:
-        """Begin with this shared pool, and with the gates of an agent before this one.
-
-        Raises:
-            PortError: nobody knows which these are.
-        """
+        """Begin with this shared pool, and with the gates of before; raises PortError."""
         self.pool = pool
         self.gates.open()
 
@@ -130,14 +126,9 @@ class ContainerCpusets:
             self._applied, self._unlooked = cpus, later
 
     async def pin(self, known: Known) -> tuple[CPUSet, CPUSet] | None:
-        """Bring one container to its CPUs.
+        """Bring one container to its CPUs; raises CgroupError where they are not in force.
 
-        Returns:
-            The CPUs that it had to leave, and those that are in force; None while its cgroup is not
-            known.
-
-        Raises:
-            CgroupError: its CPUs are not in force.
+        Gives the CPUs that it had to leave, and those in force; None while its cgroup is not known.
         """
         async with self._lock:
             own, folder = known.placement.cpus, known.folder

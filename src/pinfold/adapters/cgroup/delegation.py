@@ -48,11 +48,7 @@ def enable(folder: Path, wanted: Iterable[str]) -> frozenset[str]:
 
 
 def enable_down_to(root: Path, parent: Path, wanted: Iterable[str]) -> None:
-    """Let controllers come from the root of the hierarchy to the children of ``parent``.
-
-    Raises:
-        CgroupError: this process cannot step aside.
-    """
+    """Give controllers from the root down to the children of ``parent``; raises CgroupError."""
     wanted = list(wanted)
     inside = parent.relative_to(root)
     for part in reversed([inside, *inside.parents]):

@@ -81,13 +81,10 @@ class FoundCpusets:
             put(folder / CPUS, read(_POSSIBLE))
 
     def cut(self, folder: Path, wanted: CPUSet) -> bool:
-        """Move a container off CPUs, if that is one write; its own threads are to be confirmed.
+        """Move a container off CPUs if that is one write; whether it was.
 
-        Those in cgroups below it did not have these CPUs then: the kernel of cgroup v1 refuses it
-        while a cpuset below has more.
-
-        Returns:
-            Whether it was.
+        Its own threads are to be confirmed.  Those in cgroups below it did not have these CPUs
+        then: the kernel of cgroup v1 refuses it while a cpuset below has more.
         """
         if self._version == 2:
             return False
@@ -125,16 +122,10 @@ class FoundCpusets:
         return before - wanted, effective
 
     async def bring_back(self, folder: Path) -> bool:
-        """Move processes into a container's cpuset that the kernel has moved out of it.
+        """Move processes back that the kernel has moved out of a cpuset; whether there were any.
 
         Cgroup v1 does so when all CPUs of a cpuset have gone offline; in another hierarchy they are
-        where they were.
-
-        Returns:
-            Whether there were any.
-
-        Raises:
-            CgroupError: one cannot be moved.
+        where they were.  Raises CgroupError.
         """
         if self._other is None:
             return False
@@ -144,11 +135,7 @@ class FoundCpusets:
         return await gather(lambda: members(other), [folder], not_frozen)
 
     async def confirm(self, folders: Sequence[Path], cpus: CPUSet, *, below: bool = True) -> None:
-        """See that no thread of these, or (``below``) of a cgroup in them, may run elsewhere.
-
-        Raises:
-            CgroupError: one may.
-        """
+        """See that no thread of these, or ``below`` them, may run elsewhere; raises CgroupError."""
         if not folders:
             return
         strays = await catch_strays(

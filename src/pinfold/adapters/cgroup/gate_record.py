@@ -28,11 +28,7 @@ class GateRecord(Protocol):
         """What was saved last since the machine was started."""
 
     def save(self, gates: Mapping[Path, UsedGate], *, sync: bool) -> None:
-        """Keep this; with ``sync``, as far as it can be also when the machine stops at once.
-
-        Raises:
-            PortError: it cannot be kept.
-        """
+        """Keep this; with ``sync``, also when the machine stops at once; raises PortError."""
 
 
 class _Gates(BootRecord, frozen=True, kw_only=True):

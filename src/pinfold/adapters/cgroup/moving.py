@@ -60,19 +60,11 @@ class Freeze(Protocol):
 
 
 async def gather(wanted: Callable[[], list[int]], folders: Sequence[Path], freeze: Freeze) -> bool:
-    """Move processes with all their threads into cgroups, until none is left outside.
+    """Move processes with all their threads into cgroups, until none is left; whether any was moved.
 
     A single look is enough for a single process; where there are more, children may have been
     born behind a look's back, and two looks in a row have to find nothing.  What keeps forking is
     stopped in the first of the folders, and let go when all are there.
-
-    Args:
-        wanted: looks for the processes.
-        folders: where each of them has to be; the first is the one that ``freeze`` stops.
-        freeze: the stop.
-
-    Returns:
-        Whether anything was moved.
 
     Raises:
         CgroupError: the kernel does not move one, or they come faster than they can be moved.
@@ -123,10 +115,7 @@ async def _move_all(pids: list[int], folders: Sequence[Path]) -> int:
 def move(folder: Path, pid: int) -> bool:
     """Move a process with all its threads into a cgroup; False when it is gone, or a zombie.
 
-    (The kernel takes a zombie without a word, and does not move it.)
-
-    Raises:
-        CgroupError: the kernel does not move it.
+    The kernel takes a zombie without a word, and does not move it.  Raises CgroupError.
     """
     if not lives(pid):
         return False

@@ -53,9 +53,7 @@ def open_cgroups(
 def claim_of_runtime(name: str, *, found: Hierarchies | None = None) -> TreeClaim:
     """The right to the containers that a runtime has for the agent of this name.
 
-    Args:
-        name: the folder below the hierarchy's root that stands for them.
-        found: what is mounted; None: looked for.
+    A folder of that name below the hierarchy's root stands for them.
 
     Raises:
         CgroupError: no cgroup hierarchy has the cpuset controller.
@@ -71,12 +69,8 @@ async def remove_leftovers(
 ) -> None:
     """Remove what an agent that ran processes itself left of its tree; what is in use stays.
 
-    The tree of another agent that lives is left alone.
-
-    Args:
-        parent: see :func:`open_cgroups`.
-        name: the tree's own folder, in which a container runtime may have cgroups, too.
-        found: what is mounted; None: looked for.
+    The tree of another agent that lives is left alone.  In the tree's own folder a container
+    runtime may have cgroups, too.  For the arguments see :func:`open_cgroups`.
     """
     with suppress(CgroupError):
         cgroups = open_cgroups(parent, name, found=found)

@@ -28,11 +28,7 @@ class Partitions:
         self._written = written
 
     def check_free(self, folder: Path, cpus: CPUSet) -> None:
-        """See that no other partition has these CPUs: it would become invalid without a word.
-
-        Raises:
-            CgroupError: one has some of them.
-        """
+        """Refuse a partition's CPUs: it gets invalid without a word; raises CgroupError."""
         for _ in range(2):
             taken = cpus & _exclusive_cpus(self._base) - _exclusive_cpus(folder)
             if not taken:

@@ -47,14 +47,9 @@ def container_config(  # noqa: PLR0913 - what it is, and what was found out for 
 ) -> pb.ContainerConfig:
     """Put together the configuration of a container.
 
-    Args:
-        spec: what is asked for.
-        sandbox: its pod's sandbox.
-        image: its image, which is present.
-        attempt: the number that tells it from others of its name in the sandbox.
-        creation: a token that tells it from every other container.
-        volumes: the folder of its pod's emptyDir volumes.
-        oom_score_floor: the lowest OOM score adjustment that can be set.
+    ``attempt`` tells it from others of its name in the sandbox, ``creation`` from every other
+    container; ``volumes`` is the folder of its pod's emptyDir volumes, and ``oom_score_floor`` the
+    lowest OOM score adjustment that can be set.
 
     Raises:
         RuntimeFailedError: a volume cannot be mounted.

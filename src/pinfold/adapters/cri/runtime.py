@@ -126,11 +126,7 @@ class CriRuntime:
         table.forget(container_id)
 
     async def remove_pod(self, pod_uid: str) -> None:
-        """Remove a pod's sandbox and its emptyDir volumes; none of them is no error.
-
-        Raises:
-            RuntimeFailedError: something is left; removing it can be tried again.
-        """
+        """Remove a pod's sandbox and its emptyDir volumes, if any; raises RuntimeFailedError."""
         await self._sandboxes.remove(pod_uid)
 
     async def bound_logs(self) -> list[str]:

@@ -39,11 +39,7 @@ class RegistrationRefusedError(Exception):
 
 
 def check_version(version: str) -> None:
-    """Refuse another version than ours, in Register.
-
-    Raises:
-        RegistrationRefusedError: with the kubelet's text.
-    """
+    """Refuse another version than ours (RegistrationRefusedError, in the kubelet's words)."""
     if version != VERSION:
         raise RegistrationRefusedError(
             f"requested API version {go_quoted(version)} is not supported by kubelet. "
@@ -52,11 +48,7 @@ def check_version(version: str) -> None:
 
 
 def check_versions(versions: Sequence[str]) -> None:
-    """Refuse a plugin of the registry that offers other versions only.
-
-    Raises:
-        RegistrationRefusedError: with the kubelet's text.
-    """
+    """Refuse one of the registry that has other versions only, in the kubelet's words, too."""
     if VERSION not in versions:
         raise RegistrationRefusedError(
             f"manager version, {VERSION}, is not among plugin supported versions "
@@ -65,11 +57,7 @@ def check_versions(versions: Sequence[str]) -> None:
 
 
 def check_resource_name(name: str) -> None:
-    """Refuse what is no name of an extended resource.
-
-    Raises:
-        RegistrationRefusedError: with the kubelet's text.
-    """
+    """Refuse what is no name of an extended resource, in the kubelet's words, too."""
     if not is_extended(name):
         raise RegistrationRefusedError(f"the ResourceName {go_quoted(name)} is invalid")
 

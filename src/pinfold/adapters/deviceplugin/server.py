@@ -102,22 +102,15 @@ class DevicePluginServer:
         self._inventory.subscribe(changed)
 
     async def preferred_allocation(self, question: PreferenceQuestion) -> Sequence[str]:
-        """The ids that the plugin would rather give away.
+        """See :class:`pinfold.ports.devices.DevicePlugins`.
 
-        They are as it says them, none if it has no wish; what was not offered is the asker's to
-        ignore, as the kubelet does.
-
-        Raises:
-            DevicePluginError: it gave no answer.
+        The ids are as the plugin says them, none if it has no wish; what was not offered is the
+        asker's to ignore, as the kubelet does.
         """
         return await self._client(question.resource).preferred_allocation(question)
 
     async def allocate(self, resource: str, device_ids: Sequence[str]) -> bytes:
-        """Tell the plugin that a container is going to have these devices.
-
-        Raises:
-            DevicePluginError: the container must not start with them.
-        """
+        """See :class:`pinfold.ports.devices.DevicePlugins`."""
         return await self._client(resource).allocate(device_ids)
 
     async def pre_start(self, resource: str, device_ids: Sequence[str]) -> None:

@@ -58,11 +58,7 @@ def _folder(path: Path) -> list[str]:
 
 
 def file_documents(path: str) -> Iterator[Document]:
-    """Yield the documents of a file, or of standard input where it is called ``-``.
-
-    Raises:
-        ManifestError: a file that cannot be read, or that is neither YAML nor JSON.
-    """
+    """Yield the documents of a file, or of standard input (``-``); raises ManifestError."""
     try:
         yield from read_documents(_read(path))
     except DocumentError as error:

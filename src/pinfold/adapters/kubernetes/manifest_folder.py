@@ -44,11 +44,7 @@ class ManifestFolder(Struct):
     _pods: dict[Path, tuple[StaticPod, ...]] = field(default_factory=dict)
 
     def changes(self) -> bool:
-        """Whether something has changed since it was read; soon done.
-
-        Raises:
-            ManifestError: nobody knows what is in the folder; what was there stays.
-        """
+        """Whether something has changed since it was read; soon done; raises as :meth:`read`."""
         return dict(self._files()) != self._seen
 
     def read(self) -> dict[Path, str]:

@@ -86,12 +86,7 @@ class MachineInfo(Struct):
 
 
 def machine_from_cadvisor(value: object, *, name: str, file: str | None = None) -> Machine:
-    """Read a decoded MachineInfo document.
-
-    Args:
-        value: the decoded JSON.
-        name: of the machine.
-        file: the file's name for messages; ``name`` if not given.
+    """Read a decoded MachineInfo document; ``file`` is its name for messages, else ``name``.
 
     Raises:
         MachineError: no MachineInfo, one without socket ids on a machine with several sockets,

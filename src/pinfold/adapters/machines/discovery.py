@@ -40,20 +40,12 @@ from pinfold.core.values.cpuset import CPUSet
 
 
 def read_machine(path: Path) -> Machine:
-    """Read a captured machine from a directory or a tar archive.
-
-    Raises:
-        MachineError: it is no capture, or a file in it is not what it should be.
-    """
+    """Read a captured machine from a directory or a tar archive; raises MachineError."""
     return read_tree(open_tree(path))
 
 
 def read_live() -> Machine:
-    """Read the machine that this process runs on.
-
-    Raises:
-        MachineError: ``/sys`` is not there or not what it should be.
-    """
+    """Read the machine that this process runs on; raises MachineError."""
     return read_tree(LiveTree())
 
 

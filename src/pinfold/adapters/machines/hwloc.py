@@ -52,15 +52,10 @@ class _Sets(Struct, frozen=True):
 
 
 def machine_from_hwloc(data: bytes, *, name: str, file: str | None = None) -> Machine:
-    """Read hwloc XML, version 2.x or 3.0.
+    """Read hwloc XML, version 2.x or 3.0; ``file`` is its name for messages, else ``name``.
 
     Online CPUs are those of the Machine's ``cpuset``; those of its ``complete_cpuset`` alone are
     offline.  A level 3 cache counts if it is unified or for data.
-
-    Args:
-        data: the XML, not compressed.
-        name: of the machine.
-        file: the file's name for messages; ``name`` if not given.
 
     Raises:
         MachineError: no hwloc XML of a known version, or values that cannot be one machine.

@@ -29,11 +29,7 @@ def decode(data: bytes, *, name: str) -> Any:  # noqa: ANN401 - any JSON value
 def convert(value: object, form: type[T], *, name: str, what: str) -> T:
     """Check a decoded value against ``form``.
 
-    Args:
-        value: what :func:`decode` gave.
-        form: the struct.
-        name: of the file, for messages.
-        what: the format's name and how to get a good file, for messages.
+    ``name`` is the file's, for messages, and ``what`` the format's and how to get a good file.
 
     Raises:
         MachineError: a field is missing, of another type or out of bounds; the message has its

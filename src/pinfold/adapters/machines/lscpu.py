@@ -39,21 +39,12 @@ class _Table(Struct):
 
 
 def decode_lscpu(data: bytes, *, name: str) -> Any:  # noqa: ANN401 - any JSON value
-    """Decode lscpu's JSON, with the bare ``-`` that older versions write read as null.
-
-    Raises:
-        MachineError: no JSON.
-    """
+    """Decode lscpu's JSON; the bare ``-`` of older versions is null; raises MachineError."""
     return decode(_BARE_DASH.sub(rb"\1null", data), name=name)
 
 
 def machine_from_lscpu(value: object, *, name: str, file: str | None = None) -> Machine:
-    """Read the decoded JSON of ``lscpu -J -e``.
-
-    Args:
-        value: the decoded JSON.
-        name: of the machine.
-        file: the file's name for messages; ``name`` if not given.
+    """Read the decoded JSON of ``lscpu -J -e``; ``file`` is its name for messages, else ``name``.
 
     Raises:
         MachineError: no such JSON, or columns that are missing; the message has the lscpu

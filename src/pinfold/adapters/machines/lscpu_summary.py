@@ -37,15 +37,10 @@ class _Summary(Struct):
 
 
 def machine_from_lscpu_summary(value: object, *, name: str, file: str | None = None) -> Machine:
-    """Read the decoded JSON of plain ``lscpu -J``.
+    """Read the decoded JSON of plain ``lscpu -J``; ``file``: its name for messages, else ``name``.
 
     Taken are machines with one thread per core and all CPUs online, in one socket or with one
     NUMA node per socket, whose level 3 caches are one per socket, node or CPU.
-
-    Args:
-        value: the decoded JSON.
-        name: of the machine.
-        file: the file's name for messages; ``name`` if not given.
 
     Raises:
         MachineError: no such JSON, or counts that do not say where the CPUs are; the message has

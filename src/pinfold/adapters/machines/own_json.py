@@ -42,11 +42,7 @@ _T = TypeVar("_T")
 
 
 def machine_from_own_json(value: object, *, file: str) -> Machine:
-    """Read a decoded document, version 1.
-
-    Args:
-        value: the decoded JSON.
-        file: the file's name, for messages.
+    """Read a decoded document, version 1; ``file`` is its name, for messages.
 
     Raises:
         MachineError: another version, a missing or malformed field, or groups of CPUs that the

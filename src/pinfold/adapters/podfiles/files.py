@@ -102,11 +102,7 @@ class PodFileFolder:
         self._remove(self.folder / file_name(pod_uid))
 
     def retain(self, pod_uids: Iterable[str]) -> None:
-        """Remove the files of all other pods: those that ended while no agent was there.
-
-        Raises:
-            PortError: the folder cannot be read, or a file not be removed.
-        """
+        """Remove the files of all other pods, which ended in our absence; raises PortError."""
         kept = {file_name(uid) for uid in pod_uids}
         try:
             paths = sorted(self.folder.iterdir())

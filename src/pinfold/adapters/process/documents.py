@@ -140,9 +140,7 @@ class Spec(Struct, frozen=True):
 def spec_document(spec: ContainerSpec, attached: Processes | None) -> bytes:
     """``spec.json`` without its checksum.
 
-    Args:
-        spec: what was asked for.
-        attached: the process of a container that somebody else started.
+    ``attached`` is the process of a container that somebody else started.
     """
     process = spec.process
     return msgspec.json.encode(

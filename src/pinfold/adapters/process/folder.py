@@ -79,9 +79,7 @@ class ContainerFolder(Struct, frozen=True):
     def write_spec(self, spec: ContainerSpec, attached: Processes | None = None) -> None:
         """Write down what was asked for, and reserve the room that the end will take.
 
-        Args:
-            spec: what was asked for.
-            attached: the process of a container that somebody else started.
+        ``attached`` is the process of a container that somebody else started.
         """
         with self._writing():
             self._write("spec.json", summed(spec_document(spec, attached)))
@@ -105,9 +103,7 @@ class ContainerFolder(Struct, frozen=True):
     def mend(self, processes: Processes, began: float | None) -> None:
         """Have ``state``, ``started`` and the room for ``exit`` as they should be for what runs.
 
-        Args:
-            processes: what ``state`` has to say.
-            began: when it was started, in seconds since the epoch; None: it waits for the word.
+        ``began`` is in seconds since the epoch; None: it waits for the word.
         """
         with self._writing():
             for name in ("state", "started", "exit.new"):

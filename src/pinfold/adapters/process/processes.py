@@ -38,11 +38,7 @@ def parent_of(pid: int) -> int | None:
 
 
 def open_process(process: ProcessId) -> int | None:
-    """A pidfd of exactly this process; None when it is gone, whoever has its pid now.
-
-    Raises:
-        RuntimeFailedError: no more files can be open, or the kernel has no pidfds.
-    """
+    """A pidfd of exactly this process; None when it is gone; raises RuntimeFailedError."""
     try:
         return signals.open_process(process.pid, process.start)
     except OSError as error:
@@ -52,11 +48,7 @@ def open_process(process: ProcessId) -> int | None:
 
 
 def send_signal(process: ProcessId, number: int) -> None:
-    """Send a signal to exactly this process; one that is gone is no error.
-
-    Raises:
-        RuntimeFailedError: it may not be signalled, or there is no such signal.
-    """
+    """Send a signal to exactly this process, if it is there; raises RuntimeFailedError."""
     try:
         signals.send_signal(process.pid, process.start, number)
     except (OSError, OverflowError) as error:

@@ -131,9 +131,5 @@ class KernelFiles:
 
 
 def parse_list(text: str) -> CPUSet:
-    """The kernel's list format; ``(null)``, which sysfs prints for no set at all, is empty.
-
-    Raises:
-        CPUSetError: anything else.
-    """
+    """The kernel's list format, and ``(null)``, sysfs's for no set at all; raises CPUSetError."""
     return CPUSet() if text.strip() == "(null)" else CPUSet.parse(text)

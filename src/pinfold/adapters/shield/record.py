@@ -123,11 +123,7 @@ class Journal:
 
 
 def read_shield(record: Path = RECORD) -> Shield | None:
-    """The shield that was raised since the machine was started; None: there is none.
-
-    Raises:
-        ShieldError: the record cannot be read, or is no record.
-    """
+    """The shield that was raised since the machine was started, if any; raises ShieldError."""
     return _file(record).load()
 
 

@@ -98,10 +98,7 @@ def replace_state_file(path: Path, old: bytes | None, new: bytes) -> Path | None
 def write_state_file(path: Path, new: bytes, *, sync: bool = True) -> None:
     """Write a state file that is our own, in place of what is there, without a backup.
 
-    Args:
-        path: the file.
-        new: its content.
-        sync: whether it survives that the machine stops at once.
+    With ``sync`` it survives that the machine stops at once.
 
     Raises:
         StateFileError: ``path`` holds what it held, unless only the folder was not synced.

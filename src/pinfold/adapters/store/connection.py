@@ -17,11 +17,7 @@ _OLDEST_SQLITE: Final = (3, 37, 0)
 
 
 def check_library() -> None:
-    """See that SQLite is new enough.
-
-    Raises:
-        StoreError: it is not.
-    """
+    """Raise StoreError where SQLite is too old."""
     if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
         oldest = ".".join(map(str, _OLDEST_SQLITE))
         raise StoreError(

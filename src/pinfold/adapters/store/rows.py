@@ -36,11 +36,7 @@ def read_record(database: sqlite3.Connection, file: str) -> Record:
 
 
 def read_generation(database: sqlite3.Connection) -> int:
-    """How many batches were committed.
-
-    Raises:
-        sqlite3.Error: the file cannot be read.
-    """
+    """How many batches were committed; raises sqlite3.Error."""
     (generation,) = database.execute("SELECT coalesce(max(generation), 0) FROM commits").fetchone()
     return int(generation)
 
@@ -106,11 +102,7 @@ def write_batch(
 
 
 def trim_history(database: sqlite3.Connection, limit: int) -> None:
-    """Drop the oldest entries, by number: clocks jump.
-
-    Raises:
-        sqlite3.Error: it cannot be written.
-    """
+    """Drop the oldest entries, by number: clocks jump; raises sqlite3.Error."""
     database.execute(
         "DELETE FROM history WHERE number <= (SELECT max(number) FROM history) - ?", (limit,)
     )

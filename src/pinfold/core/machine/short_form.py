@@ -132,11 +132,7 @@ def parse_counts(text: str) -> ShortForm:
 
 
 def parse_short_form(text: str) -> Machine:
-    """The machine that a short form describes; its name is the text.
-
-    Raises:
-        MachineError: as :func:`parse_counts`.
-    """
+    """The machine that a short form describes; its name is the text; see :func:`parse_counts`."""
     return build(parse_counts(text), name=text.strip())
 
 

@@ -45,11 +45,7 @@ def resource_name(size: int) -> str:
 
 @lru_cache(maxsize=256)
 def page_quantity(name: str) -> Quantity:
-    """The page size that a resource's name says.
-
-    Raises:
-        HugePagesError: no name of huge pages, or no quantity after the prefix.
-    """
+    """The page size that a resource's name says; raises HugePagesError."""
     if not is_hugepages(name):
         raise HugePagesError(f"resource name: {name} is an invalid hugepage name")
     return _quantity(name.removeprefix(HUGEPAGES_PREFIX))

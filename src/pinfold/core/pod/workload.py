@@ -192,13 +192,8 @@ def application_environment(
 ) -> dict[str, str]:
     """The variables that tell an application where it runs.
 
-    CPUs of the shared pool change while it runs, so only exclusive ones are told this way.
-
-    Args:
-        pod: ``namespace/name``.
-        pod_uid: its uid.
-        container: the container's name.
-        cpus: its exclusive CPUs, None on the shared pool.
+    CPUs of the shared pool change while it runs, so only exclusive ones are told this way (None:
+    it is on the shared pool).  ``pod`` is ``namespace/name``.
     """
     env = {"PINFOLD_POD": pod, "PINFOLD_POD_UID": pod_uid, "PINFOLD_CONTAINER": container}
     if cpus is not None:
