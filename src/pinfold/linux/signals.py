@@ -13,7 +13,7 @@ from pinfold.linux.processes import stat_of
 
 
 def open_process(pid: int, start: int) -> int | None:
-    """A descriptor of exactly this process, None when it is gone; ``start`` in ticks since the boot.
+    """A descriptor of exactly this process, None when it is gone; ``start``: ticks since the boot.
 
     Raises:
         NoRoomError: nobody knows whether it is there.

@@ -60,7 +60,7 @@ class Freeze(Protocol):
 
 
 async def gather(wanted: Callable[[], list[int]], folders: Sequence[Path], freeze: Freeze) -> bool:
-    """Move processes with all their threads into cgroups, until none is left; whether any was moved.
+    """Move processes with all their threads into cgroups, until none is left; whether any was.
 
     A single look is enough for a single process; where there are more, children may have been
     born behind a look's back, and two looks in a row have to find nothing.  What keeps forking is
