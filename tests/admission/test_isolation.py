@@ -215,6 +215,33 @@ def test_an_agent_moves_everybody_else_off() -> None:
     run(scenario, isolated=ISOLATED, config=own("prefer"))
 
 
+def test_others_move_off_while_a_pod_wants_isolated_cpus() -> None:
+    """By annotation alone: the pool is as it was when the pod is gone."""
+
+    async def scenario(harness: Harness) -> None:
+        await harness.admit(manifest("web", ""))
+        await harness.admit(manifest("plain", "1"))
+        assert str(harness.cgroups.shared) == "2-7"
+        wanting = manifest("db", "2")
+        wanting["metadata"]["annotations"] = {"isolated-cpus.pinfold.dev/pod": "require"}
+        await harness.admit(wanting)
+        assert harness.cpus("db") == {"c0": "4-5"}
+        assert str(harness.cgroups.shared) == "2-3"
+        await harness.kill()
+        await harness.start()
+        assert str(harness.cgroups.shared) == "2-3"
+        # One that is refused moves nobody.
+        await harness.manager.release("default/db", grace=0)
+        assert str(harness.cgroups.shared) == "2-7"
+        refused = manifest("wide", "5")
+        refused["metadata"]["annotations"] = {"isolated-cpus.pinfold.dev/pod": "require"}
+        await harness.admit(refused)
+        assert str(harness.cgroups.shared) == "2-7"
+        assert str(harness.books.view.pool) == "2-7"
+
+    run(scenario, isolated=ISOLATED)
+
+
 def test_an_agent_ignores_them_by_default() -> None:
     async def scenario(harness: Harness) -> None:
         assert str(harness.books.view.pool) == "1-7"
@@ -282,6 +309,7 @@ def test_who_requires_isolated_cpus_has_nothing_else(
     machine = booted(form, isolated)
     planner = Planner(machine, replace(own(use), **config))
     state: NodeState = planner.empty
+    admitted = []
     for asking, (_, said) in zip(pods_of(wanted), wanted, strict=True):
         decision = decide(planner.node, state, asking)
         wish = said or use
@@ -290,6 +318,7 @@ def test_who_requires_isolated_cpus_has_nothing_else(
                 assert allocation.cpus <= machine.isolated
             assert not allocation.not_free
         before, state = state, settle(state, decision)
+        admitted += [asking] if decision.admitted else []
         taken = before.ledger.default - state.ledger.default
         assert taken == state.ledger.cpus_of_pod(asking.uid)
         assert state.ledger.violations() == []
@@ -297,6 +326,6 @@ def test_who_requires_isolated_cpus_has_nothing_else(
             # Whoever only prefers is admitted wherever who ignores them is.
             ignoring = replace(asking, annotations={"isolated-cpus.pinfold.dev/pod": "never"})
             assert not decide(planner.node, before, ignoring).admitted
-    pool = planner.pool(state.ledger)
-    if use != "never":
+    pool = planner.pool(state.ledger, admitted)
+    if use != "never" and machine.isolated:
         assert pool.isdisjoint(machine.isolated) or pool <= machine.isolated

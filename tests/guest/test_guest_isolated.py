@@ -13,7 +13,7 @@ from tests.scenes.agent_process import (
     manifest,
     skip_unless_an_agent_can_run,
 )
-from tests.scenes.waiting import eventually
+from tests.scenes.waiting import eventually, wait_until
 
 from pinfold.adapters.machines.discovery import read_live
 from pinfold.core.values.cpuset import CPUSet
@@ -80,4 +80,8 @@ def test_by_default_isolation_is_ignored(node: AgentProcess) -> None:
     node.start()
     assert run(node, "web") > ISOLATED
     assert run(node, "owner", "2").isdisjoint(ISOLATED)
+    # Until a pod asks for them.
     assert run(node, "wished", "2", pod="require") < ISOLATED
+    wait_until(lambda: allowed(node.pids("web")["main"]).isdisjoint(ISOLATED))
+    node.run("delete", "pod/wished")
+    wait_until(lambda: allowed(node.pids("web")["main"]) > ISOLATED)

@@ -8,7 +8,7 @@ of calls, for one pod: :func:`isolation_refusal`, then :func:`isolated_uses`, an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
@@ -55,9 +55,18 @@ class Isolation(Struct, frozen=True):
     unbalanced: CPUSet = CPUSet()
     use: str = NEVER
 
-    def shared(self, pool: CPUSet) -> CPUSet:
-        """What of a shared pool is left to share: others than isolated ones, if there are any."""
-        return pool if self.use == NEVER else pool - self.unbalanced or pool
+    def shared(self, pool: CPUSet, pods: Iterable[Pod]) -> CPUSet:
+        """What of a shared pool is left to share while these pods are here.
+
+        Where the node or one of them wants isolated CPUs for owners, these are others than isolated
+        ones, if there are any.
+        """
+        if not self.unbalanced or not (self.use != NEVER or any(map(self._is_wanted_by, pods))):
+            return pool
+        return pool - self.unbalanced or pool
+
+    def _is_wanted_by(self, pod: Pod) -> bool:
+        return any(isolated_wish(self, pod, name) != NEVER for name, _ in _owners(pod))
 
 
 class IsolatedUse(Struct, frozen=True):

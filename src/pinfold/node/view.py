@@ -63,11 +63,13 @@ class View(Struct, frozen=True):
         """The CPUs on which the shared containers really run.
 
         The ledger's shared pool, without offline CPUs, and without ``reservedSystemCPUs`` while
-        there is any other CPU; without isolated CPUs where exclusive CPUs are to be such.
+        there is any other CPU; without isolated CPUs while exclusive CPUs are to be such.
         """
         online = self.state.ledger.default - self.state.offline
         pool = online - self.settings.reserved_system_cpus or online
-        return pool if self.node.isolation is None else self.node.isolation.shared(pool)
+        if self.node.isolation is None:
+            return pool
+        return self.node.isolation.shared(pool, (p.workload.pod for p in self.pods.active.values()))
 
     def where(self, pod: ActivePod, container: Container) -> Whereabouts:
         """Where a container of an active pod is to run now."""

@@ -85,7 +85,7 @@ class Plan(Struct, frozen=True):
     @property
     def pool(self) -> CPUSet:
         """Where the containers of the shared pool run: that may leave isolated CPUs out."""
-        return self.planner.pool(self.ledger)
+        return self.planner.pool(self.ledger, (one.pod for one in self.admitted))
 
     @property
     def admitted(self) -> tuple[PodPlacement, ...]:
@@ -180,10 +180,10 @@ class Planner:
             yield decision, state
             state = settle(state, decision)
 
-    def pool(self, ledger: Ledger) -> CPUSet:
-        """Where the containers of the shared pool run."""
+    def pool(self, ledger: Ledger, pods: Iterable[Pod]) -> CPUSet:
+        """Where the containers of the shared pool run while these pods do."""
         isolation = self.node.isolation
-        return ledger.default if isolation is None else isolation.shared(ledger.default)
+        return ledger.default if isolation is None else isolation.shared(ledger.default, pods)
 
     def plan(self, pods: Iterable[Pod]) -> Plan:
         """Place the pods, oldest first, in the order given where they are equally old."""
@@ -194,7 +194,8 @@ class Planner:
             decisions.append(decision)
             state = settle(state, decision)
         ledger = state.ledger
-        policy, pool = self.node.cpu_policy, self.pool(ledger)
+        policy = self.node.cpu_policy
+        pool = self.pool(ledger, (one.pod for one in decisions if one.admitted))
         return Plan(
             planner=self,
             pods=tuple(PodPlacement(d, _placements(d, pool)) for d in decisions),
