@@ -86,12 +86,8 @@ def draft_for_container(
 ) -> CPUManager | None:
     """The manager for one container of a pod; None where it is to have no CPUs of its own.
 
-    Args:
-        policy: the static policy, if that is in force.
-        ledger: who has which CPUs.
-        offline: CPUs that are given to nobody.
-        asking: the pod and the container.
-        idle: CPUs of the pod's containers that have ended, which this one may take over.
+    ``offline`` CPUs are given to nobody; ``idle`` ones, of the pod's containers that have ended,
+    may be taken over by the container that is ``asking``.
     """
     pod, container = asking
     requested = guaranteed_cpus(pod, container)

@@ -145,13 +145,8 @@ def near_attempts(
     """The ways to admit a pod, to be tried in order until one admits; the last one's answer holds.
 
     Without wishes that is the node's own manager alone.  Where its policy is strict, a wish that
-    is only preferred must not cost the pod its admission: then it is tried without, too.
-
-    Args:
-        manager: the node's.
-        localities: the devices of the machine; None on a node that knows no such wishes.
-        pod: the pod; one that :func:`near_refusal` lets pass.
-        complete: as in :func:`wishes_of`.
+    is only preferred must not cost the pod its admission: then it is tried without, too.  The
+    pod is one that :func:`near_refusal` lets pass; for the arguments see there.
     """
     if localities is None:
         return (NearAttempt(manager, Localities()),)

@@ -32,11 +32,7 @@ RECORD: Final = "alone.json"
 
 
 class Alone:
-    """This machine, as far as this user may use it.
-
-    Args:
-        folder: where the user's list is.
-        remedy: what to do where the list cannot be used.
+    """This machine, as far as this user, whose list is in ``folder``, may use it.
 
     Raises:
         MachineError: this machine cannot be read.

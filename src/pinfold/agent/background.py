@@ -47,14 +47,8 @@ log = structlog.get_logger("pinfold")
 class Background:
     """Everything that an agent does unasked, none of which may end it.
 
-    Args:
-        loops: where it all goes through.
-        planner: the machine and its configuration.
-        books: the node.
-        runnables: what else goes on.
-        claim: keeps what the agent has for itself.
-        cpus: follows the CPUs that are online.
-        pages: follows the huge pages.
+    It all goes through ``loops``; ``claim`` keeps what the agent has for itself, ``cpus`` and
+    ``pages`` follow what is online and the huge pages, and ``runnables`` are what else goes on.
     """
 
     def __init__(  # noqa: PLR0913 - the parts, one each

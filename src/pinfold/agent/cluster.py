@@ -51,14 +51,7 @@ log = structlog.get_logger("pinfold")
 
 
 class Cluster:
-    """The API server's side of an agent.
-
-    Args:
-        client: the API server.
-        config: the agent's.
-        books: the node's state.
-        report: told each problem (pod as ``namespace/name`` or None).
-    """
+    """The API server's side of an agent; ``report`` takes a problem, with a pod or None."""
 
     def __init__(
         self, client: KubeClient, config: AgentConfig, books: Books, report: Report

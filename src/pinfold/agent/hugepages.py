@@ -19,10 +19,7 @@ log = structlog.get_logger("pinfold")
 class HugepageFollower:
     """Keeps planner and books at the numbers of pages that the kernel keeps.
 
-    Args:
-        planner: what is told of the machine, and what decisions are explained with.
-        books: the node's state.
-        read: the pages now; raises :class:`PortError`.
+    ``read`` gives the pages now, or raises :class:`PortError`.
     """
 
     def __init__(self, planner: Planner, books: Books, read: Callable[[], PageCounts]) -> None:

@@ -43,15 +43,9 @@ log = structlog.get_logger("pinfold")
 class Agent:
     """A node that is looked after; fulfils :class:`pinfold.web.backend.Backend`.
 
-    Args:
-        config: the configuration.
-        planner: the machine and its configuration.
-        books: the node's state.
-        background: what goes on unasked.
-        pods: runs pods for the API; None: a kubelet runs those that are here.
-        listener: the socket of the API, which listens.
-        stop: set when the agent is to end.
-        cgroups: what ``/v1/status`` says of the cgroups.
+    ``background`` is what goes on unasked, ``pods`` runs pods for the API (None: a kubelet does);
+    ``listener`` is the API's socket, which listens, and ``cgroups`` is for ``/v1/status``.  The
+    agent ends when ``stop`` is set.
     """
 
     def __init__(  # noqa: PLR0913 - the parts, one each

@@ -35,9 +35,7 @@ class StateFiles:
     def write(self, state: NodeState, pods: Sequence[PodRecord]) -> None:
         """Write the files whose content has changed, and remove those that say nothing any more.
 
-        Args:
-            state: who has what.
-            pods: the active pods, with the answers of their device plugins.
+        The pods are the active ones, with the answers of their device plugins.
 
         Raises:
             PortError: one of them could not be written; the others are.

@@ -39,13 +39,7 @@ class Apply(Protocol):
 
 
 class StaticPods:
-    """Follows one folder.
-
-    Args:
-        path: the folder, or one file.
-        manager: who has the pods.
-        apply: admits the pod of a manifest.
-    """
+    """Follows one folder (or one file), and lets ``apply`` admit the pod of each manifest."""
 
     def __init__(self, path: Path, manager: Manager, apply: Apply) -> None:
         self._folder = ManifestFolder(path)

@@ -92,11 +92,9 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 class Client:
-    """Asks an agent; one connection for each request.
+    """Asks the agent at a socket; one connection for each request.
 
-    Args:
-        path: the socket.
-        timeout: seconds to wait for an answer; None for ever (a pod may take its grace period).
+    ``timeout`` is seconds to wait for an answer; None for ever (a pod may take its grace period).
     """
 
     def __init__(self, path: str, timeout: float | None = None) -> None:

@@ -44,11 +44,7 @@ class LoadedDevices(Struct, frozen=True):
 
 
 def load_devices(path: str, machine: Machine) -> LoadedDevices:
-    """Read the devices of a node.
-
-    Args:
-        path: the file.
-        machine: what the devices are in; their NUMA nodes have to be there.
+    """Read the devices of a node, which are at NUMA nodes of ``machine``.
 
     Raises:
         ConfigError: no such file, or anything in it that is wrong; names the place.

@@ -61,12 +61,9 @@ def load_kubelet_config(path: str, base: NodeConfig | None = None) -> LoadedConf
 def kubelet_config(
     fields: Mapping[Any, Any], path: str, base: NodeConfig | None = None
 ) -> LoadedConfig:
-    """Make a node's configuration of the fields of a KubeletConfiguration.
+    """Make a node's configuration of the fields that :func:`read_fields` gives.
 
-    Args:
-        fields: as :func:`read_fields` gives them.
-        path: the file, for error texts.
-        base: see :func:`load_kubelet_config`.
+    ``path`` is the file, for error texts; for ``base`` see :func:`load_kubelet_config`.
 
     Raises:
         ConfigError: values that would stop a kubelet, or a section ``pinfold`` that is none.

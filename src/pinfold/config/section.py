@@ -148,11 +148,9 @@ _GROUPS: Final = {
 
 
 def agent_section(path: str, value: object) -> AgentSection:
-    """The section as a file has it: all settings side by side.
+    """The section as a file has it, all settings side by side; None: there is none.
 
-    Args:
-        path: whose it is, for what is said of an error.
-        value: the mapping; None: there is none.
+    ``path`` is whose it is, for what is said of an error.
 
     Raises:
         ConfigError: an unknown field, or a value that a field cannot have.

@@ -105,12 +105,7 @@ def parse_stat(text: str) -> Stat:
 
 
 def stat_of(pid: int | str, proc: Path | str = PROC) -> Stat | None:
-    """The process or thread that has this id now; None when nobody has.
-
-    Args:
-        pid: the id, or ``PID/task/TID``.
-        proc: where ``/proc`` is.
-    """
+    """The process or thread (``PID/task/TID``) that has this id now; None when nobody has."""
     path = f"{proc}/{pid}/stat"
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

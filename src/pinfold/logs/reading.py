@@ -29,11 +29,8 @@ _LONGEST: Final = 1 << 20
 class LogOptions(Struct, frozen=True):
     """What is wanted of a log.
 
-    Attributes:
-        follow: go on until the container has ended.
-        tail: only so many of the last lines there are now; None: all.
-        since: only from this time on, in seconds of the epoch.
-        timestamps: with each line's time before it.
+    With ``follow`` it goes on until the container has ended; ``tail`` is how many of the last lines
+    (None: all); ``since`` in seconds of the epoch; ``timestamps``: with each line's time before it.
     """
 
     follow: bool = False

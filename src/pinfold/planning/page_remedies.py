@@ -35,14 +35,7 @@ def missing_size(machine: Machine, resource: str) -> str:
 
 
 def more_pages(planner: Planner, node: Node, state: NodeState, pod: Pod) -> Iterator[str]:
-    """Yield the smallest allocation of huge pages that admits the pod, if there is one.
-
-    Args:
-        planner: the machine and its configuration.
-        node: the node that refuses the pod.
-        state: what runs on it.
-        pod: the refused pod.
-    """
+    """Yield the smallest allocation of huge pages that admits a refused pod, if there is one."""
     wanted = _wanted(pod)
     if not wanted or not wanted.keys() <= set(page_sizes(planner.machine)):
         return

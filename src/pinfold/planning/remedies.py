@@ -29,13 +29,8 @@ def find_remedies(
 ) -> Iterator[str]:
     """Yield changes, the smallest first: to the request, the other pods, the configuration.
 
-    Nothing where the pod would be admitted as it is by now.
-
-    Args:
-        planner: the node.
-        state: the state in which the pod was refused.
-        decision: the refusal.
-        admitted: the pods that were admitted before it.
+    Nothing where the pod would be admitted as it is by now.  ``admitted`` are the pods that were
+    admitted before it, ``state`` is that in which it was refused.
     """
     state = _without_preferences(state)
     # An agent counts extended resources that no plugin offers as not there, a kubelet does not.

@@ -126,10 +126,7 @@ def arrange(
 ) -> tuple[Box, list[Label]]:
     """The boxes of a machine, and the titles of those that could not be drawn as boxes.
 
-    Args:
-        rows: the places, ascending.
-        cells: the cell of each CPU in them.
-        details: what stands behind the title of a socket, NUMA node or cache.
+    ``rows`` are ascending; ``details`` is what stands behind the title of a socket, node or cache.
     """
     # An offline CPU mostly has no place in sysfs; one that has is drawn where it sits.
     placed = [row for row in rows if row.online or row.core is not None]

@@ -46,10 +46,8 @@ class _Size(Struct, frozen=True):
 def map_lines(node_map: NodeMap, style: Style, *, max_lines: int = _MAP_LINES) -> list[Line]:
     """Draw the map in at most ``style.width`` columns.
 
-    Args:
-        node_map: what to draw.
-        style: width and whether ASCII must do; colours are put on when the lines are printed.
-        max_lines: cells shrink before the map gets longer than this.
+    Colours are put on when the lines are printed; cells shrink before the map has more than
+    ``max_lines``.
     """
     framed = style.width >= 40
     modes = [

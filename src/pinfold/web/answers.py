@@ -32,10 +32,7 @@ CODES: Final[Mapping[int, str]] = {
 class Refusal(Exception):  # noqa: N818 - an answer, of which some are nobody's error
     """A request that is answered with an error document.
 
-    Args:
-        status: the HTTP status, one of :data:`CODES`.
-        message: what is wrong, with the name or value that is.
-        remedy: what to do about it, "" where nothing helps.
+    ``status`` is one of :data:`CODES`; ``remedy`` is "" where nothing helps.
     """
 
     def __init__(self, status: int, message: str, remedy: str = "") -> None:

@@ -25,9 +25,8 @@ log = structlog.get_logger("pinfold.web")
 class Patience(Struct, frozen=True):
     """Seconds after which a request is answered with 503.
 
-    Attributes:
-        change: for what is asked for to be done; a pod's grace period comes on top.
-        reading: for an answer that changes nothing.
+    ``change`` is for what is asked for to be done (a pod's grace period comes on top), and
+    ``reading`` for an answer that changes nothing.
     """
 
     change: float = 30.0

@@ -34,15 +34,9 @@ _LEAST_NAPS: Final = 20
 async def kill_all(
     family: Family, find: Callable[[], Sequence[Stat]], wait: float
 ) -> list[Refusal]:
-    """Kill until nobody is found.
+    """Kill until ``find`` gives nobody; who is left after ``wait`` seconds, and why.
 
-    Args:
-        family: the container's processes, as of the last time that ``find`` was called.
-        find: looks who is alive.
-        wait: seconds.
-
-    Returns:
-        Who is left after ``wait`` seconds, and why.
+    ``family`` is as of the last time that ``find`` was called.
     """
     deadline = time.monotonic() + wait
     nap = _FIRST_NAP

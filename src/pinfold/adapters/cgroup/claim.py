@@ -18,11 +18,9 @@ from pinfold.ports.errors import CgroupError
 
 
 class TreeClaim:
-    """The right to a tree.
+    """The right to a tree, whose folder in the cpuset hierarchy, ``base``, is locked.
 
-    Args:
-        base: the tree's own folder in the cpuset hierarchy, which is locked.
-        parts: the other folders that the tree cannot be without.
+    ``parts`` are the other folders that the tree cannot be without.
     """
 
     def __init__(self, base: Path, *parts: Path) -> None:

@@ -50,12 +50,8 @@ class _Below(Struct):
 class ContainerCpusets:
     """Keeps containers on the shared pool, or on their own CPUs.
 
-    A kill between any two of its writes leaves no CPU with two owners.
-
-    Args:
-        cpusets: the kernel's.
-        record: where the gates' former CPUs are kept; None: no gates are used.
-        report: is told of a gate that cannot be put back.
+    A kill between any two of its writes leaves no CPU with two owners.  For the arguments see
+    :class:`~.gates.Gates`.
     """
 
     def __init__(
@@ -199,8 +195,7 @@ class ContainerCpusets:
     async def close(self, *, everything: bool) -> None:
         """Put back what the gates had; each container keeps its CPUs by its own cpuset.
 
-        Args:
-            everything: also the gates of before whose containers were never shown.
+        With ``everything``, also the gates of before whose containers were never shown.
 
         Raises:
             PortError: a gate stays as it is, as somebody below cannot do without it.

@@ -55,9 +55,8 @@ class _Fresh(NamedTuple):
 class Escapes:
     """Knows who belongs to which container, and who of them is elsewhere.
 
-    Args:
-        home: the container in all of whose cgroups a process is, from the text of
-            ``/proc/PID/cgroup``; None for any other.
+    ``home`` gives the container in all of whose cgroups a process is, from the text of
+    ``/proc/PID/cgroup``; None for any other.
     """
 
     def __init__(self, home: Callable[[str], ContainerKey | None]) -> None:

@@ -39,12 +39,7 @@ class _Gates(BootRecord, frozen=True, kw_only=True):
 
 
 class GateFile:
-    """The :class:`GateRecord` in a file, which is gone while empty.
-
-    Args:
-        path: the file, in a folder that nobody else writes.
-        mount: the hierarchy.
-    """
+    """The :class:`GateRecord` in a file of the agent's own folder; it is gone while empty."""
 
     def __init__(self, path: Path, mount: CgroupMount) -> None:
         self._file = BootFile(

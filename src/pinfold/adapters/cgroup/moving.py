@@ -31,13 +31,10 @@ _LAST_BREATH: Final = 1.0
 
 
 class Patience:
-    """Time for which something was looked at again and again.
+    """Seconds for which something was looked at again and again.
 
     What a look takes longer than it should is not counted: a machine that is slow, or a program
     that was stopped for a while, is no reason for blame.
-
-    Args:
-        seconds: how much of it there is.
     """
 
     def __init__(self, seconds: float) -> None:

@@ -47,9 +47,7 @@ MEMBERS: Final = (FREEZER, "pids", "cpu", "memory")
 class CgroupsV1:
     """The :class:`pinfold.ports.cgroups.Cgroups` of a machine with cgroup v1.
 
-    Args:
-        parents: the cgroup below which the tree is made, by controller; ``cpuset`` is among them.
-        name: the tree's own folder.
+    The tree, ``name``, is made below one of ``parents`` by controller; ``cpuset`` is among them.
     """
 
     def __init__(self, parents: Mapping[str, Path], name: str) -> None:

@@ -37,12 +37,9 @@ SHARED = "shared"
 
 
 class CpusetTree:
-    """The cpusets below ``parent``.
+    """The cpusets of the tree ``name`` below ``parent``.
 
-    Args:
-        parent: the cgroup below which the tree is made.
-        name: the tree's own folder.
-        nested: whether shared containers have cpusets of their own.
+    ``nested`` is whether shared containers have cpusets of their own.
     """
 
     def __init__(self, parent: Path, name: str, *, nested: bool) -> None:

@@ -53,10 +53,7 @@ LIMITING: Final = ("cpu", "memory", "hugetlb")
 class CgroupsV2:
     """The :class:`pinfold.ports.cgroups.Cgroups` of a machine with cgroup v2.
 
-    Args:
-        parent: the cgroup below which the tree is made.
-        name: the tree's own folder.
-        root: where the hierarchy is mounted.
+    The tree, ``name``, is made below ``parent``; the hierarchy is mounted at ``root``.
     """
 
     def __init__(self, parent: Path, name: str, root: Path) -> None:

@@ -63,13 +63,7 @@ class EventRecorder:
 
     Events of the same object and reason are one event with a count, written at most once in
     ``period`` seconds.  What happens while the server cannot be reached is written later; of more
-    than a thousand different ones the newest are dropped.
-
-    Args:
-        client: the API server.
-        host: the node's name.
-        report: told each problem once.
-        period: seconds.
+    than a thousand different ones the newest are dropped.  ``host`` is the node's name.
     """
 
     def __init__(

@@ -76,11 +76,7 @@ _Holder = HwlocTopology | HwlocObject | HwlocDistances | HwlocCpuKind
 
 
 def read_hwloc_xml(data: bytes, *, name: str) -> HwlocTopology:
-    """Read the XML text.
-
-    Args:
-        data: the text, not compressed.
-        name: of the file, for messages.
+    """Read the XML text, not compressed, of a file called ``name``.
 
     Raises:
         MachineError: no well-formed XML, entity declarations or references to other files,

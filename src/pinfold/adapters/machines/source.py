@@ -50,12 +50,9 @@ _SUFFIXES: Final = (".gz", ".xz", ".bz2", ".json", ".xml", ".v3", ".hwloc", ".tx
 
 
 def open_machine(source: str | None) -> Machine:
-    """Read a machine from anything that ``--machine`` takes.
+    """Read a machine from anything that ``--machine`` takes, or this one (None).
 
     An existing path always wins over a short form of the same spelling.
-
-    Args:
-        source: a path or a short form; None for this machine.
 
     Raises:
         MachineError: nothing of that name, a file of no known form, or one that is damaged; the
@@ -84,12 +81,7 @@ def open_machine(source: str | None) -> Machine:
 
 
 def read_document(data: bytes, *, name: str, file: str) -> Machine:
-    """Read an XML, JSON or ``lscpu -p`` text.
-
-    Args:
-        data: the text, not packed.
-        name: of the machine.
-        file: its name, for messages.
+    """Read an XML, JSON or ``lscpu -p`` text, not packed; ``file`` is its name for messages.
 
     Raises:
         MachineError: no known form, or damaged.

@@ -59,11 +59,9 @@ class _Published(Struct, frozen=True):
 class PodFileFolder:
     """A folder of pods' files; fulfils :class:`pinfold.ports.podfiles.PodFiles`.
 
-    The files have mode 0644.  They are not flushed to the disk: after a power failure the agent
-    reads each again, and replaces what is not as it should be.  One agent writes to a folder.
-
-    Args:
-        folder: made with mode 0755 where it is not there.
+    The files have mode 0644, the folder, which is made, 0755.  They are not flushed to the disk:
+    after a power failure the agent reads each again, and replaces what is not as it should be.
+    One agent writes to a folder.
 
     Raises:
         PortError: it cannot be made, or what an interrupted agent left there cannot be removed.

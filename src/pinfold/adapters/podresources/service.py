@@ -33,10 +33,7 @@ _Response = TypeVar("_Response", bound=Message)
 class TokenBucket:
     """Lets ``burst`` requests through at once, and ``qps`` a second in the long run.
 
-    Args:
-        clock: seconds, never going back.
-        qps: how fast the bucket fills.
-        burst: how many tokens it holds; it starts full.
+    ``clock`` tells seconds, never going back.
     """
 
     def __init__(

@@ -58,13 +58,10 @@ class _FailedCallError(Exception):
 
 
 class PodResourcesClient:
-    """One kubelet's podresources, for one event loop.
+    """One kubelet's podresources (``path`` is its socket), for one event loop.
 
     It is the :class:`pinfold.ports.podresources.PodDevicesSource` of a node with a kubelet.
     Nothing is opened before the first question.
-
-    Args:
-        path: the kubelet's socket.
     """
 
     def __init__(self, path: Path) -> None:

@@ -20,12 +20,7 @@ _ROOT: Final = 0
 def process_of(peer: Peer, pid: int, *, agent: int) -> HeldProcess:
     """The process ``pid``, which is the peer itself or descends from it.
 
-    What the agent has started is its own, whatever that descends from.
-
-    Args:
-        peer: who asks.
-        pid: the process.
-        agent: the agent's pid.
+    What the agent (its pid) has started is its own, whatever that descends from.
 
     Raises:
         ForeignProcessError: it is not, or is the agent's, or another user's.

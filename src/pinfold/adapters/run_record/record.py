@@ -50,11 +50,9 @@ class _Entries(BootRecord, frozen=True, kw_only=True):
 
 
 class RunRecord:
-    """The list in ``path``; a folder for the user alone is made for it.
+    """The list in ``path``, with its lock beside it; a folder for the user alone is made for it.
 
-    Args:
-        path: the file; its lock is beside it.
-        remedy: what to do where it cannot be used.
+    ``remedy`` is what to do where it cannot be used.
     """
 
     def __init__(self, path: Path, *, remedy: str = "") -> None:

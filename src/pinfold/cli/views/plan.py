@@ -18,10 +18,8 @@ from pinfold.render.plan_view import ContainerRow, PlanView, PodRow, extras
 class PlannedOn:
     """What a picture of a plan needs beside the plan.
 
-    Args:
-        machine: the hardware.
-        view: what the kubelet sees of it.
-        unlocated: the devices of which nobody says at which NUMA node they are.
+    ``view`` is what the kubelet sees of the machine; of the ``unlocated`` devices nobody says at
+    which NUMA node they are.
     """
 
     def __init__(
