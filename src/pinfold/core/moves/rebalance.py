@@ -40,6 +40,7 @@ class RebalanceOptions(Struct, frozen=True):
         mems: owner -> NUMA nodes of its memory, for those whose memory goes where its CPUs go.
         delays: owner -> seconds for which it is told beforehand.
         most_moved: how many owners may move at most; None for any number.
+        strict: nobody may be in more NUMA nodes than now (a strict topology manager's policy).
     """
 
     moves: MoveOptions = MoveOptions()
@@ -52,6 +53,7 @@ class RebalanceOptions(Struct, frozen=True):
     mems: Mapping[Owner, CPUSet] = field(default_factory=dict)
     delays: Mapping[Owner, float] = field(default_factory=dict)
     most_moved: int | None = None
+    strict: bool = False
 
 
 class Rebalance(Struct, frozen=True):
@@ -209,8 +211,12 @@ class _Scene:
     def seat(self, unit: _Unit) -> Seat:
         """A seat that is to be as good as can be, and as cheap."""
         near = self._near(unit)
+        nodes = self.topology.numa_nodes.values()
+        most = sum(bool(members & unit.cpus) for members in nodes)
 
-        def cost(cpus: int) -> int:
+        def cost(cpus: int) -> int | None:
+            if self.options.strict and sum(bool(members & cpus) for members in nodes) > most:
+                return None
             return pack((*self.objective.score(cpus, near), *self._price(unit, cpus)))
 
         return self._seat(unit, cost, near, _PERFECT)

@@ -1,0 +1,178 @@
+"""Better places on a node as it is configured, and room for a pod that it rejects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from pinfold.admission.admission import Node, NodeState, decide
+from pinfold.admission.moves import with_claims
+from pinfold.core.cpu.hints import cpu_hints, nodes_to_cpus
+from pinfold.core.cpu.static_policy import StaticPolicy
+from pinfold.core.moves.objective import CORES, NUMA_NODES
+from pinfold.core.moves.owners import MoveError, Owner, Refusal, Wish
+from pinfold.core.moves.planner import plan_moves
+from pinfold.core.moves.rebalance import Rebalance, RebalanceOptions, make_room, plan_rebalance
+from pinfold.core.pod.pod import Pod, guaranteed_cpus, pod_guaranteed_cpus
+from pinfold.core.topology_manager.policy import Policy
+from pinfold.core.values.cpuset import CPUSet
+
+_STRICT = (Policy.RESTRICTED, Policy.SINGLE_NUMA_NODE)
+
+
+def rebalance(node: Node, state: NodeState, options: RebalanceOptions) -> Rebalance:
+    """The best placements that can be had; see :func:`~.rebalance.plan_rebalance`.
+
+    Args:
+        node: the policies in force.
+        state: what runs.
+        options: what may move; the rest is filled in from the node, see :func:`options_of`.
+
+    Raises:
+        MoveError: there is no static policy, or the moves need a free CPU and there is none.
+    """
+    policy = _static(node)
+    filled = options_of(node, state, options)
+    return plan_rebalance(state.ledger, policy.topology, filled)
+
+
+def make_room_for(node: Node, state: NodeState, pod: Pod, options: RebalanceOptions) -> Rebalance:
+    """The moves after which this node admits a pod that it rejects now.
+
+    Its containers together get a place where that can be, else one after the other.  That the pod
+    is admitted then was tried: by every manager, on the state of afterwards.
+
+    Args:
+        node: the policies in force.
+        state: what runs.
+        pod: the pod, whose devices need nobody to be asked.
+        options: as for :func:`rebalance`.
+
+    Raises:
+        MoveError: no moves lead there.
+    """
+    policy = _static(node)
+    filled = options_of(node, state, options)
+    each = [guaranteed_cpus(pod, container) for container in pod.all_containers]
+    together = pod_guaranteed_cpus(pod)
+    for counts in ([together], [count for count in each if count]) if together else ():
+        try:
+            found = _room(policy, state, counts, filled)
+        except MoveError:
+            continue
+        ledger = with_claims(state.ledger, found.plan.end)
+        if decide(node, replace(state, ledger=ledger), pod).admitted:
+            return found
+    raise MoveError(
+        Refusal.NO_FREE_CPU,
+        f"no moves make room for pod {pod.name!r}",
+        "end or shrink something, or ask for fewer CPUs",
+    )
+
+
+def options_of(node: Node, state: NodeState, options: RebalanceOptions) -> RebalanceOptions:
+    """The options, with what follows from the node.
+
+    Nobody goes to CPUs that are offline; with ``full-pcpus-only`` nobody shares a core; what the
+    policy's options spread is not held against it; under a strict topology manager nobody is
+    spread further.  Who has memory at some NUMA nodes stays with it, unless it is to go along, and
+    who has devices goes nearer to them.
+    """
+    policy = _static(node)
+    chosen = policy.options
+    passed_over = {CORES} if chosen.distribute_cpus_across_cores else set()
+    passed_over |= {NUMA_NODES} if chosen.align_by_socket else set()
+    near = dict(_devices(state))
+    within = dict(options.within)
+    strict = node.topology_manager.policy in _STRICT
+    for owner, nodes in _memory(state):
+        if owner in options.mems:
+            continue
+        near[owner] = near.get(owner, 0) | nodes
+        if strict:
+            cpus = CPUSet.from_mask(nodes_to_cpus(policy.topology, nodes))
+            within[owner] = within.get(owner, cpus) & cpus
+    return replace(
+        options,
+        moves=replace(
+            options.moves,
+            topology=policy.topology,
+            whole_cores=chosen.full_pcpus_only,
+            avoid=options.moves.avoid | state.offline,
+        ),
+        levels=tuple(level for level in options.levels if level not in passed_over),
+        numa=options.numa or node.topology_manager.numa,
+        near={**near, **options.near},
+        within=within,
+        strict=options.strict or strict,
+    )
+
+
+def _static(node: Node) -> StaticPolicy:
+    if node.cpu_policy is None:
+        raise MoveError(
+            Refusal.UNKNOWN_OWNER,
+            "nobody has CPUs of his own under CPU manager policy none",
+            "set cpuManagerPolicy to dynamic",
+        )
+    return node.cpu_policy
+
+
+def _room(
+    policy: StaticPolicy, state: NodeState, counts: Sequence[int], options: RebalanceOptions
+) -> Rebalance:
+    """Room for so many CPUs each, one after the other."""
+    ledger, room = state.ledger, CPUSet()
+    wishes: dict[Owner, Wish] = {}
+    steps: list[Rebalance] = []
+    for count in counts:
+        # What was found is kept free: nobody may be brought there.
+        moves = replace(options.moves, avoid=options.moves.avoid | room)
+        among = [one - room for one in _places(policy, count)]
+        step = make_room(ledger, policy.topology, count, among, replace(options, moves=moves))
+        ledger = with_claims(ledger, step.plan.end)
+        room |= step.room
+        wishes |= {wish.owner: wish for wish in step.wishes}
+        steps.append(step)
+    plan = plan_moves(state.ledger, tuple(wishes.values()), options.moves)
+    return Rebalance(tuple(wishes.values()), plan, steps[0].before, steps[-1].after, room)
+
+
+def _places(policy: StaticPolicy, count: int) -> list[CPUSet]:
+    """Where so many CPUs are best on an empty machine: the CPUs of NUMA nodes together."""
+    topology = policy.topology
+    hints = cpu_hints(topology, policy.assignable.mask, 0, count)
+    return [
+        CPUSet.from_mask(nodes_to_cpus(topology, hint.mask or 0) & policy.assignable.mask)
+        for hint in hints
+        if hint.preferred
+    ]
+
+
+def _memory(state: NodeState) -> Iterator[tuple[Owner, int]]:
+    """The NUMA nodes of everybody's memory."""
+    assignments = {} if state.memory is None else state.memory.assignments
+    for uid, containers in assignments.items():
+        for name, blocks in containers.items():
+            nodes = 0
+            for block in blocks:
+                for one in block.numa_affinity or ():
+                    nodes |= 1 << one
+            if nodes:
+                yield Owner(uid, name), nodes
+
+
+def _devices(state: NodeState) -> Mapping[Owner, int]:
+    """The NUMA nodes of everybody's devices."""
+    near: dict[Owner, int] = {}
+    for uid, containers in state.devices.allocations.pods.items():
+        for name, held in containers.items():
+            for resource, ids in held.items():
+                listed = state.devices.last_listed(resource)
+                for one in ids:
+                    for place in listed[one].numa_nodes if one in listed else ():
+                        if place >= 0:
+                            owner = Owner(uid, name)
+                            near[owner] = near.get(owner, 0) | 1 << place
+    return near

@@ -1,0 +1,170 @@
+"""Better places on a node, and room for pods that it rejects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from pinfold.admission.admission import Node, NodeState, decide, release, settle
+from pinfold.admission.model import build_node, empty_state
+from pinfold.admission.moves import with_claims
+from pinfold.admission.rebalance import make_room_for, options_of, rebalance
+from pinfold.core.devices.devices import DeviceInventory
+from pinfold.core.devices.state import DeviceState
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.machine.short_form import parse_short_form
+from pinfold.core.moves.owners import MoveError, Owner
+from pinfold.core.moves.rebalance import RebalanceOptions
+from pinfold.core.pod.pod import Container, Pod
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.core.values.quantity import Quantity
+from tests.scenes.resource_world import listed
+
+ANY = RebalanceOptions()
+
+
+def node(form: str = "2s4c1t@16Gi", **config: Any) -> tuple[Node, NodeState]:
+    machine = parse_short_form(form)
+    usual: dict[str, Any] = {
+        "cpu_manager_policy": "static",
+        "reserved_system_cpus": CPUSet([0]),
+        "topology_manager_policy": "single-numa-node",
+        "eviction_hard": {},
+    }
+    built = build_node(machine, NodeConfig(**usual | config))
+    return built, empty_state(built, machine.online)
+
+
+def pod(uid: str, *cpus: int, **more: str) -> Pod:
+    both = [
+        {name: Quantity.parse(str(n)) for name, n in {"cpu": c, "memory": "1Gi", **more}.items()}
+        for c in cpus
+    ]
+    containers = tuple(Container(f"c{n}", each, each) for n, each in enumerate(both))
+    return Pod(uid=uid, name=uid, containers=containers)
+
+
+def after(where: Node, state: NodeState, *pods: Pod) -> NodeState:
+    for each in pods:
+        decision = decide(where, state, each)
+        assert decision.admitted, decision.message
+        state = settle(state, decision)
+    return state
+
+
+def fragmented(**config: Any) -> tuple[Node, NodeState]:
+    """Two CPUs free at each of two NUMA nodes."""
+    where, state = node(**config)
+    ones = [pod(f"p{n}", 1) for n in range(7)]
+    state = after(where, state, *ones)
+    by_node: dict[bool, list[Pod]] = {False: [], True: []}
+    for one in ones:
+        by_node[min(state.ledger.cpus_of_pod(one.uid)) >= 4].append(one)
+    for pods, count in ((by_node[False], 2), (by_node[True], 2)):
+        for one in pods[:count]:
+            state = release(state, one)
+    return where, state
+
+
+def test_a_pod_that_is_rejected_is_admitted_after_moves() -> None:
+    where, state = fragmented()
+    asked = pod("big", 3)
+    refused = decide(where, state, asked)
+    assert refused.reason == "TopologyAffinityError"
+    found = make_room_for(where, state, asked, ANY)
+    assert len(found.wishes) == 1
+    moved = replace(state, ledger=with_claims(state.ledger, found.plan.end))
+    assert decide(where, moved, asked).admitted
+
+
+def test_containers_get_room_one_after_the_other() -> None:
+    where, state = node("2s5c1t@16Gi")
+    ones = [pod(f"p{n}", 1) for n in range(9)]
+    state = after(where, state, *ones)
+    for one in ones:
+        if min(state.ledger.cpus_of_pod(one.uid)) in {1, 2, 3, 5, 6, 7}:
+            state = release(state, one)
+    asked = pod("two", 4, 2)
+    assert not decide(where, state, asked).admitted
+    found = make_room_for(where, state, asked, ANY)
+    moved = replace(state, ledger=with_claims(state.ledger, found.plan.end))
+    assert decide(where, moved, asked).admitted
+
+
+def test_room_that_cannot_be_made_is_refused() -> None:
+    where, state = fragmented()
+    with pytest.raises(MoveError, match="no moves make room for pod 'big'; end or shrink"):
+        make_room_for(where, state, pod("big", 5), ANY)
+    stay = RebalanceOptions(fixed=frozenset(Owner(uid, "c0") for uid in state.ledger.assignments))
+    with pytest.raises(MoveError, match="no moves"):
+        make_room_for(where, state, pod("big", 3), stay)
+
+
+def test_memory_keeps_its_owner_under_a_strict_policy() -> None:
+    where, state = fragmented(
+        memory_manager_policy="Static",
+        system_reserved={"memory": Quantity.parse("1Gi")},
+        reserved_memory=({"numaNode": 0, "limits": {"memory": Quantity.parse("1Gi")}},),
+    )
+    with pytest.raises(MoveError, match="no moves"):
+        make_room_for(where, state, pod("big", 3), ANY)
+    here = {Owner(uid, "c0"): CPUSet([0]) for uid in state.ledger.assignments}
+    along = RebalanceOptions(mems=here)
+    with_memory = options_of(where, state, along)
+    assert with_memory.within == {}
+    assert rebalance(where, state, along).wishes == ()
+
+
+def test_a_container_goes_to_its_device() -> None:
+    inventory: DeviceInventory = listed(gpu=[(1,)])
+    where, state = node(topology_manager_policy="none")
+    state = replace(state, devices=DeviceState(inventory))
+    asked = pod("p", 2, **{"example.com/gpu": "1"})
+    state = after(where, state, asked)
+    assert max(state.ledger.cpus_of_pod("p")) < 4, "nobody has aligned it"
+    found = rebalance(where, state, ANY)
+    assert found.before == (0, 0, 0, 0, 20)
+    assert found.after == (0, 0, 0, 0, 0)
+    assert min(found.wishes[0].cpus) >= 4
+
+
+def test_what_the_policy_spreads_is_not_held_against_it() -> None:
+    gates = {"CPUManagerPolicyAlphaOptions": True}
+    where, state = node(
+        "2s4c2t",
+        topology_manager_policy="none",
+        cpu_manager_policy_options={"distribute-cpus-across-cores": "true"},
+        feature_gates=gates,
+    )
+    state = after(where, state, pod("p", 2))
+    assert options_of(where, state, ANY).levels == (
+        *("numa-nodes", "sockets", "uncore-caches", "distance"),
+    )
+    assert rebalance(where, state, ANY).wishes == ()
+
+
+def test_policy_none_has_nothing_to_move() -> None:
+    where, state = node(cpu_manager_policy="none")
+    with pytest.raises(MoveError, match="set cpuManagerPolicy to dynamic"):
+        rebalance(where, state, ANY)
+
+
+@given(st.lists(st.integers(1, 4), max_size=8), st.sets(st.integers(0, 7)), st.integers(1, 4))
+def test_whatever_room_is_made_admits_the_pod(sizes: list[int], gone: set[int], count: int) -> None:
+    where, state = node("2s6c1t@16Gi")
+    for number, size in enumerate(sizes):
+        state = settle(state, decide(where, state, pod(f"p{number}", size)))
+    for number in gone:
+        if f"p{number}" in state.ledger.assignments:
+            state = release(state, pod(f"p{number}", sizes[number]))
+    asked = pod("big", count)
+    try:
+        found = make_room_for(where, state, asked, ANY)
+    except MoveError:
+        assert not decide(where, state, asked).admitted
+        return
+    assert bool(found.wishes) != decide(where, state, asked).admitted
