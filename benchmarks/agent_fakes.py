@@ -119,8 +119,8 @@ def _reconcile(count: int) -> Result:
                 await draft.apply_pool()
             for number in range(count):
                 await _admit(manager, f"p{number}", "" if number % 5 else "1")
-            for active in manager.books.view.pods.active.values():
-                await active.started.wait()
+            for life in manager.lives.values():
+                await life.started.wait()
 
         def call() -> None:
             if drifts := runner.run(reconcile(manager.books)):

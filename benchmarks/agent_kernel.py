@@ -126,8 +126,9 @@ async def _fill(agent: Agent, pids: Sequence[int]) -> None:
             source="run",
             held=_held(pid),
         )
-    for active in agent.books.view.pods.active.values():
-        await active.started.wait()
+    for uid in agent.books.view.pods.active:
+        if (life := agent.pods.life(uid)) is not None:
+            await life.started.wait()
 
 
 def growth(results: Mapping[str, Result]) -> list[str]:

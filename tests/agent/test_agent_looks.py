@@ -94,7 +94,7 @@ class Scene:
             await asyncio.sleep(0.1)
 
     def runs(self, name: str) -> bool:
-        pods = self.node.books.view.pods.active.values()
+        pods = self.node.manager.lives.values()
         return any(pod.name == f"default/{name}" and pod.started.is_set() for pod in pods)
 
 
@@ -123,7 +123,7 @@ def test_a_pod_that_takes_long_to_end_holds_up_no_look(tmp_path: Path) -> None:
         (status,) = scene.node.runtime.known()
         scene.node.runtime.ignores_sigterm.add(status.id)
         file.unlink()
-        (pod,) = scene.node.books.view.pods.active.values()
+        (pod,) = scene.node.manager.lives.values()
         await scene.until(lambda: pod.ending)
         before = scene.looks
         scene.node.cgroups.online = scene.node.cgroups.machine - CPUSet([7])

@@ -10,7 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.node.drafted import Unwritten
+from pinfold.node.books import Draft
+from pinfold.node.drafted import StalePodError, Unwritten
 from pinfold.node.pod_table import UnknownPodError
 from pinfold.node.view import View
 from pinfold.ports.errors import CgroupError, StoreError
@@ -63,6 +64,59 @@ def test_a_view_cannot_be_changed() -> None:
         await node.kill()
 
     run_virtually(run())
+
+
+def test_a_view_tells_of_its_moment_whatever_becomes_of_its_pods() -> None:
+    async def scenario(node: Harness) -> None:
+        await node.admit(manifest("db", "2"))
+        await node.settle()
+        view = node.books.view
+        pod = view.pods.active["uid-db"]
+        (container,) = pod.workload.pod.containers
+        before = repr((view, view.where(pod, container)))
+        for name in pod.__struct_fields__:
+            with pytest.raises(AttributeError):
+                setattr(pod, name, getattr(pod, name))
+        (status,) = node.runtime.known()
+        node.runtime.exit(status.id, 1)
+        await node.settle()
+        restarted = node.books.view.pods.active["uid-db"].record
+        assert (restarted.restarts, restarted.exit_codes) == ({"c0": 1}, {"c0": 1})
+        async with node.books.change() as draft:
+            draft.let_end(node.books.view.pods.active["uid-db"])
+        assert node.books.view.pods.active["uid-db"].is_ending
+        assert node.store.pods["uid-db"] == restarted, "which is not written down"
+        await node.manager.release("db")
+        assert node.books.view.pods.active == {}
+        assert view.pods.active == {"uid-db": pod}
+        assert not pod.is_ending
+        assert repr((view, view.where(pod, container))) == before
+
+    run(scenario)
+
+
+def test_a_stale_record_is_not_written() -> None:
+    async def scenario(node: Harness) -> None:
+        await node.admit(manifest("one", "2"))
+        await node.settle()
+        old = node.books.view.pods.active["uid-one"]
+        async with node.books.change() as draft:
+            draft.put(old, replace(old.record, message="newer"))
+            with pytest.raises(StalePodError, match="default/one has changed"):
+                draft.put(old, replace(old.record, reason="older"))
+        changes: list[Callable[[Draft], None]] = [
+            lambda draft: draft.put(old, replace(old.record, reason="older")),
+            lambda draft: draft.let_end(old),
+            lambda draft: draft.end(old, None),
+        ]
+        for change in changes:
+            with pytest.raises(StalePodError):
+                async with node.books.change() as draft:
+                    change(draft)
+        record = node.books.view.pods.active["uid-one"].record
+        assert record == node.store.pods["uid-one"] == replace(old.record, message="newer")
+
+    run(scenario)
 
 
 def test_who_is_cancelled_while_it_is_written_leaves_books_as_the_record() -> None:
@@ -237,7 +291,7 @@ def test_a_pod_that_got_no_room_is_not_brought_back_by_its_deletion() -> None:
         node.store.commit = written  # type: ignore[method-assign] # one that is looked at
         admission = asyncio.create_task(node.admit(manifest("one", "2")))
         await slow.begun.wait()
-        (active,) = node.books.view.pods.active.values()
+        (life,) = node.manager.lives.values()
         deletion = asyncio.create_task(node.manager.release("one"))
         await node.settle()
         slow.go.set()
@@ -245,7 +299,7 @@ def test_a_pod_that_got_no_room_is_not_brought_back_by_its_deletion() -> None:
             await admission
         await deletion
         assert phases == [PodPhase.ADMITTED, PodPhase.REJECTED]
-        assert active.gone.is_set()
+        assert life.gone.is_set()
         assert not node.store.pods
         assert not node.books.view.pods.active
         node.check()
@@ -357,7 +411,9 @@ def test_a_change_that_goes_on_without_its_caller_takes_nothing_more() -> None:
                 try:
                     await draft.write()
                 except asyncio.CancelledError:
-                    draft.put(active, replace(active.record, message="twice"))
+                    now = draft.pod("uid-one")
+                    assert now is not None
+                    draft.put(now, replace(now.record, message="twice"))
                     await draft.write()
 
         change = asyncio.create_task(twice())
@@ -367,6 +423,7 @@ def test_a_change_that_goes_on_without_its_caller_takes_nothing_more() -> None:
             await change
         slow.go.set()
         await node.settle()
-        assert node.store.pods["uid-one"].message == active.record.message == "once"
+        now = node.books.view.pods.active["uid-one"]
+        assert node.store.pods["uid-one"].message == now.record.message == "once"
 
     run(scenario)

@@ -334,7 +334,7 @@ def test_who_runs_and_could_not_be_displaced_at_once_is_no_failed_start(version:
         await node.admit(manifest("db", "2", restartPolicy="Never"))
         (status,) = node.runtime.known()
         assert status.state is ContainerState.RUNNING
-        assert node.books.view.pods.active["uid-db"].statuses["c0"].id == status.id
+        assert node.books.statuses[ContainerKey("uid-db", "c0")].id == status.id
         assert [*node.books.offline_owners.misplaced] == [ContainerKey("uid-db", "c0")]
         await node.settle()
         await node.books.settle()

@@ -13,7 +13,7 @@ from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.pod.pod import Container, Pod
 from pinfold.core.pod.workload import Workload
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.node.active_pod import ActivePod
+from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.pod_resources import ManagedPodResources, pod_resources
 from pinfold.node.pod_table import PodTable
 from pinfold.ports.podresources import ContainerResources, PodResources
@@ -76,7 +76,7 @@ def test_the_policy_of_an_ordinary_container_makes_no_sidecar_of_it() -> None:
     container = Container("c", restart_policy="Always")
     workload = Workload(Pod("u", "p", containers=(container,)), {})
     record = PodRecord("u", "default", "p", "{}", PodPhase.RUNNING)
-    table = PodTable(active={"u": ActivePod(workload, record)})
+    table = PodTable(active={"u": AdmittedPod(workload, record)})
     (pod,) = pod_resources(NodeState(Ledger("none", CPUSet([0]))), table)
     assert pod.containers == (ContainerResources("c"),)
 
@@ -97,7 +97,7 @@ def test_a_pod_that_is_rejected_or_has_ended_is_found_by_name_only() -> None:
     run_virtually(scenario())
 
 
-def test_the_active_pod_of_a_name_wins_and_then_the_newest() -> None:
+def test_the_admitted_pod_of_a_name_wins_and_then_the_newest() -> None:
     async def scenario() -> None:
         harness = Harness()
         manager = await harness.start()
@@ -127,11 +127,11 @@ def test_a_pod_that_is_being_ended_still_has_its_cpus() -> None:
         await admit(harness, manifest("web", "2"))
         for _ in range(50):
             await asyncio.sleep(0.01)
-        held = manager.books.view.pods.active["uid-web"].lock
+        held = manager.lives["uid-web"].lock
         async with held:
             ending = asyncio.create_task(manager.release("default/web"))
             await asyncio.sleep(0.01)
-            assert manager.books.view.pods.active["uid-web"].ending
+            assert manager.books.view.pods.active["uid-web"].is_ending
             assert [cpus(pod) for pod in source.pods()] == [{"c0": "2-3"}]
         await ending
         assert source.pods() == ()

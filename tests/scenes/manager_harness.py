@@ -221,9 +221,9 @@ class Harness:
     async def admit(self, pod: dict[str, Any], *, wait: bool = True) -> Any:
         text = json.dumps(pod)
         record = await self.manager.admit(parse(text), manifest=text)
-        active = self.books.view.pods.active.get(record.uid)
-        if wait and active is not None:
-            await asyncio.wait_for(active.started.wait(), 5)
+        life = self.manager.lives.get(record.uid)
+        if wait and life is not None:
+            await asyncio.wait_for(life.started.wait(), 5)
         return record
 
     async def settle(self) -> None:

@@ -33,6 +33,7 @@ from pinfold.documents.status import Agent, AgentConfig, Gates
 from pinfold.node.nri.kubelet_devices import KubeletDevices
 from pinfold.node.pods.caller import NOBODY, Caller
 from pinfold.node.pods.manager import Manager
+from pinfold.node.pods.pod_life import PodLife
 from pinfold.node.reconciler import Drift, reconcile
 from pinfold.planning.explain import explain_decision, explain_document
 from pinfold.planning.machine_document import machine_document
@@ -100,8 +101,8 @@ class AgentOnFakes:
     async def reconcile(self) -> list[Drift]:
         return await reconcile(self.books)
 
-    def report_exit(self, uid: str, code: int) -> None:
-        self.manager.host.report_exit(uid, code)
+    def life(self, uid: str) -> PodLife | None:
+        return self.manager.lives.get(uid)
 
     @property
     def logs(self) -> PodLogs | None:

@@ -6,7 +6,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,7 +21,8 @@ from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.pod.workload_api import workload_from_api
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.settings import NodeSettings
-from pinfold.ports.errors import StoreError
+from pinfold.ports.errors import ContainerKey, StoreError
+from pinfold.ports.records import Batch
 from pinfold.ports.runtime import ContainerState
 from tests.scenes.manager_harness import manifest
 from tests.scenes.waiting import wait_until
@@ -160,7 +161,7 @@ def test_a_container_between_two_attempts_waits(tmp_path: Path) -> None:
 
 def running(api: Served, pod: str) -> str:
     """The id of the pod's container once it runs, "" until then."""
-    status = api.do(lambda: api.backend.books.view.pods.active[f"uid-{pod}"].statuses.get("c0"))
+    status = api.do(lambda: api.backend.books.statuses.get(ContainerKey(f"uid-{pod}", "c0")))
     return status.id if status is not None and status.state is ContainerState.RUNNING else ""
 
 
@@ -392,7 +393,15 @@ def test_a_process_is_taken_over_and_its_exit_told(api: Served) -> None:
     (only,) = answer.json["containers"]
     assert (only["state"], only["pid"], only["cpus"]) == ("RUNNING", 4242, "2-3")
     assert api.node.cgroups.allowed(4242) == CPUSet([2, 3]), "before the answer"
-    pod = api.do(lambda: api.backend.books.view.pods.active["uid-job"])
+    pod = api.do(lambda: api.backend.manager.lives["uid-job"])
+    commit = api.node.store.commit
+    codes: list[Mapping[str, int]] = []
+
+    async def looked_at(batch: Batch) -> None:
+        codes.extend(one.exit_codes for one in batch.put)
+        await commit(batch)
+
+    api.node.store.commit = looked_at  # type: ignore[method-assign] # what is written down
     (status,) = api.do(api.node.runtime.known)
     assert (status.pid, status.state) == (4242, ContainerState.RUNNING)
     told: list[Any] = []
@@ -405,7 +414,7 @@ def test_a_process_is_taken_over_and_its_exit_told(api: Served) -> None:
     tell.join()
     assert [answer.status for answer in told] == [204]
     assert api.do(pod.gone.is_set), "who is answered finds its CPUs free"
-    assert pod.record.exit_codes == {"c0": 7}
+    assert codes[-1] == {"c0": 7}
     assert api.ask("GET", "/v1/status").json["pods"] == [], "it is in the history only"
     assert api.ask("GET", "/v1/explain/default/job").status == 200
 

@@ -25,6 +25,7 @@ from pinfold.core.pod.workload_fields import PROCESS, check_fields
 from pinfold.core.values.names import LONGEST_LABEL
 from pinfold.node.pods.caller import NOBODY, Caller
 from pinfold.node.pods.manager import Manager
+from pinfold.node.pods.pod_life import PodLife
 from pinfold.ports.devices import DevicePlugins
 from pinfold.ports.errors import RuntimeFailedError
 from pinfold.ports.held_process import HeldProcess, Peer
@@ -115,9 +116,9 @@ class Pods:
         await self._claim.look()
         await self._manager.release(name, grace=grace, caller=caller)
 
-    def report_exit(self, uid: str, code: int) -> None:
-        """See :meth:`pinfold.web.backend.PodBackend.report_exit`."""
-        self._manager.host.report_exit(uid, code)
+    def life(self, uid: str) -> PodLife | None:
+        """See :meth:`pinfold.web.backend.PodBackend.life`."""
+        return self._manager.lives.get(uid)
 
 
 def _as_created(manifest: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ import msgspec
 from pinfold.admission.admission import NodeState
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.api import ContainerFacts, PodFacts
-from pinfold.node.active_pod import ActivePod
+from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.view import Reader, Whereabouts
 from pinfold.ports.errors import PortError
 from pinfold.ports.podfiles import PodFiles
@@ -47,7 +47,7 @@ class Announcements:
     async def announce(self, books: Reader) -> None:
         """Tell the mirror and the applications what holds now."""
         self.mirror_now(books)
-        await self.publish(books.view.pods.active.values(), books)
+        await self.publish(books.view.pods.active, books)
 
     def soon(self, books: Reader, spawn: Callable[..., asyncio.Task[None]]) -> None:
         """Mirror what holds now; applications are told beside, at the latest state there is then.
@@ -63,7 +63,7 @@ class Announcements:
     async def _tell_applications(self, books: Reader) -> None:
         while True:
             self._tell_again = False
-            await self.publish(books.view.pods.active.values(), books, yields=True)
+            await self.publish(books.view.pods.active, books, yields=True)
             if not self._tell_again:
                 return
 
@@ -87,19 +87,18 @@ class Announcements:
         else:
             self._mirrored = state
 
-    async def publish(
-        self, pods: Iterable[ActivePod], books: Reader, *, yields: bool = False
-    ) -> None:
-        """Tell applications their CPUs; files whose content stays are not touched.
+    async def publish(self, uids: Iterable[str], books: Reader, *, yields: bool = False) -> None:
+        """Tell applications of active pods their CPUs; files whose content stays are not touched.
 
         Where it ``yields``, files are written slowly while somebody waits for CPUs.
         """
-        for pod in list(pods):
+        for uid in list(uids):
             # Hundreds of files must not hold up those who wait for an answer.
             await asyncio.sleep(_PAUSE if yields and books.is_changing else 0)
-            if pod.retracted:
+            view = books.view
+            if (pod := view.pods.active.get(uid)) is None:
                 continue
-            view, containers = books.view, pod.workload.pod.all_containers
+            containers = pod.workload.pod.all_containers
             pool, places = view.pool, [view.where(pod, container) for container in containers]
             told = tuple((place, pool if place.cpus is None else place.cpus) for place in places)
             if self._told.get(pod.uid) == told:
@@ -111,17 +110,16 @@ class Announcements:
             else:
                 self._told[pod.uid] = told
 
-    async def retract(self, pod: ActivePod) -> None:
-        """Remove a pod's file, for good."""
-        pod.retracted = True
-        self._told.pop(pod.uid, None)
+    async def retract(self, uid: str, name: str) -> None:
+        """Remove the file of a pod that is active no more."""
+        self._told.pop(uid, None)
         try:
-            await self._files.retract(pod.uid)
+            await self._files.retract(uid)
         except PortError as error:
-            self._report(pod.name, str(error))
+            self._report(name, str(error))
 
 
-def _document(pod: ActivePod, places: Sequence[Whereabouts], pool: CPUSet) -> str:
+def _document(pod: AdmittedPod, places: Sequence[Whereabouts], pool: CPUSet) -> str:
     facts = PodFacts(
         pod=pod.name,
         uid=pod.uid,

@@ -5,7 +5,7 @@ Everybody else reads :attr:`Books.view`, which nobody can change, and changes th
     async with books.change() as draft:
         decision = decide(draft.node, draft.state, pod)
         draft.state = settle(draft.state, decision)
-        active = draft.admit(workload, record)
+        draft.admit(workload, record)
 
 Leaving the block writes it all down in one transaction, makes it hold, and takes the CPUs that
 were given away out of the shared pool, confirmed by the kernel, before anybody runs on them; CPUs
@@ -16,7 +16,7 @@ do is taken back.  A draft that is not left in peace (an exception) changes noth
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
@@ -26,7 +26,7 @@ from msgspec.structs import replace
 from pinfold.admission.admission import Node
 from pinfold.core.pod.pod import Container
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.node.active_pod import ActivePod
+from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.announcements import Announcements
 from pinfold.node.counters import Counters
 from pinfold.node.drafted import Drafted, Unwritten, table
@@ -40,8 +40,9 @@ from pinfold.node.settings import NodeSettings
 from pinfold.node.tasks import Tasks
 from pinfold.node.view import View
 from pinfold.ports.cgroups import Placement
-from pinfold.ports.errors import CgroupError, PortError, StoreError
+from pinfold.ports.errors import CgroupError, ContainerKey, PortError, StoreError
 from pinfold.ports.records import Batch, HistoryEntry, NodeRecord, PodRecord
+from pinfold.ports.runtime import ContainerStatus
 from pinfold.ports.store import Store
 from pinfold.retry.backoff import Backoff
 
@@ -186,7 +187,6 @@ class Draft(Drafted):
     def _settled(self) -> None:
         """The kernel has been told what holds."""
         self._confirmed, self.grows = self._books.view, False
-        self.before.clear()
 
 
 class Books:
@@ -203,7 +203,7 @@ class Books:
         settings: NodeSettings,
         observers: Observers,
     ) -> None:
-        active = {uid: ActivePod(load, pod) for uid, (pod, load) in restored.active.items()}
+        active = {uid: AdmittedPod(load, pod) for uid, (pod, load) in restored.active.items()}
         pods = table(active, restored.ended | restored.failed)
         self._view = View(node, restored.state, pods, settings)
         self.containers = containers
@@ -232,8 +232,14 @@ class Books:
         """Whether somebody is changing the books."""
         return self._lock.locked()
 
-    def placement(self, pod: ActivePod, container: Container) -> Placement:
-        """What the kernel is told about a container now."""
+    @property
+    def statuses(self) -> Mapping[ContainerKey, ContainerStatus]:
+        """The newest container of each key, as it was seen last."""
+        return self.containers.seen.statuses
+
+    def placement(self, uid: str, container: Container) -> Placement:
+        """What the kernel is told about a container of an active pod now."""
+        pod = self.view.pods.active[uid]
         return self.containers.placement(pod, container, self.view.where(pod, container))
 
     def problems(self) -> Iterator[str]:
@@ -311,8 +317,6 @@ class Books:
             self._node_written = made.node
         # What is on record holds from now on: nothing may come in between.
         self._view = made.view
-        for one in made.pods:
-            one.pod.write(one.workload, one.record)
         for record in made.gone:
             self.forgotten_logs.remove(self.containers.logs, record)
         draft.start_over(self.view)
@@ -360,13 +364,7 @@ class Books:
         self, draft: Draft, before: View, move: Effect | None, failed: PodRecord | None
     ) -> None:
         """Take back what was written, as the kernel has not done it."""
-        draft.node = before.node
-        draft.state = replace(before.state, offline=self.view.state.offline)
-        for uid, was in draft.before.items():
-            if was is not None:
-                draft.pods[uid] = was
-            elif uid in self.view.pods.active:
-                draft.end(self.view.pods.active[uid], failed)
+        draft.take_back(before, failed)
         try:
             await self._write(draft, Unwritten.OWED if failed is None else Unwritten.REFUSED)
             if move is not None:

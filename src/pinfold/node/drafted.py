@@ -9,11 +9,12 @@ from typing import Final, TypeAlias, TypeVar
 
 from msgspec import Struct
 from msgspec.json import encode
+from msgspec.structs import replace
 
 from pinfold.admission.admission import Node, NodeState
 from pinfold.core.pod.workload import Workload
 from pinfold.documents.history import Displaced, Drifted, Started
-from pinfold.node.active_pod import ActivePod
+from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.pod_table import PodTable, UnknownPodError
 from pinfold.node.settings import NodeSettings
 from pinfold.node.view import View
@@ -29,6 +30,10 @@ NODE: Final[Who] = (None, None)
 """What concerns the node."""
 
 
+class StalePodError(Exception):
+    """A pod was to be changed that is not the one of the draft: its record would be an old one."""
+
+
 class Unwritten(Enum):
     """What becomes of a change that cannot be written down."""
 
@@ -41,35 +46,23 @@ class Unwritten(Enum):
     """It holds; a later agent finds it out again."""
 
 
-class DraftedPod(Struct, frozen=True):
-    """What is to be written of an active pod."""
-
-    pod: ActivePod
-    workload: Workload
-    record: PodRecord
-
-
 class Outcome(Struct, frozen=True):
     """What is written (``node`` is the whole of the node's part), what holds then, who is gone."""
 
     batch: Batch
     node: NodeRecord
     view: View
-    pods: tuple[DraftedPod, ...]
     gone: tuple[PodRecord, ...]
 
 
 class Drafted:
     """What is drafted; ``node`` and ``state`` are those that are to hold.
 
-    Attributes:
-        before: what the pods were at first; None: they were not there.
-        grows: whether the shared pool may grow, though the state does not say so.
+    ``grows`` tells that the shared pool may grow, though the state does not say so.
     """
 
     def __init__(self, view: View, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self.before: dict[str, DraftedPod | None] = {}
         self.grows = False
         self.start_over(view)
 
@@ -78,35 +71,64 @@ class Drafted:
         self._active = view.pods.active
         self.node: Node = view.node
         self.state: NodeState = view.state
-        self.pods: dict[str, DraftedPod] = {}
+        self._pods: dict[str, AdmittedPod] = {}
+        self._put: dict[str, None] = {}
         self._ended: dict[str, PodRecord | None] = {}
         self._remembered: dict[str, PodRecord] = {}
         self._forgotten: dict[str, None] = {}
         self._history: list[HistoryEntry] = []
 
-    def admit(self, workload: Workload, record: PodRecord) -> ActivePod:
-        """A new pod that owns what the state says."""
-        pod = ActivePod(workload, record)
-        self.before[pod.uid] = None
-        self.pods[pod.uid] = DraftedPod(pod, workload, record)
-        return pod
+    def pod(self, uid: str) -> AdmittedPod | None:
+        """An active pod as it is to be; None where there is none."""
+        return None if uid in self._ended else self._pods.get(uid, self._active.get(uid))
 
-    def put(self, pod: ActivePod, record: PodRecord, workload: Workload | None = None) -> None:
+    def _check(self, pod: AdmittedPod) -> None:
+        now = self.pod(pod.uid)
+        if now is None:
+            raise UnknownPodError(f"pod {pod.name} is over")
+        if now is not pod:
+            raise StalePodError(f"pod {pod.name} has changed since it was looked up")
+
+    def admit(self, workload: Workload, record: PodRecord) -> None:
+        """A new pod that owns what the state says."""
+        self._pods[record.uid] = AdmittedPod(workload, record)
+        self._put[record.uid] = None
+
+    def put(self, pod: AdmittedPod, record: PodRecord, workload: Workload | None = None) -> None:
         """Another record of an active pod.
 
         Raises:
             UnknownPodError: it is active no more, and nothing brings it back.
+            StalePodError: it is another one by now.
         """
-        if self._active.get(pod.uid) is not pod:
-            raise UnknownPodError(f"pod {pod.name} is over")
-        self.before.setdefault(pod.uid, DraftedPod(pod, pod.workload, pod.record))
-        self.pods[pod.uid] = DraftedPod(pod, workload or pod.workload, record)
+        self._check(pod)
+        self._pods[pod.uid] = replace(pod, record=record, workload=workload or pod.workload)
+        self._put[pod.uid] = None
 
-    def end(self, pod: ActivePod, last: PodRecord | None) -> None:
-        """Nothing is left of an active pod; ``last`` is remembered (None: it is forgotten)."""
-        self.pods.pop(pod.uid, None)
+    def let_end(self, pod: AdmittedPod) -> None:
+        """Somebody ends an active pod, which is not written down; raises as :meth:`put`."""
+        self._check(pod)
+        self._pods[pod.uid] = replace(pod, ends=True)
+
+    def end(self, pod: AdmittedPod, last: PodRecord | None) -> None:
+        """Nothing is left of an active pod; ``last`` is remembered (None: it is forgotten).
+
+        Raises as :meth:`put`.
+        """
+        self._check(pod)
+        self._pods.pop(pod.uid, None)
+        self._put.pop(pod.uid, None)
         self._ended[pod.uid] = last
         self.grows = True
+
+    def take_back(self, before: View, failed: PodRecord | None) -> None:
+        """All is to be as before, but CPUs that are offline; ``failed`` is left of a new pod."""
+        self.node, self.state = before.node, replace(before.state, offline=self.state.offline)
+        for uid, pod in self._active.items():
+            if (was := before.pods.active.get(uid)) is None:
+                self.end(pod, failed)
+            elif was is not pod:
+                self.put(pod, was.record, was.workload)
 
     def remember(self, record: PodRecord) -> None:
         """Keep a pod that owns nothing for ``status``; too many push the oldest out."""
@@ -133,14 +155,14 @@ class Drafted:
     @property
     def subject(self) -> str | None:
         """Whom it is about, as ``namespace/name``."""
-        return next((one.pod.name for one in self.pods.values()), None)
+        return next((pod.name for pod in self._pods.values()), None)
 
     def differs(self, view: View) -> bool:
         """Whether anything is to be other than it is."""
         return (
             self.node is not view.node
             or self.state is not view.state
-            or any((self.pods, self._ended, self._remembered, self._forgotten, self._history))
+            or any((self._pods, self._ended, self._remembered, self._forgotten, self._history))
         )
 
     def outcome(self, view: View, written: NodeRecord | None, above: int) -> Outcome:
@@ -152,10 +174,10 @@ class Drafted:
             left = {uid: one for uid, one in ended.items() if uid not in self._forgotten}
             ended = left | self._remembered | lasts
             out = list(ended)[: max(len(ended) - view.settings.kept_pods, 0)]
-        if self._ended or not active.keys() >= self.pods.keys():
-            active = {**active, **{uid: one.pod for uid, one in self.pods.items()}}
+        if self._ended or self._pods:
+            active = {**active, **self._pods}
             active = {uid: pod for uid, pod in active.items() if uid not in self._ended}
-        put = (*(one.record for one in self.pods.values()), *self._remembered.values())
+        put = (*(self._pods[uid].record for uid in self._put), *self._remembered.values())
         node = _node_record(self.state, view.settings)
         batch = Batch(
             None if node == written else node,
@@ -167,10 +189,10 @@ class Drafted:
         gone = (*(view.pods.ended[uid] for uid in self._forgotten), *(ended[uid] for uid in out))
         ended = {uid: one for uid, one in ended.items() if uid not in out} if out else ended
         now = View(self.node, self.state, table(active, ended), view.settings)
-        return Outcome(batch, node, now, tuple(self.pods.values()), gone)
+        return Outcome(batch, node, now, gone)
 
 
-def table(active: Mapping[str, ActivePod], ended: Mapping[str, PodRecord]) -> PodTable:
+def table(active: Mapping[str, AdmittedPod], ended: Mapping[str, PodRecord]) -> PodTable:
     """Pods that nobody can change."""
     return PodTable(_frozen(active), _frozen(ended))
 

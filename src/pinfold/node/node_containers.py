@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from pinfold.core.pod.pod import Container
-from pinfold.node.active_pod import ActivePod
+from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.exits import Exits
+from pinfold.node.seen_containers import SeenContainers
 from pinfold.node.view import Whereabouts
 from pinfold.ports.cgroups import Cgroups, Placement
 from pinfold.ports.errors import CgroupError, ContainerKey
@@ -35,10 +36,12 @@ class NodeContainers(Protocol):
     Attributes:
         logs: keeps what they write; None where that is not kept here.
         exits: those that have exited, and those who wait for it.
+        seen: as they were seen last.
     """
 
     logs: PodLogs | None
     exits: Exits
+    seen: SeenContainers
 
     @property
     def cgroups(self) -> Cgroups:
@@ -51,7 +54,7 @@ class NodeContainers(Protocol):
             PortError: nobody answers.
         """
 
-    def placement(self, pod: ActivePod, container: Container, where: Whereabouts) -> Placement:
+    def placement(self, pod: AdmittedPod, container: Container, where: Whereabouts) -> Placement:
         """What the kernel is told about a container that is to run there."""
 
     async def adopt(self, status: ContainerStatus, placement: Placement) -> None:

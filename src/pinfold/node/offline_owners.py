@@ -18,7 +18,7 @@ from typing import Final, Protocol
 from pinfold.core.pod.pod import Container
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.history import Displaced
-from pinfold.node.active_pod import ActivePod
+from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.node_containers import NodeContainers, may_live
 from pinfold.node.observers import Observers
 from pinfold.node.view import Reader, View, Whereabouts
@@ -77,9 +77,9 @@ class OfflineOwners:
                     f"; this could not be done: {problem}" if problem else ""
                 )
 
-    async def until_it_may_run(self, pod: ActivePod, container: Container) -> None:
+    async def until_it_may_run(self, uid: str, container: Container) -> None:
         """Return when a container would not be frozen from its first instruction on."""
-        while self._books.view.where(pod, container).frozen:
+        while (view := self._books.view).where(view.pods.active[uid], container).frozen:
             await self._changed.wait()
 
     def due(self) -> list[ContainerKey]:
@@ -124,15 +124,16 @@ class OfflineOwners:
         self,
         change: Change,
         key: ContainerKey,
-        pod: ActivePod,
+        pod: AdmittedPod,
         container: Container,
         where: Whereabouts,
     ) -> None:
         """Bring a container where it belongs, or take note that it is not there."""
-        status = pod.statuses.get(container.name)
+        seen = self._containers.seen
+        status = seen.statuses.get(key)
         if status is None or status.state is ContainerState.EXITED:
             return self._drop(key)  # who starts it looks where it belongs
-        if pod.busy == container.name:
+        if key in seen.busy:
             # Who starts it may have looked before.
             self._drop(key)
             return self.misplace(key, BUSY)
@@ -176,15 +177,16 @@ class OfflineOwners:
     def _put_off(self, key: ContainerKey) -> None:
         self._tries.setdefault(key, Backoff(_SHORTEST_PAUSE, _LONGEST_PAUSE)).failed()
 
-    async def wake(self, change: Change, pod: ActivePod) -> None:
+    async def wake(self, change: Change, uid: str) -> None:
         """Let the containers of a pod that is to end go on, so that they hear of it."""
+        pod = self._books.view.pods.active[uid]
         for container in pod.workload.pod.all_containers:
             where = self._books.view.where(pod, container)
             if where.is_displaced:
                 await self._bring(change, pod.key(container), pod, container, where)
 
     async def _note(
-        self, change: Change, pod: ActivePod, container: Container, where: Whereabouts
+        self, change: Change, pod: AdmittedPod, container: Container, where: Whereabouts
     ) -> None:
         """Tell the operator, and write it into the history, where it is anything new."""
         document = Displaced(
@@ -202,7 +204,7 @@ class OfflineOwners:
         await change.tell(change.entry(kind, (pod.uid, pod.name), document))
 
 
-def _signature(view: View, pod: ActivePod, container: Container) -> object:
+def _signature(view: View, pod: AdmittedPod, container: Container) -> object:
     where = view.where(pod, container)
     return where.place, where.offline
 

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from msgspec import Struct, field
 
 from pinfold.core.pod.pod import Container, Pod
-from pinfold.node.active_pod import ActivePod
+from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.ports.errors import ContainerKey
-from pinfold.ports.held_process import HeldProcess
 from pinfold.ports.records import PodRecord
 
 
@@ -24,7 +23,7 @@ class UnknownPodError(Exception):
 class PodTable(Struct, frozen=True):
     """By uid: ``active`` pods own their CPUs; ``ended`` ones do not, and stand oldest first."""
 
-    active: Mapping[str, ActivePod] = field(default_factory=dict)
+    active: Mapping[str, AdmittedPod] = field(default_factory=dict)
     ended: Mapping[str, PodRecord] = field(default_factory=dict)
 
     def records(self) -> list[PodRecord]:
@@ -50,7 +49,7 @@ class PodTable(Struct, frozen=True):
             return uid
         raise UnknownPodError(f"there is no pod {full}")
 
-    def containers(self) -> Mapping[ContainerKey, tuple[ActivePod, Container]]:
+    def containers(self) -> Mapping[ContainerKey, tuple[AdmittedPod, Container]]:
         """Every container of every active pod."""
         return {
             pod.key(container): (pod, container)
@@ -58,8 +57,8 @@ class PodTable(Struct, frozen=True):
             for container in pod.workload.pod.all_containers
         }
 
-    def check_free(self, wanted: Pod, held: HeldProcess | None = None) -> None:
-        """See that no active pod has this name or uid, or the process that is to be its own.
+    def check_free(self, wanted: Pod) -> None:
+        """See that no active pod has this name or uid.
 
         Raises:
             NameTakenError: there is one.
@@ -68,8 +67,6 @@ class PodTable(Struct, frozen=True):
         for pod in self.active.values():
             if pod.uid == wanted.uid or pod.name == full:
                 raise NameTakenError(f"pod {pod.name} is there already (uid {pod.uid})")
-            if held is not None and pod.has_process(held):
-                raise NameTakenError(f"process {held.pid} is a container of pod {pod.name} already")
 
     def ended_namesakes(self, wanted: Pod) -> tuple[str, ...]:
         """The uids of ended pods that a new one replaces."""

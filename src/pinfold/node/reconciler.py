@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from pinfold.core.pod.pod import Container
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.history import Drifted
-from pinfold.node.active_pod import ActivePod
+from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.books import Books, Draft
 from pinfold.node.node_containers import HELD, may_live
 from pinfold.node.view import Whereabouts
@@ -109,10 +109,7 @@ async def reconcile(books: Books) -> list[Drift]:
     began = loop.time()
     async with books.change() as draft:
         await draft.look_at_cpus()
-        before = {
-            key: pod.statuses[container.name].id
-            for key, (pod, container) in _settled(books).items()
-        }
+        before = {key: books.statuses[key].id for key in _settled(books)}
         observed = await books.containers.cgroups.observe()
         held = _look_at_held(books, observed)
         # Asked after the cgroups were read: what has ended meanwhile is no drift.
@@ -123,10 +120,9 @@ async def reconcile(books: Books) -> list[Drift]:
         }
         # Nor is what was started, ended or started again since they were read.
         running = {
-            key: (pod, container)
-            for key, (pod, container) in _settled(books).items()
-            if before.get(key) == pod.statuses[container.name].id
-            and pod.statuses[container.name].id in alive
+            key: one
+            for key, one in _settled(books).items()
+            if before.get(key) == books.statuses[key].id and books.statuses[key].id in alive
         }
         expected = {key: books.view.where(*one) for key, one in running.items()}
         busy = books.view.pods.containers().keys() - running.keys()
@@ -148,28 +144,27 @@ async def reconcile(books: Books) -> list[Drift]:
 def _look_at_held(books: Books, observed: ObservedCgroups) -> set[str]:
     """The ids of those containers that only their cgroups tell of, and that run; tell who ended."""
     running = set()
-    for pod in books.view.pods.active.values():
-        for status in pod.statuses.values():
-            if not status.id.startswith(HELD):
-                continue
-            seen = observed.containers.get(status.key)
-            if seen is not None and seen.populated:
-                running.add(status.id)
-            else:
-                books.containers.exits.tell(
-                    replace(status, state=ContainerState.EXITED, exit_code=None)
-                )
+    for status in books.statuses.values():
+        if not status.id.startswith(HELD):
+            continue
+        seen = observed.containers.get(status.key)
+        if seen is not None and seen.populated:
+            running.add(status.id)
+        else:
+            books.containers.exits.tell(
+                replace(status, state=ContainerState.EXITED, exit_code=None)
+            )
     return running
 
 
-def _settled(books: Books) -> dict[ContainerKey, tuple[ActivePod, Container]]:
+def _settled(books: Books) -> dict[ContainerKey, tuple[AdmittedPod, Container]]:
     """The containers that run, and that nobody is starting or ending."""
     return {
-        key: (pod, container)
-        for key, (pod, container) in books.view.pods.containers().items()
-        if (status := pod.statuses.get(container.name)) is not None
+        key: one
+        for key, one in books.view.pods.containers().items()
+        if (status := books.statuses.get(key)) is not None
         and status.state is ContainerState.RUNNING
-        and pod.busy != container.name
+        and key not in books.containers.seen.busy
     }
 
 
@@ -177,7 +172,7 @@ async def _repair(
     books: Books,
     draft: Draft,
     drift: Drift,
-    running: Mapping[ContainerKey, tuple[ActivePod, Container]],
+    running: Mapping[ContainerKey, tuple[AdmittedPod, Container]],
 ) -> Drift | None:
     """Make it so; None where there is nothing to repair, for the container has just ended."""
     try:
@@ -185,28 +180,28 @@ async def _repair(
             await draft.apply_pool()
         elif drift.key not in running:
             await books.containers.end(drift.key)
-        elif not await _put_back(books, drift, *running[drift.key]):
+        elif not await _put_back(books, drift, drift.key, running[drift.key][1]):
             return None
     except PortError as error:
         return replace(drift, problem=str(error))
     return replace(drift, repaired=True)
 
 
-async def _put_back(books: Books, drift: Drift, pod: ActivePod, container: Container) -> bool:
+async def _put_back(books: Books, drift: Drift, key: ContainerKey, container: Container) -> bool:
     """See a container placed; False when it has just ended.
 
     Raises:
         PortError: it cannot be placed.
     """
-    cgroups, key = books.containers.cgroups, pod.key(container)
-    status = pod.statuses.get(container.name)
-    if status is None or pod.busy == container.name:
+    cgroups, seen = books.containers.cgroups, books.containers.seen
+    status = seen.statuses.get(key)
+    if status is None or key in seen.busy:
         return False  # somebody has begun to end it
     if drift.strays:
         return await _bring_back(cgroups, key, drift.strays)
     try:
         if not drift.is_empty or _lives(cgroups, status):
-            await cgroups.place(key, books.placement(pod, container))
+            await cgroups.place(key, books.placement(key.pod_uid, container))
         if _lives(cgroups, status):
             await cgroups.enter(key, status.pid or 0)
         elif drift.is_empty:
@@ -216,7 +211,9 @@ async def _put_back(books: Books, drift: Drift, pod: ActivePod, container: Conta
             )
     except PortError as error:
         has_ended = isinstance(error, ProcessGoneError) or not may_live(cgroups, status)
-        if has_ended and _is_news(pod, status):
+        # It may have ended so short a time ago that its runtime does not know.
+        now = asyncio.get_running_loop().time()
+        if has_ended and seen.silent_for(status, now) < PATIENCE:
             return False
         raise
     return True
@@ -241,15 +238,6 @@ async def _bring_back(cgroups: Cgroups, key: ContainerKey, strays: tuple[Stray, 
 
 def _lives(cgroups: Cgroups, status: ContainerStatus) -> bool:
     return status.pid is not None and cgroups.lives(status.pid)
-
-
-def _is_news(pod: ActivePod, status: ContainerStatus) -> bool:
-    """Whether a container has no process since so short a time that its runtime may not know."""
-    now = asyncio.get_running_loop().time()
-    known = pod.silent.get(status.key.name)
-    if known is None or known[0] != status.id:
-        known = pod.silent[status.key.name] = (status.id, now)
-    return now - known[1] < PATIENCE
 
 
 async def _write_down(books: Books, draft: Draft, drifts: list[Drift]) -> None:

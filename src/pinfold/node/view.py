@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from msgspec import Struct
@@ -10,10 +10,12 @@ from msgspec import Struct
 from pinfold.admission.admission import Node, NodeState
 from pinfold.core.pod.pod import Container
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.node.active_pod import ActivePod
+from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.counters import Counters
 from pinfold.node.pod_table import PodTable
 from pinfold.node.settings import NodeSettings, OwnerOffline
+from pinfold.ports.errors import ContainerKey
+from pinfold.ports.runtime import ContainerStatus
 
 
 class Whereabouts(Struct, frozen=True):
@@ -71,7 +73,7 @@ class View(Struct, frozen=True):
             return pool
         return self.node.isolation.shared(pool, (p.workload.pod for p in self.pods.active.values()))
 
-    def where(self, pod: ActivePod, container: Container) -> Whereabouts:
+    def where(self, pod: AdmittedPod, container: Container) -> Whereabouts:
         """Where a container of an active pod is to run now."""
         offline = self.state.offline
         own = pod.exclusive_cpus(self.state.ledger, container)
@@ -79,11 +81,11 @@ class View(Struct, frozen=True):
         if own is not None and own != gone:
             return Whereabouts(own, gone, frozen=False)
         # Who is to end has to run to hear of it.
-        freezes = self.settings.owner_offline is OwnerOffline.FREEZE and not pod.ending
+        freezes = self.settings.owner_offline is OwnerOffline.FREEZE and not pod.is_ending
         frozen = not self.pool or (own is not None and freezes)
         return Whereabouts(own, gone, frozen)
 
-    def affected(self) -> Iterator[tuple[ActivePod, Container, Whereabouts]]:
+    def affected(self) -> Iterator[tuple[AdmittedPod, Container, Whereabouts]]:
         """The containers that own CPUs of which some are offline, or that are frozen."""
         if not self.state.offline:
             return
@@ -116,6 +118,10 @@ class Reader(Protocol):
     @property
     def view(self) -> View:
         """What holds at this moment; the next change makes another one."""
+
+    @property
+    def statuses(self) -> Mapping[ContainerKey, ContainerStatus]:
+        """The newest container of each key, as it was seen last."""
 
     @property
     def counters(self) -> Counters:

@@ -10,6 +10,7 @@ from pinfold.documents.node import Node
 from pinfold.documents.status import Agent, AgentConfig
 from pinfold.node.books import Books
 from pinfold.node.pods.caller import NOBODY, Caller
+from pinfold.node.pods.pod_life import PodLife
 from pinfold.node.reconciler import Drift
 from pinfold.ports.devices import DevicePlugins
 from pinfold.ports.figures import Figure
@@ -79,12 +80,8 @@ class PodBackend(Protocol):
             PortError: that it is to go could not be written down.
         """
 
-    def report_exit(self, uid: str, code: int) -> None:
-        """Take the exit code of the only process of a pod, from the one who waited for it.
-
-        Raises:
-            UnknownPodError: no such pod.
-        """
+    def life(self, uid: str) -> PodLife | None:
+        """How far a pod is that is not gone; None where there is none."""
 
 
 class Backend(Protocol):

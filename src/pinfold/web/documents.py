@@ -15,7 +15,7 @@ from pinfold.core.values.cpuset import CPUSet, iter_bits
 from pinfold.documents import api
 from pinfold.documents import status as form
 from pinfold.documents.records import MemoryBlock
-from pinfold.node.active_pod import ActivePod
+from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.counters import Counters, Durations
 from pinfold.node.nri.runtime_pod import ran_shared
 from pinfold.node.pod_table import UnknownPodError
@@ -103,7 +103,7 @@ class Documents:
             pod = self._ended(record)
         return api.DecidedPod(**asdict(pod), warnings=warnings)
 
-    def _active(self, pod: ActivePod, pool: str) -> form.Pod:
+    def _active(self, pod: AdmittedPod, pool: str) -> form.Pod:
         spec = pod.workload.pod
         containers = [
             self._active_container(pod, container, kind, pool) for container, kind in kinds(spec)
@@ -111,16 +111,18 @@ class Documents:
         return _pod(pod.record, spec.qos.value, containers)
 
     def _active_container(
-        self, pod: ActivePod, container: Container, kind: str, pool: str
+        self, pod: AdmittedPod, container: Container, kind: str, pool: str
     ) -> form.Container:
         name, record = container.name, pod.record
-        seen = pod.statuses.get(name)
+        seen = self._books.statuses.get(pod.key(container))
         exit_code = record.exit_codes.get(name)
         pid: int | None = None
         if seen is not None:
             state, pid = seen.state.value, seen.pid
             exit_code = seen.exit_code
-        elif exit_code is None or (not pod.ending and pod.workload.restarts(container, exit_code)):
+        elif exit_code is None or (
+            not pod.is_ending and pod.workload.restarts(container, exit_code)
+        ):
             state = WAITING
         else:
             state = "EXITED"

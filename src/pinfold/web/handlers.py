@@ -14,8 +14,8 @@ from starlette.responses import PlainTextResponse, Response
 
 from pinfold.documents.api import Exit, PodList, Run
 from pinfold.documents.status import Status
-from pinfold.node.active_pod import ActivePod
 from pinfold.node.pods.caller import Caller
+from pinfold.node.pods.pod_life import PodLife
 from pinfold.ports.records import HistoryEntry, PodPhase
 from pinfold.ports.runtime import ContainerState
 from pinfold.web.answers import Document, Refusal, encoded
@@ -181,13 +181,12 @@ class Handlers:
         caller = Caller()
         admission = pods.apply(manifest, source="run", held=held, caller=caller)
         record = await self._changes.run(admission, request=request, caller=caller)
-        pod = self._backend.books.view.pods.active.get(record.uid)
+        pod = pods.life(record.uid)
         if pod is not None:
             await self._placed(pod, pid)
-        decided = record if pod is None else pod.record
-        return Document(self._documents.decided(decided, pods.notes(manifest)))
+        return Document(self._documents.decided(record, pods.notes(manifest)))
 
-    async def _placed(self, pod: ActivePod, pid: int) -> None:
+    async def _placed(self, pod: PodLife, pid: int) -> None:
         """Return when the process is on its CPUs, or the pod has ended; raises Refusal."""
         started = asyncio.create_task(pod.started.wait())
         gone = asyncio.create_task(pod.gone.wait())
@@ -195,7 +194,8 @@ class Handlers:
             await asyncio.wait(
                 {started, gone}, timeout=START_PATIENCE, return_when=asyncio.FIRST_COMPLETED
             )
-            if any(s.state is ContainerState.RUNNING for s in pod.statuses.values()):
+            seen = self._backend.books.containers.seen.of_pod(pod.uid)
+            if any(status.state is ContainerState.RUNNING for status in seen):
                 return
             # The worker goes on past a container that could not be started; its pod then ends.
             await asyncio.wait({gone}, timeout=START_PATIENCE)
@@ -214,10 +214,10 @@ class Handlers:
         So whoever runs one command after the other finds the CPUs of the first free.
         """
         code = (await decoded(request, Exit)).code
-        uid: str = request.path_params["uid"]
-        pod = self._backend.books.view.pods.active.get(uid)
-        self._pods().report_exit(uid, code)
+        pods = self._pods()
+        pod = pods.life(self._backend.books.view.pods.find(request.path_params["uid"]))
         if pod is not None:
+            pod.report_exit(code)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(pod.gone.wait(), END_PATIENCE)
         return Response(status_code=204)

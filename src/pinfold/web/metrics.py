@@ -146,14 +146,12 @@ class Metrics(Collector):
         yield rejections
 
     def _pods(self) -> Iterator[Metric]:
-        counters, table = self._books.counters, self._books.view.pods
-        states = Counter(
-            status.state for pod in table.active.values() for status in pod.statuses.values()
-        )
-        running = sum(
-            any(status.state is ContainerState.RUNNING for status in pod.statuses.values())
-            for pod in table.active.values()
-        )
+        counters, active = self._books.counters, self._books.view.pods.active
+        statuses = [one for one in self._books.statuses.values() if one.key.pod_uid in active]
+        states = Counter(status.state for status in statuses)
+        running = {
+            status.key.pod_uid for status in statuses if status.state is ContainerState.RUNNING
+        }
         yield CounterMetricFamily(
             "pinfold_started_pods",
             "Pods that were admitted, and so started.",
@@ -168,7 +166,7 @@ class Metrics(Collector):
             "pinfold_container_exits", "Containers that have exited.", counters.container_exits
         )
         yield GaugeMetricFamily(
-            "pinfold_running_pods", "Pods that have a running container.", running
+            "pinfold_running_pods", "Pods that have a running container.", len(running)
         )
         containers = GaugeMetricFamily(
             "pinfold_running_containers",

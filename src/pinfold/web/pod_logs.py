@@ -14,6 +14,7 @@ from pinfold.logs.layout import attempts
 from pinfold.logs.reading import LogOptions, read_log
 from pinfold.node.pods.manager import FOREGROUND
 from pinfold.node.view import Reader
+from pinfold.ports.errors import ContainerKey
 from pinfold.ports.records import PodRecord
 from pinfold.ports.runtime import ContainerState
 from pinfold.web.answers import Refusal
@@ -106,8 +107,9 @@ def _find(
             "it goes where the output of its pinfold run goes",
         )
     folder = logs.folder(record) / name
-    active = books.view.pods.active.get(record.uid)
-    status = None if active is None else active.statuses.get(name)
+    key = ContainerKey(record.uid, name)
+    life = pods.life(record.uid)
+    status = None if life is None else books.statuses.get(key)
     # A runtime may count one more after a crash.
     there = attempts(folder)
     current = max([record.restarts.get(name, 0), *there])
@@ -121,16 +123,16 @@ def _find(
             )
         return _Wanted(folder / f"{before[-1]}.log", lambda: True)
     if status is None and name not in record.exit_codes and not there:
-        state = "waiting to start" if active is not None else "not there: the pod was not started"
+        state = "waiting to start" if life is not None else "not there: the pod was not started"
         why = f": {record.reason}" if record.reason else ""
         raise Refusal(
             400, f"container {name} in pod {record.name} is {state}{why}", "see pinfold status"
         )
 
     def has_ended() -> bool:
-        if books.view.pods.active.get(record.uid) is not active or active is None:
+        if life is None or life.gone.is_set():
             return True
-        now = active.statuses.get(name)
+        now = books.statuses.get(key)
         return now is None or now.attempt > current or now.state is ContainerState.EXITED
 
     return _Wanted(folder / f"{current}.log", has_ended)

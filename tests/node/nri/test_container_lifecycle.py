@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.ports.errors import RuntimeFailedError
+from pinfold.ports.errors import ContainerKey, RuntimeFailedError
 from pinfold.ports.nri import Container, RefusedError, Resources
 from pinfold.ports.records import PodPhase
 from pinfold.ports.runtime import ContainerState
@@ -125,7 +125,7 @@ async def test_a_restart_gets_the_same_cpus(h: LifecycleHarness) -> None:
     await h.node.remove(first)
     assert second.kernel == CPUSet([2, 3])
     assert other.kernel == CPUSet([4, 5])
-    assert h.books.view.pods.active["uid-db"].statuses["main"].attempt == 1
+    assert h.books.statuses[ContainerKey("uid-db", "main")].attempt == 1
 
 
 @story
@@ -141,10 +141,10 @@ async def test_news_of_an_earlier_attempt_are_not_the_next_ones(h: LifecycleHarn
     await plugin.stop_container(pod, first.seen)
     await plugin.post_start_container(pod, first.seen)
     assert (counters.container_starts, counters.container_exits) == counted
-    status = h.books.view.pods.active["uid-db"].statuses["main"]
+    status = h.books.statuses[ContainerKey("uid-db", "main")]
     assert (status.id, status.state) == (second.seen.id, ContainerState.RUNNING)
     await h.node.stop(second)
-    assert h.books.view.pods.active["uid-db"].statuses["main"].state is ContainerState.EXITED
+    assert h.books.statuses[ContainerKey("uid-db", "main")].state is ContainerState.EXITED
 
 
 @story

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.nri.lost_removals import PERIOD
 from pinfold.ports.cgroups import ObservedCgroups
-from pinfold.ports.errors import CgroupError
+from pinfold.ports.errors import CgroupError, ContainerKey
 from pinfold.ports.nri import Container, ContainerState
 from tests.scenes.lifecycle_harness import BEST_EFFORT, LifecycleHarness, guaranteed
 from tests.scenes.manager_harness import run_virtually
@@ -122,7 +122,7 @@ async def test_one_that_has_ended_keeps_its_cpus_for_its_next_attempt(h: Lifecyc
     await h.node.remove(first)
     await h.look_twice()
     assert second.kernel == CPUSet([2, 3])
-    assert h.books.view.pods.active["uid-db"].statuses["main"].attempt == 1
+    assert h.books.statuses[ContainerKey("uid-db", "main")].attempt == 1
 
 
 @either_way

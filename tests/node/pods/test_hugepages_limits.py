@@ -16,7 +16,7 @@ from pinfold.core.pod.pod import Container, Pod, apply_defaults
 from pinfold.core.pod.workload import Workload
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.core.values.quantity import Quantity
-from pinfold.node.active_pod import ActivePod
+from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.pods.containers import PodContainers
 from pinfold.node.settings import NodeSettings
 from pinfold.node.view import Whereabouts
@@ -56,7 +56,7 @@ def placement(
     settings = NodeSettings(page_sizes=page_sizes)
     cgroups = FakeCgroups(CPUSet([0, 1]))
     containers = PodContainers(cgroups, FakeRuntime(cgroups), settings)
-    return containers.placement(ActivePod(Workload(pod, {}), record), pod.containers[0], SHARED)
+    return containers.placement(AdmittedPod(Workload(pod, {}), record), pod.containers[0], SHARED)
 
 
 def test_sizes_that_are_not_asked_for_have_a_limit_of_nothing() -> None:

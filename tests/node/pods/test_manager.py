@@ -135,7 +135,7 @@ def test_init_containers_run_one_after_the_other_and_give_back_what_only_they_ne
             (status,) = node.runtime.known()
             assert status.key.name == name
             node.runtime.exit(status.id, 0)
-        await asyncio.wait_for(node.books.view.pods.active["uid-job"].started.wait(), 5)
+        await asyncio.wait_for(node.manager.lives["uid-job"].started.wait(), 5)
         assert node.cpus("job") == {"c0": "2-3"}
         assert str(node.books.view.state.ledger.default) == "0-1,4-7"
 
@@ -148,7 +148,7 @@ def test_a_failing_init_container_fails_a_pod_that_never_restarts() -> None:
         await node.settle()
         (status,) = node.runtime.known()
         node.runtime.exit(status.id, 3)
-        await node.books.view.pods.active["uid-job"].gone.wait()
+        await node.manager.lives["uid-job"].gone.wait()
         assert node.books.view.pods.ended["uid-job"].phase is PodPhase.FAILED
         assert node.books.view.pods.ended["uid-job"].exit_codes == {"i0": 3}
         assert str(node.books.view.state.ledger.default) == "0-7"
@@ -163,7 +163,7 @@ def test_a_sidecar_starts_before_and_ends_after_the_others() -> None:
         await node.admit(pod)
         assert node.cpus("mesh").keys() == {"i0", "c0"}
         (main,) = [s for s in node.runtime.known() if s.key.name == "c0"]
-        active = node.books.view.pods.active["uid-mesh"]
+        active = node.manager.lives["uid-mesh"]
         node.runtime.exit(main.id, 0)
         await asyncio.wait_for(active.gone.wait(), 5)
         assert node.runtime.known() == ()

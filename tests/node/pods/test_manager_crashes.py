@@ -169,8 +169,10 @@ async def dies_and_goes_on(at: int, node: MortalHarness, *, after: bool) -> bool
             f"{uid} was lost"
         )
     assert {s.key.pod_uid for s in node.runtime.known()} <= set(node.books.view.pods.active)
-    for uid, pod in node.books.view.pods.active.items():
-        assert pod.ending or any(s.key.pod_uid == uid for s in node.runtime.known())
+    for uid in node.books.view.pods.active:
+        assert node.manager.lives[uid].ending or any(
+            s.key.pod_uid == uid for s in node.runtime.known()
+        )
     for name in ("web", "db", "job"):
         if f"uid-{name}" in node.books.view.pods.active:
             await node.manager.release(name)

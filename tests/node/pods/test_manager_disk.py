@@ -54,7 +54,7 @@ def test_a_pod_that_ends_waits_alone() -> None:
         manager = await node.start()
         for name in ("one", "two"):
             await node.admit(manifest(name, "2", restartPolicy="Never"))
-        one = manager.books.view.pods.active["uid-one"]
+        one = manager.lives["uid-one"]
         # That it is to go can still be written, that it is gone cannot.
         node.store.faults.fail_at = {node.store.faults.calls + 2}
         gone = asyncio.create_task(manager.release("one"))
@@ -98,7 +98,7 @@ def test_an_admission_that_can_neither_hold_nor_be_taken_back_is_ended() -> None
         with pytest.raises(CgroupError):
             await node.admit(manifest("one", "2"))
         # It owns what the others have not left, and nothing of it ever runs.
-        one = manager.books.view.pods.active["uid-one"]
+        one = manager.lives["uid-one"]
         assert one.ending
         while manager.books.view.pods.active.keys() != {"uid-shares"}:  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.1)
@@ -158,7 +158,7 @@ def test_a_caller_who_is_gone_changes_nothing() -> None:
         await node.admit(manifest("one", "2"))
         with pytest.raises(GoneError):
             await manager.release("one", caller=Caller(gone=True))
-        assert manager.books.view.pods.active["uid-one"].ending is False
+        assert manager.lives["uid-one"].ending is False
         caller = Caller()
         await manager.release("one", caller=caller)
         assert caller.begun
@@ -232,7 +232,7 @@ def test_logs_stay_as_long_as_their_pod_is_remembered() -> None:
         for name in ("one", "two", "three"):
             await node.admit(manifest(name, "1", restartPolicy="Never"))
             (status,) = (s for s in node.runtime.known() if s.key.pod_uid == f"uid-{name}")
-            active = manager.books.view.pods.active[f"uid-{name}"]
+            active = manager.lives[f"uid-{name}"]
             node.runtime.exit(status.id, 1)
             await active.gone.wait()
         assert logs.removed == ["one"]  # pushed out
@@ -281,7 +281,7 @@ def test_logs_that_cannot_be_removed_change_nothing_else() -> None:
 
 async def end(node: Harness, name: str) -> None:
     """Let the container of a pod end by itself."""
-    active = node.books.view.pods.active[f"uid-{name}"]
+    active = node.manager.lives[f"uid-{name}"]
     (status,) = (s for s in node.runtime.known() if s.key.pod_uid == active.uid)
     node.runtime.exit(status.id, 1)
     await active.gone.wait()
@@ -301,7 +301,7 @@ def test_logs_that_take_long_hold_up_only_the_next_of_their_pod() -> None:
         # What it wrote would go with what the last one has written.
         assert {status.key.pod_uid for status in node.runtime.known()} == {"uid-two"}
         logs.free.set()
-        await asyncio.wait_for(manager.books.view.pods.active["uid-one"].started.wait(), 5)
+        await asyncio.wait_for(manager.lives["uid-one"].started.wait(), 5)
         logs.free.clear()
         deleting = asyncio.create_task(manager.release("two"))
         await asyncio.sleep(1)

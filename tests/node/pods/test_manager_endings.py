@@ -60,7 +60,7 @@ def test_whatever_fails_at_the_end_of_a_pod_it_ends(error: Exception) -> None:
 def test_a_pod_that_ends_while_it_is_deleted_is_ended_once(*, fails: bool) -> None:
     async def scenario(node: Harness) -> None:
         await node.admit(manifest("job", "2", restartPolicy="Never"))
-        pod = node.books.view.pods.active["uid-job"]
+        pod = node.manager.lives["uid-job"]
         commit = node.store.commit
 
         async def slowly(batch: Any) -> None:

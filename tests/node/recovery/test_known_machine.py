@@ -20,7 +20,7 @@ from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.machine.machine import Machine
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.node.active_pod import ActivePod
+from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.recovery.recovery import MismatchError, OnMismatch, Restored, restore
 from pinfold.planning.planner import Planner
 from pinfold.ports.records import NodeRecord, PodPhase, PodRecord, Record
@@ -232,6 +232,6 @@ def test_a_machine_that_has_lost_a_cpu_is_still_refused() -> None:
 def test_an_owner_of_a_cpu_without_a_place_is_told_by_its_cpus() -> None:
     found = restart(with_owner(), None, CPUSet([2, 3]))
     record, workload = found.active["uid-db"]
-    pod = ActivePod(workload, record)
+    pod = AdmittedPod(workload, record)
     (container,) = workload.pod.containers
     assert pod.exclusive_cpus(found.state.ledger, container) == CPUSet([2, 3])

@@ -11,9 +11,10 @@ from typing import Final
 from msgspec.structs import replace
 
 from pinfold.core.pod import pod
-from pinfold.node.active_pod import ActivePod
+from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.exits import Exits
 from pinfold.node.runtime_ledger import RuntimeLedger
+from pinfold.node.seen_containers import SeenContainers
 from pinfold.node.view import Whereabouts
 from pinfold.ports import nri
 from pinfold.ports.cgroups import FoundCgroups, Placement
@@ -47,20 +48,18 @@ class KubeletContainers:
         self.cgroups = cgroups
         self.exits = Exits()
         self._on_record = on_record
-        self._newest: dict[ContainerKey, ContainerStatus] = {}
+        self.seen = SeenContainers()
 
     # ------------------------------------------------------------------- what the runtime tells
 
-    def put(self, key: ContainerKey, container: Container) -> ContainerStatus:
+    def put(self, key: ContainerKey, container: Container) -> None:
         """Take note of a container, which replaces an earlier attempt of the same name."""
-        before = self._newest.get(key)
+        before = self.seen.statuses.get(key)
         attempt = 0
         if before is not None:
             attempt = before.attempt + (before.id != container.id)
         state = _STATES[container.state]
-        status = ContainerStatus(container.id, key, attempt, state, container.pid)
-        self._newest[key] = status
-        return status
+        self.seen.put(ContainerStatus(container.id, key, attempt, state, container.pid))
 
     def change(
         self,
@@ -68,36 +67,34 @@ class KubeletContainers:
         container_id: str,
         state: nri.ContainerState,
         pid: int | None = None,
-    ) -> ContainerStatus | None:
-        """Take note of a change; None when that container is not the newest of its name."""
-        status = self._newest.get(key)
+    ) -> bool:
+        """Take note of a change; False when that container is not the newest of its name."""
+        status = self.seen.statuses.get(key)
         if status is None or status.id != container_id:
-            return None
+            return False
         pid = None if state is nri.ContainerState.STOPPED else pid or status.pid
-        self._newest[key] = status = replace(status, state=_STATES[state], pid=pid)
-        return status
-
-    def drop(self, key: ContainerKey) -> None:
-        """A container is forgotten."""
-        self._newest.pop(key, None)
+        self.seen.put(replace(status, state=_STATES[state], pid=pid))
+        return True
 
     def id_of(self, key: ContainerKey) -> str | None:
         """The runtime's id of the newest container of this name."""
-        status = self._newest.get(key)
+        status = self.seen.statuses.get(key)
         return None if status is None else status.id
 
     def pid_of(self, key: ContainerKey) -> int | None:
         """The main process of the newest container of this name, while it runs."""
-        status = self._newest.get(key)
+        status = self.seen.statuses.get(key)
         return None if status is None else status.pid
 
     # ---------------------------------------------------------------------- what the books need
 
     async def statuses(self) -> Sequence[ContainerStatus]:
         """See :class:`pinfold.node.node_containers.NodeContainers`."""
-        return list(self._newest.values())
+        return list(self.seen.statuses.values())
 
-    def placement(self, pod: ActivePod, container: pod.Container, where: Whereabouts) -> Placement:
+    def placement(
+        self, pod: AdmittedPod, container: pod.Container, where: Whereabouts
+    ) -> Placement:
         """Where a container belongs; its limits are the runtime's affair."""
         mems = pod.record.memory_nodes(container.name)
         return Placement(cpus=where.cpus, mems=mems, frozen=where.frozen)

@@ -27,7 +27,7 @@ from pinfold.core.pod.pod import QOSClass, guaranteed_cpus
 from pinfold.core.pod.workload import Workload
 from pinfold.core.topology_manager.manager import UNEXPECTED_ADMISSION_ERROR
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.node.active_pod import ActivePod
+from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.books import Books, Draft
 from pinfold.node.drafted import Unwritten
 from pinfold.node.nri.runtime_pod import NOTHING, RuntimePod, pod_manifest, qos_of
@@ -163,7 +163,7 @@ class KubeletPods:
         after: NodeState,
     ) -> None:
         pods, uid = self._books.view.pods, runtime_pod.sandbox.uid
-        active = pods.active.get(uid)
+        active = draft.pod(uid)
         manifest = _manifest(runtime_pod.sandbox, containers, runtime_pod.ran_shared)
         workload = self._parse(manifest)
         before = None if active is None else active.workload.pod
@@ -207,14 +207,13 @@ class KubeletPods:
         books.observers.report(runtime_pod.name, text)
         raise RefusedError(text)
 
-    async def forget(self, draft: Draft, active: ActivePod) -> None:
+    async def forget(self, draft: Draft, active: AdmittedPod) -> None:
         """A pod is over: its CPUs go back to the ledger's shared pool, its memory to all."""
         draft.state = release(draft.state, active.workload.pod)
         draft.note("released", (active.uid, active.name))
         draft.end(active, None)
         await draft.write(Unwritten.OWED)
-        await self._books.announcements.retract(active)
-        active.gone.set()
+        await self._books.announcements.retract(active.uid, active.name)
 
     async def note(
         self, draft: Draft, runtime_pod: RuntimePod, kind: str, decision: Decision

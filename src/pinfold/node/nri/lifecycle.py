@@ -12,7 +12,7 @@ from pinfold.core.cpu.static_policy import CPUAllocation
 from pinfold.core.pod.workload import FACTS, application_environment, environment_beside
 from pinfold.core.topology_manager.manager import UNEXPECTED_ADMISSION_ERROR
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.node.active_pod import ActivePod
+from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.books import Books, Draft
 from pinfold.node.drafted import Unwritten
 from pinfold.node.nri.kubelet_containers import KubeletContainers
@@ -69,7 +69,7 @@ class ContainerLifecycle:
         """
         active = self.books.view.pods.active[uid]
         (container,) = (c for c in active.workload.pod.all_containers if c.name == name)
-        return replace(self.books.placement(active, container), frozen=False)
+        return replace(self.books.placement(uid, container), frozen=False)
 
     def _is_known(self, uid: str, name: str) -> bool:
         active = self.books.view.pods.active.get(uid)
@@ -92,7 +92,7 @@ class ContainerLifecycle:
         uid, name = runtime_pod.sandbox.uid, container.name
         key = ContainerKey(uid, name)
         runtime_pod.containers[name] = container
-        self.books.view.pods.active[uid].statuses[name] = self.table.put(key, container)
+        self.table.put(key, container)
         self.cgroups.identify(key, container.id)
         self.record(key, container.id, recorded)
 
@@ -140,7 +140,7 @@ class ContainerLifecycle:
             )
 
     def environment(
-        self, pod: ActivePod, container: Container, cpus: CPUSet | None
+        self, pod: AdmittedPod, container: Container, cpus: CPUSet | None
     ) -> Mapping[str, str | None]:
         """What of a container's environment is Pinfold's; None for what it must not have."""
         told = application_environment(pod.name, pod.uid, container.name, cpus)
@@ -166,11 +166,9 @@ class ContainerLifecycle:
     def change(self, pod: PodSandbox, container: Container, state: ContainerState) -> bool:
         """Take note of the state of a pod's newest container; whether it is that."""
         key = ContainerKey(pod.uid, container.name)
-        status = self.table.change(key, container.id, state, container.pid)
-        active = self.books.view.pods.active.get(pod.uid)
-        if status is None or active is None:
+        is_newest = self.table.change(key, container.id, state, container.pid)
+        if not is_newest or pod.uid not in self.books.view.pods.active:
             return False
-        active.statuses[container.name] = status
         containers = self.pods.by_uid[pod.uid].containers
         containers[container.name] = replace(containers[container.name], state=state)
         return True
@@ -204,24 +202,23 @@ class ContainerLifecycle:
         if not await self.cgroups.find(key, container.cgroups_path) and container.pid:
             await self.cgroups.enter(key, container.pid)
 
-    async def forget(self, draft: Draft, active: ActivePod) -> None:
+    async def forget(self, draft: Draft, active: AdmittedPod) -> None:
         """A pod is over."""
         await self.pods.forget(draft, active)
         for container in active.workload.pod.all_containers:
             await self._drop(active, container.name)
 
-    async def forget_container(self, draft: Draft, active: ActivePod, name: str) -> None:
+    async def forget_container(self, draft: Draft, active: AdmittedPod, name: str) -> None:
         """A container is over, and its pod is not."""
         self.pods.drop(draft, self.pods.by_uid[active.uid], name)
         await draft.write(Unwritten.OWED)
         await self._drop(active, name)
 
-    async def _drop(self, active: ActivePod, name: str) -> None:
+    async def _drop(self, active: AdmittedPod, name: str) -> None:
         key = ContainerKey(active.uid, name)
         if (runtime_pod := self.pods.by_uid.get(active.uid)) is not None:
             runtime_pod.containers.pop(name, None)
-        active.statuses.pop(name, None)
-        self.table.drop(key)
+        self.table.seen.drop(key)
         self.on_record.forget(key)
         try:
             await self.cgroups.remove(key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -13,14 +13,17 @@ from pinfold.core.pod.cgroup_values import container_cgroup, pod_cgroup
 from pinfold.core.pod.pod import Container, Pod
 from pinfold.core.pod.workload import FACTS, application_environment, environment_beside
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.node.active_pod import ActivePod
+from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.exits import Exits
+from pinfold.node.pod_table import PodTable
 from pinfold.node.pods.device_grants import unseen_by_a_process
 from pinfold.node.recovery.keepsake import Keepsake
+from pinfold.node.seen_containers import SeenContainers
 from pinfold.node.settings import NodeSettings
 from pinfold.node.view import Whereabouts
 from pinfold.ports.cgroups import Cgroups, Limits, Partition, Placement
 from pinfold.ports.errors import ContainerKey, RuntimeFailedError
+from pinfold.ports.held_process import HeldProcess
 from pinfold.ports.logs import PodLogs
 from pinfold.ports.runtime import (
     ContainerSpec,
@@ -61,10 +64,11 @@ class PodContainers:
         self.volumes = volumes
         self.logs = logs
         self.exits = Exits()
+        self.seen = SeenContainers()
 
     async def start(  # noqa: PLR0913 - who, where, and what it is told
         self,
-        pod: ActivePod,
+        pod: AdmittedPod,
         container: Container,
         cpus: CPUSet | None,
         attempt: int,
@@ -72,11 +76,13 @@ class PodContainers:
         *,
         placement: Placement,
         generation: int = 0,
+        attached: HeldProcess | None = None,
     ) -> tuple[ContainerStatus, str]:
         """Create, place, then let go; the first instruction runs on the container's CPUs.
 
         ``cpus`` are its own, None where it has none; ``attempt`` is how often it was started
-        before, ``generation`` the record's, for its keepsake.
+        before, ``generation`` the record's, for its keepsake.  ``attached`` is the process that it
+        takes over.
 
         Returns:
             The running container, and what was not granted to it ("" when nothing).
@@ -102,10 +108,10 @@ class PodContainers:
             keepsake=Keepsake(generation, pod.record).encode(),
             devices=devices,
         )
-        if pod.attached is not None:
+        if attached is not None:
             if self.adopter is None:
                 raise RuntimeFailedError("this runtime cannot take over a process")
-            status = await self.adopter.attach(spec, *pod.attached)
+            status = await self.adopter.attach(spec, *attached)
         else:
             if self.volumes is not None:
                 spec = await with_volumes(spec, self.volumes, mounted=self.adopter is None)
@@ -116,7 +122,7 @@ class PodContainers:
             note = "; ".join(part for part in (note, unseen, passed_over) if part)
         return status, note
 
-    def check_room(self, pod: Pod, others: Iterable[ActivePod]) -> None:
+    def check_room(self, pod: Pod, others: PodTable) -> None:
         """See that the runtime can watch one more pod beside the others, begun or not.
 
         Raises:
@@ -124,9 +130,7 @@ class PodContainers:
         """
         if not isinstance(self.runtime, Watching):
             return
-        promised = sum(
-            max(len(one.workload.pod.all_containers) - len(one.statuses), 0) for one in others
-        )
+        promised = len(others.containers().keys() - self.seen.statuses.keys())
         if lack := self.runtime.lack(len(pod.all_containers) + promised):
             raise RuntimeFailedError(
                 f"pod {pod.namespace}/{pod.name} cannot be watched: {lack}",
@@ -194,7 +198,7 @@ class PodContainers:
         await self.cgroups.kill(key)
         await self.cgroups.remove(key)
 
-    def placement(self, pod: ActivePod, container: Container, where: Whereabouts) -> Placement:
+    def placement(self, pod: AdmittedPod, container: Container, where: Whereabouts) -> Placement:
         """What the kernel is told about a container that is to run there."""
         settings, workload, cpus = self.settings, pod.workload, where.cpus
         exclusive = cpus is not None
@@ -240,7 +244,7 @@ class PodContainers:
         pages = {size: asked.get(size, 0) for size in self.settings.page_sizes}
         return pages if limited else {size: amount for size, amount in pages.items() if amount}
 
-    def _oom_score(self, pod: ActivePod, container: Container) -> int:
+    def _oom_score(self, pod: AdmittedPod, container: Container) -> int:
         return container_cgroup(
             pod.workload.pod, container, memory_capacity=max(self.settings.machine_memory, 1)
         ).oom_score_adj

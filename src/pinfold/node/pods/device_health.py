@@ -13,7 +13,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from pinfold.core.devices.devices import DeviceInventory
-from pinfold.node.active_pod import ActivePod
+from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.pods.manager import Manager
 from pinfold.ports.records import UNHEALTHY_DEVICE, PodPhase
 
@@ -51,12 +51,13 @@ class DeviceHealth:
             devices = draft.state.devices.with_inventory(inventory)
             draft.state = replace(draft.state, devices=devices)
         for pod, resource, device in list(self._failed(inventory)):
-            if pod.ending:
+            life = manager.lives[pod.uid]
+            if life.ending:
                 continue
-            pod.failure = f"device {device} of {resource} is unhealthy"
-            pod.failure_reason = UNHEALTHY_DEVICE
-            manager.books.observers.report(pod.name, f"{pod.failure}; the pod is ended")
-            manager.ended_by_itself(pod, PodPhase.FAILED)
+            life.failure = f"device {device} of {resource} is unhealthy"
+            life.failure_reason = UNHEALTHY_DEVICE
+            manager.books.observers.report(life.name, f"{life.failure}; the pod is ended")
+            manager.ended_by_itself(life, PodPhase.FAILED)
         self._mirror()
 
     def _mirror(self) -> None:
@@ -75,7 +76,7 @@ class DeviceHealth:
         books = self._manager.books
         books.announcements.mirror_now(books)
 
-    def _failed(self, inventory: DeviceInventory) -> Iterator[tuple[ActivePod, str, str]]:
+    def _failed(self, inventory: DeviceInventory) -> Iterator[tuple[AdmittedPod, str, str]]:
         for pod in self._manager.books.view.pods.active.values():
             for grants in pod.record.devices.values():
                 for resource, grant in grants.items():

@@ -17,11 +17,13 @@ from msgspec.structs import replace
 from pinfold.admission.admission import POOL_EMPTY, Decision, release, settle
 from pinfold.core.pod.workload import Workload
 from pinfold.core.topology_manager.manager import UNEXPECTED_ADMISSION_ERROR
-from pinfold.node.active_pod import ActivePod
 from pinfold.node.books import FIRST_PAUSE, LONGEST_PAUSE, Books, Draft
+from pinfold.node.drafted import Unwritten
+from pinfold.node.pod_table import NameTakenError
 from pinfold.node.pods.caller import NOBODY, Caller
 from pinfold.node.pods.containers import PodContainers
 from pinfold.node.pods.device_grants import PluginAnswers, Question
+from pinfold.node.pods.pod_life import PodLife
 from pinfold.node.pods.worker import PodWorker
 from pinfold.node.pods.worker_host import ManagerHost
 from pinfold.ports.devices import DevicePlugins
@@ -38,7 +40,10 @@ FOREGROUND: Final = "run"
 
 
 class Manager:
-    """Admits pods, lets them live, and ends them; the books have the same containers."""
+    """Admits pods, lets them live, and ends them; the books have the same containers.
+
+    ``lives`` are those of the pods that it runs, by uid.
+    """
 
     def __init__(
         self, books: Books, containers: PodContainers, plugins: DevicePlugins | None = None
@@ -47,6 +52,7 @@ class Manager:
         self.containers = containers
         self.plugins = plugins
         self.host = ManagerHost(books, containers, plugins, self.ended_by_itself)
+        self.lives: dict[str, PodLife] = {}
         self._workers: dict[str, PodWorker] = {}
 
     # ------------------------------------------------------------------------------- admission
@@ -82,8 +88,10 @@ class Manager:
             async with books.change() as draft:
                 await draft.look_at_cpus()
                 pods = books.view.pods
-                pods.check_free(pod, held)
-                self.containers.check_room(pod, pods.active.values())
+                pods.check_free(pod)
+                if held is not None:
+                    self._check_held(held)
+                self.containers.check_room(pod, pods)
                 if books.store.problem:
                     raise StoreError(books.store.problem, NO_ROOM_REMEDY)
                 decision, question = self._decide(draft, workload, answers)
@@ -94,6 +102,19 @@ class Manager:
                     return record
             # A plugin may take its time: others are admitted meanwhile, and it is decided anew.
             await answers.ask(question)
+
+    def _check_held(self, held: HeldProcess) -> None:
+        """See that a process is no container of a pod, nor is to be one.
+
+        Raises:
+            NameTakenError: it is.
+        """
+        seen, active = self.containers.seen.statuses.values(), self.books.view.pods.active
+        uids = {life.uid for life in self.lives.values() if life.attached == held}
+        uids |= {status.key.pod_uid for status in seen if status.pid == held.pid}
+        for uid in uids & active.keys():
+            name = active[uid].name
+            raise NameTakenError(f"process {held.pid} is a container of pod {name} already")
 
     async def _take(
         self,
@@ -118,23 +139,22 @@ class Manager:
             await draft.apply()
             return
         draft.state = settle(draft.state, decision)
-        active = draft.admit(workload, record)
-        active.attached = held
+        draft.admit(workload, record)
+        life = self.lives[pod.uid] = PodLife(workload, held)
 
         def failed(error: CgroupError) -> PodRecord:
-            active.failure = f"the CPUs could not be taken from the shared pool: {error}"
-            active.failure_reason = UNEXPECTED_ADMISSION_ERROR
-            return self._last(active, PodPhase.REJECTED)
+            life.failure = f"the CPUs could not be taken from the shared pool: {error}"
+            life.failure_reason = UNEXPECTED_ADMISSION_ERROR
+            return _last(life, record, PodPhase.REJECTED)
 
         def then(error: PortError | None) -> None:
             if error is None:
-                self.begin(active)
-            elif books.view.pods.active.get(pod.uid) is active:
+                self.begin(life)
+            elif pod.uid in books.view.pods.active:
                 # That it is not to be could not be written: it is ended as a pod that is.
-                active.ending = True
-                self.end_in_background(active, PodPhase.FAILED)
+                self.end_in_background(life, PodPhase.FAILED)
             else:
-                active.gone.set()
+                self._over(life)
 
         await draft.apply(instead=failed, then=then)
 
@@ -170,7 +190,7 @@ class Manager:
             devices=answers.grants(decision),
         )
 
-    def begin(self, pod: ActivePod) -> None:
+    def begin(self, pod: PodLife) -> None:
         """Let a pod's containers run, from where its record says that they are."""
         worker = self._workers[pod.uid] = PodWorker(self.host, pod)
         worker.start(self.books.spawn)
@@ -194,7 +214,7 @@ class Manager:
         async with books.change() as draft:
             caller.begin()
             # Looked up here: it may have come to an end while others were changing the books.
-            pod = books.view.pods.active.get(uid)
+            pod = self.lives.get(uid)
             if pod is not None and not pod.ending:
                 await self._mark(draft, pod, grace)
         if pod is not None:
@@ -204,48 +224,57 @@ class Manager:
                 draft.forget(uid)
         await books.forgotten_logs.removed(uid)
 
-    async def _mark(self, draft: Draft, pod: ActivePod, grace: float | None) -> None:
+    async def _mark(self, draft: Draft, pod: PodLife, grace: float | None) -> None:
         """Write down that a pod is to go, and see to it that it goes."""
 
         def then(error: PortError | None) -> None:
-            if error is None and not pod.ending:
-                pod.ending = True
+            if error is None:
                 self.end_in_background(pod, grace=grace)
 
-        draft.put(pod, replace(pod.record, phase=PodPhase.TERMINATING))
+        now = self.host.now(pod)
+        draft.put(now, replace(now.record, phase=PodPhase.TERMINATING))
         await draft.apply(then=then)
 
-    def ended_by_itself(self, pod: ActivePod, phase: PodPhase) -> None:
+    def ended_by_itself(self, pod: PodLife, phase: PodPhase) -> None:
         """Clean up after a pod whose containers have ended; it is remembered with ``phase``.
 
         One that somebody waited for in the foreground is remembered in the history only.
         """
-        if not pod.ending:
-            pod.ending = True
-            self.end_in_background(pod, None if pod.record.source == FOREGROUND else phase)
+        source = self.host.now(pod).record.source
+        self.end_in_background(pod, None if source == FOREGROUND else phase)
 
     def end_in_background(
-        self, pod: ActivePod, phase: PodPhase | None = None, grace: float | None = None
+        self, pod: PodLife, phase: PodPhase | None = None, grace: float | None = None
     ) -> None:
-        """End a pod that nobody else ends; ``phase`` is remembered of it, None forgets it."""
+        """End a pod, unless somebody does; ``phase`` is remembered of it, None forgets it."""
+        if pod.ending:
+            return
+        pod.ending = True
         grace = pod.workload.grace_period if grace is None else grace
         self.books.spawn(self._finish(pod, grace, phase), name=f"end {pod.uid}")
 
-    async def _finish(self, pod: ActivePod, grace: float, phase: PodPhase | None) -> None:
+    async def _finish(self, pod: PodLife, grace: float, phase: PodPhase | None) -> None:
         """End all containers of a pod, however long that takes, then give its CPUs back."""
         books = self.books
         await self._end_containers(pod, grace)
+        record = self.host.now(pod).record
         try:
             await books.change_for_sure(lambda draft: self._forget(draft, pod, phase))
-            await books.announcements.retract(pod)
+            await books.announcements.retract(pod.uid, pod.name)
             await self._forget_sandbox(pod)
         finally:
-            if books.view.pods.active.get(pod.uid) is not pod:
-                pod.gone.set()
+            if pod.uid not in books.view.pods.active or self.lives.get(pod.uid) is not pod:
+                self._over(pod)
                 if phase is None:
-                    books.forgotten_logs.remove(books.containers.logs, pod.record)
+                    books.forgotten_logs.remove(books.containers.logs, record)
 
-    async def _end_containers(self, pod: ActivePod, grace: float) -> None:
+    def _over(self, pod: PodLife) -> None:
+        """Nothing is left of a pod; another of the same uid may live by now."""
+        pod.gone.set()
+        if self.lives.get(pod.uid) is pod:
+            del self.lives[pod.uid]
+
+    async def _end_containers(self, pod: PodLife, grace: float) -> None:
         """End all containers of a pod; whatever fails is tried again, for nobody else does it."""
         worker = self._workers.pop(pod.uid, None) or PodWorker(self.host, pod)
         loop = asyncio.get_running_loop()
@@ -256,7 +285,10 @@ class Manager:
             # Nothing is started any more before it is asked what there is.
             await worker.stop()
             async with self.books.change() as draft:
-                await self.books.offline_owners.wake(draft, pod)
+                # Who is to end has to run to hear of it.
+                draft.let_end(self.host.now(pod))
+                await draft.write(Unwritten.REPORTED)
+                await self.books.offline_owners.wake(draft, pod.uid)
             live = await self._containers_of(pod)
             deadline = loop.time() + grace if deadline is None else deadline
             await worker.terminate(live, deadline - loop.time())
@@ -266,8 +298,9 @@ class Manager:
             self.books.observers.report(pod.name, problem)
 
         await Backoff(FIRST_PAUSE, LONGEST_PAUSE, Exception).insist(end, failed)
+        self.containers.seen.drop_pod(pod.uid)
 
-    async def _containers_of(self, pod: ActivePod) -> list[ContainerStatus]:
+    async def _containers_of(self, pod: PodLife) -> list[ContainerStatus]:
         """The pod's containers; a runtime that is away is waited for."""
 
         def failed(error: Exception, pause: float) -> None:
@@ -277,20 +310,14 @@ class Manager:
         known = await Backoff(FIRST_PAUSE, LONGEST_PAUSE, PortError).insist(ask, failed)
         return [status for status in known if status.key.pod_uid == pod.uid]
 
-    def _forget(self, draft: Draft, pod: ActivePod, phase: PodPhase | None) -> None:
+    def _forget(self, draft: Draft, pod: PodLife, phase: PodPhase | None) -> None:
         """Nothing is left of a pod: its CPUs go back."""
         draft.state = release(draft.state, pod.workload.pod)
         draft.note("released" if phase is None else "ended", (pod.uid, pod.name))
-        draft.end(pod, phase and self._last(pod, phase))
+        now = self.host.now(pod)
+        draft.end(now, phase and _last(pod, now.record, phase))
 
-    def _last(self, pod: ActivePod, phase: PodPhase) -> PodRecord:
-        """What is remembered of a pod."""
-        last = replace(pod.record, phase=phase).without_resources()
-        if phase is not PodPhase.SUCCEEDED and pod.failure:
-            last = replace(last, reason=pod.failure_reason, message=pod.failure)
-        return last
-
-    async def _forget_sandbox(self, pod: ActivePod) -> None:
+    async def _forget_sandbox(self, pod: PodLife) -> None:
         try:
             await self.containers.end_pod(pod.uid)
         except PortError as error:
@@ -300,3 +327,11 @@ class Manager:
     async def close(self) -> None:
         """Let go; all containers run on."""
         await self.books.close()
+
+
+def _last(pod: PodLife, record: PodRecord, phase: PodPhase) -> PodRecord:
+    """What is remembered of a pod."""
+    last = replace(record, phase=phase).without_resources()
+    if phase is not PodPhase.SUCCEEDED and pod.failure:
+        last = replace(last, reason=pod.failure_reason, message=pod.failure)
+    return last

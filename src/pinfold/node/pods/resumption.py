@@ -6,15 +6,14 @@ from collections.abc import Iterable, Sequence
 
 from pinfold.core.pod.pod import Container
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.node.active_pod import ActivePod
 from pinfold.node.books import Books
 from pinfold.node.loading import load
 from pinfold.node.node_containers import HELD
 from pinfold.node.pods.containers import PodContainers
 from pinfold.node.pods.manager import Manager
+from pinfold.node.pods.pod_life import PodLife
 from pinfold.node.recovery.recovery import Restored
 from pinfold.ports.errors import ContainerKey, PortError
-from pinfold.ports.records import PodPhase
 from pinfold.ports.runtime import ContainerState, ContainerStatus, MendingRuntime
 from pinfold.ports.volumes import remove_leftovers
 
@@ -47,11 +46,11 @@ async def take_over(manager: Manager, restored: Restored) -> None:
             books.observers.report(None, problem)
     await books.announcements.announce(books)
     for pod in list(books.view.pods.active.values()):
-        if pod.record.phase is PodPhase.TERMINATING:
-            pod.ending = True
-            manager.end_in_background(pod)
+        life = manager.lives[pod.uid] = PodLife(pod.workload)
+        if pod.is_ending:
+            manager.end_in_background(life)
         else:
-            manager.begin(pod)
+            manager.begin(life)
 
 
 async def _hold(books: Books, held: Iterable[ContainerKey]) -> None:
@@ -61,13 +60,12 @@ async def _hold(books: Books, held: Iterable[ContainerKey]) -> None:
         if key in containers:
             pod, container = containers[key]
             attempt = pod.record.restarts.get(container.name, 0)
-            pod.statuses[container.name] = ContainerStatus(
-                f"{HELD}{key}", key, attempt, ContainerState.RUNNING
-            )
+            status = ContainerStatus(f"{HELD}{key}", key, attempt, ContainerState.RUNNING)
+            books.containers.seen.put(status)
             books.observers.report(
                 pod.name, f"container {container.name} runs, and its runtime knows nothing of it"
             )
-            await _place(books, pod, container)
+            await _place(books, status, container)
 
 
 async def _end_foreign(books: Books, driver: PodContainers) -> list[ContainerStatus]:
@@ -106,19 +104,18 @@ async def _adopt(books: Books, newest: Iterable[ContainerStatus]) -> None:
     """Attach containers to their pods and see them placed."""
     containers = books.view.pods.containers()
     for status in newest:
-        pod, container = containers[status.key]
-        pod.statuses[container.name] = status
+        books.containers.seen.put(status)
         if status.state is ContainerState.RUNNING:
-            await _place(books, pod, container)
+            await _place(books, status, containers[status.key][1])
 
 
-async def _place(books: Books, pod: ActivePod, container: Container) -> None:
-    placement = books.placement(pod, container)
+async def _place(books: Books, status: ContainerStatus, container: Container) -> None:
+    uid = status.key.pod_uid
     try:
-        await books.containers.adopt(pod.statuses[container.name], placement)
+        await books.containers.adopt(status, books.placement(uid, container))
     except PortError as error:
         # It may have ended a moment ago; the reconciliation looks again.
-        books.observers.report(pod.name, str(error))
+        books.observers.report(books.view.pods.active[uid].name, str(error))
 
 
 def _attempts(statuses: Sequence[ContainerStatus]) -> dict[ContainerKey, list[ContainerStatus]]:

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from pinfold.core.pod.pod import Container
-from pinfold.node.active_pod import ActivePod
+from pinfold.node.pods.pod_life import PodLife
 from pinfold.node.pods.worker_host import ManagerHost
 from pinfold.ports.errors import PortError, RuntimeFailedError
 from pinfold.ports.records import PodPhase
@@ -33,7 +33,7 @@ LONGEST_PAUSE: Final = 10.0
 class PodWorker:
     """One pod's life, as a task of its own."""
 
-    def __init__(self, host: ManagerHost, pod: ActivePod) -> None:
+    def __init__(self, host: ManagerHost, pod: PodLife) -> None:
         self._host = host
         self._pod = pod
         self._task: asyncio.Task[None] | None = None
@@ -100,9 +100,10 @@ class PodWorker:
     async def _run(self, container: Container, begun: asyncio.Event | None = None) -> int:
         """Keep a container running as its restart policy says; returns the last exit code."""
         host, pod = self._host, self._pod
-        status = pod.statuses.get(container.name)
-        attempt = pod.record.restarts.get(container.name, 0)
-        ended = pod.record.exit_codes.get(container.name)
+        status = host.containers.seen.statuses.get(pod.key(container))
+        record = host.now(pod).record
+        attempt = record.restarts.get(container.name, 0)
+        ended = record.exit_codes.get(container.name)
         if status is None and ended is not None:
             if not pod.workload.restarts(container, ended):
                 return ended
@@ -122,7 +123,7 @@ class PodWorker:
                 begun.set()
             began = loop.time()
             if status.state is not ContainerState.EXITED:
-                status = await host.wait_container(status)
+                status = await host.wait_container(pod, status)
             # The times of the status are those of a clock that somebody may have set meanwhile.
             ran_for = loop.time() - began if is_new else _ran_for(status)
             code = CANNOT_START if status.exit_code is None else status.exit_code
@@ -150,7 +151,7 @@ class PodWorker:
             return status
         # Without the lock: who ends the pod does not wait for CPUs.
         await host.until_it_may_run(pod, container)
-        async with pod.at_work(container):
+        async with host.at_work(pod, container):
             try:
                 if status is None:
                     return await host.start_container(pod, container, attempt)
@@ -171,14 +172,14 @@ class PodWorker:
 
     async def _forget(self, container: Container, status: ContainerStatus) -> None:
         if status.id:
-            host, pod = self._host, self._pod
-            await self._for_sure(container, lambda: host.forget_container(pod, status))
+            host = self._host
+            await self._for_sure(container, lambda: host.forget_container(status))
 
     async def _for_sure(self, container: Container, work: Callable[[], Awaitable[None]]) -> None:
         """Try until it works: as long as something of a container is left, its CPUs are taken."""
 
         async def once() -> None:
-            async with self._pod.at_work(container):
+            async with self._host.at_work(self._pod, container):
                 await work()
 
         await self._insist(once, f"container {container.name} is not gone")
@@ -216,7 +217,7 @@ class PodWorker:
         ]
         left = deadline - loop.time()
         if running and left > 0:
-            waits = [asyncio.create_task(host.wait_container(status)) for status in running]
+            waits = [asyncio.create_task(host.wait_container(pod, status)) for status in running]
             asks = [asyncio.create_task(self._ask_to_end(status)) for status in running]
             try:
                 await asyncio.wait(waits, timeout=left)

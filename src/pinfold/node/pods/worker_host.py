@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Final
 
 from msgspec.structs import replace
 
 from pinfold.core.pod.pod import Container
-from pinfold.node.active_pod import ActivePod
+from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.books import Books, Draft
 from pinfold.node.drafted import Unwritten
 from pinfold.node.pods.containers import PodContainers
 from pinfold.node.pods.device_grants import prepare_devices
+from pinfold.node.pods.pod_life import PodLife
 from pinfold.ports.cgroups import Placement
 from pinfold.ports.devices import DevicePlugins
 from pinfold.ports.errors import PortError
@@ -41,15 +43,30 @@ class ManagerHost:
         books: Books,
         containers: PodContainers,
         plugins: DevicePlugins | None,
-        ended: Callable[[ActivePod, PodPhase], None],
+        ended: Callable[[PodLife, PodPhase], None],
     ) -> None:
         self._books = books
         self.containers = containers
         self._plugins = plugins
         self.ended = ended
 
+    def now(self, pod: PodLife) -> AdmittedPod:
+        """What the books say of a pod at this moment."""
+        return self._books.view.pods.active[pod.uid]
+
+    @asynccontextmanager
+    async def at_work(self, pod: PodLife, container: Container) -> AsyncIterator[None]:
+        """Hold the pod's lock to start or end a container: nobody else places this one."""
+        key, busy = pod.key(container), self.containers.seen.busy
+        async with pod.lock:
+            busy.add(key)
+            try:
+                yield
+            finally:
+                busy.discard(key)
+
     async def start_container(
-        self, pod: ActivePod, container: Container, attempt: int
+        self, pod: PodLife, container: Container, attempt: int
     ) -> ContainerStatus:
         """Create, place and start; raises PortError."""
         loop = asyncio.get_running_loop()
@@ -60,26 +77,27 @@ class ManagerHost:
         await self._started(pod, container, status, note)
         return status
 
-    async def _prepared(self, pod: ActivePod, container: Container, attempt: int) -> _Start:
+    async def _prepared(self, pod: PodLife, container: Container, attempt: int) -> _Start:
         """What creates, places and starts a container that is made ready for it."""
         books = self._books
-        cpus = pod.exclusive_cpus(books.view.state.ledger, container)
-        await books.announcements.publish([pod], books)
-        grants = pod.record.devices.get(container.name, {})
+        cpus = self.now(pod).exclusive_cpus(books.view.state.ledger, container)
+        await books.announcements.publish([pod.uid], books)
+        grants = self.now(pod).record.devices.get(container.name, {})
         devices = await prepare_devices(self._plugins, grants)
         generation = books.store.generation
 
         async def start(placement: Placement) -> tuple[ContainerStatus, str]:
             return await self.containers.start(
-                *(pod, container, cpus, attempt, devices),
+                *(self.now(pod), container, cpus, attempt, devices),
                 placement=placement,
                 generation=generation,
+                attached=pod.attached,
             )
 
         return start
 
     async def continue_container(
-        self, pod: ActivePod, container: Container, status: ContainerStatus
+        self, pod: PodLife, container: Container, status: ContainerStatus
     ) -> ContainerStatus:
         """Place and start one that an agent that is gone has created; raises PortError."""
         created = [status]
@@ -97,7 +115,7 @@ class ManagerHost:
 
     async def _placed(
         self,
-        pod: ActivePod,
+        pod: PodLife,
         container: Container,
         start: _Start,
     ) -> tuple[ContainerStatus, str]:
@@ -108,67 +126,57 @@ class ManagerHost:
         """
         books = self._books
         while True:
-            placement = books.placement(pod, container)
+            placement = books.placement(pod.uid, container)
             try:
                 # Its first step is taken unfrozen, for that is waited for.
                 status, note = await start(replace(placement, frozen=False))
             except PortError:
-                if books.placement(pod, container) == placement:
+                if books.placement(pod.uid, container) == placement:
                     raise
                 continue
-            if placement.frozen or books.placement(pod, container) != placement:
+            if placement.frozen or books.placement(pod.uid, container) != placement:
                 async with books.change():
                     try:
-                        await self.containers.adopt(status, books.placement(pod, container))
+                        await self.containers.adopt(status, books.placement(pod.uid, container))
                     except PortError as error:
                         # It runs, and is tried again as all who could not be brought.
                         books.offline_owners.misplace(pod.key(container), str(error))
                         self.report(pod, f"container {container.name}: {error}")
             return status, note
 
-    async def until_it_may_run(self, pod: ActivePod, container: Container) -> None:
+    async def until_it_may_run(self, pod: PodLife, container: Container) -> None:
         """Return when it would not be frozen, and writes where nothing is removed any more."""
         await self._books.forgotten_logs.removed(pod.uid)
-        await self._books.offline_owners.until_it_may_run(pod, container)
+        await self._books.offline_owners.until_it_may_run(pod.uid, container)
 
     async def _started(
-        self, pod: ActivePod, container: Container, status: ContainerStatus, note: str
+        self, pod: PodLife, container: Container, status: ContainerStatus, note: str
     ) -> None:
-        pod.statuses[container.name] = status
+        self.containers.seen.put(status)
         if note:
             self.report(pod, f"container {container.name}: {note}")
-        if pod.record.restarts.get(container.name, 0) != status.attempt:
-            restarts = {**pod.record.restarts, container.name: status.attempt}
-            await self._note(pod, lambda record: replace(record, restarts=restarts))
+        name, attempt = container.name, status.attempt
+        if self.now(pod).record.restarts.get(name, 0) != attempt:
+            await self._note(
+                pod, lambda record: replace(record, restarts={**record.restarts, name: attempt})
+            )
 
-    async def wait_container(self, status: ContainerStatus) -> ContainerStatus:
+    async def wait_container(self, pod: PodLife, status: ContainerStatus) -> ContainerStatus:
         """Return when it has exited."""
         status = await self.containers.exits.wait(status)
-        pod = self._books.view.pods.active.get(status.key.pod_uid)
-        if status.exit_code is None and pod is not None:
+        if status.exit_code is None:
             # Only the parent of a process that was taken over gets its exit status.
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(pod.reported.wait(), REPORT_PATIENCE)
             status = replace(status, exit_code=pod.reported_exit)
         return status
 
-    def report_exit(self, pod_uid: str, exit_code: int) -> None:
-        """Take the exit code of a pod's process from the one who waited for it.
-
-        Raises:
-            UnknownPodError: no such pod.
-        """
-        pods = self._books.view.pods
-        pod = pods.active.get(pods.find(pod_uid))
-        if pod is not None:
-            pod.reported_exit = exit_code
-            pod.reported.set()
-
-    async def forget_container(self, pod: ActivePod, status: ContainerStatus) -> None:
+    async def forget_container(self, status: ContainerStatus) -> None:
         """Let the runtime forget one that has exited; raises PortError."""
         await self.containers.runtime.remove(status.id)
-        if pod.statuses.get(status.key.name, status).id == status.id:
-            pod.statuses.pop(status.key.name, None)
+        seen = self.containers.seen
+        if seen.statuses.get(status.key, status).id == status.id:
+            seen.drop(status.key)
 
     async def until_it_answers(self) -> None:
         """Return when the runtime lists its containers."""
@@ -176,7 +184,7 @@ class ManagerHost:
         await backoff.insist(self.containers.statuses, lambda _error, _pause: None)
 
     async def container_exited(
-        self, pod: ActivePod, container: Container, exit_code: int, *, final: bool
+        self, pod: PodLife, container: Container, exit_code: int, *, final: bool
     ) -> None:
         """Write down how it ended; what an init container that is done needed goes back."""
         self._books.counters.container_exits += 1
@@ -185,12 +193,12 @@ class ManagerHost:
             return replace(record, exit_codes={**record.exit_codes, container.name: exit_code})
 
         is_init = any(container is init for init in pod.workload.pod.init_containers)
-        if final and is_init and container.name in pod.record.assignments:
+        if final and is_init and container.name in self.now(pod).record.assignments:
             await self._give_back(pod, container, ended)
         else:
             await self._update(pod, ended)
 
-    async def pod_running(self, pod: ActivePod) -> None:
+    async def pod_running(self, pod: PodLife) -> None:
         """Every container was started once."""
         await self._note(
             pod,
@@ -207,35 +215,34 @@ class ManagerHost:
         return 0.0 if ran_for >= settings.calm else settings.pause_before(attempt)
 
     async def _give_back(
-        self, pod: ActivePod, container: Container, change: Callable[[PodRecord], PodRecord]
+        self, pod: PodLife, container: Container, change: Callable[[PodRecord], PodRecord]
     ) -> None:
         """Return the CPUs of an init container that is done while its pod lives on."""
 
         def give(draft: Draft) -> None:
-            left = {n: c for n, c in pod.record.assignments.items() if n != container.name}
-            draft.put(pod, replace(change(pod.record), assignments=left))
+            now = self.now(pod)
+            left = {n: c for n, c in now.record.assignments.items() if n != container.name}
+            draft.put(now, replace(change(now.record), assignments=left))
             ledger = draft.state.ledger.without(pod.uid, container.name)
             draft.state = replace(draft.state, ledger=ledger)
 
         await self._books.change_for_sure(give)
 
-    async def _update(self, pod: ActivePod, change: Callable[[PodRecord], PodRecord]) -> None:
+    async def _update(self, pod: PodLife, change: Callable[[PodRecord], PodRecord]) -> None:
         """Write down what has become of a pod, however long that takes."""
         await self._books.change_for_sure(lambda draft: self._draft(draft, pod, change))
 
-    async def _note(self, pod: ActivePod, change: Callable[[PodRecord], PodRecord]) -> None:
+    async def _note(self, pod: PodLife, change: Callable[[PodRecord], PodRecord]) -> None:
         """Take note of what a later agent would find out again: nobody waits for the disk."""
         async with self._books.change() as draft:
             self._draft(draft, pod, change)
             await draft.write(Unwritten.REPORTED)
 
-    def _draft(
-        self, draft: Draft, pod: ActivePod, change: Callable[[PodRecord], PodRecord]
-    ) -> None:
-        record = change(pod.record)
-        if record != pod.record and pod.uid in self._books.view.pods.active:
-            draft.put(pod, record)
+    def _draft(self, draft: Draft, pod: PodLife, change: Callable[[PodRecord], PodRecord]) -> None:
+        now = draft.pod(pod.uid)
+        if now is not None and (record := change(now.record)) != now.record:
+            draft.put(now, record)
 
-    def report(self, pod: ActivePod, problem: str) -> None:
+    def report(self, pod: PodLife, problem: str) -> None:
         """Tell the operator."""
         self._books.observers.report(pod.name, problem)

@@ -1,0 +1,58 @@
+"""A pod that owns its CPUs, as the books have it at one moment."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from pinfold.core.pod.pod import Container, guaranteed_cpus
+from pinfold.core.pod.workload import Workload
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.ports.errors import ContainerKey
+from pinfold.ports.records import PodPhase, PodRecord
+from pinfold.state.ledger import Ledger
+
+
+class AdmittedPod(Struct, frozen=True):
+    """What is decided and written down of a pod that was admitted and is not gone.
+
+    ``workload`` is what it is to run; ``ends`` tells that its containers are being ended though the
+    record does not say so.  Each change makes another one.
+    """
+
+    workload: Workload
+    record: PodRecord
+    ends: bool = False
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether somebody ends it."""
+        return self.ends or self.record.phase is PodPhase.TERMINATING
+
+    @property
+    def uid(self) -> str:
+        """The pod's uid."""
+        return self.record.uid
+
+    @property
+    def name(self) -> str:
+        """``namespace/name``."""
+        return f"{self.record.namespace}/{self.record.name}"
+
+    def key(self, container: Container) -> ContainerKey:
+        """The container's key."""
+        return ContainerKey(self.uid, container.name)
+
+    def exclusive_cpus(self, ledger: Ledger, container: Container) -> CPUSet | None:
+        """Where a container runs: its own CPUs, None for the shared pool.
+
+        An init container that ended gave its CPUs back; started again after a reboot, it runs on
+        those that its pod still has.
+        """
+        cpus = ledger.cpus_of(self.uid, container.name)
+        if cpus is not None:
+            return cpus
+        if any(container is init for init in self.workload.pod.init_containers) and (
+            guaranteed_cpus(self.workload.pod, container)
+        ):
+            return ledger.cpus_of_pod(self.uid) or None
+        return None
