@@ -18,7 +18,7 @@ from pinfold.audit.findings import (
     write_command,
 )
 from pinfold.audit.record import AuditRecord, Owner
-from pinfold.audit.snapshot import Irq, KernelSnapshot, lineage, union
+from pinfold.audit.snapshot import Irq, KernelSnapshot, lineage
 from pinfold.core.values.cpuset import CPUSet
 
 _DEFAULT_AFFINITY = "/proc/irq/default_smp_affinity"
@@ -69,7 +69,7 @@ def _siblings(snapshot: KernelSnapshot, record: AuditRecord) -> Iterator[Finding
             for sibling in snapshot.siblings.get(cpu, CPUSet())
             if sibling in snapshot.online and sibling not in own
         )
-        busy = union(cpus for pod, cpus in used.items() if pod != owner.pod) | others
+        busy = CPUSet.union(cpus for pod, cpus in used.items() if pod != owner.pod) | others
         shared = siblings & busy
         if shared:
             nobodys = shared - others
@@ -87,8 +87,8 @@ def _siblings(snapshot: KernelSnapshot, record: AuditRecord) -> Iterator[Finding
 
 def _same_pod(record: AuditRecord, owner: Owner) -> tuple[CPUSet, CPUSet]:
     """The CPUs of an owner's pod, and those of all other pods."""
-    own = union(other.cpus for other in record.owners if other.pod == owner.pod)
-    return own, union(other.cpus for other in record.owners if other.pod != owner.pod)
+    own = CPUSet.union(other.cpus for other in record.owners if other.pod == owner.pod)
+    return own, CPUSet.union(other.cpus for other in record.owners if other.pod != owner.pod)
 
 
 def _online_file(cpu: int) -> str:
@@ -114,7 +114,7 @@ def _interrupts(
             continue
         is_delivered = kind is IRQ_DELIVERED
         reached = ((irq.effective if is_delivered else None) or irq.affinity for irq in irqs)
-        cpus = union(reached) & exclusive
+        cpus = CPUSet.union(reached) & exclusive
         verb = "is delivered to" if is_delivered else "may be delivered to"
         if len(irqs) > 1:
             verb = verb.replace("is ", "are ")

@@ -8,7 +8,6 @@ from typing import Final
 from msgspec import Struct, field
 
 from pinfold.audit.findings import Finding
-from pinfold.audit.snapshot import union
 from pinfold.core.values.cpuset import CPUSet
 
 SHORT_ID: Final = 12
@@ -116,7 +115,7 @@ class AuditRecord(Struct, frozen=True):
     @property
     def exclusive(self) -> CPUSet:
         """Every CPU that somebody owns."""
-        return union(owner.cpus for owner in self.owners)
+        return CPUSet.union(owner.cpus for owner in self.owners)
 
     def owners_of(self, cpus: CPUSet) -> tuple[str, ...]:
         """Those who own some of these CPUs, as they are told of."""

@@ -7,7 +7,7 @@ cpuset(7), the kernel's ``cgroup-v2.rst``, ``core-api/irq/irq-affinity.rst``, ``
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from msgspec import Struct, field
 
@@ -113,14 +113,6 @@ class KernelSnapshot(Struct, frozen=True):
             if found is not None:
                 return found
         return None
-
-
-def union(sets: Iterable[CPUSet]) -> CPUSet:
-    """All CPUs of many sets, which is quicker than one union after the other."""
-    mask = 0
-    for cpus in sets:
-        mask |= cpus.mask
-    return CPUSet.from_mask(mask)
 
 
 def lineage(path: str) -> Iterator[str]:

@@ -20,7 +20,7 @@ from pinfold.audit.findings import (
 )
 from pinfold.audit.owners import cpuset_commands
 from pinfold.audit.record import AuditRecord, KnownContainer, Owner
-from pinfold.audit.snapshot import KernelSnapshot, Task, is_within, lineage, union
+from pinfold.audit.snapshot import KernelSnapshot, Task, is_within, lineage
 from pinfold.core.values.cpuset import CPUSet
 
 _UNITS = (".slice", ".service", ".scope")
@@ -148,7 +148,9 @@ class _Tasks:
             yield self._sandboxes(sandboxes)
 
     def _sandboxes(self, found: Mapping[str, list[Task]]) -> Finding:
-        cpus = union(task.allowed & self._exclusive for tasks in found.values() for task in tasks)
+        cpus = CPUSet.union(
+            task.allowed & self._exclusive for tasks in found.values() for task in tasks
+        )
         names = [place_title(self._record, path) for path in found]
         return Finding(
             SANDBOX_ALLOWED,
@@ -184,7 +186,7 @@ class _Tasks:
         self, path: str, found: list[tuple[Task, CPUSet]], entered: KnownContainer | None
     ) -> Finding:
         ran = [task for task, overlap in found if task.last_cpu in overlap]
-        cpus = union(overlap for _, overlap in found)
+        cpus = CPUSet.union(overlap for _, overlap in found)
         processes = len({task.pid for task, _ in found})
         seen = f"{len(ran)} ran there last" if ran else "none has been seen there"
         shown = [*ran, *(task for task, _ in found if task not in ran[:5])] if ran else None
@@ -231,7 +233,7 @@ class _Tasks:
         return tuple(affinity_commands(moved, self._snapshot.tasks))
 
     def _kernel(self, tasks: list[Task]) -> Finding:
-        cpus = union(task.allowed & self._exclusive for task in tasks)
+        cpus = CPUSet.union(task.allowed & self._exclusive for task in tasks)
         ran = [task for task in tasks if task.last_cpu in self._exclusive]
         moved = ((task, task.allowed & self._rest or self._rest) for task in tasks)
         return Finding(
@@ -256,9 +258,9 @@ class _Tasks:
         return Finding(
             OWNER_OUTSIDE,
             f"{owner}: {_count(len(tasks), 'thread')} of it may run outside of its CPUs "
-            f"{owner.cpus}, on {union(task.allowed for task, _ in tasks) - owner.cpus}",
+            f"{owner.cpus}, on {CPUSet.union(task.allowed for task, _ in tasks) - owner.cpus}",
             next((task.cgroup for task, _ in tasks), owner.cgroups[0]),
-            union(task.allowed for task, _ in tasks) & self._snapshot.online - owner.cpus,
+            CPUSet.union(task.allowed for task, _ in tasks) & self._snapshot.online - owner.cpus,
             tuple(fix),
             owners=(str(owner),),
             examples=first_few([_name(task) for task, _ in tasks]),

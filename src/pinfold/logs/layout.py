@@ -133,7 +133,7 @@ def rotated(file: Path) -> Iterator[Path]:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a pod's folder with all that is in it, if there is one; raises RuntimeFailedError."""
+    """Remove a folder with all that is in it, if there is one; raises RuntimeFailedError."""
     try:
         shutil.rmtree(folder)
     except FileNotFoundError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -106,7 +106,7 @@ def _repair_cpu(
     ledger = replace(fitted, default=fitted.default | lost)
     if request.strict_cpu_reservation:
         ledger = replace(ledger, default=ledger.default - request.reserved)
-    owned = ledger.exclusive | CPUSet.from_mask(_union(pods.values()))
+    owned = ledger.exclusive | CPUSet.union(pods.values())
     default = ledger.default - owned
     if request.machine is not None and (ledger.default or ledger.assignments):
         bounds = Bounds(request.machine, request.reserved, request.strict_cpu_reservation)
@@ -232,10 +232,3 @@ def _no_place(uid: str, cpus: CPUSet) -> str:
 
 def _gone(uid: str, cpus: CPUSet) -> str:
     return f"pod {uid}: dropped, its CPUs {cpus} are not exclusive any more"
-
-
-def _union(sets: Iterable[CPUSet]) -> int:
-    mask = 0
-    for cpus in sets:
-        mask |= cpus.mask
-    return mask

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -14,7 +13,7 @@ from pinfold.adapters.cri import cri_pb2 as pb
 from pinfold.adapters.cri.client import CriClient, CriError, Retry
 from pinfold.adapters.cri.labels import HOST_NETWORK, OURS, POD_UID, pod_labels
 from pinfold.adapters.cri.status import condition
-from pinfold.logs.layout import LogLimits, file_name, pod_folder
+from pinfold.logs.layout import LogLimits, file_name, pod_folder, remove_folder
 from pinfold.ports.errors import RuntimeFailedError
 from pinfold.ports.runtime import ContainerSpec
 
@@ -113,7 +112,7 @@ class Sandboxes:
                     pb.RemovePodSandboxResponse,
                     timeout=client.long,
                 )
-            await asyncio.to_thread(self._delete, self.volumes(pod_uid))
+            await asyncio.to_thread(remove_folder, self.volumes(pod_uid))
         self._locks.pop(pod_uid, None)
 
     def volumes(self, pod_uid: str) -> Path:
@@ -179,14 +178,6 @@ class Sandboxes:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RuntimeFailedError(f"{folder} cannot be made: {error.strerror}") from None
-
-    def _delete(self, folder: Path) -> None:
-        try:
-            shutil.rmtree(folder)
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            raise RuntimeFailedError(f"{folder} cannot be removed: {error}") from None
 
 
 def namespaces(spec: ContainerSpec, *, host_network: bool) -> pb.NamespaceOption:

@@ -109,11 +109,11 @@ class Localities(Struct, frozen=True, dict=True):
     @property
     def online(self) -> CPUSet:
         """The online CPUs of all nodes."""
-        return _union(self.nodes.values())
+        return CPUSet.union(self.nodes.values())
 
     def cpus_at(self, nodes: int) -> CPUSet:
         """The online CPUs of some nodes (a bitmask)."""
-        return _union(cpus for node, cpus in self.nodes.items() if nodes >> node & 1)
+        return CPUSet.union(cpus for node, cpus in self.nodes.items() if nodes >> node & 1)
 
     def resolve(self, name: str) -> Locality:
         """Where a device is.
@@ -155,7 +155,7 @@ class Localities(Struct, frozen=True, dict=True):
             if place is not None:
                 nodes |= place[0]
                 cpus.append(place[1])
-        return Locality(asked, tuple(places), nodes, _union(cpus))
+        return Locality(asked, tuple(places), nodes, CPUSet.union(cpus))
 
     def _find(self, name: str) -> tuple[PCIFunction, ...]:
         wanted = name.strip()
@@ -238,10 +238,3 @@ def _mask(nodes: Iterable[int]) -> int:
     for node in nodes:
         mask |= 1 << node
     return mask
-
-
-def _union(sets: Iterable[CPUSet]) -> CPUSet:
-    mask = 0
-    for cpus in sets:
-        mask |= cpus.mask
-    return CPUSet.from_mask(mask)

@@ -38,7 +38,7 @@ class ShrinkPool(Struct, frozen=True):
     @property
     def cpus(self) -> CPUSet:
         """All that leaves the pool."""
-        return _union(self.claims)
+        return CPUSet.union(self.claims.values())
 
 
 class Widen(Struct, frozen=True):
@@ -253,10 +253,3 @@ def _inverse(plan: MovePlan, end: MoveState, step: Step) -> list[Step]:
             return [Announce(owner, coming, previous)]
         case _:
             return []
-
-
-def _union(sets: Mapping[Owner, CPUSet]) -> CPUSet:
-    mask = 0
-    for cpus in sets.values():
-        mask |= cpus.mask
-    return CPUSet.from_mask(mask)

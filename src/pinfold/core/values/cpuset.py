@@ -59,6 +59,14 @@ class CPUSet:
         return new
 
     @classmethod
+    def union(cls, sets: Iterable[CPUSet]) -> Self:
+        """All CPUs of many sets, which is quicker than one union after the other."""
+        mask = 0
+        for cpus in sets:
+            mask |= cpus.mask
+        return cls.from_mask(mask)
+
+    @classmethod
     def parse(cls, text: str) -> Self:
         """Read the kernel's list format: ``0-3,8``, strides ``0-30:2``, groups ``0-31:2/4``.
 
