@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from pinfold.adapters.process.command import resolve
 from pinfold.admission.admission import NodeState
+from pinfold.admission.model import build_node
 from pinfold.agent.state_files import StateFiles
 from pinfold.agent.static_pods import StaticPods
 from pinfold.core.devices.devices import (
@@ -25,10 +26,16 @@ from pinfold.core.devices.devices import (
     DeviceRunOptions,
 )
 from pinfold.core.devices.state import DeviceAllocations, DeviceState
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.pod.workload import Process
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.announcements import Announcements
+from pinfold.node.pod_table import PodTable
 from pinfold.node.pods.device_grants import unseen_by_a_process
+from pinfold.node.settings import NodeSettings
+from pinfold.node.view import View
 from pinfold.planning.fake_plugins import FakeDevicePlugins
 from pinfold.planning.fakes import MemoryPodFiles
 from pinfold.ports.errors import ContainerKey, PortError, RuntimeFailedError
@@ -55,6 +62,13 @@ def owned(response: bytes | None) -> tuple[NodeState, tuple[PodRecord, ...]]:
     return state, (PodRecord("uid", "default", "p", "{}", PodPhase.RUNNING, devices=grants),)
 
 
+def a_view(state: NodeState, pods: tuple[PodRecord, ...]) -> View:
+    node = build_node(parse_short_form("1s2c2t"), NodeConfig())
+    workload = parse(json.dumps(a_pod("p", "")))
+    table = PodTable({pod.uid: AdmittedPod(workload, pod) for pod in pods})
+    return View(node, state, table, NodeSettings())
+
+
 # -------------------------------------------------------------------------------- state files
 
 
@@ -73,11 +87,11 @@ def test_an_answer_that_is_not_known_is_reported_and_the_other_files_are_written
     announcements = Announcements(
         MemoryPodFiles(), StateFiles(tmp_path).write, lambda _, text: reports.append(text)
     )
-    announcements.mirror(*owned(None))
+    announcements.mirror(a_view(*owned(None)))
     assert [path.name for path in tmp_path.iterdir()] == ["cpu_manager_state"]
     (report,) = reports
     assert "the answer of the plugin of example.com/gpu to Allocate is not known" in report
-    announcements.mirror(*owned(b"x"))
+    announcements.mirror(a_view(*owned(b"x")))
     assert len(reports) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == [*FILES[:2]]
 

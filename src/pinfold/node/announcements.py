@@ -13,7 +13,7 @@ from pinfold.admission.admission import NodeState
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.api import ContainerFacts, PodFacts
 from pinfold.node.admitted_pod import AdmittedPod
-from pinfold.node.view import Reader, Whereabouts
+from pinfold.node.view import Reader, View, Whereabouts
 from pinfold.ports.errors import PortError
 from pinfold.ports.podfiles import PodFiles
 from pinfold.ports.records import PodRecord
@@ -46,7 +46,7 @@ class Announcements:
 
     async def announce(self, books: Reader) -> None:
         """Tell the mirror and the applications what holds now."""
-        self.mirror_now(books)
+        self.mirror(books.view)
         await self.publish(books.view.pods.active, books)
 
     def soon(self, books: Reader, spawn: Callable[..., asyncio.Task[None]]) -> None:
@@ -54,7 +54,7 @@ class Announcements:
 
         There is a file for each pod, and whoever waits for CPUs does not wait for these.
         """
-        self.mirror_now(books)
+        self.mirror(books.view)
         if self._telling is None or self._telling.done():
             self._telling = spawn(self._tell_applications(books), name="announce")
         else:
@@ -67,13 +67,9 @@ class Announcements:
             if not self._tell_again:
                 return
 
-    def mirror_now(self, books: Reader) -> None:
-        """Mirror what the books say, if somebody has something else now."""
-        self.mirror(books.view.state, [pod.record for pod in books.view.pods.active.values()])
-
-    def mirror(self, state: NodeState, pods: Sequence[PodRecord]) -> None:
+    def mirror(self, view: View) -> None:
         """Write the kubelet's state files, if somebody has something else now."""
-        known = self._mirrored
+        known, state = self._mirrored, view.state
         if known is not None and (state.ledger, state.memory, state.devices) == (
             known.ledger,
             known.memory,
@@ -81,7 +77,7 @@ class Announcements:
         ):
             return
         try:
-            self._write_mirror(state, pods)
+            self._write_mirror(state, [pod.record for pod in view.pods.active.values()])
         except PortError as error:
             self._report(None, f"a mirrored state file was not written: {error}")
         else:

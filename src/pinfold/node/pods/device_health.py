@@ -74,7 +74,7 @@ class DeviceHealth:
     def _mirror_now(self) -> None:
         self._mirrored_at, self._mirror_later = asyncio.get_running_loop().time(), None
         books = self._manager.books
-        books.announcements.mirror_now(books)
+        books.announcements.mirror(books.view)
 
     def _failed(self, inventory: DeviceInventory) -> Iterator[tuple[AdmittedPod, str, str]]:
         for pod in self._manager.books.view.pods.active.values():
