@@ -44,10 +44,7 @@ async def read_log(
 ) -> AsyncIterator[bytes]:
     """What a container has written, in pieces.
 
-    Args:
-        file: the file that is written to; it need not be there (yet).
-        options: see the class.
-        has_ended: whether nothing more will be written.
+    The file that is written to need not be there (yet); ``has_ended``: nothing more will be.
     """
     lines = _Lines(options)
     source = _Source(file)

@@ -128,10 +128,7 @@ class Cgroups(Protocol):
     async def enter(self, key: ContainerKey, pid: int, *, start: int | None = None) -> None:
         """Move a process, all its threads and all its descendants into the container's cgroup.
 
-        Args:
-            key: the container.
-            pid: the process.
-            start: when it began, in clock ticks since the boot; None for whoever has the pid now.
+        It began at ``start`` (clock ticks since the boot); None: whoever has the pid now.
 
         Raises:
             ProcessGoneError: the process has ended, however it still looks, or whoever has its pid.

@@ -144,10 +144,7 @@ class ProcessAdopter(Protocol):
     ) -> ContainerStatus:
         """Account for a process as a created container.
 
-        Args:
-            spec: the container.
-            pid: the process.
-            start: when it started (clock ticks since the boot), None where nobody knows.
+        It has started at ``start`` (clock ticks since the boot), None where nobody knows.
 
         Raises:
             RuntimeFailedError: there is no such process.

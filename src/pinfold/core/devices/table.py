@@ -66,9 +66,7 @@ class DeviceTable(Struct, frozen=True):
     def of(cls, resource: DeviceResource, before: DeviceTable | None = None) -> DeviceTable:
         """Build the table of a resource.
 
-        Args:
-            resource: what the plugin lists.
-            before: its table so far; saves the sorting when only health has changed.
+        Its table ``before`` saves the sorting when only health has changed.
         """
         devices = resource.devices
         if before is not None and before.positions.keys() == devices.keys():
@@ -118,9 +116,7 @@ class DeviceTable(Struct, frozen=True):
     def tiers(self, available: int, affinity: int | None) -> Tiers:
         """Split devices by NUMA affinity (upstream ``filterByAffinity``).
 
-        Args:
-            available: the devices to split.
-            affinity: bitmask of NUMA nodes; ``None`` when there is no decision.
+        ``affinity`` is a bitmask of NUMA nodes; None when there is no decision.
         """
         if affinity is None or not self.has_topology:
             return Tiers(0, 0, available)

@@ -30,10 +30,8 @@ class KnownMachine(Struct, frozen=True):
 def known_machine(now: Machine, before: Machine | None) -> KnownMachine:
     """Put together what is seen now and what was known before.
 
-    Args:
-        now: the machine as it is read.
-        before: the ``machine`` that came of this the last time; None at the first time.  That of
-            another machine is passed over.
+    ``before`` is the machine that came of this the last time, None at the first time; that of
+    another machine is passed over.
     """
     if before is None or not _is_same(now, before):
         return KnownMachine(now, now.offline)

@@ -134,15 +134,9 @@ class Localities(Struct, frozen=True, dict=True):
         return None if place is None else place[0]
 
     def resolve_all(self, names: Sequence[str]) -> Locality:
-        """The smallest set of nodes that holds all these devices.
+        """The smallest set of nodes that holds all of one or more devices.
 
-        Where one of them is unknown, so is the whole.
-
-        Args:
-            names: at least one.
-
-        Raises:
-            LocalityError: as :meth:`resolve`.
+        Where one of them is unknown, so is the whole.  Raises as :meth:`resolve`.
         """
         places = {one.address: self._place(one) for name in names for one in self._find(name)}
         asked = ",".join(name.strip() for name in names)

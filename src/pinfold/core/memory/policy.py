@@ -44,11 +44,9 @@ from pinfold.core.values.cpuset import iter_bits
 
 
 class MemoryTransaction(Struct):
-    """The memory of all pods while one of them is being admitted.
+    """The memory of all pods while one of them, ``pod_uid``, is being admitted.
 
-    Args:
-        pod_uid: whose admission this is.
-        state: what is assigned by now; replaced by each step that succeeds.
+    ``state`` is what is assigned by now; each step that succeeds replaces it.
     """
 
     pod_uid: str

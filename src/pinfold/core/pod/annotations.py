@@ -67,11 +67,9 @@ class Annotation(Struct, Generic[T], frozen=True, kw_only=True):
     def said(
         self, annotations: Mapping[str, Any], containers: Collection[str] | None = None
     ) -> dict[str, T]:
-        """What annotations say, by holder: ``pod`` or ``container.NAME``.
+        """What annotations of a pod say, by holder: ``pod`` or ``container.NAME``.
 
-        Args:
-            annotations: a pod's.
-            containers: its containers; None where not all of them are known.
+        ``containers`` is None where not all of them are known.
 
         Raises:
             AnnotationError: a value that cannot be, or a holder that the pod does not have.
@@ -327,10 +325,8 @@ def annotation_problems(
 ) -> Iterator[tuple[str, str]]:
     """Yield each annotation of our domain that is not in force as it says, and why.
 
-    Args:
-        annotations: a pod's, as they are.
-        containers: its containers; None where not all of them are known.
-        runtime: what runs them; None for a plan, which no runtime carries out.
+    ``containers`` is None where not all of them are known; ``runtime`` is what runs them, None for
+    a plan, which no runtime carries out.
     """
     for name, value in annotations.items():
         key = str(name)

@@ -27,9 +27,7 @@ class PodError(ValueError):
 def pod_from_api(manifest: Mapping[str, Any], path: str = "") -> Pod:
     """Read a Pod object (or a pod template); nothing is defaulted.
 
-    Args:
-        manifest: ``metadata`` and ``spec`` as the API has them.
-        path: where the object is, for error texts (such as ``spec.template.``).
+    ``path`` is where the object is, for error texts (such as ``spec.template.``).
 
     Raises:
         PodError: a field of the wrong type, or a malformed quantity.

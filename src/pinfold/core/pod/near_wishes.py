@@ -56,9 +56,7 @@ class NearWishes(Struct, frozen=True):
 def wishes_of(pod: Pod, *, complete: bool = True) -> NearWishes | None:
     """Read the wishes of a pod's annotations; None if it has none.
 
-    Args:
-        pod: the pod.
-        complete: all its containers are known, so that others must not be named.
+    Where all containers are known (``complete``), others must not be named.
 
     Raises:
         AnnotationError: not a list of device names, an unknown key or policy, a policy without

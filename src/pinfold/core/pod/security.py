@@ -73,10 +73,7 @@ def fs_group(spec: Mapping[str, Any]) -> int | None:
 def security_of(spec: Mapping[str, Any], item: Mapping[str, Any], path: str) -> Security:
     """Merge what a pod and one of its containers say; the container's word counts more.
 
-    Args:
-        spec: the pod's ``spec``.
-        item: the container, and ``path`` where it is.
-        path: such as ``spec.containers[0]``.
+    ``spec`` is the pod's; ``path`` is where the container is, such as ``spec.containers[0]``.
 
     Raises:
         PodError: a field of the wrong type, or what the API server refuses.

@@ -162,18 +162,11 @@ FACTS: Final = frozenset(
 def environment_beside(
     told: Mapping[str, str], manifest: Collection[str], plugins: Mapping[str, str]
 ) -> tuple[dict[str, str], str]:
-    """What a container's environment has beside what its manifest says.
+    """What a container's environment has beside what its manifest says, and who was passed over.
 
-    What Pinfold tells wins over device plugins.  A manifest may set anything but :data:`FACTS`,
-    which the caller leaves out.
-
-    Args:
-        told: see :func:`application_environment`.
-        manifest: the names that the manifest sets.
-        plugins: what the answers of device plugins set.
-
-    Returns:
-        The variables, and who was passed over ("" for nobody).
+    What Pinfold tells (:func:`application_environment`) wins over what device plugins set.  A
+    ``manifest``, whose names these are, may set anything but :data:`FACTS`, which the caller
+    leaves out.  "" is nobody.
     """
     ours = {name: value for name, value in told.items() if name in FACTS or name not in manifest}
     refused = [n for n in plugins if n.startswith(TOLD_PREFIX) or (n in told and n in ours)]

@@ -71,10 +71,7 @@ def annotation_findings(
 ) -> Iterator[Finding]:
     """Yield Pinfold's annotations that are not in force as they say.
 
-    Args:
-        manifest: a Pod, or a pod template at ``path``.
-        path: see ``manifest``.
-        runtime: what runs its containers; None for a plan.
+    ``manifest`` is a Pod, or a pod template at ``path``; ``runtime`` is None for a plan.
     """
     metadata, spec = manifest.get("metadata"), manifest.get("spec")
     said = metadata.get("annotations") if isinstance(metadata, Mapping) else None

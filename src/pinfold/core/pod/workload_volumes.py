@@ -31,11 +31,8 @@ def volumes_of(
 ) -> dict[str, HostPath | EmptyDir]:
     """The volumes of a pod that can be mounted, by name; others are not honoured.
 
-    Args:
-        value: ``spec.volumes``.
-        pod: whose they are, defaults applied.
-        group: its ``fsGroup``.
-        for_users: one of its containers does not run as root.
+    ``value`` is ``spec.volumes``, ``group`` the pod's ``fsGroup``; ``for_users``: one of its
+    containers does not run as root.
 
     Raises:
         PodError: a field of the wrong type, or a path or name that cannot be.
