@@ -232,6 +232,9 @@ def test_this_machine() -> None:
     if last in os.sched_getaffinity(os.getppid()):
         assert {"stranger-ran", "stranger-allowed"} & set(slugs)
     run("--owner", f"{last}=/no/such/cgroup", status=1)
+    beyond = max(KernelFiles().cpus("/sys/devices/system/cpu/present") or ()) + 7
+    none = run("--owner", f"{beyond}=/no/such/cgroup", status=2)
+    assert f"there is no CPU {beyond}; this machine has CPUs" in " ".join(none.stderr.split())
 
 
 def test_every_kind_is_documented() -> None:

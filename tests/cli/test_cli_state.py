@@ -186,7 +186,9 @@ def test_convert_with_what_crictl_prints(file: Path, tmp_path: Path) -> None:
         (("--reserved-cpus", "x"), "--reserved-cpus: 'x' in 'x' is no CPU id or range"),
         (("--policy-option", "nonsense"), "expected KEY=VALUE"),
         (("--policy-option", "a=b"), 'unknown CPU Manager Policy option: "a"'),
-        (("--pods", "/no/such/file"), "neither a file nor a list of pod uids"),
+        (("--pods", "/no/such/file"), "neither a file that is there nor a list of pod uids"),
+        (("--pods", "pods.json"), "'pods.json' is neither a file that is there nor a list"),
+        (("--pods", "pod-a,pods.yaml"), "neither a file that is there nor a list of pod uids"),
         (("--machine", "x", "--this-machine"), "exclude each other"),
     ],
 )
@@ -210,6 +212,14 @@ def test_bad_pod_files(file: Path, tmp_path: Path, content: bytes, words: str) -
     pods = tmp_path / "pods"
     pods.write_bytes(content)
     assert words in run("check", file, "--pods", pods, status=2).stderr
+
+
+@pytest.mark.parametrize("option", ["--pods", "--keep-pods", "--drop-missing-pods"])
+def test_a_file_that_is_not_there_is_no_pod(file: Path, option: str) -> None:
+    result = run("repair", file, option, "no-such-pods.json", status=2)
+    assert "neither a file that is there nor a list of pod uids" in result.stderr
+    assert file.read_bytes() == FILE
+    assert [one.name for one in file.parent.iterdir()] == [file.name]
 
 
 def test_check_against_a_machine(file: Path) -> None:

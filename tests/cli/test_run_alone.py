@@ -54,6 +54,21 @@ def test_it_is_pinned_and_says_what_is_weaker(tmp_path: Path) -> None:
     assert "kept by affinity only" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (["--memory", "1Mi"], "not enforced: --memory 1Mi"),
+        (["--cpus", "500m"], "not enforced: --cpus 500m"),
+        (["--cpus=500m", "--memory=1Mi"], "not enforced: --cpus 500m, --memory 1Mi"),
+    ],
+)
+def test_limits_that_nobody_enforces_are_said(tmp_path: Path, asked: list[str], said: str) -> None:
+    done = run(tmp_path, *asked, "--", "true")
+    assert done.returncode == 0
+    assert said in done.stderr
+    assert run(tmp_path, "--", "true").stderr == ""
+
+
 @two_cpus
 def test_others_make_room_and_come_back(tmp_path: Path) -> None:
     shared = subprocess.Popen(

@@ -137,6 +137,15 @@ def test_two_pods_on_one_cpu() -> None:
     assert findings(both) == [("warning", "CPUs 2 belong to pods 'pod-a' and 'z'")]
 
 
+@pytest.mark.parametrize("node", [Circumstances(), Circumstances(topology=TOPOLOGY)])
+def test_a_cpu_of_the_pool_that_a_container_owns_stops_the_kubelet(node: Circumstances) -> None:
+    both = cpu_file(replace(LEDGER, default=CPUSet.parse("0,2,5-7")))
+    (finding,) = examine(both, node)
+    assert finding.severity is Severity.ERROR
+    assert finding.what.endswith('cpuset: "1-2" overlaps with default cpuset "0,2,5-7"')
+    assert finding.why == "the kubelet exits at start (Policy start error)"
+
+
 def test_strict_reservation() -> None:
     strict = cpu_file(replace(LEDGER, default=CPUSet.parse("5-7")))
     node = Circumstances(topology=TOPOLOGY, reserved=CPUSet([0]), strict_cpu_reservation=True)

@@ -431,6 +431,7 @@ def test_a_process_that_cannot_be_taken_over_is_an_error(tmp_path: Path) -> None
         answer = api.ask("POST", "/v1/run", {"manifest": wrapped("job", "2"), "pid": 4242})
         assert answer.status == 503
         assert "4242" in answer.error["message"]
+        assert "container c0 was not started: " in answer.error["message"]
         assert api.ask("GET", "/v1/status").json["shared"] == "0-7"
 
 

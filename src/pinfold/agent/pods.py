@@ -94,7 +94,7 @@ class Pods:
         else:
             workload = await asyncio.to_thread(workload_from_api, named)
         if self._runtime == PROCESS:
-            check_rights(workload, attached=held is not None)
+            check_processes(workload, attached=held is not None)
         if notes:
             pod = f"{workload.pod.namespace}/{workload.pod.name}"
             log.warning("manifest", pod=pod, notes="; ".join(notes))
@@ -134,8 +134,8 @@ def _as_created(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**manifest, "metadata": {**metadata, **given}}
 
 
-def check_rights(workload: Workload, *, attached: bool) -> None:
-    """See that the processes of a pod can run with the rights that its manifest gives them.
+def check_processes(workload: Workload, *, attached: bool) -> None:
+    """See that a pod's containers have commands, which can run with the rights that they are given.
 
     Args:
         workload: the pod.
@@ -150,8 +150,14 @@ def check_rights(workload: Workload, *, attached: bool) -> None:
         ("containers", pod.containers),
     ):
         for index, container in enumerate(containers):
-            path = f"spec.{key}[{index}].securityContext"
-            security = workload.processes[container.name].security
+            process, path = workload.processes[container.name], f"spec.{key}[{index}]"
+            if not (attached or process.argv):
+                raise PodError(
+                    f"{path}.command",
+                    "Required value: without a container runtime there is no image to take one "
+                    "from",
+                )
+            path, security = f"{path}.securityContext", process.security
             if attached and security != Security():
                 raise PodError(path, "the process that is taken over has the rights of its parent")
             try:

@@ -43,7 +43,9 @@ from pinfold.ports.errors import PortError
     help="What to do when the record does not fit this machine or configuration.",
 )
 @click.option("--reserved-cpus", metavar="LIST", help="reservedSystemCPUs.")
-@click.option("--policy", metavar="NAME", help="cpuManagerPolicy: static or none.")
+@click.option(
+    "--policy", metavar="NAME", help="cpuManagerPolicy: none, static, dynamic or configurable."
+)
 @click.option("--manifests", metavar="DIR", type=click.Path(path_type=Path), help="staticPodPath.")
 def agent(  # noqa: PLR0913 - the options, one each
     *,

@@ -104,6 +104,7 @@ def audit(  # noqa: PLR0913 - the options
     given = tuple(_parse_owner(text) for text in owners)
     place = Place(root, state_path, kubelet=kubelet, only_given=bool(given))
     with input_errors(PortError, StateFileError, RecordError):
+        _check_there(given, root)
         report = _look(place, given, socket, runtime_endpoint)
     if output == "json":
         print_json(audit_document(report, strict=strict))
@@ -168,6 +169,16 @@ def _ask_runtime(endpoint: str, root: Path) -> Told:
     from pinfold.adapters.cri import tell_containers  # noqa: PLC0415 - 39 ms
 
     return asyncio.run(tell_containers(endpoint, root))
+
+
+def _check_there(given: tuple[tuple[CPUSet, str], ...], root: Path) -> None:
+    present = KernelFiles(root).cpus("/sys/devices/system/cpu/present")
+    for cpus, where in given:
+        if present and cpus - present:
+            raise click.UsageError(
+                f"--owner {cpus}={where}: there is no CPU {cpus - present}; this machine has CPUs "
+                f"{present}"
+            )
 
 
 def _parse_owner(text: str) -> tuple[CPUSet, str]:

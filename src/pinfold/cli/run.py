@@ -159,6 +159,15 @@ def _run_alone(manifest: Mapping[str, Any], wishes: Wishes, socket: str) -> int:
             "programs are not moved off them, and no limits are enforced.",
             err=True,
         )
+    elif asked := [
+        f"{option} {value}"
+        for option, value in (("--cpus", wishes.cpus), ("--memory", wishes.memory))
+        if value is not None
+    ]:
+        click.echo(
+            f"pinfold: no agent listens on {socket}: not enforced: {', '.join(asked)}",
+            err=True,
+        )
     if near is not None and cpus is not None and not cpus <= near.cpus:
         click.echo(
             f"pinfold: CPUs {cpus - near.cpus} are not near {near.name}, whose CPUs are "

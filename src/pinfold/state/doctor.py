@@ -12,6 +12,7 @@ from enum import Enum
 
 from msgspec import Struct
 
+from pinfold.core.kubelet.node_config import STATIC
 from pinfold.core.machine.topology import CPUTopology
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.state.cpu_manager_state import CORRUPT, CheckpointError, CPUManagerCheckpoint, Layout
@@ -121,7 +122,9 @@ def _examine_cpu(
         restored = restore(state.file, policy, UNKNOWN_CONTAINERS, path=node.path)
     except RestoreError as error:
         yield _restore_finding(str(error), state, checkpoint, policy, node)
+        starts = False
     else:
+        starts = True
         yield from _start_findings(restored, node)
     if checkpoint.layout is Layout.V1:
         yield Finding(
@@ -143,7 +146,7 @@ def _examine_cpu(
         ledger = ledger_of(checkpoint)
     except CheckpointError:
         return  # restoring has said so already
-    yield from _ledger_findings(ledger, node)
+    yield from _ledger_findings(ledger, node, starts=starts)
     yield from _pod_findings(
         ledger.assignments.keys() | pod_sets(checkpoint).keys()
         if checkpoint.layout is not Layout.V1
@@ -191,7 +194,7 @@ def _words_of_newer(message: str, state: StateFile, policy: str, node: Circumsta
 
 
 def _start_findings(ledger: Ledger, node: Circumstances) -> Iterable[Finding]:
-    if ledger.policy_name != "static" or (node.topology is None and node.reserved is None):
+    if ledger.policy_name != STATIC:
         return
     # Where the machine is not known, the file's own CPUs stand for it.
     machine = ledger.known if node.topology is None else node.topology.cpus
@@ -200,27 +203,23 @@ def _start_findings(ledger: Ledger, node: Circumstances) -> Iterable[Finding]:
     try:
         validate_static_state(ledger, bounds)
     except StartError as error:
-        yield Finding(
-            Severity.ERROR,
-            str(error),
-            node.path,
-            "the kubelet exits at start (Policy start error): the machine or the reservation is "
-            "another than when the file was written",
-            node.repair(),
-        )
+        why = "the kubelet exits at start (Policy start error)"
+        if not ledger.default & ledger.exclusive:
+            why += ": the machine or the reservation is another than when the file was written"
+        yield Finding(Severity.ERROR, str(error), node.path, why, node.repair())
 
 
-def _ledger_findings(ledger: Ledger, node: Circumstances) -> Iterable[Finding]:
+def _ledger_findings(ledger: Ledger, node: Circumstances, *, starts: bool) -> Iterable[Finding]:
+    """What breaks the invariants; ``starts`` where the start of the policy was looked at."""
     for what in ledger.violations():
-        if "shared pool too" in what and node.topology is not None:
+        in_pool = "shared pool too" in what
+        if in_pool and starts and ledger.policy_name == STATIC:
             continue  # said by the start of the policy
-        yield Finding(
-            Severity.WARNING,
-            what,
-            node.path,
-            "the kubelet does not look at this; two owners of a CPU slow each other down",
-            node.repair() if "shared pool" in what else node.repair("--drop-missing-pods UID"),
-        )
+        why = "the kubelet does not look at this; two owners of a CPU slow each other down"
+        if in_pool:
+            why = "the static policy does not start with this, others do not look at it"
+        fix = node.repair() if in_pool else node.repair("--drop-missing-pods UID")
+        yield Finding(Severity.WARNING, what, node.path, why, fix)
     if node.reserved is not None and ledger.exclusive & node.reserved:
         for uid, containers in sorted(ledger.assignments.items()):
             for name, cpus in sorted(containers.items()):

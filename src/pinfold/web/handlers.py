@@ -202,11 +202,10 @@ class Handlers:
         finally:
             started.cancel()
             gone.cancel()
-        raise Refusal(
-            503,
-            f"process {pid} was not taken over by pod {pod.name}",
-            "see that it still waits; the agent's log says what failed",
-        )
+        what = f"process {pid} was not taken over by pod {pod.name}"
+        if pod.failure:
+            raise Refusal(503, f"{what}: {pod.failure}")
+        raise Refusal(503, what, "see that it still waits; the agent's log says what failed")
 
     async def report_exit(self, request: Request) -> Response:
         """Take the exit code of such a process from its parent, and answer when its pod is gone.

@@ -12,7 +12,7 @@ import pytest
 
 from pinfold.adapters.process.credentials import Credentials, credentials_of
 from pinfold.adapters.process.privileges import take
-from pinfold.agent.pods import check_rights
+from pinfold.agent.pods import check_processes
 from pinfold.core.pod.api import PodError
 from pinfold.core.pod.security import CAPABILITIES, Security
 from pinfold.core.pod.workload import Process
@@ -189,15 +189,27 @@ def test_what_cannot_be_is_refused_beforehand(context: dict[str, Any], problem: 
     pod = {"metadata": {"name": "web"}, "spec": {"containers": [container]}}
     workload = workload_from_api(pod)
     with pytest.raises(PodError, match=problem) as raised:
-        check_rights(workload, attached=False)
+        check_processes(workload, attached=False)
     assert raised.value.path == "spec.containers[0].securityContext"
+
+
+@pytest.mark.parametrize("key", ["containers", "initContainers"])
+def test_a_container_without_a_command_is_refused_beforehand(key: str) -> None:
+    lists = {"containers": [{"name": "main", "command": ["true"]}]}
+    lists[key] = [{"name": "bare", "image": "nginx"}]
+    workload = workload_from_api({"metadata": {"name": "web"}, "spec": lists})
+    with pytest.raises(PodError, match="Required value: without a container runtime") as raised:
+        check_processes(workload, attached=False)
+    assert raised.value.path == f"spec.{key}[0].command"
+    if key == "containers":
+        check_processes(workload, attached=True)
 
 
 def test_a_process_of_somebody_else_keeps_its_rights() -> None:
     container = {"name": "main", "securityContext": {"allowPrivilegeEscalation": False}}
     pod = {"metadata": {"name": "web"}, "spec": {"containers": [container]}}
     with pytest.raises(PodError, match="has the rights of its parent"):
-        check_rights(workload_from_api(pod), attached=True)
+        check_processes(workload_from_api(pod), attached=True)
 
 
 def without_root(say: Callable[[], str]) -> str:

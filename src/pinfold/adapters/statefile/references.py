@@ -31,9 +31,14 @@ def read_pod_uids(text: str) -> frozenset[str]:
     except OSError:  # a long list is no possible path
         is_file = False
     if not is_file:
-        if "/" in text or not text.strip(", "):
-            raise StateFileError(f"{text!r} is neither a file nor a list of pod uids")
-        return frozenset(uid for uid in text.replace(" ", "").split(",") if uid)
+        words = text.replace(",", " ").split()
+        # A file that is not there, taken for a uid, would make every pod look vanished.
+        wrong = next((word for word in words if _UID.fullmatch(word) is None or "." in word), None)
+        if wrong is not None or not words:
+            raise StateFileError(
+                f"{text[:80]!r} is neither a file that is there nor a list of pod uids, with commas"
+            )
+        return frozenset(words)
     content = _text(path)
     document = _document(content)
     uids = frozenset(_uids(document) if document is not None else _plain_uids(path, content))
