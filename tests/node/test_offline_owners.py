@@ -122,6 +122,31 @@ def test_a_displaced_pod_is_deleted(version: int, policy: OwnerOffline) -> None:
 
 @VERSIONS
 @POLICIES
+def test_a_displaced_pod_that_is_not_deleted_hears_of_its_end_too(
+    version: int, policy: OwnerOffline
+) -> None:
+    async def scenario(node: Node) -> None:
+        await node.admit(manifest("db", "2", terminationGracePeriodSeconds=30))
+        await node.switch(EVERY - CPUSet([2, 3]))
+        (status,) = node.runtime.known()
+        node.runtime.ignores_sigterm.add(status.id)
+        life = node.manager.lives["uid-db"]
+        life.failure = "a device failed"
+        node.manager.ended_by_itself(life, PodPhase.FAILED)
+        await node.settle()
+        assert node.cpus("db") == {"c0": "1,4-7"}, "whose record says that it runs"
+        assert node.store.pods["uid-db"].phase is PodPhase.RUNNING
+        assert await reconcile(node.books) == []
+        node.runtime.exit(status.id, 0)
+        await asyncio.wait_for(life.gone.wait(), 60)
+        assert node.books.view.pods.ended["uid-db"].message == "a device failed"
+        await node.switch(EVERY)
+
+    run(scenario, Node(version, policy))
+
+
+@VERSIONS
+@POLICIES
 def test_everybody_is_frozen_while_the_shared_pool_has_no_cpu(
     version: int, policy: OwnerOffline
 ) -> None:
