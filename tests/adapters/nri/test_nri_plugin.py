@@ -293,8 +293,10 @@ def test_a_late_answer_is_told(tmp_path: Path) -> None:
     Scene(tmp_path).play(scenario)
 
 
-def test_a_late_synchronize_is_no_connection(tmp_path: Path) -> None:
+@pytest.mark.parametrize("waits", ["as the request says", "as Configure says"])
+def test_a_late_synchronize_is_no_connection(tmp_path: Path, waits: str) -> None:
     """A containerd 1.7 keeps the connection, and never tells anything over it."""
+    configured, told = (0, 0.05) if waits == "as the request says" else (50, 0)
 
     async def scenario(scene: Scene, peer: RuntimePeer) -> None:
         async def slow(_name: str) -> None:
@@ -302,8 +304,8 @@ def test_a_late_synchronize_is_no_connection(tmp_path: Path) -> None:
 
         scene.events.on = {"synchronize": slow}
         for _ in range(2):
-            await peer.register()
-            peer.ask("Synchronize", nri.SynchronizeRequest(), timeout=0.05)
+            await peer.register(request_timeout=configured)
+            peer.ask("Synchronize", nri.SynchronizeRequest(), timeout=told)
             await peer.closed.wait()
             assert not scene.plugin.connected
             peer = await scene.peers.get()

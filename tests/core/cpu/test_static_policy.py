@@ -287,6 +287,22 @@ def test_an_init_containers_cpus_are_used_again() -> None:
     assert str(CPUSet.from_mask(draft.default)) == "0,6-7"
 
 
+def test_an_init_container_that_has_its_cpus_passes_them_on() -> None:
+    policy = static("1s8c1t")
+    subject = pod("p", 2, init=(container("i", 4),))
+    before = fresh(policy)
+    policy.allocate(before, subject, subject.init_containers[0], ANYWHERE)
+    # Asked again, as after a restart: what was reusable is not on record.
+    draft = PodTransaction("p", before.default, dict(before.assigned))
+    for each in subject.all_containers:
+        policy.allocate(draft, subject, each, ANYWHERE)
+    assert {name: str(CPUSet.from_mask(m)) for name, m in draft.assigned.items()} == {
+        "i": "1-4",
+        "c0": "1-2",
+    }
+    assert draft.default == before.default
+
+
 def test_a_sidecars_cpus_are_its_own() -> None:
     policy = static("1s8c1t")
     subject = pod("p", 2, init=(container("s", 2, "Always"), container("i", 2)))
