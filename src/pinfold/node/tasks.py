@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Final
+
+_AGAIN: Final = 1.0
+"""Seconds after which one that goes on although it was cancelled is cancelled again."""
 
 
 class Tasks:
@@ -37,7 +40,7 @@ class Tasks:
         await asyncio.sleep(0)  # what is still to be begun
         if patience and self._tasks:
             await asyncio.wait(self._tasks, timeout=patience)
-        while tasks := list(self._tasks):
-            for task in tasks:
+        while self._tasks:
+            for task in self._tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.wait(self._tasks, timeout=_AGAIN)

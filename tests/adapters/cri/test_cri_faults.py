@@ -304,6 +304,42 @@ def test_a_creation_of_unknown_outcome_is_undone() -> None:
     play(case())
 
 
+def test_a_runtime_that_hangs_holds_up_nobody_who_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pinfold.adapters.cri.creation._LAST_UNDO", 0.1)
+
+    async def case() -> None:
+        creating = asyncio.Event()
+
+        async def create(request: bytes) -> bytes:
+            creating.set()
+            return await hanging(request)
+
+        async def listing(request: bytes) -> bytes:
+            return await hanging(request) if creating.is_set() else b""
+
+        image = pb.ImageStatusResponse(image=pb.Image(id="image"))
+        async with (
+            peer(
+                ListPodSandbox=b"",
+                Status=b"",
+                RunPodSandbox=pb.RunPodSandboxResponse(pod_sandbox_id="s").SerializeToString(),
+                ImageStatus=image.SerializeToString(),
+                CreateContainer=create,
+                ListContainers=listing,
+            ) as runtime,
+            runtime_on(runtime, quick=1000.0) as containers,
+        ):
+            spec = a_spec(Process(("true",), image="x:1"))
+            task = asyncio.create_task(containers.create(spec))
+            await creating.wait()
+            task.cancel()
+            await asyncio.wait({task})
+            async with asyncio.timeout(30):
+                await containers.close()
+
+    play(case())
+
+
 @pytest.mark.parametrize(
     ("image", "text"),
     [(None, "without an image"), ("x:1", "could not be pulled")],

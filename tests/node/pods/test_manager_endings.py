@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
 
-from pinfold.ports.errors import ContainerKey, RuntimeFailedError, StoreError
+from pinfold.ports.errors import CgroupError, ContainerKey, RuntimeFailedError, StoreError
 from pinfold.ports.records import PodPhase
+from pinfold.ports.runtime import ContainerState, ContainerStatus
 from tests.scenes.manager_harness import Harness, manifest, run
 
 
@@ -79,5 +81,91 @@ def test_a_pod_that_ends_while_it_is_deleted_is_ended_once(*, fails: bool) -> No
         await asyncio.wait_for(pod.gone.wait(), 5)
         assert node.books.view.pods.active == {}
         assert node.problems == []
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("then", ["is away", "refuses"])
+def test_an_agent_that_stops_while_it_starts_a_container_leaves_it_to_the_next(then: str) -> None:
+    async def scenario(node: Harness) -> None:
+        asked, begin = asyncio.Event(), node.runtime.start
+
+        async def slowly(container_id: str) -> ContainerStatus:
+            asked.set()
+            await asyncio.sleep(5)
+            return await begin(container_id)
+
+        node.runtime.start = slowly  # type: ignore[method-assign] # it takes its time
+        await node.admit(manifest("app", "2"), wait=False)
+        await asked.wait()
+        node.runtime.is_away = then == "is away"
+        node.runtime.faults.fail_all = then == "refuses"
+        await asyncio.wait_for(node.kill(), 10)
+        assert node.problems == []
+        (left,) = node.runtime.known()
+        assert left.state is ContainerState.CREATED
+        await node.start()
+        await asyncio.wait_for(node.manager.lives["uid-app"].started.wait(), 5)
+        (status,) = node.runtime.known()
+        assert (status.id, status.state) == (left.id, ContainerState.RUNNING)
+
+    run(scenario)
+
+
+def test_a_task_that_takes_its_cancellation_for_a_failure_ends_all_the_same() -> None:
+    async def deaf() -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(100)
+        await asyncio.sleep(100)
+
+    async def scenario(node: Harness) -> None:
+        node.books.spawn(deaf(), name="deaf")
+        await asyncio.sleep(0)
+        await asyncio.wait_for(node.kill(), 10)
+        await node.start()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+def test_what_a_failed_start_leaves_is_gone_before_the_next(*, is_away: bool) -> None:
+    async def scenario(node: Harness) -> None:
+        enter, remove = node.cgroups.enter, node.runtime.remove
+        refusals = [RuntimeFailedError("too many open files", is_away=is_away)] * 2
+
+        async def enters_later(key: ContainerKey, pid: int, *, start: int | None = None) -> None:
+            if refusals:
+                raise CgroupError("no file for its process")
+            await enter(key, pid, start=start)
+
+        async def removes_later(container_id: str) -> None:
+            if refusals:
+                raise refusals.pop()
+            await remove(container_id)
+
+        node.cgroups.enter = enters_later  # type: ignore[method-assign] # for a moment
+        node.runtime.remove = removes_later  # type: ignore[method-assign] # both are short of files
+        await node.admit(manifest("app", "2", restartPolicy="Always"))
+        await asyncio.sleep(100)
+        (status,) = node.runtime.known()
+        assert (status.attempt, status.state) == (1, ContainerState.RUNNING)
+        assert "no file for its process" in node.problems[0]
+        await node.manager.release("app")
+        assert node.runtime.known() == ()
+        assert node.cgroups.processes == {}
+        await node.kill()
+        await node.start()
+
+    run(scenario)
+
+
+def test_all_attempts_of_a_container_end_with_its_pod() -> None:
+    async def scenario(node: Harness) -> None:
+        await node.admit(manifest("app", "2"))
+        (status,) = node.runtime.known()
+        await node.runtime.create(node.runtime.specs[status.id])
+        await node.manager.release("app")
+        assert node.runtime.known() == ()
+        assert node.cgroups.processes == {}
 
     run(scenario)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from contextlib import suppress
+from typing import Final
 
 from pinfold.adapters.cri import cri_pb2 as pb
 from pinfold.adapters.cri.client import PULL, CriClient, CriError, Retry, gone_is_fine
@@ -19,6 +20,8 @@ from pinfold.ports.errors import RuntimeFailedError
 from pinfold.ports.runtime import ContainerSpec
 
 _MAYBE_DONE = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "DATA_LOSS"})
+_LAST_UNDO: Final = 5.0
+"""Seconds that :meth:`Creator.close` waits for a runtime that may not answer."""
 
 
 class Creator:
@@ -57,8 +60,12 @@ class Creator:
             await self._client.call("RemoveContainer", request, answer, timeout=self._client.long)
 
     async def close(self) -> None:
-        """Wait for what is being undone; that takes no longer than two calls do."""
-        await asyncio.gather(*self._undoing, return_exceptions=True)
+        """Wait a moment for what is being undone; whoever comes next finds the rest."""
+        if undoing := set(self._undoing):
+            _, late = await asyncio.wait(undoing, timeout=_LAST_UNDO)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*undoing, return_exceptions=True)
 
     async def _create(
         self,

@@ -88,7 +88,7 @@ class PodContainers:
             The running container, and what was not granted to it ("" when nothing).
 
         Raises:
-            PortError: it does not run, and nothing of this attempt is left.
+            PortError: it was not started; the runtime may have something of this attempt.
         """
         process = pod.workload.processes[container.name]
         told = application_environment(pod.name, pod.uid, container.name, cpus)
@@ -148,20 +148,12 @@ class PodContainers:
     async def resume(
         self, status: ContainerStatus, placement: Placement
     ) -> tuple[ContainerStatus, str]:
-        """Place a created container and let it go.
-
-        Raises:
-            PortError: it does not run, and nothing of this attempt is left.
-        """
-        try:
-            granted = await self.cgroups.place(status.key, placement)
-            if status.pid is not None:
-                await self.cgroups.enter(status.key, status.pid)
-            if status.state is ContainerState.CREATED:
-                status = await self.runtime.start(status.id)
-        except BaseException:
-            await self.runtime.remove(status.id)
-            raise
+        """Place a created container and let it go; raises as :meth:`start`."""
+        granted = await self.cgroups.place(status.key, placement)
+        if status.pid is not None:
+            await self.cgroups.enter(status.key, status.pid)
+        if status.state is ContainerState.CREATED:
+            status = await self.runtime.start(status.id)
         return status, granted
 
     async def adopt(self, status: ContainerStatus, placement: Placement) -> None:

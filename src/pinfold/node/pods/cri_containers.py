@@ -74,21 +74,18 @@ class CriContainers(PodContainers):
         """See the base class."""
         key = status.key
         self._pooled.identify(key, status.id)
-        try:
-            async with self._pooled.starting():
-                cpus = self._pooled.pool if placement.cpus is None else placement.cpus
-                granted = await self.cgroups.place(key, placement)
-                if status.state is ContainerState.CREATED:
-                    if self._created.pop(status.id, None) != cpus:
-                        # It was created before the pool changed, or by an agent before this one.
-                        await self._record.update(
-                            [ContainerUpdate(status.id, Resources(cpus=str(cpus)))]
-                        )
-                    status = await self.runtime.start(status.id)
-                await self._enter(status)
-        except BaseException:
-            await self.runtime.remove(status.id)
-            raise
+        created = self._created.pop(status.id, None)
+        async with self._pooled.starting():
+            cpus = self._pooled.pool if placement.cpus is None else placement.cpus
+            granted = await self.cgroups.place(key, placement)
+            if status.state is ContainerState.CREATED:
+                if created != cpus:
+                    # It was created before the pool changed, or by an agent before this one.
+                    await self._record.update(
+                        [ContainerUpdate(status.id, Resources(cpus=str(cpus)))]
+                    )
+                status = await self.runtime.start(status.id)
+            await self._enter(status)
         self._ledger.put(key, status.id, placement.cpus, str(cpus))
         return status, granted
 

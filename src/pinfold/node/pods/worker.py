@@ -116,7 +116,6 @@ class PodWorker:
                 # No attempt of the container's, and nothing of it is left.
                 is_new, status = True, None
                 await self._for_sure(container, lambda: host.containers.end(pod.key(container)))
-                await host.until_it_answers()
                 await asyncio.sleep(away.failed())
             status = found
             if begun is not None:
@@ -144,31 +143,35 @@ class PodWorker:
     ) -> ContainerStatus | None:
         """The container once it was started; one that could not be counts as exited.
 
-        None where the runtime is away.
+        None where the runtime was away.  Who is cancelled leaves to the next agent what there is.
         """
         host, pod = self._host, self._pod
         if status is not None and status.state is not ContainerState.CREATED:
             return status
         # Without the lock: who ends the pod does not wait for CPUs.
         await host.until_it_may_run(pod, container)
-        async with host.at_work(pod, container):
-            try:
+        try:
+            async with host.at_work(pod, container):
                 if status is None:
                     return await host.start_container(pod, container, attempt)
                 return await host.continue_container(pod, container, status)
-            except PortError as error:
-                pod.failure = f"container {container.name} was not started: {error}"
-                host.report(pod, pod.failure)
-                if isinstance(error, RuntimeFailedError) and error.is_away:
-                    return None
-                return ContainerStatus(
-                    id="",
-                    key=pod.key(container),
-                    attempt=attempt,
-                    state=ContainerState.EXITED,
-                    exit_code=CANNOT_START,
-                    message=str(error),
-                )
+        except PortError as error:
+            failure = error
+        pod.failure = f"container {container.name} was not started: {failure}"
+        host.report(pod, pod.failure)
+        key = pod.key(container)
+        await host.until_it_answers()
+        await self._for_sure(container, lambda: host.forget_attempts(key))
+        if isinstance(failure, RuntimeFailedError) and failure.is_away:
+            return None
+        return ContainerStatus(
+            id="",
+            key=key,
+            attempt=attempt,
+            state=ContainerState.EXITED,
+            exit_code=CANNOT_START,
+            message=str(failure),
+        )
 
     async def _forget(self, container: Container, status: ContainerStatus) -> None:
         if status.id:
@@ -195,25 +198,28 @@ class PodWorker:
         await self.stop()
         pod, loop = self._pod, asyncio.get_running_loop()
         deadline = loop.time() + grace
-        by_name = {status.key.name: status for status in live}
         sidecars = [c for c in pod.workload.pod.init_containers if c.is_sidecar]
         others = [c for c in pod.workload.pod.all_containers if not c.is_sidecar]
-        await self._end_all(others, by_name, deadline)
+        await self._end_all(others, live, deadline)
         for container in reversed(sidecars):
-            await self._end_all([container], by_name, deadline)
+            await self._end_all([container], live, deadline)
 
     async def _end_all(
         self,
         containers: Sequence[Container],
-        statuses: dict[str, ContainerStatus],
+        live: Sequence[ContainerStatus],
         deadline: float,
     ) -> None:
         host, pod, loop = self._host, self._pod, asyncio.get_running_loop()
+        attempts = [
+            [status for status in live if status.key == pod.key(container)]
+            for container in containers
+        ]
         running = [
             status
-            for container in containers
-            if (status := statuses.get(container.name)) is not None
-            and status.state is ContainerState.RUNNING
+            for statuses in attempts
+            for status in statuses
+            if status.state is ContainerState.RUNNING
         ]
         left = deadline - loop.time()
         if running and left > 0:
@@ -224,11 +230,11 @@ class PodWorker:
             finally:
                 for task in (*waits, *asks):
                     task.cancel()
-        for container in containers:
+        for container, statuses in zip(containers, attempts, strict=True):
             await self._for_sure(
                 container, functools.partial(host.containers.end, pod.key(container))
             )
-            if (status := statuses.get(container.name)) is not None:
+            for status in statuses:
                 await self._forget(container, status)
 
     async def _ask_to_end(self, status: ContainerStatus) -> None:

@@ -19,7 +19,7 @@ from pinfold.node.pods.device_grants import prepare_devices
 from pinfold.node.pods.pod_life import PodLife
 from pinfold.ports.cgroups import Placement
 from pinfold.ports.devices import DevicePlugins
-from pinfold.ports.errors import PortError
+from pinfold.ports.errors import ContainerKey, PortError
 from pinfold.ports.records import PodPhase, PodRecord
 from pinfold.ports.runtime import ContainerStatus
 from pinfold.retry.backoff import Backoff
@@ -105,7 +105,7 @@ class ManagerHost:
         async def start(placement: Placement) -> tuple[ContainerStatus, str]:
             if created:
                 return await self.containers.resume(created.pop(), placement)
-            # It could not be placed, and nothing of it is left.
+            # It could not be placed, and is forgotten.
             anew = await self._prepared(pod, container, status.attempt)
             return await anew(placement)
 
@@ -133,6 +133,7 @@ class ManagerHost:
             except PortError:
                 if books.placement(pod.uid, container) == placement:
                     raise
+                await self.forget_attempts(pod.key(container))
                 continue
             if placement.frozen or books.placement(pod.uid, container) != placement:
                 async with books.change():
@@ -177,6 +178,12 @@ class ManagerHost:
         seen = self.containers.seen
         if seen.statuses.get(status.key, status).id == status.id:
             seen.drop(status.key)
+
+    async def forget_attempts(self, key: ContainerKey) -> None:
+        """Let the runtime forget all that it has of a container; raises PortError."""
+        for status in await self.containers.statuses():
+            if status.key == key:
+                await self.forget_container(status)
 
     async def until_it_answers(self) -> None:
         """Return when the runtime lists its containers."""
