@@ -175,8 +175,8 @@ class Drafted:
             ended = left | self._remembered | lasts
             out = list(ended)[: max(len(ended) - view.settings.kept_pods, 0)]
         if self._ended or self._pods:
-            active = {**active, **self._pods}
-            active = {uid: pod for uid, pod in active.items() if uid not in self._ended}
+            there = {**active, **self._pods}
+            active = {uid: pod for uid, pod in there.items() if uid not in self._ended}
         put = (*(self._pods[uid].record for uid in self._put), *self._remembered.values())
         node = _node_record(self.state, view.settings)
         batch = Batch(
@@ -193,12 +193,12 @@ class Drafted:
 
 
 def table(active: Mapping[str, AdmittedPod], ended: Mapping[str, PodRecord]) -> PodTable:
-    """Pods that nobody can change."""
+    """Pods that nobody can change; what is given is not copied, and nobody else's any more."""
     return PodTable(_frozen(active), _frozen(ended))
 
 
 def _frozen(pods: Mapping[str, _T]) -> Mapping[str, _T]:
-    return pods if isinstance(pods, MappingProxyType) else MappingProxyType(dict(pods))
+    return pods if isinstance(pods, MappingProxyType) else MappingProxyType(pods)
 
 
 def _node_record(state: NodeState, settings: NodeSettings) -> NodeRecord:

@@ -286,8 +286,9 @@ class Manager:
             await worker.stop()
             async with self.books.change() as draft:
                 # Who is to end has to run to hear of it.
-                draft.let_end(self.host.now(pod))
-                await draft.write(Unwritten.REPORTED)
+                if not (now := self.host.now(pod)).is_ending:
+                    draft.let_end(now)
+                    await draft.write(Unwritten.REPORTED)
                 await self.books.offline_owners.wake(draft, pod.uid)
             live = await self._containers_of(pod)
             deadline = loop.time() + grace if deadline is None else deadline
