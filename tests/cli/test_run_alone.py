@@ -133,6 +133,29 @@ def test_bad_arguments_are_one_clear_error(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("files", range(5, 12))
+def test_too_few_files_are_one_clear_error(tmp_path: Path, files: int) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh", *command(tmp_path, "--", "true")],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env=own_list(tmp_path),
+    )
+    if done.returncode != 0:
+        assert done.returncode == 1
+        assert done.stderr.startswith("Error: ")
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_list_that_is_no_file_holds_up_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "alone.json"
+    os.mkfifo(path)
+    with pytest.raises(RunRecordError, match="no regular file"), RunRecord(path).locked():
+        pass
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
 @two_cpus
 def test_a_user_without_rights() -> None:

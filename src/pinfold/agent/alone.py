@@ -23,12 +23,16 @@ from pinfold.core.machine.machine import Machine
 from pinfold.core.pod.pod import Pod
 from pinfold.core.pod.workload_api import workload_from_api
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.linux.descriptors import file_limit, open_files
 from pinfold.linux.processes import began
 from pinfold.planning.planner import Planner
 from pinfold.ports.cgroups import Placement
-from pinfold.ports.errors import ContainerKey
+from pinfold.ports.errors import ContainerKey, NoRoomError
 
 RECORD: Final = "alone.json"
+
+_FILES: Final = 4
+"""Those of an event loop, and one for what is read meanwhile."""
 
 
 class Alone:
@@ -72,14 +76,14 @@ class Alone:
                 given = [str(allocation.cpus) for allocation in decision.allocations.values()]
                 cpus = given[0] if given else None
                 entries[pod.uid] = Entry(pid, began(pid) or 0, cpus, json.dumps(manifest))
-                asyncio.run(_pin(entries, settle(state, decision).ledger.default))
+                _move(entries, settle(state, decision).ledger.default)
         return decision
 
     def give_back(self, uid: str) -> None:
         """Take back what a pod had; raises PortError."""
         with self._record.locked() as entries:
             entries.pop(uid, None)
-            asyncio.run(_pin(entries, self._state(entries).ledger.default))
+            _move(entries, self._state(entries).ledger.default)
 
     def _state(self, entries: Mapping[str, Entry]) -> NodeState:
         """What runs now, with the CPUs that this process may not use taken for offline."""
@@ -92,6 +96,16 @@ class Alone:
                 state = replace(state, ledger=ledger)
             state = resume(state, pod)
         return state
+
+
+def _move(entries: Mapping[str, Entry], pool: CPUSet) -> None:
+    """Have everybody where he belongs; raises PortError."""
+    # An event loop that gets only some of its files leaves a traceback.
+    if open_files() + _FILES > (limit := file_limit()):
+        raise NoRoomError(
+            f"the command is not pinned: only {limit} files may be open", "raise ulimit -n"
+        )
+    asyncio.run(_pin(entries, pool))
 
 
 async def _pin(entries: Mapping[str, Entry], pool: CPUSet) -> None:

@@ -6,6 +6,7 @@ They speak of processes, or of what the kernel was told; both end with the machi
 from __future__ import annotations
 
 import os
+import stat
 import time
 from pathlib import Path
 from typing import Final, Generic, TypeVar
@@ -77,9 +78,14 @@ class BootFile(Generic[T]):
             PortError: it cannot be read, is damaged, or of another version.
         """
         try:
-            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             with os.fdopen(os.open(self.path, flags), "rb") as file:
-                data, written = file.read(), os.fstat(file.fileno()).st_mtime
+                status = os.fstat(file.fileno())
+                if not stat.S_ISREG(status.st_mode):
+                    raise self._error(
+                        f"{self.path}: no {self._what}: no regular file", self._remedy
+                    )
+                data, written = file.read(), status.st_mtime
         except FileNotFoundError:
             return None
         except OSError as error:
