@@ -62,7 +62,7 @@ class Scene:
         manager = await self.node.start()
         planner = Planner(parse_short_form(self.node.machine), self.node.config, rules=SOUND)
         claim = ClaimKeeper(manager.books, self.tree)
-        background = Background(
+        self.background = background = Background(
             self.loops,
             planner,
             manager.books,
@@ -200,3 +200,26 @@ def test_who_has_lost_the_tree_leaves_what_is_in_there_alone(tmp_path: Path) -> 
         await scene.until(lambda: scene.runs("more") and not scene.runs("own"))
 
     going_on(tmp_path, work)
+
+
+def test_who_is_being_admitted_at_the_end_is_let_go_of(tmp_path: Path) -> None:
+    async def whole() -> None:
+        scene, begun, ended = Scene(tmp_path), asyncio.Event(), asyncio.Event()
+
+        async def apply(manifest: Mapping[str, Any], *, source: str) -> PodRecord:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+            return await Scene.apply(scene, manifest, source=source)
+
+        scene.apply = apply  # type: ignore[method-assign] # one that takes its time
+        await scene.start()
+        scene.write("one", "1")
+        await scene.until(begun.is_set)
+        await scene.background.close()
+        assert ended.is_set()
+        await scene.node.kill()
+
+    run_virtually(whole())

@@ -135,6 +135,13 @@ class StaticPods:
             raise error
         return True
 
+    async def close(self) -> None:
+        """Admit nobody any more; returns when those who were to be are let go of."""
+        tasks = list(self._admitting.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     async def _admit(self, pod: StaticPod) -> None:
         try:
             record = await self._apply(pod.manifest, source=self._source)
@@ -162,7 +169,7 @@ def static_pods(
                 await loops.attempt("manifests", pods.look)
             await asyncio.sleep(LOOK_PERIOD)
 
-    yield Runnable("looks at manifests", run)
+    yield Runnable("looks at manifests", run, close=pods.close)
 
 
 def _never_ran(record: PodRecord) -> bool:

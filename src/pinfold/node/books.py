@@ -53,7 +53,6 @@ LONGEST_PAUSE: Final = 10.0
 LAST_CHANGE: Final = 5.0
 """Seconds that a stop waits for a change that is under way; the disk does it in any case."""
 
-
 Effect = Callable[[], Awaitable[None]]
 
 Then = Callable[[PortError | None], None]
@@ -74,20 +73,17 @@ class Draft(Drafted):
         self._under_way: asyncio.Task[None] | None = None
 
     async def write(
-        self,
-        unwritten: Unwritten = Unwritten.REFUSED,
-        *,
-        above: int = 0,
-        then: Then = _nothing,
+        self, unwritten: Unwritten = Unwritten.REFUSED, *after: Effect, above: int = 0
     ) -> None:
         """Write down what is drafted, and make it hold; the kernel is told by what comes next.
 
-        The record's generation is to be above ``above``; of ``then`` see :data:`Then`.
+        The record's generation is to be above ``above``.  What is to be done ``after`` it is done
+        whoever is cancelled, before anybody else's change.
 
         Raises:
             StoreError: it cannot be written; nothing was changed.
         """
-        await self._unbroken(partial(self._books._write, self, unwritten, above), then)
+        await self._unbroken(partial(self._books._write, self, unwritten, above), *after)
 
     async def apply(
         self,
@@ -108,7 +104,7 @@ class Draft(Drafted):
         Raises:
             StoreError, CgroupError: it cannot be done; the books say what they said before.
         """
-        await self._unbroken(partial(self._books._apply, self, move, instead), then)
+        await self._unbroken(partial(self._books._apply, self, move, instead), then=then)
 
     async def apply_pool(self) -> None:
         """Make the kernel's shared pool that of the books, confirmed.
@@ -116,6 +112,8 @@ class Draft(Drafted):
         Raises:
             CgroupError: some task may still run elsewhere, and nothing is taken back for that.
         """
+        if not self._is_under_way:
+            self._books.expect_open()
         try:
             await self._books._set_pool(self._books.view.pool)
         finally:
@@ -156,7 +154,7 @@ class Draft(Drafted):
             except PortError as error:
                 self._books.observers.report(entries[0].pod, str(error))
 
-    async def _unbroken(self, work: Effect, then: Then = _nothing) -> None:
+    async def _unbroken(self, *works: Effect, then: Then = _nothing) -> None:
         """Carry out: whoever waits for it may be cancelled, not it.
 
         Raises:
@@ -164,12 +162,14 @@ class Draft(Drafted):
         """
         if self._is_under_way:
             raise RuntimeError("a change that is being carried out takes nothing more")
-        self._under_way = self._books._changes.begin(self._carry_out(work, then), name="change")
+        self._under_way = self._books._changes.begin(self._carry_out(works, then), name="change")
         await asyncio.shield(self._under_way)
 
-    async def _carry_out(self, work: Effect, then: Then) -> None:
+    async def _carry_out(self, works: tuple[Effect, ...], then: Then) -> None:
         try:
-            await work()
+            self._books.expect_open()
+            for work in works:
+                await work()
         except PortError as error:
             then(error)
             raise
@@ -258,11 +258,9 @@ class Books:
             StoreError, CgroupError: it cannot be done; see :meth:`Draft.apply`.
         """
         await self._lock.acquire()
-        if self._is_closed:
-            self._lock.release()
-            raise StoreError("the agent is stopping", "ask again when it is back")
         draft, before = Draft(self), self.view
         try:
+            self.expect_open()
             yield draft
             if draft._is_open():
                 await draft.apply()
@@ -386,6 +384,11 @@ class Books:
             await self.containers.cgroups.set_shared(cpus)
             if cpus == self.view.pool:
                 self.observers.pool_changed(cpus)
+
+    def expect_open(self) -> None:
+        """Raise :class:`StoreError` once they are closed: nothing is begun any more."""
+        if self._is_closed:
+            raise StoreError("the agent is stopping", "ask again when it is back")
 
     async def close(self) -> None:
         """Let go; all containers run on.  A change under way is carried out, and none is begun."""

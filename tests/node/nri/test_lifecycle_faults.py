@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.node.nri.events import CREATION
 from pinfold.node.reconciler import reconcile
+from pinfold.ports.cgroups import Placement
 from pinfold.ports.errors import CgroupError, ContainerKey
-from pinfold.ports.nri import Container, RefusedError
+from pinfold.ports.nri import Container, PodSandbox, RefusedError
+from pinfold.ports.records import Batch
 from tests.scenes.lifecycle_harness import BEST_EFFORT, LifecycleHarness, guaranteed, story
 
 
@@ -266,3 +269,78 @@ async def test_an_answer_that_nobody_waits_for_is_known_all_the_same(h: Lifecycl
     assert owned(h) == {"uid-db/own": "2-3"}
     await h.node.plugin.remove_container(pod, seen)
     assert (owned(h), h.books.view.pods.active) == ({}, {})
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["pod", "container"])
+def test_who_is_forgotten_is_so_everywhere_though_the_runtime_has_gone(whole: bool) -> None:
+    """Also what is not written yet when its connection ends."""
+
+    @story
+    async def it_is(h: LifecycleHarness) -> None:
+        pod = await h.pod("db")
+        gone = await h.run(pod, "gone", guaranteed(2))
+        await h.run(pod, "stays", guaranteed(1))
+        await h.node.stop(gone)
+        del h.node.containers[gone.seen.id]
+        assert h.node.plugin is not None
+        commit, begun, go = h.store.commit, asyncio.Event(), asyncio.Event()
+
+        async def slowly(batch: Batch) -> None:
+            begun.set()
+            await go.wait()
+            await commit(batch)
+
+        h.store.commit = slowly  # type: ignore[method-assign] # a disk that takes its time
+        event = h.node.plugin.stop_pod_sandbox(pod) if whole else None
+        task = asyncio.create_task(event or h.node.plugin.remove_container(pod, gone.seen))
+        await begun.wait()
+        task.cancel()
+        await asyncio.wait({task})
+        go.set()
+        async with h.books.change():
+            left = set() if whole else {ContainerKey(pod.uid, "stays")}
+            assert h.books.containers.seen.statuses.keys() == left
+            assert h.cgroups.all.known.keys() == left
+            assert h.pods.by_uid[pod.uid].containers.keys() == {key.name for key in left}
+            assert owned(h).keys() == {f"{key.pod_uid}/{key.name}" for key in left}
+        if whole:
+            del h.node.pods[pod.id]
+            h.node.containers.clear()
+            assert pod.uid not in h.files.documents
+
+    it_is()
+
+
+@story
+async def test_who_is_placed_is_on_record_where_it_is_placed(h: LifecycleHarness) -> None:
+    pod = await h.pod("db")
+    one = await h.run(pod, "main", guaranteed(2))
+    key = ContainerKey(pod.uid, "main")
+    await h.settle()
+    h.ledger.move(key, Placement(cpus=CPUSet([6, 7])))
+    assert h.ledger.behind == 1
+    assert h.node.plugin is not None
+    await h.node.plugin.start_container(pod, one.seen)
+    assert h.ledger.behind == 0
+
+
+@story
+async def test_one_whose_creation_was_not_told_keeps_its_cpus_when_it_is_shown(
+    h: LifecycleHarness,
+) -> None:
+    """The word that it was created went to nobody: it is not taken for one that was not made."""
+    pod, plugin = await h.pod("db"), h.node.plugin
+    assert plugin is not None
+    created = plugin.post_create_container
+    plugin.post_create_container = _unheard  # type: ignore[method-assign] # the connection has ended
+    one = await h.node.create(pod, "main", guaranteed(2))
+    plugin.post_create_container = created  # type: ignore[method-assign] # and is there again
+    await h.node.connect(plugin)
+    await h.node.start(one)
+    await asyncio.sleep(2 * CREATION)
+    assert owned(h) == {"uid-db/main": "2-3"}
+    assert h.kernel() == {"db/main": "2-3"}
+
+
+async def _unheard(pod: PodSandbox, container: Container) -> None:
+    del pod, container

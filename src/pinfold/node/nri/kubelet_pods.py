@@ -29,7 +29,6 @@ from pinfold.core.topology_manager.manager import UNEXPECTED_ADMISSION_ERROR
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.books import Books, Draft
-from pinfold.node.drafted import Unwritten
 from pinfold.node.nri.runtime_pod import NOTHING, RuntimePod, pod_manifest, qos_of
 from pinfold.ports.errors import PortError
 from pinfold.ports.nri import Container, PodSandbox, RefusedError
@@ -207,13 +206,11 @@ class KubeletPods:
         books.observers.report(runtime_pod.name, text)
         raise RefusedError(text)
 
-    async def forget(self, draft: Draft, active: AdmittedPod) -> None:
-        """A pod is over: its CPUs go back to the ledger's shared pool, its memory to all."""
+    def forget(self, draft: Draft, active: AdmittedPod) -> None:
+        """Draft that a pod is over: its CPUs go back to the shared pool, its memory to all."""
         draft.state = release(draft.state, active.workload.pod)
         draft.note("released", (active.uid, active.name))
         draft.end(active, None)
-        await draft.write(Unwritten.OWED)
-        await self._books.announcements.retract(active.uid, active.name)
 
     async def note(
         self, draft: Draft, runtime_pod: RuntimePod, kind: str, decision: Decision

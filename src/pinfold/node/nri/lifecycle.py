@@ -204,15 +204,19 @@ class ContainerLifecycle:
 
     async def forget(self, draft: Draft, active: AdmittedPod) -> None:
         """A pod is over."""
-        await self.pods.forget(draft, active)
-        for container in active.workload.pod.all_containers:
-            await self._drop(active, container.name)
+
+        async def after() -> None:
+            await self.books.announcements.retract(active.uid, active.name)
+            for container in active.workload.pod.all_containers:
+                await self._drop(active, container.name)
+
+        self.pods.forget(draft, active)
+        await draft.write(Unwritten.OWED, after)
 
     async def forget_container(self, draft: Draft, active: AdmittedPod, name: str) -> None:
         """A container is over, and its pod is not."""
         self.pods.drop(draft, self.pods.by_uid[active.uid], name)
-        await draft.write(Unwritten.OWED)
-        await self._drop(active, name)
+        await draft.write(Unwritten.OWED, partial(self._drop, active, name))
 
     async def _drop(self, active: AdmittedPod, name: str) -> None:
         key = ContainerKey(active.uid, name)
