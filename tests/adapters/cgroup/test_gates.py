@@ -357,3 +357,56 @@ def test_no_two_changes_at_a_time() -> None:
         world.check_all()
 
     run_virtually(scenario())
+
+
+def test_gates_that_are_opened_again_are_put_back_at_the_end() -> None:
+    """As when somebody has taken away what an agent has claimed, and nothing else."""
+
+    async def scenario() -> None:
+        world = World(0)
+        await world.create(await world.pod("/kubepods/burstable"), None)
+        await world.create(await world.pod("/kubepods"), CPUSet([3]))
+        await world.cpusets.settle()
+        world.cpusets.open(world.pool)
+        assert world.node.gates[BURSTABLE] == world.pool
+        await world.cpusets.close(everything=False)
+        assert set(world.node.gates.values()) <= OPEN
+        assert not world.record.before
+
+    run_virtually(scenario())
+
+
+def test_a_gate_that_cannot_be_put_back_at_the_end_is_told_and_kept_on_record() -> None:
+    async def scenario() -> None:
+        world = World(0)
+        await world.create(await world.pod("/kubepods/burstable"), None)
+        await world.create(await world.pod("/kubepods"), CPUSet([3]))
+        world.node.gate_faults.fail_all = True
+        with pytest.raises(CgroupError):
+            await world.cpusets.close(everything=False)
+        assert BURSTABLE in world.record.before
+        assert world.node.gates[BURSTABLE] == world.pool
+
+    run_virtually(scenario())
+
+
+def test_who_had_to_leave_is_looked_at_though_the_move_was_cancelled() -> None:
+    async def scenario() -> None:
+        world = World(0, 1, kernel=_Straying)
+        assert isinstance(world.kernel, _Straying)
+        pod = await world.pod("/other")
+        for _ in range(40):
+            await world.create(pod, None)
+        await world.cpusets.set_shared(MACHINE)
+        low, looks = MACHINE - CPUSet([7]), world.kernel.looks
+        moving = asyncio.create_task(world.cpusets.set_shared(low))
+        await asyncio.sleep(0)
+        moving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await moving
+        assert world.kernel.looks == looks
+        assert {str(one.kernel) for one in world.containers.values()} == {"0-6", "0-7"}
+        await world.cpusets.set_shared(low)
+        assert world.kernel.looks >= looks + 40
+
+    run_virtually(scenario())

@@ -57,7 +57,7 @@ class Family:
         return self._is_main(process) and process.session != process.pid
 
     def groups(self) -> set[int]:
-        """Stat groups that are ours alone, also where nobody was seen in them just now."""
+        """Process groups that are ours alone, also where nobody was seen in them just now."""
         seen = {p.group for p in self.members.values() if p.session in self._sessions}
         # The first group of a session has its number.  A member without a group we can name is in
         # one of another PID namespace, shown as 0, which would be our own.

@@ -94,6 +94,7 @@ class ContainerCpusets:
         """Bring everybody who shares to these CPUs; raises CgroupError."""
         async with self._lock:
             before, self.pool, self._applied = self._applied, cpus, None
+            unlooked, self._unlooked = self._unlooked, True
             below = self._below()
             sharers = [one for one in self.known.values() if one.placement.cpus is None]
             left: list[Path] = []
@@ -110,11 +111,11 @@ class ContainerCpusets:
             if before is None or cpus - before:
                 # Their own cpusets may be as narrow as the pool has been.
                 failed = await self._write(behind, left, only_behind=True) or failed
-            if self._unlooked and not leaving:
+            if unlooked and not leaving:
                 left = [one.folder for one in sharers if one.folder is not None]
             # A runtime waits for those who leave: the threads behind a gate are looked at when it
             # is said again, before an owner's first instruction.
-            later, self._unlooked = leaving and (self._unlooked or bool(behind)), True
+            later = leaving and (unlooked or bool(behind))
             await self._cpusets.confirm(left, cpus)
             await self._cpusets.confirm(cut or [], cpus, below=False)
             if failed is not None:

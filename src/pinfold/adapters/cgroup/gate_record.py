@@ -46,8 +46,8 @@ class GateFile:
             path,
             _Gates,
             "record of a kubelet's cpusets",
-            "write an empty line into cpuset.cpus of the burstable and besteffort cgroups and "
-            "of those of Guaranteed pods, and remove the file",
+            "write the list in /sys/devices/system/cpu/possible into cpuset.cpus of the burstable "
+            "and besteffort cgroups and of those of Guaranteed pods, and remove the file",
         )
         self._mount = mount
         self._unseen: dict[str, UsedGate] = {}

@@ -91,7 +91,7 @@ class Gates:
         if self._record is not None:
             self._kept = dict(self._record.load())
             self.before = {gate: used.before for gate, used in self._kept.items()}
-            self.inherited = set(self.before)
+            self.inherited = self.before.keys() - self.written.keys()
 
     def above(self, folder: Path) -> Path | None:
         """The gate above a container's cgroup."""
