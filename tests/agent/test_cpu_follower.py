@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -84,6 +85,25 @@ def test_a_cpu_that_nobody_knew_is_told_once_and_no_problem_when_it_has_gone() -
         del online[0]
         await follower.look()
         assert follower.problem == ""
+        await node.kill()
+
+    run_virtually(story())
+
+
+def test_what_could_not_be_followed_is_seen_again() -> None:
+    async def story() -> None:
+        node = Harness()
+        books = (await node.start()).books
+        online = books.view.machine - CPUSet([7])
+        follower = CPUFollower(books, CPUSet(), lambda: online, no_events, lambda *_: None)
+        async with books.change():
+            look = asyncio.create_task(follower.look())
+            await node.settle()
+            look.cancel()
+            await asyncio.wait({look})
+        assert not books.view.state.offline
+        assert await follower.look()
+        assert books.view.state.offline == CPUSet([7])
         await node.kill()
 
     run_virtually(story())

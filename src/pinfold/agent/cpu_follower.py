@@ -73,14 +73,16 @@ class CPUFollower:
         online = self._read()
         if online == self._seen:
             return False
-        self._seen = online
         known = self._books.view.machine
-        self._tell(online - known - self._unseen)
         offline = known - online
-        if offline == self._books.view.state.offline and not offline:
+        if is_news := bool(offline or self._books.view.state.offline):
+            await self._books.set_offline(offline)
+            log.warning("cpus", offline=str(offline) or "none")
+        # Not before: what could not be followed is seen again.
+        self._seen = online
+        self._tell(online - known - self._unseen)
+        if not is_news:
             return False
-        log.warning("cpus", offline=str(offline) or "none")
-        await self._books.set_offline(offline)
         if (policy := self._books.view.node.cpu_policy) is not None:
             self._stay_off(policy.reserved, self._books.view.pool)
         await reconcile(self._books)
