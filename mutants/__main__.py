@@ -65,9 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(str(error))
     known = equivalents(tree)
     everyone = [
-        placed
-        for placed in everyone
-        if placed.mutant.change not in known and given.only in str(placed)
+        placed for placed in everyone if placed.key not in known and given.only in str(placed)
     ]
     seed = random.randrange(1 << 16) if given.seed is None else given.seed  # noqa: S311 - a sample
     sample = random.Random(seed).sample(everyone, min(given.sample, len(everyone)))  # noqa: S311 - the same

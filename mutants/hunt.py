@@ -28,6 +28,11 @@ class Placed:
         return f"{self.path}:{self.mutant.line} {self.mutant.change}"
 
     @property
+    def key(self) -> tuple[str, str]:
+        """What is the same wherever the line has moved to."""
+        return self.path, self.mutant.change
+
+    @property
     def module(self) -> str:
         """The dotted name of what is changed."""
         parts = Path(self.path).relative_to("src").with_suffix("").parts
@@ -51,10 +56,12 @@ def population(tree: Path, folders: Sequence[str]) -> list[Placed]:
     ]
 
 
-def equivalents(tree: Path) -> dict[str, str]:
-    """Changes that no test can tell from the code as it is, each with its reason."""
+def equivalents(tree: Path) -> dict[tuple[str, str], str]:
+    """Changes (a file and what is changed there) that no test can tell, each with its reason."""
     entries = tomllib.loads((tree / EQUIVALENTS).read_text(encoding="utf-8"))
-    return {entry["change"]: entry["reason"] for entry in entries.get("equivalent", [])}
+    return {
+        (entry["file"], entry["change"]): entry["reason"] for entry in entries.get("equivalent", [])
+    }
 
 
 @dataclass(slots=True)

@@ -245,11 +245,20 @@ def test_it():
 
 def test_equivalent_ones_are_not_drawn(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     entries = ("a * 3 -> a // 3", "return a * 3 -> return None", "3 -> 4")
-    text = "".join(f'[[equivalent]]\nchange = "unheard: {it}"\nreason = "-"\n' for it in entries)
+    file = "src/pack/core/lone.py"
+    text = "".join(
+        f'[[equivalent]]\nfile = "{file}"\nchange = "unheard: {it}"\nreason = "-"\n'
+        for it in entries
+    )
     write(tree / "mutants" / "equivalents.toml", text)
     with pytest.raises(SystemExit):
         main(["core", "--only", "lone", f"--tree={tree}"])
     assert "no mutant is left to draw from" in capsys.readouterr().err
+    # The same change of another file is none of them.
+    write(tree / "src" / "pack" / "core" / "other.py", TREE[file])
+    write(tree / "tests" / "test_other.py", "from pack.core import other\n\n\ndef test(): ...\n")
+    assert main(["core", "--near", "--jobs", "1", "--only", "other.py", f"--tree={tree}"]) == 1
+    assert "0 of 3 killed" in capsys.readouterr().out
 
 
 def test_who_fails_anyway_or_by_chance_kills_nobody(
@@ -377,6 +386,6 @@ except KeyboardInterrupt:
 
 def test_every_equivalent_is_a_change_that_can_be_made_and_has_a_reason() -> None:
     known = equivalents(ROOT)
-    made = {placed.mutant.change for placed in population(ROOT, FOLDERS)}
+    made = {placed.key for placed in population(ROOT, FOLDERS)}
     assert sorted(known.keys() - made) == []
     assert [change for change, reason in known.items() if len(reason) < 20] == []
