@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+import pytest
+
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.node.runtime_ledger import ANSWERED, SETTLED, RuntimeLedger
+from pinfold.node.runtime_ledger import ANSWERED, PATIENCE, SETTLED, RuntimeLedger
 from pinfold.planning.fake_nri import FakeNode
 from pinfold.planning.fake_runtime_cgroups import FakeRuntimeCgroups
-from pinfold.ports.errors import ContainerKey
+from pinfold.ports.cgroups import Placement
+from pinfold.ports.errors import ContainerKey, PortError
 from pinfold.ports.nri import ContainerUpdate
 from tests.scenes.manager_harness import run_virtually
 
@@ -74,3 +77,38 @@ def test_each_answer_puts_it_off_again() -> None:
     ledger = a_ledger(5 * ANSWERED)
     assert play(ledger, 4, SETTLED * 0.7, 0) == []
     assert ledger.behind == ANSWERED, "the answers told the others"
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_the_kernel_is_made_right_after_the_runtime_has_written(fails: bool) -> None:
+    """It may have written what held before, also where it says that it failed."""
+    placed: list[tuple[ContainerKey, Placement]] = []
+    key, later = ContainerKey("uid", "main"), Placement(cpus=CPUSet([1]))
+
+    class Cgroups(FakeRuntimeCgroups):
+        async def place(self, key: ContainerKey, placement: Placement) -> str:
+            placed.append((key, placement))
+            return await super().place(key, placement)
+
+    class Record(Told):
+        async def update(self, updates: Sequence[ContainerUpdate]) -> Sequence[str]:
+            if not self.calls:
+                ledger.move(key, later)
+            await super().update(updates)
+            if fails and len(self.calls) == 1:
+                raise PortError("the runtime does not answer")
+            return ()
+
+    ledger = RuntimeLedger(Cgroups(FakeNode(CPUSet([0, 1]))), lambda *_: None, batch=100)
+    ledger.put(key, "id", CPUSet([0]), "0-1")
+
+    async def run() -> None:
+        told = Record()
+        task = asyncio.create_task(ledger.run(told))
+        await asyncio.sleep(2 * PATIENCE)
+        task.cancel()
+        assert [ids for _, ids in told.calls] == [["id"], ["id"]]
+
+    run_virtually(run())
+    assert placed == [(key, later), (key, later)]
+    assert ledger.behind == 0
