@@ -19,6 +19,7 @@ from pinfold.ports.records import Batch, PodPhase
 from tests.roots import ROOT
 from tests.scenes.manager_harness import Harness, manifest, run, run_virtually
 from tests.scenes.offline_harness import Node
+from tests.scenes.slow import Slow
 
 SRC = ROOT / "src"
 NODE = SRC / "pinfold" / "node"
@@ -260,23 +261,6 @@ def test_what_the_kernel_does_not_do_is_taken_back() -> None:
     run_virtually(run())
 
 
-class Slow:
-    """What an adapter does takes as long as a test says; nobody can cancel it."""
-
-    def __init__(self, work: Callable[..., Awaitable[object]]) -> None:
-        self._work = work
-        self.begun, self.go = asyncio.Event(), asyncio.Event()
-        self.error: Exception | None = None
-
-    async def __call__(self, *args: object) -> object:
-        self.begun.set()
-        await self.go.wait()
-        error, self.error = self.error, None
-        if error is not None:
-            raise error
-        return await self._work(*args)
-
-
 def test_a_pod_that_got_no_room_is_not_brought_back_by_its_deletion() -> None:
     async def scenario(node: Harness) -> None:
         node.cgroups.set_shared = slow = Slow(node.cgroups.set_shared)  # type: ignore[assignment, method-assign] # a kernel that takes its time
@@ -425,84 +409,5 @@ def test_a_change_that_goes_on_without_its_caller_takes_nothing_more() -> None:
         await node.settle()
         now = node.books.view.pods.active["uid-one"]
         assert node.store.pods["uid-one"].message == now.record.message == "once"
-
-    run(scenario)
-
-
-def test_a_draft_that_is_open_at_the_end_is_not_carried_out() -> None:
-    async def scenario(node: Harness) -> None:
-        books, held, go = node.books, asyncio.Event(), asyncio.Event()
-        before = books.view
-
-        async def describe(*_: object) -> None:
-            held.set()
-            await go.wait()
-
-        books.observers = replace(books.observers, describe=describe)
-        admission = asyncio.create_task(node.admit(manifest("one", "2")))
-        await held.wait()
-        await node.manager.close()
-        go.set()
-        with pytest.raises(StoreError, match="the agent is stopping"):
-            await admission
-        await node.settle()
-        assert books.view is before
-        assert not node.store.pods
-        assert node.cgroups.shared == before.pool
-        assert not await books.containers.statuses()
-
-    run(scenario)
-
-
-def test_nor_is_the_pool_moved_by_it() -> None:
-    async def scenario(node: Harness) -> None:
-        node.cgroups.set_shared = slow = Slow(node.cgroups.set_shared)  # type: ignore[assignment, method-assign] # a kernel that is asked
-        async with node.books.change() as draft:
-            await node.books.close()
-            with pytest.raises(StoreError, match="the agent is stopping"):
-                await draft.apply_pool()
-        assert not slow.begun.is_set()
-
-    run(scenario)
-
-
-def test_a_change_that_is_under_way_at_the_end_is_carried_out() -> None:
-    async def scenario(node: Harness) -> None:
-        node.cgroups.set_shared = slow = Slow(node.cgroups.set_shared)  # type: ignore[assignment, method-assign] # a kernel that takes its time
-        admission = asyncio.create_task(node.admit(manifest("one", "2")))
-        await slow.begun.wait()
-        closing = asyncio.create_task(node.books.close())
-        await node.settle()
-        assert not closing.done()
-        slow.go.set()
-        await closing
-        await asyncio.wait({admission})
-        assert node.books.view.state.ledger.cpus_of("uid-one", "c0") == CPUSet([2, 3])
-        assert node.cgroups.shared == node.books.view.pool == CPUSet([1, 4, 5, 6, 7])
-
-    run(scenario)
-
-
-def test_what_is_to_be_done_after_a_record_is_done_without_its_caller() -> None:
-    async def scenario(node: Harness) -> None:
-        node.store.commit = slow = Slow(node.store.commit)  # type: ignore[assignment, method-assign] # a disk that takes its time
-        done: list[bool] = []
-
-        async def after() -> None:
-            await asyncio.sleep(1)
-            done.append(node.books.is_changing)
-
-        async def change() -> None:
-            async with node.books.change() as draft:
-                draft.note("seen")
-                await draft.write(Unwritten.REFUSED, after)
-
-        task = asyncio.create_task(change())
-        await slow.begun.wait()
-        task.cancel()
-        await asyncio.wait({task})
-        slow.go.set()
-        async with node.books.change():
-            assert done == [True], "before the next change"
 
     run(scenario)
