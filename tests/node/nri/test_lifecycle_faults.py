@@ -16,6 +16,7 @@ from pinfold.ports.errors import CgroupError, ContainerKey
 from pinfold.ports.nri import Container, PodSandbox, RefusedError
 from pinfold.ports.records import Batch
 from tests.scenes.lifecycle_harness import BEST_EFFORT, LifecycleHarness, guaranteed, story
+from tests.scenes.manager_harness import run_virtually
 
 
 def owned(h: LifecycleHarness) -> dict[str, str]:
@@ -324,22 +325,49 @@ async def test_who_is_placed_is_on_record_where_it_is_placed(h: LifecycleHarness
     assert h.ledger.behind == 0
 
 
-@story
-async def test_one_whose_creation_was_not_told_keeps_its_cpus_when_it_is_shown(
-    h: LifecycleHarness,
-) -> None:
+@pytest.mark.parametrize("shown", [True, False], ids=["shown", "started"])
+def test_one_whose_creation_was_not_told_keeps_its_cpus(shown: bool) -> None:
     """The word that it was created went to nobody: it is not taken for one that was not made."""
-    pod, plugin = await h.pod("db"), h.node.plugin
-    assert plugin is not None
-    created = plugin.post_create_container
-    plugin.post_create_container = _unheard  # type: ignore[method-assign] # the connection has ended
-    one = await h.node.create(pod, "main", guaranteed(2))
-    plugin.post_create_container = created  # type: ignore[method-assign] # and is there again
-    await h.node.connect(plugin)
-    await h.node.start(one)
-    await asyncio.sleep(2 * CREATION)
-    assert owned(h) == {"uid-db/main": "2-3"}
-    assert h.kernel() == {"db/main": "2-3"}
+
+    @story
+    async def it_does(h: LifecycleHarness) -> None:
+        pod, plugin = await h.pod("db"), h.node.plugin
+        assert plugin is not None
+        created = plugin.post_create_container
+        plugin.post_create_container = _unheard  # type: ignore[method-assign] # the connection has ended
+        one = await h.node.create(pod, "main", guaranteed(2))
+        plugin.post_create_container = created  # type: ignore[method-assign] # and is there again
+        if shown:
+            await h.node.connect(plugin)
+        else:
+            await h.node.start(one)
+        await asyncio.sleep(2 * CREATION)
+        assert owned(h) == {"uid-db/main": "2-3"}
+        if shown:
+            await h.node.start(one)
+        assert h.kernel() == {"db/main": "2-3"}
+
+    it_does()
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_one_that_was_never_made_gives_its_cpus_back_after_a_reconnect(listed: bool) -> None:
+    async def scenario() -> None:
+        h = LifecycleHarness(listed=listed)
+        await h.start()
+        pod, plugin = await h.pod("db"), h.node.plugin
+        assert plugin is not None
+        await h.run(pod, "main", guaranteed(2))
+        never = Container("never", pod.id, "never", resources=guaranteed(2))
+        await plugin.create_container(pod, never)
+        assert owned(h) == {"uid-db/main": "2-3", "uid-db/never": "4-5"}
+        await h.node.connect(plugin)
+        await asyncio.sleep(2 * CREATION)
+        assert owned(h) == {"uid-db/main": "2-3"}
+        h.check()
+        await h.kill()
+
+    run_virtually(scenario())
 
 
 async def _unheard(pod: PodSandbox, container: Container) -> None:

@@ -82,7 +82,9 @@ class PluginEvents:
         """See :class:`pinfold.ports.nri.RuntimeEvents`."""
         devices = await self._containers.devices_of_new(pods, containers)
         async with self._books.change() as draft:
-            self._creating.clear()
+            # Who is not shown has yet to be made, or never will be.
+            shown = {one.id for one in containers}
+            self._creating = {key: one for key, one in self._creating.items() if one not in shown}
             await self._containers.synchronize(draft, pods, containers, devices)
         by_sandbox = {pod.id: pod for pod in pods}
         for container in containers:
@@ -167,14 +169,13 @@ class PluginEvents:
 
     async def post_create_container(self, pod: PodSandbox, container: Container) -> None:
         """See :class:`pinfold.ports.nri.RuntimeEvents`."""
-        key = ContainerKey(pod.uid, container.name)
-        if self._creating.get(key) == container.id:
-            del self._creating[key]
         # It may have taken longer than it was waited for.
-        await self._take_over(key, pod, container)
+        await self._take_over(ContainerKey(pod.uid, container.name), pod, container)
 
     async def _take_over(self, key: ContainerKey, pod: PodSandbox, container: Container) -> None:
         """Take over what was created unasked, before its first instruction."""
+        if self._creating.get(key) == container.id:
+            del self._creating[key]
         if self._table.id_of(key) == container.id:
             return
         devices = await self._containers.devices_of(pod, container)
