@@ -76,6 +76,40 @@ def test_json_has_the_promised_fields(write: Write) -> None:
     assert document["allocatable"] == "1-15"
 
 
+def test_flags_without_an_effect_are_noted(write: Write) -> None:
+    pod, file = write("pod.yaml", POD), write("kubelet.yaml", CONFIG + "pinfold: {}\n")
+    machine = ["--machine", "2s4c2t", "-o", "json"]
+
+    def notes(*flags: str) -> list[str]:
+        result = run("plan", *machine, *flags, pod)
+        assert result.exit_code == 0, result.output
+        found: list[str] = json.loads(result.stdout)["notes"]
+        return found
+
+    assert notes(*STATIC[2:]) == notes("--kubelet-config", file) == []
+    unknown = ["feature gates without an effect here: Foo"]
+    assert notes("--feature-gate", "Foo=true") == unknown
+    assert notes("--kubelet-config", file, "--feature-gate", "Foo=true") == unknown
+    (dynamic,) = notes("--kubelet-config", file, "--policy", "dynamic")
+    assert "moves no running container" in dynamic
+    gated = write("gated.yaml", CONFIG + "featureGates: {Foo: true}\n")
+    (only,) = notes("--kubelet-config", gated, "--policy", "static")
+    assert only == f"{gated}: {unknown[0]}"
+
+
+@pytest.mark.parametrize("value", ["always", "require"])
+def test_isolated_cpus_are_a_wish_where_the_file_has_a_section(write: Write, value: str) -> None:
+    said = f"{{name: feed, annotations: {{isolated-cpus.pinfold.dev/pod: {value}}}}}"
+    pod = write("pod.yaml", POD.replace("{name: feed}", said))
+    outcome = {}
+    for name, section in (("kubelet", ""), ("own", "pinfold: {}\n")):
+        file = write(f"{name}.yaml", CONFIG + section)
+        result = run("plan", "--machine", "2s4c2t", "--kubelet-config", file, pod, "-o", "json")
+        document = json.loads(result.stdout)
+        outcome[name] = (document["pods"][0]["admitted"], len(document["notes"]))
+    assert outcome == {"kubelet": (True, 1), "own": (False, 0)}
+
+
 def test_text_svg_and_standard_input(write: Write) -> None:
     text = run("plan", *STATIC, "-", stdin=POD)
     assert (text.exit_code, "default/feed" in text.stdout) == (0, True)

@@ -69,6 +69,12 @@ def test_limits_that_nobody_enforces_are_said(tmp_path: Path, asked: list[str], 
     assert run(tmp_path, "--", "true").stderr == ""
 
 
+def test_what_runs_in_the_foreground_is_not_started_again(tmp_path: Path) -> None:
+    done = run(tmp_path, "--restart", "Always", "--", "echo", "ran")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--restart needs --detach" in done.stderr
+
+
 @two_cpus
 def test_others_make_room_and_come_back(tmp_path: Path) -> None:
     shared = subprocess.Popen(

@@ -340,6 +340,23 @@ def test_a_refusing_world_is_a_503_with_its_remedy(api: Served) -> None:
     assert phase(api, "db") == "Rejected"
 
 
+def test_what_the_commands_are_refused_names_the_file_and_a_command(
+    api: Served, tmp_path: Path
+) -> None:
+    file = tmp_path / "web.json"
+    file.write_text(json.dumps(manifest("web", "") | {"spec": {}}))
+    done = CliRunner().invoke(main, ["apply", str(file), "--socket", str(api.path)])
+    assert done.exit_code == 1
+    assert done.output.startswith("Error: pod/web: spec.containers")
+    assert done.output.endswith(f"(in {file})\n")
+    file.write_text("")
+    done = CliRunner().invoke(main, ["apply", str(file), "--socket", str(api.path)])
+    assert (done.exit_code, done.output) == (2, f"Error: {file}: there is no pod in it\n")
+    gone = CliRunner().invoke(main, ["delete", "nobody", "--socket", str(api.path)])
+    assert "there is no pod default/nobody (pinfold status shows the pods)" in gone.output
+    assert "/v1/" not in gone.output
+
+
 def test_a_fault_of_the_agent_is_a_500_and_no_end(api: Served) -> None:
     api.backend.fault = ZeroDivisionError("of all things")
     with capture_logs() as logged:

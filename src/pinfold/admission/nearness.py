@@ -7,7 +7,7 @@ pod: :func:`near_refusal`, then :func:`near_attempts`, and for each of these
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -157,7 +157,7 @@ def near_attempts(
         return (replace(plain, notes=(str(error),)),)
     if wishes is None:
         return (plain,)
-    notes = [f"not kept near: {p}" for w in wishes if (p := _problem(localities, w)) is not None]
+    notes = list(near_notes(localities, wishes))
     near = near_topology_manager(manager, localities)
     if near.policy is Policy.NONE:
         notes.append(
@@ -168,6 +168,13 @@ def near_attempts(
     if near.policy in {Policy.NONE, Policy.BEST_EFFORT} or all(wish.required for wish in wishes):
         return (attempt,)
     return (attempt, replace(attempt, wishes=wishes.only_required()))
+
+
+def near_notes(localities: Localities, wishes: Iterable[NearWish]) -> Iterator[str]:
+    """Yield which wishes cannot be met on this machine, and why."""
+    for wish in wishes:
+        if (problem := _problem(localities, wish)) is not None:
+            yield f"not kept near: {problem}"
 
 
 class Nearness:

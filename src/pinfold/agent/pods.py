@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import secrets
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import structlog
 
 from pinfold.adapters.process.credentials import credentials_of
 from pinfold.adapters.process.peers import process_of
+from pinfold.admission.nearness import near_notes
 from pinfold.agent.claims import ClaimKeeper
 from pinfold.agent.hugepages import HugepageFollower
 from pinfold.config.agent import AgentConfig
+from pinfold.core.pod.annotations import NEAR, AnnotationError
 from pinfold.core.pod.api import PodError
+from pinfold.core.pod.near_wishes import wishes_of
 from pinfold.core.pod.security import Security
 from pinfold.core.pod.workload import Workload
 from pinfold.core.pod.workload_api import workload_from_api
@@ -109,7 +113,20 @@ class Pods:
 
     def notes(self, manifest: Mapping[str, Any]) -> Sequence[str]:
         """What of a manifest is not in force here; raises PodError where that cannot be."""
-        return check_fields(manifest, self._runtime)
+        return (*check_fields(manifest, self._runtime), *self._not_near(manifest))
+
+    def _not_near(self, manifest: Mapping[str, Any]) -> Iterator[str]:
+        """Yield which preferred wishes for a device this machine cannot meet."""
+        metadata = manifest.get("metadata")
+        said = metadata.get("annotations") if isinstance(metadata, Mapping) else None
+        localities = self._manager.books.view.node.localities
+        if localities is None or not isinstance(said, Mapping):
+            return
+        if any(str(key).startswith(f"{NEAR.name}.") for key in said):
+            pod = workload_from_api(_as_created(manifest)).pod
+            with contextlib.suppress(AnnotationError):  # the pod is rejected for it
+                wishes = wishes_of(pod) or ()
+                yield from near_notes(localities, (wish for wish in wishes if not wish.required))
 
     async def delete(self, name: str, *, grace: float | None, caller: Caller = NOBODY) -> None:
         """End a pod; see :meth:`pinfold.node.pods.manager.Manager.release`."""

@@ -14,7 +14,7 @@ from pinfold.admission.model import NodeError
 from pinfold.cli.client import SOCKET_VARIABLE, RefusedError, default_socket
 from pinfold.cli.output import InputError, input_errors
 from pinfold.config.agent import load_agent_config, override_section
-from pinfold.config.kubelet import ConfigError
+from pinfold.config.kubelet import ConfigError, config_notes
 from pinfold.config.settings import SettingError, override
 from pinfold.core.machine.machine import MachineError
 from pinfold.node.recovery.recovery import MismatchError
@@ -70,7 +70,9 @@ def agent(  # noqa: PLR0913 - the options, one each
             on_mismatch=on_mismatch,
         )
         flags = {"reserved_system_cpus": reserved_cpus, "cpu_manager_policy": policy}
-        configured = replace(configured, node=override(configured.node, flags))
+        node = override(configured.node, flags)
+        notes = (*configured.notes, *config_notes(node, configured.node))
+        configured = replace(configured, node=node, notes=notes)
     if manifests is not None:
         configured = replace(configured, static_pod_path=manifests.absolute())
     for note in configured.notes:

@@ -30,13 +30,13 @@ def apply(manifests: tuple[str, ...], socket: str, output: str) -> None:
     answers = []
     warned: set[str] = set()
     rejected = False
-    for manifest in pods:
+    if not pods:
+        raise InputError(f"{', '.join(manifests)}: there is no pod in it")
+    for path, manifest in pods:
         try:
             answer = client.post("/v1/pods", manifest)
         except RefusedError as error:
-            if len(pods) == 1:
-                raise
-            click.echo(f"Error: {_name(manifest)}: {error.format_message()}", err=True)
+            click.echo(f"Error: {_name(manifest)}: {error.format_message()} (in {path})", err=True)
             rejected = True
             continue
         pod = client.understood(answer, DecidedPod)
@@ -55,7 +55,8 @@ def apply(manifests: tuple[str, ...], socket: str, output: str) -> None:
         raise SystemExit(1)
 
 
-def _pods(paths: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+def _pods(paths: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each pod, with its file."""
     for path in manifest_files(paths):
         for document in file_documents(path):
             content = document.content
@@ -67,7 +68,7 @@ def _pods(paths: tuple[str, ...]) -> Iterator[dict[str, Any]]:
                         f"{path}: line {document.line}: {kind or 'not a Kubernetes object'}: only "
                         "Pods run here; write its template as a Pod"
                     )
-                yield item
+                yield path, item
 
 
 def _name(manifest: dict[str, Any]) -> str:

@@ -204,6 +204,8 @@ def _problem(content: object, status: int, reason: str) -> str:
     if not isinstance(error, dict):
         return f"the agent answered {status} {reason}"
     message, remedy = str(error.get("message", reason)), error.get("remedy")
+    if str(remedy).startswith("GET /v1/"):
+        remedy = "pinfold status shows the pods"
     return f"{message} ({remedy})" if remedy and str(remedy) not in message else message
 
 

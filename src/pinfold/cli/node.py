@@ -12,7 +12,7 @@ from pinfold.adapters.kubernetes.manifests import ManifestError, read_manifests
 from pinfold.adapters.machines.source import open_machine
 from pinfold.admission.model import NodeError
 from pinfold.cli.output import input_errors
-from pinfold.config.kubelet import ConfigError, load_kubelet_config
+from pinfold.config.kubelet import ConfigError, config_notes, load_kubelet_config
 from pinfold.config.settings import SettingError, override
 from pinfold.core.devices.devices import DeviceInventory
 from pinfold.core.kubelet.node_config import NodeConfig
@@ -43,7 +43,7 @@ def load_request(manifests: tuple[str, ...], options: Mapping[str, Any]) -> Requ
         machine = open_machine(options.get("machine"))
         devices, device_notes = _load_devices(options.get("devices"), machine)
         planner = Planner(machine, config, devices=devices)
-        read = read_manifests(manifests)
+        read = read_manifests(manifests, own=config.own is not None)
     name = Path(config_file).name if config_file else "as configured"
     return Request(planner, read.pods, (*notes, *device_notes, *read.notes), name)
 
@@ -64,6 +64,8 @@ def load_config(file: str | None, options: Mapping[str, Any]) -> tuple[NodeConfi
     """Read a configuration file, if any, and apply the flags."""
     with input_errors(MachineError, ConfigError, SettingError):
         if file is None:
-            return override(NodeConfig(), options), ()
+            config = override(NodeConfig(), options)
+            return config, config_notes(config)
         loaded = load_kubelet_config(file)
-        return override(loaded.config, options), loaded.notes
+        config = override(loaded.config, options)
+        return config, (*loaded.notes, *config_notes(config, loaded.config))

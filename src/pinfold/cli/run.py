@@ -77,6 +77,8 @@ def run(  # noqa: PLR0913 - the options, one each
     Signals pass through.  Without an agent the command is pinned by its affinity only, and what is
     weaker about that is said.
     """
+    if restart != "Never" and not detach:
+        raise InputError("--restart needs --detach: a command in the foreground runs once")
     wishes = Wishes(
         name=name or _name_of(command[0]),
         command=command,
@@ -84,7 +86,7 @@ def run(  # noqa: PLR0913 - the options, one each
         memory=memory,
         env={**(_kept_environment() if detach else {}), **_variables(env)},
         working_dir=os.path.abspath(workdir or os.curdir),  # noqa: PTH100 - keeps links as typed
-        restart=restart if detach else "Never",
+        restart=restart,
         near=_devices(near, required=near_required),
         near_required=near_required,
     )

@@ -48,8 +48,10 @@ def status(
     try:
         while True:
             text = _text(client, output, color=color)
-            # Home, the new text with each line's rest cleared, then everything below cleared.
-            sys.stdout.write("\033[H" + text.replace("\n", "\033[K\n") + "\033[J")
+            if sys.stdout.isatty():
+                # Home, the new text with each line's rest cleared, then everything below cleared.
+                text = "\033[H" + text.replace("\n", "\033[K\n") + "\033[J"
+            sys.stdout.write(text)
             sys.stdout.flush()
             time.sleep(1.0)
     except KeyboardInterrupt:

@@ -20,7 +20,14 @@ from pinfold.formats.json_or_yaml import DocumentError, read_documents
 if TYPE_CHECKING:
     from pinfold.config.section import AgentSection
 
-__all__ = ["ConfigError", "LoadedConfig", "kubelet_config", "load_kubelet_config", "read_fields"]
+__all__ = [
+    "ConfigError",
+    "LoadedConfig",
+    "config_notes",
+    "kubelet_config",
+    "load_kubelet_config",
+    "read_fields",
+]
 
 MAX_BYTES: Final = 4 * 1024 * 1024
 KIND: Final = "KubeletConfiguration"
@@ -93,12 +100,18 @@ def kubelet_config(
         config = check(replace(base or NodeConfig(), **changes))
     except SettingError as error:
         raise ConfigError(f"{path}: {error}") from None
-    notes = (
-        *_unknown_fields(fields, known),
-        *_unknown_gates(config.feature_gates),
-        *([_NOT_YET] if config.cpu_manager_policy == DYNAMIC else ()),
-    )
+    notes = (*_unknown_fields(fields, known), *config_notes(config))
     return LoadedConfig(config, tuple(f"{path}: {note}" for note in notes), section)
+
+
+def config_notes(config: NodeConfig, before: NodeConfig | None = None) -> tuple[str, ...]:
+    """What of a configuration has no effect, but what was so ``before`` flags were applied."""
+    old = before or NodeConfig()
+    gates = {n: on for n, on in config.feature_gates.items() if n not in old.feature_gates}
+    notes = _unknown_gates(gates)
+    if config.cpu_manager_policy == DYNAMIC != old.cpu_manager_policy:
+        notes.append(_NOT_YET)
+    return tuple(notes)
 
 
 def _unknown_fields(fields: Mapping[Any, Any], known: Mapping[str, Any]) -> list[str]:

@@ -103,6 +103,12 @@ def test_what_is_in_force_is_not_noted() -> None:
     assert problems({"pinfold.dev/memory-limit": "none"}, "nri") != {}
     # A plan says nothing of what some runtime carries out: it answers for a kubelet.
     assert problems({"exclusive-cpus.pinfold.dev/pod": "false"}, None) == {}
+    # Isolated CPUs are in plans of a node with a section, which reject what cannot be read.
+    isolated = "isolated-cpus.pinfold.dev/pod"
+    for value in ("require", "always"):
+        assert not list(annotation_problems({isolated: value}, {"main"}, None, own=True))
+        assert problems({isolated: value}, None) != {}
+    assert problems({isolated: "require"}, None)[isolated].endswith("has a section pinfold")
     # Containers that are not known yet are no mistake.
     assert not list(annotation_problems({"near.pinfold.dev/container.x": "a"}, None, "nri"))
 

@@ -55,7 +55,7 @@ class Manifests(Struct, frozen=True):
     notes: tuple[str, ...]
 
 
-def read_manifests(paths: Sequence[str]) -> Manifests:
+def read_manifests(paths: Sequence[str], *, own: bool = False) -> Manifests:
     """Read files, folders (their ``*.yaml``, ``*.yml``, ``*.json`` in name order) and ``-``.
 
     Pods that have run to their end are left out, as the kubelet does not count them; pods that a
@@ -64,7 +64,7 @@ def read_manifests(paths: Sequence[str]) -> Manifests:
     Raises:
         ManifestError: see the class.
     """
-    reader = _Reader()
+    reader = _Reader(own=own)
     for path in manifest_files(paths):
         number = 0
         for number, document in enumerate(file_documents(path), start=1):
@@ -78,7 +78,8 @@ def read_manifests(paths: Sequence[str]) -> Manifests:
 class _Reader:
     """Collects the pods of objects, and keeps them apart."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, own: bool) -> None:
+        self._own = own
         self.pods: dict[tuple[str, str], tuple[Pod, str]] = {}
         self.notes: list[str] = []
         self._uids: dict[str, Pod] = {}
@@ -150,7 +151,8 @@ class _Reader:
 
     def _tell_unknown(self, content: Mapping[str, Any], path: str, where: str) -> None:
         """Note what the API server would refuse as misspelt, and annotations that are no wish."""
-        for field in (*unknown_fields(content, path), *annotation_findings(content, path)):
+        annotations = annotation_findings(content, path, own=self._own)
+        for field in (*unknown_fields(content, path), *annotations):
             self.notes.append(f"{where}: {field}; planned without it")
 
     def _workload(self, kind: str, content: Mapping[str, Any], where: str) -> Iterator[Pod]:

@@ -48,7 +48,9 @@ class Annotation(Struct, Generic[T], frozen=True, kw_only=True):
 
     ``parse`` reads a value and raises ValueError with what it must be, ``values`` says that in the
     documentation, and ``unsaid`` what holds without the annotation.  ``runtimes`` are those with
-    which an agent carries it out; in a version that does not, there are none.
+    which an agent carries it out; in a version that does not, there are none.  One that is
+    ``planned`` is heeded by plans of a node with a section ``pinfold``; a pod for which it cannot
+    be read is rejected there.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Annotation(Struct, Generic[T], frozen=True, kw_only=True):
     meaning: str
     runtimes: tuple[str, ...] = _EVERYWHERE
     of_whole_pod: bool = False
+    planned: bool = False
 
     def key(self, holder: str = POD) -> str:
         """The annotation's key for ``pod`` or ``container.NAME``."""
@@ -92,16 +95,26 @@ class Annotation(Struct, Generic[T], frozen=True, kw_only=True):
         return self.default
 
     def problem(
-        self, key: str, value: object, containers: Collection[str] | None, runtime: str | None
+        self,
+        key: str,
+        value: object,
+        containers: Collection[str] | None,
+        runtime: str | None,
+        *,
+        own: bool = False,
     ) -> str | None:
-        """What is to be noted of one annotation of this row."""
+        """What is to be noted of one annotation of this row; see :func:`annotation_problems`."""
+        if runtime is None and own and self.planned:
+            return None
         try:
             self._holder(key, containers)
-            self._read(key, value)
+            said = self._read(key, value)
         except AnnotationError as error:
             return error.problem
         if not self.runtimes:
             return "is not carried out by this version"
+        if runtime is None and self.planned and said != self.default:
+            return "is heeded where the configuration has a section pinfold"
         if runtime is not None and runtime not in self.runtimes:
             return f"is carried out with runtime {' or '.join(self.runtimes)} only"
         return None
@@ -279,6 +292,7 @@ ISOLATED_CPUS: Final = Annotation[str | None](
     unsaid="the node's",
     meaning="Whether exclusive CPUs are those that the kernel was booted "
     "[to isolate](../how-to/isolated-cpus.md).",
+    planned=True,
 )
 
 
@@ -321,12 +335,17 @@ _WHOLE: Final = {row.key(): row for row in ANNOTATIONS if row.of_whole_pod}
 
 
 def annotation_problems(
-    annotations: Mapping[Any, Any], containers: Collection[str] | None, runtime: str | None
+    annotations: Mapping[Any, Any],
+    containers: Collection[str] | None,
+    runtime: str | None,
+    *,
+    own: bool = False,
 ) -> Iterator[tuple[str, str]]:
     """Yield each annotation of our domain that is not in force as it says, and why.
 
     ``containers`` is None where not all of them are known; ``runtime`` is what runs them, None for
-    a plan, which no runtime carries out.
+    a plan, which no runtime carries out; ``own`` is whether that is of a node with a section
+    ``pinfold``.
     """
     for name, value in annotations.items():
         key = str(name)
@@ -334,7 +353,10 @@ def annotation_problems(
         if prefix != DOMAIN and not prefix.endswith(f".{DOMAIN}"):
             continue
         row = _row_of(key)
-        problem = _unknown(key) if row is None else row.problem(key, value, containers, runtime)
+        if row is None:
+            problem: str | None = _unknown(key)
+        else:
+            problem = row.problem(key, value, containers, runtime, own=own)
         if problem is not None:
             yield key[:_SHOWN], problem
 

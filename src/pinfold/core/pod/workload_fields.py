@@ -67,11 +67,12 @@ def unknown_fields(manifest: Mapping[str, Any], path: str = "") -> list[Finding]
 
 
 def annotation_findings(
-    manifest: Mapping[str, Any], path: str = "", runtime: str | None = None
+    manifest: Mapping[str, Any], path: str = "", runtime: str | None = None, *, own: bool = False
 ) -> Iterator[Finding]:
     """Yield Pinfold's annotations that are not in force as they say.
 
-    ``manifest`` is a Pod, or a pod template at ``path``; ``runtime`` is None for a plan.
+    ``manifest`` is a Pod, or a pod template at ``path``; ``runtime`` is None for a plan,
+    ``own`` whether that is of a node with a section ``pinfold``.
     """
     metadata, spec = manifest.get("metadata"), manifest.get("spec")
     said = metadata.get("annotations") if isinstance(metadata, Mapping) else None
@@ -81,7 +82,7 @@ def annotation_findings(
     names = {
         str(one.get("name")) for key in CONTAINER_LISTS for one, _ in items(holder, key, "spec")
     }
-    for key, problem in annotation_problems(said, names, runtime):
+    for key, problem in annotation_problems(said, names, runtime, own=own):
         yield Finding(f"{path}metadata.annotations.{key}", Standing.NOTED, problem)
 
 
