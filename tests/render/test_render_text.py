@@ -177,6 +177,14 @@ def test_split_and_free_cores() -> None:
     assert node_map.free_cores() == (4, 5, 6, 7, 12, 13, 14, 15)
 
 
+def test_isolated_cores_that_the_pool_leaves_out_are_free() -> None:
+    places = [Place(cpu, cpu & ~1, isolated=cpu > 3) for cpu in range(8)]
+    owner = Owner("a", "a", CPUSet([6]))
+    node_map = build_node_map(places, [owner], shared=CPUSet(range(4)), reserved=CPUSet([0]))
+    assert node_map.count(CellState.ISOLATED) == 3
+    assert node_map.free_cores() == (2, 4)
+
+
 def test_two_owners_of_a_cpu_are_refused() -> None:
     owners = [Owner("a", "a", CPUSet([1])), Owner("b", "b", CPUSet([1]))]
     with pytest.raises(NodeMapError, match="CPU 1 belongs to 'a' and to 'b'"):

@@ -62,11 +62,11 @@ class NodeMap(Struct, frozen=True):
         )
 
     def free_cores(self) -> tuple[int, ...]:
-        """Cores whose every thread is in the shared pool."""
+        """Cores whose every thread may still be given to somebody."""
         return tuple(
             core.id
             for core in self.root.all_cores()
-            if all(cell.state is CellState.SHARED for cell in core.cells)
+            if all(cell.state in {CellState.SHARED, CellState.ISOLATED} for cell in core.cells)
         )
 
 
