@@ -142,7 +142,8 @@ a container that the pod does not have, an annotation that is not carried out, a
 in the notes of `pinfold plan`, and in the agent's log. What cannot be read says nothing; only a
 pod whose wish for a place (`near`, `near-policy`, `isolated-cpus`) cannot be read is rejected,
 with `InvalidAnnotation`. `plan` gives the answer of a kubelet, which knows none of them, and
-does not note those that an agent carries out; of a file with a section `pinfold`, it heeds `isolated-cpus`, and without one it notes it.
+does not note those that an agent carries out; of a file with a section `pinfold`, it
+heeds `isolated-cpus`, and without one it notes it.
 """
 
 
