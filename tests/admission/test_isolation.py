@@ -125,6 +125,21 @@ def test_an_explanation_names_the_wish(use: str, words: str) -> None:
     assert words in explanation.containers[0].constraint
 
 
+def test_an_explanation_names_a_wish_against_the_nodes() -> None:
+    explanation = explain_pod(node("prefer"), [pod("a", 2, pod="never")], "a")
+    assert "whole cpu request, on any CPUs as it asks for; " in explanation.containers[0].constraint
+
+
+def test_an_explanation_names_isolation_where_alignment_fails() -> None:
+    planner = node("require", topology_manager_policy="single-numa-node")
+    (reason,) = explain_pod(planner, [pod("a", 5)], "a").containers
+    assert "needs one NUMA node for 5 CPUs" in reason.constraint
+    assert reason.constraint.endswith("; isolated CPUs are required: 4 of 4-7 are free")
+    planner = node("never", topology_manager_policy="single-numa-node")
+    (reason,) = explain_pod(planner, [pod("a", 9)], "a").containers
+    assert "isolated" not in reason.constraint
+
+
 def test_each_container_has_its_own_wish() -> None:
     planner = node("never")
     wishes = {"container.c0": "require", "container.c1": "prefer"}

@@ -452,18 +452,6 @@ def test_all_pods_are_deleted_at_once_and_one_that_stays_stops_nobody(node: Agen
     assert node.run("delete", "--all").stdout == ""
 
 
-def test_a_device_that_is_not_there_is_said(node: AgentProcess) -> None:
-    node.start()
-    pod = manifest("feed", ("main", IDLE, ""))
-    pod["metadata"]["annotations"] = {"near.pinfold.dev/pod": "no-such-card"}
-    file = node.folder / "feed.json"
-    file.write_text(json.dumps(pod))
-    applied = node.run("apply", str(file))
-    assert applied.returncode == 0
-    assert "Warning: pod/feed: not kept near: " in applied.stderr
-    assert "no-such-card" in applied.stderr
-
-
 def test_what_a_manifest_wishes_is_so_or_is_said(node: AgentProcess) -> None:
     """A user that it runs as, a field that is not in force, one that nobody knows."""
     node.start()

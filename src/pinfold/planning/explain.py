@@ -14,7 +14,7 @@ from pinfold.admission.admission import Decision, NodeState
 from pinfold.admission.isolation import isolated_wish
 from pinfold.core.cpu.allocation import Step
 from pinfold.core.memory.memory import Block
-from pinfold.core.pod.annotations import PREFER, REQUIRE
+from pinfold.core.pod.annotations import NEVER, PREFER, REQUIRE
 from pinfold.core.pod.pod import CPU, Container, Pod, QOSClass, guaranteed_cpus
 from pinfold.core.topology_manager.hints import ResourceHints, TopologyHint, format_numa_mask
 from pinfold.core.topology_manager.manager import AffinityDecision
@@ -130,17 +130,36 @@ class _Constraint(Struct, frozen=True):
         if not decision.admitted and decision.failed_container in (None, container.name):
             if merge is not None and merge.container is None:
                 wanted = wants(self.planner.node, self.state, decision.pod, None)
-            return self._why_refused(merge, wanted)
+            return self._why_refused(merge, wanted) + self._isolated_left(container, merge)
         if not decision.admitted:
             return f"{describe_wants(wanted)} asked for" if wanted else "nothing of its own"
         if CPU in wanted:
             plural = "s" * (asked != 1)
             outcome = f"{asked} exclusive CPU{plural}: Guaranteed pod with a whole cpu request"
-            wish = isolated_wish(self.planner.node.isolation, decision.pod, container.name)
-            outcome += _ISOLATED.get(wish, "")
+            outcome += self._isolated(container)
         else:
             outcome = self._why_shared(container, asked)
         return f"{outcome}{self._affinity(merge, wanted)}" if wanted else outcome
+
+    def _isolated(self, container: Container) -> str:
+        isolation = self.planner.node.isolation
+        wish = isolated_wish(isolation, self.decision.pod, container.name)
+        if wish == NEVER and isolation is not None and isolation.use != NEVER:
+            return ", on any CPUs as it asks for"
+        return _ISOLATED.get(wish, "")
+
+    def _isolated_left(self, container: Container, merge: AffinityDecision | None) -> str:
+        """What a strict topology manager does not say: that few of the free CPUs would do."""
+        node = self.planner.node
+        isolation, policy = node.isolation, node.cpu_policy
+        wish = isolated_wish(isolation, self.decision.pod, container.name)
+        asked = guaranteed_cpus(self.decision.pod, container)
+        if isolation is None or policy is None or wish != REQUIRE or not asked:
+            return ""
+        if merge is None or merge.admit:
+            return ""
+        free = (self.state.ledger.default & policy.assignable & isolation.cpus) - self.state.offline
+        return f"; isolated CPUs are required: {len(free)} of {isolation.cpus} are free"
 
     def _why_shared(self, container: Container, asked: int) -> str:
         pod = self.decision.pod
@@ -157,7 +176,7 @@ class _Constraint(Struct, frozen=True):
         others = describe_wants({name: n for name, n in wanted.items() if name != CPU})
         what = f"{',' if CPU in wanted else ';'} {others}" if others else ""
         if merge is None or merge.best.mask is None:
-            return f"{what}; best fit over the whole machine"
+            return f"{what}; best fit over all that are free"
         kind = "preferred" if merge.best.preferred else "not preferred, accepted"
         policy = self.planner.config.topology_manager_policy
         how = f"{kind} under {policy}" if policy != "none" else f"{kind}, for a wish"

@@ -161,7 +161,8 @@ def describe_text(state: StateFile) -> str:
     else:
         more, table = _devices_text(document)
     head[1:1] = more
-    lines = [f"{name + ':':<10} {value}" for name, value in head]
+    width = max(10, *(len(name) + 1 for name, _ in head))
+    lines = [f"{name + ':':<{width}} {value}" for name, value in head]
     return "\n".join([*lines, "", *_table(table)] if len(table) > 1 else lines)
 
 
