@@ -345,6 +345,34 @@ def test_too_few_files_are_one_error(world: ProcessWorld) -> None:
     wait_until(lambda: len(world.processes()) == made)
 
 
+def test_a_creation_that_runs_out_of_files_leaves_no_folder(world: ProcessWorld) -> None:
+    """Wherever it does: each has one more."""
+    text = answer(
+        world,
+        "import resource",
+        "from pinfold.ports.errors import RuntimeFailedError",
+        "await runtime.containers()",
+        "had = resource.getrlimit(resource.RLIMIT_NOFILE)",
+        "used, refused, left = len(os.listdir('/proc/self/fd')) - 1, 0, []",
+        "for more in range(16):",
+        "    resource.setrlimit(resource.RLIMIT_NOFILE, (used + more, had[1]))",
+        "    try:",
+        "        made = await runtime.create(a_spec(Process(('sleep', '1000')), f'c{more}'))",
+        "    except RuntimeFailedError:",
+        "        refused += 1",
+        "    else:",
+        "        resource.setrlimit(resource.RLIMIT_NOFILE, had)",
+        "        await runtime.remove(made.id)",
+        "    resource.setrlimit(resource.RLIMIT_NOFILE, had)",
+        "    left += os.listdir(runtime.log('x').parents[1])",
+        "print(refused, len(left))",
+    )
+    refused, left = map(int, text.split())
+    assert 2 < refused < 16
+    assert left == 0
+    wait_until(lambda: not world.processes())
+
+
 def test_a_folder_deleted_by_somebody_else_is_told_at_the_end(world: ProcessWorld) -> None:
     async def run() -> None:
         async with opened(world) as runtime:

@@ -41,6 +41,11 @@ from pinfold.ports.errors import RuntimeFailedError
 from pinfold.ports.runtime import ContainerSpec
 
 _MAX_SPEC: Final = 16 * 1024 * 1024
+_FILES: Final = (
+    *("spec.json", "spec.json.new", "state.new", "started", "exit", "exit.new"),
+    *("output", "log", "go", "outcome"),
+)
+"""All but ``state``; others are found by looking."""
 RESERVED: Final = 4096
 """Bytes that ``exit`` is given beforehand, so that a full disk cannot lose it."""
 
@@ -170,7 +175,15 @@ class ContainerFolder(Struct, frozen=True):
             if state.is_dir():
                 shutil.rmtree(state)
             state.unlink(missing_ok=True)
-            with contextlib.suppress(FileNotFoundError):
+            # Name by name: this takes no file, of which there may be none left.
+            for name in _FILES:
+                with contextlib.suppress(OSError):
+                    (self.path / name).unlink()
+            try:
+                self.path.rmdir()
+            except FileNotFoundError:
+                pass
+            except OSError:
                 shutil.rmtree(self.path)
 
     def _set_aside(self, name: str) -> None:
