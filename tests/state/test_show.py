@@ -84,6 +84,9 @@ def test_devices_by_pod_and_numa_node() -> None:
         ["pod-a", "main", gpu, "1", "g3"],
     ]
     assert f"registered: {gpu}: 0 devices\nregistered: {nic}: 2 devices\n" in text
+    head = [line.partition(":") for line in text.partition("\n\n")[0].splitlines()]
+    columns = {len(name) + len(value) - len(value.lstrip()) for name, _, value in head}
+    assert columns == {len("registered ")}, "all values begin in one column"
 
 
 def test_memory_by_container_and_numa_node() -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -355,6 +358,16 @@ def test_what_the_commands_are_refused_names_the_file_and_a_command(
     gone = CliRunner().invoke(main, ["delete", "nobody", "--socket", str(api.path)])
     assert "there is no pod default/nobody (pinfold status shows the pods)" in gone.output
     assert "/v1/" not in gone.output
+
+
+def test_watching_into_a_pipe_has_no_control_characters(api: Served) -> None:
+    command = [sys.executable, "-m", "pinfold", "status", "--watch", "--socket", str(api.path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        first = watching.stdout.readline()
+        watching.send_signal(signal.SIGINT)
+        assert "\033" not in first + watching.stdout.read()
+        assert first.strip()
 
 
 def test_a_fault_of_the_agent_is_a_500_and_no_end(api: Served) -> None:
