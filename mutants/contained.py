@@ -108,6 +108,8 @@ def main(arguments: Sequence[str]) -> int:
     """Run it, and return the exit status."""
     patience, *command = arguments
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    # Who was started in the background of a shell ignores it, and so would the command.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     contained = Contained(command)
     try:
         return contained.run(float(patience))

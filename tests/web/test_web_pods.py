@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -365,7 +364,7 @@ def test_watching_into_a_pipe_has_no_control_characters(api: Served) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
         assert watching.stdout is not None
         first = watching.stdout.readline()
-        watching.send_signal(signal.SIGINT)
+        watching.terminate()
         assert "\033" not in first + watching.stdout.read()
         assert first.strip()
 
