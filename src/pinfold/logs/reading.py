@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -66,6 +66,41 @@ async def read_log(
         source.close()
 
 
+class _Opened(Struct, frozen=True):
+    """A file that is open; ``id`` are its device and its inode."""
+
+    descriptor: int
+    id: tuple[int, int]
+
+    def is_at(self, path: Path) -> bool:
+        """Whether it is what a path names."""
+        try:
+            status = path.stat()
+        except OSError:
+            return False
+        return (status.st_dev, status.st_ino) == self.id
+
+    @property
+    def is_linked(self) -> bool:
+        """Whether it has a name still."""
+        return os.fstat(self.descriptor).st_nlink > 0
+
+
+def _opened(path: Path) -> _Opened | None:
+    """A file to read; None where there is none (any more)."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    status = os.fstat(descriptor)
+    return _Opened(descriptor, (status.st_dev, status.st_ino))
+
+
+def _close(files: list[_Opened]) -> None:
+    for one in files:
+        os.close(one.descriptor)
+
+
 class _Source:
     """The files of one log, oldest first, each until it is read to its end."""
 
@@ -76,34 +111,45 @@ class _Source:
 
     def look(self) -> None:
         """Open the files that are newer than those which were seen."""
-        fresh: list[int] = []
-        newest = None
-        for part in self._newest_first():
-            try:
-                descriptor = os.open(part, os.O_RDONLY | os.O_CLOEXEC)
-            except OSError:
-                continue  # it was rotated a moment ago; the next look finds it
-            status = os.fstat(descriptor)
-            found = status.st_dev, status.st_ino
-            if found in (newest, self._newest):
-                os.close(descriptor)
-            if found == self._newest:
-                break
-            if found == newest:
-                # It was rotated meanwhile: what was in between is newer, for the next look.
-                for newer in fresh[1:]:
-                    os.close(newer)
-                del fresh[1:]
-                continue
-            fresh.append(descriptor)
-            newest = newest or found
-        self._open.extend(reversed(fresh))
-        self._newest = newest or self._newest
+        current = _opened(self._file)
+        older = self._older_than(current)
+        if older is None:
+            # It was rotated during the listing, which need not have it: the next one has.
+            older = self._older_than(current) or []
+        fresh = older if current is None else [*older, current]
+        if fresh and fresh[-1].id == self._newest:
+            os.close(fresh.pop().descriptor)
+        self._open.extend(one.descriptor for one in fresh)
+        self._newest = fresh[-1].id if fresh else self._newest
 
-    def _newest_first(self) -> Iterator[Path]:
-        yield self._file
+    def _older_than(self, current: _Opened | None) -> list[_Opened] | None:
+        """What was rotated away before a file and not seen, oldest first; None: cannot be told."""
+        if current is not None and current.id == self._newest:
+            return []
+        found: list[_Opened] = []
+        newer: int | None = None
         # Listed when that one is open: one that is rotated in between is opened twice, none never.
-        yield from reversed(list(rotated(self._file)))
+        for part in reversed(list(rotated(self._file))):
+            one = _opened(part)
+            if one is None:
+                continue
+            if one.id == self._newest:
+                os.close(one.descriptor)
+                break
+            if current is not None and one.id == current.id:
+                os.close(one.descriptor)
+                newer = len(found)
+            else:
+                found.append(one)
+        if newer is None and current is not None and not current.is_at(self._file):
+            if current.is_linked:
+                _close(found)
+                return None
+            # It was removed already: older than all that is there.
+            newer = len(found)
+        # What is newer is for the next look.
+        _close(found[: newer or 0])
+        return found[newer or 0 :][::-1]
 
     def read(self) -> bytes:
         """The next piece, b"" where there is none now."""
