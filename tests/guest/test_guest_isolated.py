@@ -19,13 +19,14 @@ from pinfold.adapters.machines.discovery import read_live
 from pinfold.core.values.cpuset import CPUSet
 
 ISOLATED = read_live().isolated
+NEEDS = "needs a kernel with isolcpus= (make guest has one)"
 
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[AgentProcess]:
     skip_unless_an_agent_can_run()
     if len(ISOLATED) < 4:
-        pytest.skip("needs a kernel with isolcpus= (make guest has one)")
+        pytest.skip(NEEDS)
     found = AgentProcess(tmp_path)
     try:
         yield found
@@ -45,7 +46,7 @@ def test_what_the_kernel_says_is_what_it_was_booted_with() -> None:
     line = Path("/proc/cmdline").read_text().split()
     words = dict(word.split("=", 1) for word in line if "=" in word)
     if "isolcpus" not in words:
-        pytest.skip("needs a kernel with isolcpus= (make guest has one)")
+        pytest.skip(NEEDS)
     machine = read_live()
     assert str(machine.isolated) == words["isolcpus"]
     assert str(machine.nohz_full) == words["nohz_full"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Final
 
 import grpc
 import pytest
@@ -25,6 +26,13 @@ from tests.scenes.cri_peer import a_container, client_of, hanging, peer, runtime
 from tests.scenes.runtime_contract import a_spec, next_exit, play
 
 VERSION = pb.VersionResponse(runtime_name="peer", runtime_version="1", runtime_api_version="v1")
+UP_TO_CREATE: Final = {
+    "ListPodSandbox": b"",
+    "Status": b"",
+    "RunPodSandbox": pb.RunPodSandboxResponse(pod_sandbox_id="s").SerializeToString(),
+    "ImageStatus": pb.ImageStatusResponse(image=pb.Image(id="image")).SerializeToString(),
+}
+"""The answers of a runtime that has the image, and makes the sandbox."""
 
 
 async def version(client: CriClient) -> pb.VersionResponse:
@@ -283,13 +291,9 @@ def test_a_creation_of_unknown_outcome_is_undone() -> None:
             created.clear()
             return b""
 
-        image = pb.ImageStatusResponse(image=pb.Image(id="image"))
         async with (
             peer(
-                ListPodSandbox=b"",
-                Status=b"",
-                RunPodSandbox=pb.RunPodSandboxResponse(pod_sandbox_id="s").SerializeToString(),
-                ImageStatus=image.SerializeToString(),
+                **UP_TO_CREATE,
                 CreateContainer=create,
                 ListContainers=listing,
                 RemoveContainer=remove,
@@ -317,13 +321,9 @@ def test_a_runtime_that_hangs_holds_up_nobody_who_stops(monkeypatch: pytest.Monk
         async def listing(request: bytes) -> bytes:
             return await hanging(request) if creating.is_set() else b""
 
-        image = pb.ImageStatusResponse(image=pb.Image(id="image"))
         async with (
             peer(
-                ListPodSandbox=b"",
-                Status=b"",
-                RunPodSandbox=pb.RunPodSandboxResponse(pod_sandbox_id="s").SerializeToString(),
-                ImageStatus=image.SerializeToString(),
+                **UP_TO_CREATE,
                 CreateContainer=create,
                 ListContainers=listing,
             ) as runtime,
