@@ -8,7 +8,10 @@ import pytest
 
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.planning.fake_cgroups import FakeCgroups
+from pinfold.planning.fakes import MemoryTeller
+from pinfold.ports.tellers import TellingError
 from tests.scenes.cgroups_contract import check_contract, check_offline
+from tests.scenes.teller_contract import FIRST, OWNER, check_acknowledgements, check_telling
 
 
 class FakeNode:
@@ -42,3 +45,21 @@ def test_fake_cgroups_do_what_kernels_do_when_cpus_go_offline(version: int) -> N
         node.cgroups.online = online
 
     asyncio.run(check_offline(node, switch))
+
+
+def test_a_fake_teller_meets_the_contract() -> None:
+    teller = MemoryTeller()
+    asyncio.run(check_telling(teller, lambda: teller))
+    asyncio.run(check_acknowledgements(teller, teller.acknowledge))
+
+
+def test_what_a_fake_teller_cannot_tell_is_not_told() -> None:
+    async def scene() -> None:
+        teller = MemoryTeller()
+        teller.faults.fail_all = True
+        with pytest.raises(TellingError):
+            await teller.tell(OWNER, FIRST)
+        assert await teller.told(OWNER) is None
+        assert teller.history == []
+
+    asyncio.run(scene())

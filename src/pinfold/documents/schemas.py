@@ -30,6 +30,7 @@ from pinfold.documents.api import (
     PodList,
     Run,
 )
+from pinfold.documents.assignment import Assignment
 from pinfold.documents.audit import Audit
 from pinfold.documents.explanation import Explanation
 from pinfold.documents.hugepages import HugepageChange, HugepagePools
@@ -52,6 +53,9 @@ class Published(Struct, frozen=True):
 
 DOCUMENTS: Final[Mapping[str, Published]] = {
     "applied": Published(AppliedPods, "`pinfold apply -o json`"),
+    "assignment": Published(
+        Assignment, "`assignment.json`, which tells a container its exclusive CPUs"
+    ),
     "audit": Published(Audit, "`pinfold audit -o json`"),
     "comparison": Published(Comparison, "`pinfold plan --compare FILE -o json`"),
     "decided": Published(DecidedPod, "answer of `POST /v1/pods` and `POST /v1/run`"),

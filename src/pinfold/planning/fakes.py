@@ -20,6 +20,7 @@ from pinfold.ports.errors import (
 )
 from pinfold.ports.records import Batch, HistoryEntry, NodeRecord, PodRecord, Record
 from pinfold.ports.runtime import ContainerSpec, ContainerState, ContainerStatus
+from pinfold.ports.tellers import Assignment, TellingError
 
 KILLED = 137
 
@@ -230,3 +231,44 @@ class MemoryPodFiles:
     async def retract(self, pod_uid: str) -> None:
         """See :class:`pinfold.ports.podfiles.PodFiles`."""
         self.documents.pop(pod_uid, None)
+
+
+class MemoryTeller:
+    """Containers that are told by a row each; ``acknowledge`` is what an application does."""
+
+    def __init__(self) -> None:
+        self.assignments: dict[ContainerKey, Assignment] = {}
+        self.history: list[tuple[ContainerKey, Assignment]] = []
+        """All that was ever told."""
+        self.faults = Faults()
+        self._acknowledged: dict[ContainerKey, int] = {}
+        self._news = asyncio.Condition()
+
+    async def told(self, owner: ContainerKey) -> Assignment | None:
+        """See :class:`pinfold.ports.tellers.Teller`."""
+        return self.assignments.get(owner)
+
+    async def tell(self, owner: ContainerKey, news: Assignment) -> None:
+        """See :class:`pinfold.ports.tellers.Teller`."""
+        if self.faults.due():
+            raise TellingError(f"{owner}: no space left on device", "injected")
+        if self.assignments.get(owner) != news:
+            self.assignments[owner] = news
+            self.history.append((owner, news))
+
+    async def acknowledged(self, owner: ContainerKey, generation: int) -> None:
+        """See :class:`pinfold.ports.tellers.Teller`."""
+        async with self._news:
+            await self._news.wait_for(lambda: self._acknowledged.get(owner) == generation)
+
+    async def forget(self, pod_uid: str) -> None:
+        """See :class:`pinfold.ports.tellers.Teller`."""
+        for owner in [one for one in self.assignments if one.pod_uid == pod_uid]:
+            del self.assignments[owner]
+            self._acknowledged.pop(owner, None)
+
+    async def acknowledge(self, owner: ContainerKey, generation: int) -> None:
+        """Let a container acknowledge a generation."""
+        async with self._news:
+            self._acknowledged[owner] = generation
+            self._news.notify_all()
