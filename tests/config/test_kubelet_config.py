@@ -382,6 +382,10 @@ def test_own_policies_need_the_section(load: Load, policy: str) -> None:
         ("dynamic: {rebalance: true}", "unknown field `rebalance` - at `$.dynamic` (fields: none"),
         ("dynamic: true", "Expected `object`, got `bool` - at `$.dynamic` (fields: "),
         ("runtime: docker", "Invalid enum value 'docker' - at `$.runtime` (one of: process, cri"),
+        (
+            "scaleDownGracePeriod: 11s",
+            "matching regex '^([0-9]|10)s$' - at `$.scaleDownGracePeriod`",
+        ),
         ("stateDir: 3", "Expected `str`, got `int` - at `$.stateDir` (fields: stateDir, "),
     ],
 )
@@ -390,6 +394,11 @@ def test_what_is_wrong_in_the_section_is_named(load: Load, section: str, words: 
         load(f"{OWN}pinfold: {{{section}}}\n")
     assert words in str(caught.value)
     assert "kubelet.yaml: pinfold: " in str(caught.value)
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("", 0), ("scaleDownGracePeriod: 10s", 10)])
+def test_how_long_applications_are_told_is_read(load: Load, text: str, seconds: float) -> None:
+    assert load(f"{OWN}pinfold: {{{text}}}\n").config.scale_down_grace_period == seconds
 
 
 def test_groups_of_gates_are_spelt_out() -> None:

@@ -283,6 +283,7 @@ class Start:
             partition=Partition(config.own.cgroups.partition),
             owner_offline=OwnerOffline(config.own.cgroups.owner_offline),
             kept_pods=config.own.record.max_pods_remembered,
+            scale_down_grace_period=config.node.scale_down_grace_period,
             runtime=config.own.containers.runtime,
             cgroups=tree,
         )

@@ -83,6 +83,7 @@ def kubelet_config(
 
         section = agent_section(path, fields[AGENT_SECTION])
         changes["own"] = section.policies
+        changes["scale_down_grace_period"] = section.moves.grace_seconds
     for name, value in fields.items():
         setting = known.get(name)
         if setting is None or value is None or setting.is_unset(value):

@@ -85,6 +85,18 @@ class CgroupSettings(_Group, frozen=True, kw_only=True):
     """Keep system services (systemd's slices) on the reserved CPUs."""
 
 
+class MoveSettings(_Group, frozen=True, kw_only=True):
+    """How containers get other CPUs while they run."""
+
+    scale_down_grace_period: Annotated[str, Meta(pattern="^([0-9]|10)s$")] = "0s"
+    """How long a container is told before CPUs are taken from it, where its pod does not say."""
+
+    @property
+    def grace_seconds(self) -> float:
+        """The grace period in seconds."""
+        return float(self.scale_down_grace_period.removesuffix("s"))
+
+
 class KubeletSettings(_Group, frozen=True, kw_only=True):
     """The node of a kubelet, with ``nri``."""
 
@@ -133,6 +145,7 @@ class AgentSection(msgspec.Struct, frozen=True, kw_only=True):
     api: ApiSettings = ApiSettings()
     containers: RuntimeSettings = RuntimeSettings()
     cgroups: CgroupSettings = CgroupSettings()
+    moves: MoveSettings = MoveSettings()
     kubelet: KubeletSettings = KubeletSettings()
     cluster: ClusterSettings = ClusterSettings()
     devices: DeviceSettings = DeviceSettings()

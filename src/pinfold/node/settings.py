@@ -39,6 +39,8 @@ class NodeSettings(Struct, frozen=True):
         calm: a container that ran this long is restarted at once again.
         kept_pods: how many ended pods are remembered.
         owner_offline: what becomes of a container all of whose own CPUs are offline.
+        scale_down_grace_period: for how long an application is told before CPUs are taken from
+            it, where its pod does not say (:func:`pinfold.core.pod.grace.grace_of`).
         runtime: what runs the containers (``process``, ``cri``, ``nri``), for the record.
         cgroups: the cgroup tree that they are in, for the record; "" where there is none.
     """
@@ -54,6 +56,7 @@ class NodeSettings(Struct, frozen=True):
     calm: float = 600.0
     kept_pods: int = 500
     owner_offline: OwnerOffline = OwnerOffline.SHARE
+    scale_down_grace_period: float = 0.0
     runtime: str = ""
     cgroups: str = ""
 

@@ -68,7 +68,8 @@ class NodeConfig(Struct, frozen=True):
     """A kubelet's resource management settings, named as its configuration names them.
 
     ``reserved_memory`` is the list of ``{numaNode, limits}`` as read; durations are seconds;
-    maps are as in the file, with the quantities parsed.
+    maps are as in the file, with the quantities parsed.  ``scale_down_grace_period`` is Pinfold's
+    own: for how long an application is told before CPUs are taken from it, unless its pod says.
     """
 
     cpu_manager_policy: str = "none"
@@ -88,6 +89,7 @@ class NodeConfig(Struct, frozen=True):
     cpu_cfs_quota_period: float = 0.1
     max_pods: int = 110
     pods_per_core: int = 0
+    scale_down_grace_period: float = 0.0
     own: OwnPolicies | None = None
     """None for a kubelet, and where the file has no section ``pinfold``."""
 

@@ -38,9 +38,6 @@ def pod_from_api(manifest: Mapping[str, Any], path: str = "") -> Pod:
     name = _text(metadata.get("name"), f"{path}metadata.name") or ""
     namespace = _text(metadata.get("namespace"), f"{path}metadata.namespace") or "default"
     source = annotations.get("kubernetes.io/config.source", "api")
-    priority = spec.get("priority")
-    if priority is not None and (not isinstance(priority, int) or isinstance(priority, bool)):
-        raise PodError(f"{path}spec.priority", f"must be an integer, not {priority!r}")
     return Pod(
         uid=_text(metadata.get("uid"), f"{path}metadata.uid") or f"{namespace}/{name}",
         name=name,
@@ -50,12 +47,15 @@ def pod_from_api(manifest: Mapping[str, Any], path: str = "") -> Pod:
         overhead=_quantities(spec.get("overhead"), f"{path}spec.overhead"),
         resources=_pod_resources(spec.get("resources"), f"{path}spec.resources"),
         annotations=annotations,
-        priority=priority,
+        priority=_whole(spec.get("priority"), f"{path}spec.priority"),
         priority_class_name=_text(spec.get("priorityClassName"), f"{path}spec.priorityClassName"),
         creation_timestamp=_text(
             metadata.get("creationTimestamp"), f"{path}metadata.creationTimestamp"
         ),
         static=source != "api",
+        scale_down_grace_period=_whole(
+            spec.get("scaleDownGracePeriodSeconds"), f"{path}spec.scaleDownGracePeriodSeconds"
+        ),
     )
 
 
@@ -118,6 +118,12 @@ def _mapping(value: object, path: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise PodError(path, f"must be a mapping, not {_kind(value)}")
     return value
+
+
+def _whole(value: object, path: str) -> int | None:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    raise PodError(path, f"must be an integer, not {value!r}"[:200])
 
 
 def _text(value: object, path: str) -> str | None:

@@ -181,6 +181,7 @@ _ACCOUNT: Final = "there is no API server to speak to"
 _NAMES: Final = "names of hosts are the machine's or the runtime's own"
 _SPEC: Final[Fields] = {
     **_in_force("restartPolicy", "terminationGracePeriodSeconds", "overhead", "nodeName"),
+    **_in_force("scaleDownGracePeriodSeconds"),
     **_in_force("hostNetwork", "hostPID", "hostIPC", "priority", "priorityClassName"),
     "resources": _with(_in_force("limits", "requests")),
     "runtimeClassName": Field(_NO, _YES, "a process has no sandbox"),

@@ -73,6 +73,8 @@ class Pod(Struct, frozen=True, dict=True):
     priority_class_name: str | None = None
     creation_timestamp: str | None = None
     static: bool = False
+    scale_down_grace_period: int | None = None
+    """``scaleDownGracePeriodSeconds`` of KEP-5554."""
 
     @cached_property
     def qos(self) -> QOSClass:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from pinfold.core.pod.annotations import MAX_GRACE_PERIOD
 from pinfold.core.pod.api import PodError, quantity_from_api
 from pinfold.core.pod.hugepages import is_divisible
 from pinfold.core.pod.manifest_names import CONTAINER_LISTS, items, name_problems, refused
@@ -69,6 +70,12 @@ def pod_problems(pod: Pod, path: str = "") -> Iterator[PodError]:
         yield from _resource_problems(NO_RESOURCES, pod.overhead, f"{path}spec.overhead")
     if pod.resources is not None:
         yield from _pod_level_problems(pod, f"{path}spec.resources")
+    grace = pod.scale_down_grace_period
+    if grace is not None and not 0 <= grace <= MAX_GRACE_PERIOD:
+        yield PodError(
+            f"{path}spec.scaleDownGracePeriodSeconds",
+            f"Invalid value: {grace}: must be between 0 and {MAX_GRACE_PERIOD}, inclusive",
+        )
 
 
 def _container_problems(
