@@ -15,6 +15,18 @@ from msgspec.structs import replace
 from pinfold.adapters.store import SQLiteStore
 from pinfold.adapters.store.schema import MIGRATIONS
 from pinfold.core.memory.memory import Block
+from pinfold.core.moves.owners import Owner
+from pinfold.core.moves.steps import (
+    Announce,
+    GiveBack,
+    MigrateMemory,
+    MovePlan,
+    MoveState,
+    Narrow,
+    ShrinkPool,
+    Wait,
+    Widen,
+)
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.errors import StoreError
 from pinfold.ports.records import (
@@ -22,6 +34,8 @@ from pinfold.ports.records import (
     DeviceGrant,
     HistoryEntry,
     NodeRecord,
+    PendingMove,
+    PendingResize,
     PodPhase,
     PodRecord,
     Record,
@@ -58,6 +72,7 @@ async def check_contract(store: Store) -> None:
     await _check_pods(store)
     await _check_order(store)
     await _check_every_field(store)
+    await _check_move(store)
     await _check_history(store)
 
 
@@ -184,12 +199,46 @@ async def _check_every_field(store: Store) -> None:
             exit_codes={nasty: -(2**63), "only a code": 255},
             memory={nasty: (Block((63, 0), nasty, 0), Block((1,), nasty, 2**63 - 1))},
             devices={nasty: {nasty: DeviceGrant((nasty, "\ud800", ""), bytes(range(256)))}},
+            baselines={nasty: odd, "": CPUSet()},
         ),
         pod("empty texts", reason="", message="", admitted_at=-1.0),
     ]
     await store.commit(Batch(put=tuple(written)))
     assert list((await store.load()).pods.values()) == written
     await store.commit(Batch(drop=tuple(p.uid for p in written)))
+
+
+async def _check_move(store: Store) -> None:
+    """The plan in flight: it stays until it is said that there is none."""
+    one, two = Owner("uid-a", "c"), Owner("uid-b")
+    start = MoveState(
+        claims={one: CPUSet([1, 2]), two: CPUSet([3])},
+        placed={one: CPUSet([1, 2]), two: CPUSet([3])},
+        pool=CPUSet([0, 4, 5]),
+        mems={two: CPUSet([0])},
+        coming={one: CPUSet([2])},
+    )
+    steps = (
+        ShrinkPool({two: CPUSet([4])}),
+        Widen(two, CPUSet([3]), CPUSet([3, 4]), CPUSet([0]), CPUSet([0, 1])),
+        Announce(one, CPUSet([1, 2]), CPUSet([1]), 2.5),
+        Wait(one, 2.5),
+        Narrow(one, CPUSet([1, 2]), CPUSet([1])),
+        MigrateMemory(two, CPUSet([0, 1]), CPUSet([1])),
+        GiveBack(CPUSet([2])),
+    )
+    plan = MovePlan(start, steps, frozenset({two}), {one: 2.5})
+    resize = PendingResize(one, 2, 1)
+    move = PendingMove(plan, "resize", 3, 12.5, {one: 99.75}, "boot", resize, "no")
+    assert (await store.load()).move is None
+    await store.commit(Batch(move=move))
+    assert (await store.load()).move == move
+    back = replace(move, plan=replace(plan, back=True), why="rebalance", resize=None, written=7)
+    await store.commit(Batch(move=back))
+    await store.commit(Batch(put=(pod("other"),)))
+    assert (await store.load()).move == back
+    await store.commit(Batch(move=None, drop=("uid-other",)))
+    assert (await store.load()).move is None
 
 
 async def _check_history(store: Store) -> None:

@@ -21,6 +21,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
 
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from pinfold.admission.admission import Node
@@ -41,7 +42,7 @@ from pinfold.node.tasks import Tasks
 from pinfold.node.view import View
 from pinfold.ports.cgroups import Placement
 from pinfold.ports.errors import CgroupError, ContainerKey, PortError, StoreError
-from pinfold.ports.records import Batch, HistoryEntry, NodeRecord, PodRecord
+from pinfold.ports.records import Batch, HistoryEntry, NodeRecord, PendingMove, PodRecord
 from pinfold.ports.runtime import ContainerStatus
 from pinfold.ports.store import Store
 from pinfold.retry.backoff import Backoff
@@ -205,7 +206,7 @@ class Books:
     ) -> None:
         active = {uid: AdmittedPod(load, pod) for uid, (pod, load) in restored.active.items()}
         pods = table(active, restored.ended | restored.failed)
-        self._view = View(node, restored.state, pods, settings)
+        self._view = View(node, restored.state, pods, settings, restored.move)
         self.containers = containers
         self.store = store
         self.announcements = announcements
@@ -217,6 +218,7 @@ class Books:
         self.forgotten_logs = ForgottenLogs(self.spawn, observers.report)
         self._lock = asyncio.Lock()
         self._node_written: NodeRecord | None = None
+        self._move_written: PendingMove | UnsetType | None = UNSET
         self._record = RecordWriter(store, observers.report, self._owes)
         self._is_closed = False
 
@@ -310,9 +312,9 @@ class Books:
                 await self.offline_owners.settle(draft)
 
     async def _write(self, draft: Draft, unwritten: Unwritten, above: int = 0) -> None:
-        made = draft.outcome(self.view, self._node_written, above)
+        made = draft.outcome(self.view, self._node_written, self._move_written, above)
         if await self._record.write(made.batch, unwritten, draft.subject):
-            self._node_written = made.node
+            self._node_written, self._move_written = made.node, made.view.move
         # What is on record holds from now on: nothing may come in between.
         self._view = made.view
         for record in made.gone:

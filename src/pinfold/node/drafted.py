@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from types import MappingProxyType
 from typing import Final, TypeAlias, TypeVar
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.json import encode
 from msgspec.structs import replace
 
 from pinfold.admission.admission import Node, NodeState
+from pinfold.admission.moves import with_claims
+from pinfold.core.moves.gone import gone, is_gone, renamed
+from pinfold.core.moves.owners import Owner
 from pinfold.core.pod.workload import Workload
+from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.history import Displaced, Drifted, Started
 from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.pod_table import PodTable, UnknownPodError
 from pinfold.node.settings import NodeSettings
 from pinfold.node.view import View
-from pinfold.ports.records import Batch, HistoryEntry, NodeRecord, PodRecord
+from pinfold.ports.records import Batch, HistoryEntry, NodeRecord, PendingMove, PodRecord
+from pinfold.state.ledger import Ledger
 
 _T = TypeVar("_T")
 
@@ -56,7 +61,7 @@ class Outcome(Struct, frozen=True):
 
 
 class Drafted:
-    """What is drafted; ``node`` and ``state`` are those that are to hold.
+    """What is drafted; ``node``, ``state`` and ``move`` are those that are to hold.
 
     ``grows`` tells that the shared pool may grow, though the state does not say so.
     """
@@ -71,6 +76,8 @@ class Drafted:
         self._active = view.pods.active
         self.node: Node = view.node
         self.state: NodeState = view.state
+        self.move: PendingMove | None = view.move
+        self._moved = view.move
         self._pods: dict[str, AdmittedPod] = {}
         self._put: dict[str, None] = {}
         self._ended: dict[str, PodRecord | None] = {}
@@ -121,9 +128,62 @@ class Drafted:
         self._ended[pod.uid] = last
         self.grows = True
 
+    def carry(self, move: PendingMove | None) -> None:
+        """The plan in flight is to be this one, with what its owners claim; None: it is over.
+
+        Raises:
+            InvariantError: the claims are somebody else's, or nobody's to give.
+        """
+        ledger, plans = self.state.ledger, [one.plan for one in (self.move, move) if one]
+        owners = {owner for plan in plans for owner in plan.start.placed}
+        if move is not None:
+            ledger = with_claims(ledger, move.holds)
+        else:
+            for owner in filter(is_gone, owners):
+                ledger = ledger.without(*owner)
+        self.move = move
+        self._hold(ledger, owners)
+
+    def _hold(self, ledger: Ledger, owners: Iterable[Owner]) -> None:
+        """Another ledger, with the records of the pods of these owners."""
+        self.state = replace(self.state, ledger=ledger)
+        for uid in {owner.pod_uid for owner in owners}:
+            assignments = dict(ledger.assignments.get(uid, {}))
+            pod = self.pod(uid)
+            if pod is not None and pod.record.assignments != assignments:
+                self.put(pod, replace(pod.record, assignments=assignments))
+
+    def keep_claims(self) -> None:
+        """Let the claims of owners that end stay until the plan in flight is over.
+
+        Whoever ends a container or a pod need not know of the plan.
+        """
+        move, ledger = self.move, self.state.ledger
+        if move is None or move is not self._moved:
+            return
+        ended = [one for one in move.plan.start.placed if ledger.cpus_of(*one) is None]
+        if not ended:
+            return
+        names = {one: gone(one, with_pod=self.pod(one.pod_uid) is None) for one in ended}
+        pods: dict[str, dict[str, CPUSet]] = {}
+        for owner, name in names.items():
+            containers = pods.setdefault(name.pod_uid, {})
+            containers[name.container] = move.holds.claims[owner]
+        for uid, containers in pods.items():
+            ledger = ledger.with_pod(uid, {**ledger.assignments.get(uid, {}), **containers})
+        resize = None if move.resize is None or move.resize.owner in names else move.resize
+        self.move = replace(
+            move,
+            plan=renamed(move.plan, names),
+            deadlines={names.get(one, one): at for one, at in move.deadlines.items()},
+            resize=resize,
+        )
+        self._hold(ledger, names.values())
+
     def take_back(self, before: View, failed: PodRecord | None) -> None:
         """All is to be as before, but CPUs that are offline; ``failed`` is left of a new pod."""
         self.node, self.state = before.node, replace(before.state, offline=self.state.offline)
+        self.move = before.move
         for uid, pod in self._active.items():
             if (was := before.pods.active.get(uid)) is None:
                 self.end(pod, failed)
@@ -162,11 +222,22 @@ class Drafted:
         return (
             self.node is not view.node
             or self.state is not view.state
+            or self.move is not view.move
             or any((self._pods, self._ended, self._remembered, self._forgotten, self._history))
         )
 
-    def outcome(self, view: View, written: NodeRecord | None, above: int) -> Outcome:
-        """What it leads to where ``view`` holds, and ``written`` is on record of the node."""
+    def outcome(
+        self,
+        view: View,
+        written: NodeRecord | None,
+        move: PendingMove | UnsetType | None,
+        above: int,
+    ) -> Outcome:
+        """What it leads to where ``view`` holds.
+
+        ``written`` is on record of the node, and ``move`` of moves (UNSET: nobody knows).
+        """
+        self.keep_claims()
         lasts = {uid: one for uid, one in self._ended.items() if one is not None}
         active, ended = view.pods.active, view.pods.ended
         out: list[str] = []
@@ -185,10 +256,11 @@ class Drafted:
             (*self._forgotten, *(self._ended.keys() - lasts.keys()), *out),
             tuple(self._history),
             above,
+            UNSET if self.move is move else self.move,
         )
         gone = (*(view.pods.ended[uid] for uid in self._forgotten), *(ended[uid] for uid in out))
         ended = {uid: one for uid, one in ended.items() if uid not in out} if out else ended
-        now = View(self.node, self.state, table(active, ended), view.settings)
+        now = View(self.node, self.state, table(active, ended), view.settings, self.move)
         return Outcome(batch, node, now, gone)
 
 

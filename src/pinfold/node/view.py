@@ -8,6 +8,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from pinfold.admission.admission import Node, NodeState
+from pinfold.core.moves.owners import Owner
 from pinfold.core.pod.pod import Container
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.admitted_pod import AdmittedPod
@@ -15,19 +16,22 @@ from pinfold.node.counters import Counters
 from pinfold.node.pod_table import PodTable
 from pinfold.node.settings import NodeSettings, OwnerOffline
 from pinfold.ports.errors import ContainerKey
+from pinfold.ports.records import PendingMove
 from pinfold.ports.runtime import ContainerStatus
 
 
 class Whereabouts(Struct, frozen=True):
     """Where a container runs now.
 
-    ``own`` are the CPUs that it owns, None where it owns none; ``offline`` are those of them that
-    are offline; ``frozen`` tells that it does not run at all.
+    ``own`` are those CPUs that it owns and is to run on, None where it owns none; ``offline`` are
+    those of them that are offline; ``frozen`` tells that it does not run at all.  ``mems`` are the
+    NUMA nodes of its memory while they are being changed, None where its record says them.
     """
 
     own: CPUSet | None
     offline: CPUSet
     frozen: bool
+    mems: CPUSet | None = None
 
     @property
     def cpus(self) -> CPUSet | None:
@@ -48,12 +52,16 @@ class Whereabouts(Struct, frozen=True):
 
 
 class View(Struct, frozen=True):
-    """The node at one moment: its policies, who has what, its pods, how it is looked after."""
+    """The node at one moment: its policies, who has what, its pods, how it is looked after.
+
+    ``move`` is the plan of moves that is in flight; the state has its claims.
+    """
 
     node: Node
     state: NodeState
     pods: PodTable
     settings: NodeSettings
+    move: PendingMove | None = None
 
     @property
     def machine(self) -> CPUSet:
@@ -75,15 +83,18 @@ class View(Struct, frozen=True):
 
     def where(self, pod: AdmittedPod, container: Container) -> Whereabouts:
         """Where a container of an active pod is to run now."""
-        offline = self.state.offline
+        offline, mems = self.state.offline, None
         own = pod.exclusive_cpus(self.state.ledger, container)
+        if self.move is not None:
+            holds, owner = self.move.holds, Owner(pod.uid, container.name)
+            own, mems = holds.placed.get(owner, own), holds.mems.get(owner)
         gone = CPUSet() if own is None else own & offline
         if own is not None and own != gone:
-            return Whereabouts(own, gone, frozen=False)
+            return Whereabouts(own, gone, frozen=False, mems=mems)
         # Who is to end has to run to hear of it.
         freezes = self.settings.owner_offline is OwnerOffline.FREEZE and not pod.is_ending
         frozen = not self.pool or (own is not None and freezes)
-        return Whereabouts(own, gone, frozen)
+        return Whereabouts(own, gone, frozen, mems)
 
     def affected(self) -> Iterator[tuple[AdmittedPod, Container, Whereabouts]]:
         """The containers that own CPUs of which some are offline, or that are frozen."""
@@ -106,6 +117,7 @@ class View(Struct, frozen=True):
         old, new = before.state, self.state
         return (
             old.ledger is not new.ledger
+            or before.move is not self.move
             or old.memory is not new.memory
             or old.offline != new.offline
             or before.pods.active.keys() != self.pods.active.keys()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from pinfold.core.values.cpuset import CPUSet
@@ -18,7 +19,7 @@ from pinfold.ports.errors import (
     RuntimeFailedError,
     StoreError,
 )
-from pinfold.ports.records import Batch, HistoryEntry, NodeRecord, PodRecord, Record
+from pinfold.ports.records import Batch, HistoryEntry, NodeRecord, PendingMove, PodRecord, Record
 from pinfold.ports.runtime import ContainerSpec, ContainerState, ContainerStatus
 from pinfold.ports.tellers import Assignment, TellingError
 
@@ -178,6 +179,7 @@ class MemoryStore:
     def __init__(self, *, history_limit: int = 10_000) -> None:
         self.node: NodeRecord | None = None
         self.pods: dict[str, PodRecord] = {}
+        self.move: PendingMove | None = None
         self.entries: list[HistoryEntry] = []
         self.problem = ""
         self.faults = Faults()
@@ -188,7 +190,7 @@ class MemoryStore:
 
     async def load(self) -> Record:
         """See :class:`pinfold.ports.store.Store`."""
-        return Record(self.node, dict(self.pods), self.generation, self.promised)
+        return Record(self.node, dict(self.pods), self.generation, self.promised, self.move)
 
     async def commit(self, batch: Batch) -> None:
         """See :class:`pinfold.ports.store.Store`."""
@@ -197,6 +199,8 @@ class MemoryStore:
         self.generation = self.promised = max(self.generation, self.promised, batch.above) + 1
         if batch.node is not None:
             self.node = batch.node
+        if batch.move is not UNSET:
+            self.move = batch.move
         for uid in batch.drop:
             self.pods.pop(uid, None)
         for pod in batch.put:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from functools import cached_property
 from typing import Final
 
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import replace
 
 from pinfold.core.memory.memory import Block
+from pinfold.core.moves.owners import Owner
+from pinfold.core.moves.steps import MovePlan, MoveState, after
 from pinfold.core.values.cpuset import CPUSet
 
 CANNOT_RUN: Final = "ContainerCannotRun"
@@ -61,8 +64,9 @@ class PodRecord(Struct, frozen=True):
 
     ``manifest`` is the pod as JSON, enough to decide and start anew; ``source`` says who asked
     (``api``, ``run``, ``nri``, or a folder); ``assignments`` holds the exclusive CPUs by
-    container, ``memory`` the memory manager's blocks, ``devices`` what plugins gave; ``restarts``
-    counts attempts by container; times are seconds since the epoch.
+    container, ``baselines`` those that it was admitted with where it has others now, ``memory`` the
+    memory manager's blocks, ``devices`` what plugins gave; ``restarts`` counts attempts by
+    container; times are seconds since the epoch.
     """
 
     uid: str
@@ -79,6 +83,11 @@ class PodRecord(Struct, frozen=True):
     exit_codes: Mapping[str, int] = field(default_factory=dict)
     memory: Mapping[str, tuple[Block, ...]] = field(default_factory=dict)
     devices: Mapping[str, DeviceGrants] = field(default_factory=dict)
+    baselines: Mapping[str, CPUSet] = field(default_factory=dict)
+
+    def baseline(self, container: str) -> CPUSet | None:
+        """The CPUs that a container was admitted with, as far as it has them; None: it has none."""
+        return self.baselines.get(container, self.assignments.get(container))
 
     def memory_nodes(self, container: str) -> CPUSet | None:
         """The NUMA nodes that a container's memory comes from; None where it may be any."""
@@ -87,7 +96,45 @@ class PodRecord(Struct, frozen=True):
 
     def without_resources(self) -> PodRecord:
         """The record of a pod that has given everything back."""
-        return replace(self, assignments={}, memory={}, devices={})
+        return replace(self, assignments={}, memory={}, devices={}, baselines={})
+
+
+class PendingResize(Struct, frozen=True):
+    """The resize that moves carry out: from ``was`` CPUs to ``now``."""
+
+    owner: Owner
+    was: int
+    now: int
+
+
+class PendingMove(Struct, frozen=True, dict=True):
+    """The plan of moves that is in flight on a node; there is one at most.
+
+    Attributes:
+        plan: where owners go, step by step.
+        why: ``resize``, ``rebalance`` or ``make-room``.
+        written: how many of its steps are on record; the last of these may not have been made yet.
+        began_at: seconds since the epoch.
+        deadlines: until when nothing is taken from those that were told, in seconds of
+            ``CLOCK_BOOTTIME``; no change of the clock moves them.
+        boot: the boot that they are of.
+        resize: what it is made for, where that is a resize.
+        problem: why it is undone, on the way back.
+    """
+
+    plan: MovePlan
+    why: str
+    written: int = 0
+    began_at: float = 0.0
+    deadlines: Mapping[Owner, float] = field(default_factory=dict)
+    boot: str = ""
+    resize: PendingResize | None = None
+    problem: str = ""
+
+    @cached_property
+    def holds(self) -> MoveState:
+        """Who owns what, and where everybody who moves is to run, with what is written."""
+        return after(self.plan, self.written)
 
 
 class NodeRecord(Struct, frozen=True):
@@ -135,11 +182,12 @@ class Record(Struct, frozen=True):
     """By uid, oldest first."""
     generation: int = 0
     promised: int = 0
+    move: PendingMove | None = None
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Record):
             return NotImplemented
-        return (self.node, self.pods) == (other.node, other.pods)
+        return (self.node, self.pods, self.move) == (other.node, other.pods, other.move)
 
     def __ne__(self, other: object) -> bool:
         return not self == other
@@ -150,7 +198,8 @@ class Record(Struct, frozen=True):
 class Batch(Struct, frozen=True):
     """One transaction: pods to write and to forget, the node, entries of the history.
 
-    ``above`` is a generation that the record's is to be above afterwards.
+    ``above`` is a generation that the record's is to be above afterwards; ``move`` None: no plan of
+    moves is in flight any more.
     """
 
     node: NodeRecord | None = None
@@ -158,6 +207,7 @@ class Batch(Struct, frozen=True):
     drop: tuple[str, ...] = ()
     history: tuple[HistoryEntry, ...] = ()
     above: int = 0
+    move: PendingMove | UnsetType | None = UNSET
 
     def then(self, later: Batch) -> Batch:
         """Both in one transaction; what is to be forgotten is forgotten before anything is put."""
@@ -168,4 +218,5 @@ class Batch(Struct, frozen=True):
             tuple(dict.fromkeys((*self.drop, *later.drop))),
             (*self.history, *later.history),
             max(self.above, later.above),
+            self.move if later.move is UNSET else later.move,
         )

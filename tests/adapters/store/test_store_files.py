@@ -287,12 +287,12 @@ def test_a_newer_form_is_refused_and_left_alone(tmp_path: Path) -> None:
         ("PRAGMA application_id = 7", "a database, but not the agent's .name another --state-dir"),
         ("PRAGMA user_version = 0", "form has the number 0"),
         ("PRAGMA user_version = -1", "form has the number -1"),
-        ("DROP TABLE containers", "not as form 5 was made: 'containers'"),
-        ("CREATE TABLE more (x)", "not as form 5 was made: 'more'"),
-        ("DROP INDEX active_names", "not as form 5 was made: 'active_names'"),
+        ("DROP TABLE containers", "not as form 6 was made: 'containers'"),
+        ("CREATE TABLE more (x)", "not as form 6 was made: 'more'"),
+        ("DROP INDEX active_names", "not as form 6 was made: 'active_names'"),
         (
             "CREATE TRIGGER t AFTER INSERT ON history BEGIN DELETE FROM pods; END",
-            "not as form 5 was made: 't'",
+            "not as form 6 was made: 't'",
         ),
     ],
 )
@@ -416,6 +416,8 @@ IGNORE = "PRAGMA ignore_check_constraints = ON"
             r"table (assignments|containers|memory|devices), a row: not in table pods",
         ),
         (["UPDATE pods SET name = CAST(x'ff' AS TEXT) WHERE number = 2"], "(?i)utf-8"),
+        (["INSERT INTO move VALUES (1, '{}', '{}')"], "table move: .*missing"),
+        (["UPDATE assignments SET baseline = 'x'"], "table assignments.*'x'"),
     ],
 )
 def test_a_row_that_cannot_be_is_named(tmp_path: Path, statements: list[str], words: str) -> None:

@@ -7,7 +7,10 @@ import sqlite3
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from msgspec import UNSET
+
 from pinfold.adapters.store.grants import read_devices, read_memory, write_grants
+from pinfold.adapters.store.moves import read_move, write_move
 from pinfold.adapters.store.schema import REMEDY
 from pinfold.core.values.cpuset import MAX_CPU, CPUSet, CPUSetError
 from pinfold.ports.errors import StoreError
@@ -30,7 +33,8 @@ def read_record(database: sqlite3.Connection, file: str) -> Record:
     database.execute("BEGIN")
     try:
         node, pods = _read_node(database, file), _read_pods(database, file)
-        return Record(node, pods, read_generation(database))
+        move = read_move(database, file)
+        return Record(node, pods, read_generation(database), move=move)
     finally:
         database.execute("ROLLBACK")
 
@@ -94,6 +98,8 @@ def write_batch(
         _fit(place, _put, database, pod)
     if (node := batch.node) is not None:
         _fit(f"{file}: the node", _put_node, database, node)
+    if batch.move is not UNSET:
+        _fit(f"{file}: the plan of moves", write_move, database, batch.move)
     for entry in batch.history:
         place = f"{file}: the history's entry {entry.kind!r} of {entry.pod!r}"
         _fit(place, _add, database, entry)
@@ -121,9 +127,14 @@ def _read_node(database: sqlite3.Connection, file: str) -> NodeRecord | None:
 
 def _read_pods(database: sqlite3.Connection, file: str) -> dict[str, PodRecord]:
     assignments: dict[int, dict[str, CPUSet]] = {}
-    for number, container, cpus in database.execute("SELECT pod, container, cpus FROM assignments"):
+    baselines: dict[int, dict[str, CPUSet]] = {}
+    for number, container, cpus, baseline in database.execute(
+        "SELECT pod, container, cpus, baseline FROM assignments"
+    ):
         place = f"{file}: table assignments, pod {number}, container {container!r}"
         assignments.setdefault(number, {})[container] = _read(_owned, cpus, place)
+        if baseline is not None:
+            baselines.setdefault(number, {})[container] = _read(CPUSet.parse, baseline, place)
     restarts: dict[int, dict[str, int]] = {}
     exit_codes: dict[int, dict[str, int]] = {}
     for number, container, count, code in database.execute(
@@ -167,6 +178,7 @@ def _read_pods(database: sqlite3.Connection, file: str) -> dict[str, PodRecord]:
             exit_codes=exit_codes.get(number, {}),
             memory=memory.get(number, {}),
             devices=devices.get(number, {}),
+            baselines=baselines.get(number, {}),
         )
     return pods
 
@@ -200,8 +212,11 @@ def _put(database: sqlite3.Connection, pod: PodRecord) -> None:
     ).fetchone()
     database.execute("DELETE FROM assignments WHERE pod = ?", (number,))
     database.executemany(
-        "INSERT INTO assignments VALUES (?, ?, ?)",
-        [(number, container, _text(cpus)) for container, cpus in pod.assignments.items()],
+        "INSERT INTO assignments VALUES (?, ?, ?, ?)",
+        [
+            (number, container, _text(cpus), _baseline(pod, container))
+            for container, cpus in pod.assignments.items()
+        ],
     )
     database.execute("DELETE FROM containers WHERE pod = ?", (number,))
     database.executemany(
@@ -253,6 +268,11 @@ def _text(cpus: CPUSet) -> str:
     if cpus.mask.bit_length() > MAX_CPU + 1:
         raise ValueError(f"CPU ids above {MAX_CPU} would not be read back")
     return str(cpus)
+
+
+def _baseline(pod: PodRecord, container: str) -> str | None:
+    cpus = pod.baselines.get(container)
+    return None if cpus is None else _text(cpus)
 
 
 def _owned(text: str) -> CPUSet:

@@ -133,7 +133,17 @@ CREATE UNIQUE INDEX active_names ON pods (namespace, name)
 """
 """Before it a pod that was rejected had failed; whether one has run tells them apart."""
 
-MIGRATIONS: Final = (_FIRST, _MEMORY_AND_DEVICES, _RUNTIME, _COMMITS, _REJECTED)
+_MOVES: Final = """
+CREATE TABLE move (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    plan TEXT NOT NULL CHECK (json_valid(plan)),
+    progress TEXT NOT NULL CHECK (json_valid(progress))
+) STRICT;
+ALTER TABLE assignments ADD COLUMN baseline TEXT
+"""
+"""An agent of the form before would take what moving owners claim for what they run on."""
+
+MIGRATIONS: Final = (_FIRST, _MEMORY_AND_DEVICES, _RUNTIME, _COMMITS, _REJECTED, _MOVES)
 """What leads from each form to the next; the first makes an empty database.
 
 A script that was released is never edited, not even its spaces: a file is known by the texts.

@@ -96,7 +96,7 @@ class KubeletContainers:
         self, pod: AdmittedPod, container: pod.Container, where: Whereabouts
     ) -> Placement:
         """Where a container belongs; its limits are the runtime's affair."""
-        mems = pod.record.memory_nodes(container.name)
+        mems = pod.record.memory_nodes(container.name) if where.mems is None else where.mems
         return Placement(cpus=where.cpus, mems=mems, frozen=where.frozen)
 
     async def adopt(self, status: ContainerStatus, placement: Placement) -> None:

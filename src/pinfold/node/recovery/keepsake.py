@@ -35,6 +35,7 @@ class _Written(Struct, frozen=True):
     """By container the blocks: NUMA nodes, type, size."""
     devices: Mapping[str, Mapping[str, tuple[tuple[str, ...], bytes]]]
     """By container and resource: ids, what the plugin answered."""
+    baselines: Mapping[str, CPUSet] = {}
 
 
 class Keepsake(Struct, frozen=True):
@@ -84,6 +85,7 @@ def _text(generation: int, pod: PodRecord) -> str:
             name: {resource: (one.ids, one.response) for resource, one in grants.items()}
             for name, grants in pod.devices.items()
         },
+        dict(pod.baselines),
     )
     return msgspec.json.encode(written, enc_hook=str).decode()
 
@@ -107,4 +109,5 @@ def _pod(found: _Written) -> PodRecord:
             name: {resource: DeviceGrant(*one) for resource, one in grants.items()}
             for name, grants in found.devices.items()
         },
+        baselines=found.baselines,
     )

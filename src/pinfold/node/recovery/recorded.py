@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
@@ -32,15 +32,21 @@ def with_unplaced(empty: NodeState, record: Record, unplaced: CPUSet) -> NodeSta
 
 
 def recorded_ledger(
-    record: Record, fresh: Ledger, pods: Iterable[tuple[PodRecord, Workload]], arrived: CPUSet
+    record: Record,
+    fresh: Ledger,
+    pods: Iterable[tuple[PodRecord, Workload]],
+    arrived: CPUSet,
+    others: Mapping[str, Mapping[str, CPUSet]],
 ) -> tuple[Ledger, CPUSet]:
     """The record's ledger, within the bounds of today, and the CPUs that are new in its pool.
 
-    ``fresh`` is the node's with nothing on it; ``arrived`` are CPUs that were never online before.
+    ``fresh`` is the node's with nothing on it; ``arrived`` are CPUs that were never online before;
+    ``others`` is what is claimed besides the pods.
     """
     if record.node is None:
         return fresh, CPUSet()
-    assignments = {pod.uid: dict(pod.assignments) for pod, _ in pods if pod.assignments}
+    own = {pod.uid: dict(pod.assignments) for pod, _ in pods if pod.assignments}
+    assignments: dict[str, Mapping[str, CPUSet]] = {**own, **others}
     new = (arrived & fresh.limits.pool) - record.node.machine
     default = record.node.default | new
     ledger = Ledger(record.node.policy_name, default, assignments, fresh.limits)

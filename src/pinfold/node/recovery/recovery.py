@@ -19,6 +19,7 @@ from pinfold.core.devices.state import DeviceOwnershipError, DeviceState
 from pinfold.core.memory.memory import MemoryStateError
 from pinfold.core.pod.workload import Workload
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.node.recovery.moving import as_placed, claims_of_the_gone, recorded_move
 from pinfold.node.recovery.recorded import (
     keep,
     recorded_devices,
@@ -29,7 +30,7 @@ from pinfold.node.recovery.recorded import (
 )
 from pinfold.node.recovery.survivors import Loss, Survivor, loss, recall
 from pinfold.ports.errors import ContainerKey
-from pinfold.ports.records import PodPhase, PodRecord, Record
+from pinfold.ports.records import PendingMove, PodPhase, PodRecord, Record
 from pinfold.state.ledger import InvariantError, Ledger
 from pinfold.state.startup import StartError, validate_static_state
 
@@ -103,7 +104,8 @@ class Restored(Struct):
     """The state to start from, and what had to be changed to get there.
 
     ``failed`` are pods that lost their CPUs and got no others, ``held`` containers that the runtime
-    does not know, ``above`` a generation that the record's has to be above.
+    does not know, ``above`` a generation that the record's has to be above, ``move`` the plan of
+    moves to go on with.
     """
 
     state: NodeState
@@ -113,6 +115,7 @@ class Restored(Struct):
     report: list[str] = field(default_factory=list)
     held: frozenset[ContainerKey] = frozenset()
     above: int = 0
+    move: PendingMove | None = None
 
 
 def restore(  # noqa: PLR0913 - the record, the node, and how to read them
@@ -167,11 +170,13 @@ def restore(  # noqa: PLR0913 - the record, the node, and how to read them
             restored.failed[uid] = _failed(pod, str(error))
     if lost:
         _recall(restored, lost, living, parse)
-        _repair(restored, node)
+        _repair(restored, node, record.move)
         return restored
     try:
         fresh = restored.state.ledger
-        ledger, new = recorded_ledger(record, fresh, restored.active.values(), arrived)
+        move = recorded_move(record.move, restored.active)
+        ghosts = claims_of_the_gone(move, restored.active)
+        ledger, new = recorded_ledger(record, fresh, restored.active.values(), arrived, ghosts)
         if new:
             restored.report.append(
                 f"CPUs {new} were offline so far, and are in the shared pool now"
@@ -185,12 +190,12 @@ def restore(  # noqa: PLR0913 - the record, the node, and how to read them
         if on_mismatch is OnMismatch.REFUSE:
             raise MismatchError(str(error)) from None
         restored.report.append(f"the record does not fit: {error}")
-        _repair(restored, node)
+        _repair(restored, node, record.move)
         return restored
     state = replace(restored.state, ledger=ledger, memory=memory, devices=devices)
     for _, workload in restored.active.values():
         state = resume(state, workload.pod)
-    restored.state = state
+    restored.state, restored.move = state, move
     return restored
 
 
@@ -234,9 +239,17 @@ def _recall(
         restored.failed.pop(uid, None)
 
 
-def _repair(restored: Restored, node: Node) -> None:
-    """Keep what fits, oldest pods first; decide again about the rest."""
+def _repair(restored: Restored, node: Node, move: PendingMove | None) -> None:
+    """Keep what fits, oldest pods first; decide again about the rest.
+
+    Moves that were under way are given up where they are.
+    """
     state = restored.state
+    if move is not None:
+        restored.report.append("the plan of moves that was under way is given up")
+        restored.active = {
+            uid: (as_placed(pod, move), load) for uid, (pod, load) in restored.active.items()
+        }
     kept: list[tuple[PodRecord, Workload]] = []
     again: list[str] = []
     for uid, (pod, workload) in restored.active.items():
@@ -256,7 +269,7 @@ def _repair(restored: Restored, node: Node) -> None:
         if decision.admitted:
             state = with_devices_of(state, pod)
             given = {n: a.cpus for n, a in decision.allocations.items()}
-            again_as = replace(pod, assignments=given, memory=decision.memory)
+            again_as = replace(pod, assignments=given, memory=decision.memory, baselines={})
             restored.active[uid] = (again_as, workload)
             where = ", ".join(f"{n} {cpus}" for n, cpus in given.items()) or "the shared pool"
             restored.report.append(f"pod {name} goes on: {where}")
