@@ -213,6 +213,7 @@ def test_a_container_from_its_creation_to_its_end(containerd: ContainerdNode) ->
                 "start_container",
                 "post_start_container",
                 "update_container",
+                "post_update_container",
                 "stop_container",
                 "remove_container",
                 "stop_pod_sandbox",

@@ -105,6 +105,9 @@ class Recorder:
         await self._container("update_container", pod, container)
         return self.updates
 
+    async def post_update_container(self, pod: PodSandbox, container: Container) -> None:
+        await self._container("post_update_container", pod, container)
+
     async def stop_container(
         self, pod: PodSandbox, container: Container
     ) -> Sequence[ContainerUpdate]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Final, Protocol
 
 from pinfold.core.pod.pod import Container
@@ -62,6 +63,13 @@ class NodeContainers(Protocol):
 
         Raises:
             PortError: it is not.
+        """
+
+    def still(self, keys: Collection[ContainerKey] | None) -> AbstractAsyncContextManager[None]:
+        """Entered when nobody writes an older cpuset of these any more; then CPUs can be taken.
+
+        A runtime writes what it was told some time after it was told.  The change of the books in
+        which they are taken has to begin at once.  ``keys`` None: of those who share the pool.
         """
 
     async def end(self, key: ContainerKey) -> None:

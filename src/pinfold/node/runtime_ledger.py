@@ -9,7 +9,7 @@ the runtime wrote, the kernel is made right at once, and the record again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Final
 
@@ -17,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
+from pinfold.node.runtime_writes import RuntimeWrites
 from pinfold.ports.cgroups import Cgroups, Placement
 from pinfold.ports.errors import ContainerKey, PortError
 from pinfold.ports.nri import ContainerUpdate, Resources, RuntimeRecord
@@ -83,6 +84,21 @@ class RuntimeLedger:
         self._changed = asyncio.Event()
         self._settled = settled
         self._answered: float | None = None
+        self.writes = RuntimeWrites()
+
+    def still(self, keys: Collection[ContainerKey] | None) -> AbstractAsyncContextManager[None]:
+        """Entered when the runtime writes no older cpuset of these any more.
+
+        ``keys`` None: of those who share the pool.
+        """
+
+        def concerns(key: ContainerKey) -> bool:
+            if keys is not None:
+                return key in keys
+            entry = self._entries.get(key)
+            return entry is None or entry.own is None
+
+        return self.writes.still(concerns)
 
     def put(  # noqa: PLR0913 - what holds and what is on record, of CPUs and of memory
         self,
@@ -113,6 +129,7 @@ class RuntimeLedger:
     def forget(self, key: ContainerKey) -> None:
         """A container has ended."""
         self._entries.pop(key, None)
+        self.writes.over(key)
 
     def follow(self, pool: CPUSet) -> None:
         """The shared pool has changed."""
@@ -142,7 +159,8 @@ class RuntimeLedger:
         It carries them out before it goes on, so they are taken for recorded.
         """
         self.answer_nothing()
-        told = self._stale()[:ANSWERED]
+        told = [] if self.writes.held else self._stale()[:ANSWERED]
+        self.writes.told_besides(told)
         updates = tuple(self._update(self._entries[key]) for key in told)
         for key in told:
             entry = self._entries[key]
@@ -191,12 +209,16 @@ class RuntimeLedger:
         return ContainerUpdate(entry.container_id, told, ignore_failure=True)
 
     async def _tell(self, record: RuntimeRecord) -> None:
-        async with self._gate():
+        async with self.writes.telling, self._gate():
             told = {key: self._entries[key] for key in self._stale()[: self._batch]}
             updates = [self._update(entry) for entry in told.values()]
             wanted = {key: (self._wanted(entry), entry.mems) for key, entry in told.items()}
             try:
                 await record.update(updates)
+            except PortError:
+                # It may still be at it.
+                self.writes.begun(*told)
+                raise
             finally:
                 # Also after a failure: the runtime may have written before it failed.
                 for key, entry in told.items():

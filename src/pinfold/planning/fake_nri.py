@@ -86,6 +86,8 @@ class FakeNode:
         self.listing_faults = Faults()
         self.creation_faults = Faults()
         """Creations that fail after the plugin has answered."""
+        self.slowness = 0.0
+        """Seconds from the answer about a change to its being written."""
         self._number = 0
 
     async def connect(self, plugin: RuntimeEvents) -> None:
@@ -154,7 +156,11 @@ class FakeNode:
         updates: Sequence[ContainerUpdate] = ()
         if self.plugin is not None:
             updates = await self.plugin.update_container(container.pod, container.seen, wanted)
+        if self.slowness:
+            await asyncio.sleep(self.slowness)
         self._change([ContainerUpdate(container.seen.id, wanted), *updates])
+        if self.plugin is not None:
+            await self.plugin.post_update_container(container.pod, container.seen)
 
     async def stop(self, container: FakeContainer) -> None:
         """It ends."""

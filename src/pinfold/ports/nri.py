@@ -163,6 +163,9 @@ class RuntimeEvents(Protocol):
             RefusedError: it may not be changed so.
         """
 
+    async def post_update_container(self, pod: PodSandbox, container: Container) -> None:
+        """A container was changed: what was asked for, and answered, is written."""
+
     async def stop_container(
         self, pod: PodSandbox, container: Container
     ) -> Sequence[ContainerUpdate]:

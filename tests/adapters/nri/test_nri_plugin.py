@@ -35,7 +35,7 @@ def test_registration_says_who_and_what(tmp_path: Path) -> None:
         assert (request.plugin_name, request.plugin_idx) == ("pinfold", "90")
         answer = await peer.ask("Configure", nri.ConfigureRequest(runtime_name="cri-o"))
         assert nri.ConfigureResponse.FromString(answer.payload).events == EVENTS
-        assert EVENTS == 0x6FF
+        assert EVENTS == 0x7FF
         await peer.ask("Synchronize", nri.SynchronizeRequest())
         await until(lambda: scene.plugin.connected)
         assert scene.plugin.runtime == "cri-o"

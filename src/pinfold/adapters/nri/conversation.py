@@ -45,6 +45,7 @@ _STATE_CHANGES: Final[Mapping[int, str]] = {
     wire.POST_CREATE_CONTAINER: "PostCreateContainer",
     wire.START_CONTAINER: "StartContainer",
     wire.POST_START_CONTAINER: "PostStartContainer",
+    wire.POST_UPDATE_CONTAINER: "PostUpdateContainer",
     wire.REMOVE_CONTAINER: "RemoveContainer",
 }
 EVENTS: Final = sum(
@@ -129,6 +130,7 @@ class Conversation(Server):
             "PostCreateContainer": events.post_create_container,
             "StartContainer": events.start_container,
             "PostStartContainer": events.post_start_container,
+            "PostUpdateContainer": events.post_update_container,
             "RemoveContainer": events.remove_container,
         }
 

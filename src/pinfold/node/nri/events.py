@@ -115,6 +115,7 @@ class PluginEvents:
 
     async def run_pod_sandbox(self, pod: PodSandbox) -> None:
         """See :class:`pinfold.ports.nri.RuntimeEvents`."""
+        self._on_record.writes.next_asked()
         self._pods.put(pod)
 
     async def stop_pod_sandbox(self, pod: PodSandbox) -> None:
@@ -141,6 +142,7 @@ class PluginEvents:
 
     async def create_container(self, pod: PodSandbox, container: Container) -> ContainerAdjustment:
         """See :class:`pinfold.ports.nri.RuntimeEvents`."""
+        self._on_record.writes.next_asked()
         with self._told(pod, container):
             return await self._create(pod, container)
 
@@ -203,6 +205,7 @@ class PluginEvents:
         Its cgroup is there now.  Whatever came in between since the answer to its creation, nobody
         else is on its CPUs when it executes its first instruction.
         """
+        self._on_record.writes.next_asked()
         await self._take_over(ContainerKey(pod.uid, container.name), pod, container)
         try:
             await self._confirm(pod, container)
@@ -236,8 +239,17 @@ class PluginEvents:
         self, pod: PodSandbox, container: Container, wanted: Resources
     ) -> Sequence[ContainerUpdate]:
         """See :class:`pinfold.ports.nri.RuntimeEvents`."""
-        with self._told(pod, container):
-            return await self._update(pod, container, wanted)
+        writes, key = self._on_record.writes, ContainerKey(pod.uid, container.name)
+        writes.next_asked()
+        writes.begun(key)
+        try:
+            with self._told(pod, container):
+                answer = await self._update(pod, container, wanted)
+        except RefusedError:
+            writes.over(key)
+            raise
+        writes.begun(key)
+        return answer
 
     async def _update(
         self, pod: PodSandbox, container: Container, wanted: Resources
@@ -260,6 +272,22 @@ class PluginEvents:
             given = await self._containers.settle(draft, runtime_pod, changed, decision)
         return (ContainerUpdate(container.id, given), *self._on_record.answer())
 
+    async def post_update_container(self, pod: PodSandbox, container: Container) -> None:
+        """See :class:`pinfold.ports.nri.RuntimeEvents`.
+
+        Whatever it has written, the kernel is made right.
+        """
+        key = ContainerKey(pod.uid, container.name)
+        async with self._books.change():
+            if self._table.id_of(key) != container.id:
+                return
+            self._on_record.writes.over(key)
+            try:
+                await self._containers.place(key.pod_uid, key.name)
+            except CgroupError as error:
+                # It may have ended a moment ago; the reconciliation looks again.
+                self._books.observers.report(f"{pod.namespace}/{pod.name}", str(error))
+
     def _where_it_is(self, runtime_pod: RuntimePod, container: Container) -> ContainerUpdate:
         key = ContainerKey(runtime_pod.sandbox.uid, container.name)
         given = replace(self._containers.resources(key.pod_uid, key.name), cpu_quota=None)
@@ -274,6 +302,7 @@ class PluginEvents:
 
         Its CPUs wait for its next attempt.
         """
+        self._on_record.writes.next_asked()
         self._containers.stop(pod, container)
         return self._on_record.answer()
 
@@ -283,6 +312,7 @@ class PluginEvents:
         One that goes without a next attempt gives its CPUs back.
         """
         key = ContainerKey(pod.uid, container.name)
+        self._on_record.writes.next_asked()
         async with self._books.change() as draft:
             active = self._books.view.pods.active.get(pod.uid)
             runtime_pod = self._pods.by_uid.get(pod.uid)

@@ -5,7 +5,8 @@ Nothing is started or ended here: that is the kubelet's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 from msgspec.structs import replace
@@ -109,6 +110,10 @@ class KubeletContainers:
         if status.pid is not None:
             await self.cgroups.enter(status.key, status.pid)
         self._on_record.move(status.key, placement)
+
+    def still(self, keys: Collection[ContainerKey] | None) -> AbstractAsyncContextManager[None]:
+        """See :class:`pinfold.node.node_containers.NodeContainers`."""
+        return self._on_record.still(keys)
 
     async def end(self, key: ContainerKey) -> None:
         """Look after a container no more: to end it is the kubelet's."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Final
 
 from msgspec.structs import replace
@@ -169,6 +170,11 @@ class PodContainers:
     async def statuses(self) -> Sequence[ContainerStatus]:
         """See :class:`pinfold.node.node_containers.NodeContainers`."""
         return await self.runtime.containers()
+
+    def still(self, keys: Collection[ContainerKey] | None) -> AbstractAsyncContextManager[None]:
+        """See :class:`pinfold.node.node_containers.NodeContainers`; nobody else writes them."""
+        del keys
+        return nullcontext()
 
     async def end_pod(self, pod_uid: str) -> None:
         """Let the runtime forget what it keeps for a pod as a whole, and remove its volumes.

@@ -7,8 +7,8 @@ taken away since it was created.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Collection
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -103,6 +103,10 @@ class CriContainers(PodContainers):
         await self._enter(status)
         # What the runtime has on record is not known, so it is told.
         self._ledger.put(status.key, status.id, placement.cpus, "")
+
+    def still(self, keys: Collection[ContainerKey] | None) -> AbstractAsyncContextManager[None]:
+        """See the base class."""
+        return self._ledger.still(keys)
 
     async def end_pod(self, pod_uid: str) -> None:
         """See the base class."""
