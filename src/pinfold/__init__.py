@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pinfold.core.values.cpuset import CPUSet
     from pinfold.core.values.quantity import Quantity
     from pinfold.planning.planner import Plan, Planner
+    from pinfold.planning.resizes import ResizeWish
 
 _HOMES = {
     "CPUSet": "pinfold.core.values.cpuset",
@@ -39,6 +40,7 @@ _HOMES = {
     "Planner": "pinfold.planning.planner",
     "Pod": "pinfold.core.pod.pod",
     "Quantity": "pinfold.core.values.quantity",
+    "ResizeWish": "pinfold.planning.resizes",
     "kubelet_view": "pinfold.core.machine.kubelet_view",
     "open_machine": "pinfold.adapters.machines.source",
     "parse_short_form": "pinfold.core.machine.short_form",
@@ -56,6 +58,7 @@ __all__ = [
     "Planner",
     "Pod",
     "Quantity",
+    "ResizeWish",
     "kubelet_view",
     "open_machine",
     "parse_short_form",

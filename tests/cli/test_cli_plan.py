@@ -144,6 +144,50 @@ def test_compare_names_what_changes(write: Write) -> None:
     assert ET.fromstring(svg.stdout).tag.endswith("svg")  # noqa: S314 - our own output
 
 
+def test_resizes_are_answered_in_order_and_shown(write: Write) -> None:
+    base = ["plan", *STATIC, write("pod.yaml", POD)]
+    asked = ["--resize", "pod/feed=4", "--resize", "pod/feed/app=1", "--resize", "feed=3"]
+    result = run(*base, *asked, "-o", "json")
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    assert [(r["feasible"], r["before"], r["after"]) for r in document["resizes"]] == [
+        (True, "2-3", "2-5"),
+        (False, "2-5", "2-5"),
+        (True, "2-5", "2-4"),
+    ]
+    assert document["pods"][0]["containers"][0]["cpus"] == "2-4"
+    assert document["shared"] == "0-1,5-15"
+    text = run(*base, *asked)
+    assert text.exit_code == 0
+    assert "prohibitedCPUAllocationError" in text.stdout
+    assert "2-3 → 2-5" in text.stdout
+    svg = run(*base, *asked, "-o", "svg").stdout
+    assert ET.fromstring(svg).tag.endswith("svg")  # noqa: S314 - our own output
+    assert "default/feed app: 2 → 4 CPUs" in svg
+
+
+def test_resizes_hold_for_both_sides_of_a_comparison(write: Write) -> None:
+    new = write("new.yaml", CONFIG + "cpuManagerPolicyOptions: {full-pcpus-only: 'true'}\n")
+    base = ["plan", *STATIC, write("pod.yaml", POD), "--compare", new, "--resize", "pod/feed=3"]
+    document = json.loads(run(*base, "-o", "json").stdout)
+    sides = [document[side]["resizes"][0]["feasible"] for side in ("before", "after")]
+    assert sides == [True, False]
+    assert document["changed"] == [{"namespace": "default", "name": "feed"}]
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("pod/feed", ["--resize", "pod/NAME[/CONTAINER]=N"]),
+        ("pod/feed=two", ["'two'", "whole number"]),
+        ("pod/other=2", ["no pod 'other'", "there are feed"]),
+        ("pod/feed/side=2", ["no container 'side'", "it has app"]),
+    ],
+)
+def test_resizes_that_cannot_be_asked_for(write: Write, value: str, words: list[str]) -> None:
+    refused(run("plan", *STATIC, write("pod.yaml", POD), "--resize", value), *words)
+
+
 def test_explain_says_why(write: Write) -> None:
     odd = write("odd.yaml", POD.replace("cpu: 2", "cpu: 3"))
     option = ["--policy-option", "full-pcpus-only=true"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,11 @@ from pinfold.cli.output import (
 from pinfold.cli.terminal import style
 from pinfold.cli.views.plan import PlannedOn, plan_view
 from pinfold.core.machine.machine import MachineError
+from pinfold.core.pod.pod import Pod
 from pinfold.planning.node_use import unlocated_devices
 from pinfold.planning.plan_document import plan_document
 from pinfold.planning.planner import Plan, Planner
+from pinfold.planning.resizes import ResizeError, ResizeWish
 from pinfold.render.text import render_plan
 
 
@@ -36,11 +38,20 @@ from pinfold.render.text import render_plan
     metavar="FILE",
     help="Plan the same pods under this second KubeletConfiguration too, and show what changes.",
 )
+@click.option(
+    "--resize",
+    "resizes",
+    metavar="pod/NAME[/CONTAINER]=N",
+    multiple=True,
+    help="Resize a container to N exclusive CPUs once all pods are placed; in the order given, and "
+    "all else is shown as it is afterwards.",
+)
 @output_option("text", "json", "svg")
 @color_option
 def plan(
     manifests: tuple[str, ...],
     compare: str | None,
+    resizes: tuple[str, ...],
     output: str,
     color: bool | None,  # noqa: FBT001 - click
     **node: Any,  # noqa: ANN401 - the node options
@@ -51,9 +62,11 @@ def plan(
     """
     request = load_request(manifests, node)
     request = replace(request, notes=(*request.notes, *_unknown_resources(request)))
-    placed = request.planner.plan(request.pods)
+    with input_errors(ResizeError, prefix="--resize: "):
+        wishes = [ResizeWish.parse(text) for text in resizes]
+    placed = _placed(request.planner, request.pods, wishes)
     if compare is not None:
-        _compare(request, placed, compare, output, color=color)
+        _compare(request, placed, (compare, wishes), output, color=color)
         return
     document = plan_document(placed, request.notes)
     if output == "json":
@@ -68,6 +81,14 @@ def plan(
             print_text(render_plan(view, style(color)))
 
 
+def _placed(planner: Planner, pods: Sequence[Pod], wishes: Sequence[ResizeWish]) -> Plan:
+    placed = planner.plan(pods)
+    with input_errors(ResizeError, prefix="--resize: "):
+        for wish in wishes:
+            placed = planner.resize(placed, wish)
+    return placed
+
+
 def _unknown_resources(request: Request) -> Iterator[str]:
     names = request.planner.unknown_resources(request.pods)
     if names:
@@ -76,12 +97,18 @@ def _unknown_resources(request: Request) -> Iterator[str]:
 
 
 def _compare(
-    request: Request, before: Plan, config_file: str, output: str, *, color: bool | None
+    request: Request,
+    before: Plan,
+    other: tuple[str, Sequence[ResizeWish]],
+    output: str,
+    *,
+    color: bool | None,
 ) -> None:
+    config_file, wishes = other
     config, notes = load_config(config_file, {})
     with input_errors(MachineError, NodeError):
         planner = Planner(request.planner.machine, config, devices=request.planner.devices)
-    after = planner.plan(request.pods)
+    after = _placed(planner, request.pods, wishes)
     if output == "json":
         from pinfold.planning.compare import compare_document  # noqa: PLC0415 - 0.2 ms
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import UNSET, UnsetType
 
+from pinfold.documents.move_plan import MovePlan
 from pinfold.documents.records import (
     ContainerKind,
     CPUs,
@@ -109,6 +110,28 @@ class PlannedNUMANode(Record, frozen=True, kw_only=True):
     """By extended resource: those near this node."""
 
 
+class PlannedResize(Record, frozen=True, kw_only=True):
+    """A resize of a running container, and whether it can be done."""
+
+    pod: str
+    """``namespace/name``."""
+    container: str
+    cpus: int
+    """How many CPUs were asked for."""
+    feasible: bool
+    """One that is not changes nothing."""
+    reason: str | None
+    """Why it is infeasible, one of KEP-5554's names: ``prohibitedCPUAllocationError``,
+    ``inconsistentCPUAllocationError``, ``getBaselineCPUSetError``, ``resizeAllocateCPUsError``."""
+    message: str | None
+    before: CPUs
+    """Its exclusive CPUs; empty where it has none of its own."""
+    after: CPUs
+    """The same where it is infeasible."""
+    moves: MovePlan | UnsetType = UNSET
+    """The steps in which a running one gets there; only where it is feasible."""
+
+
 class Plan(Document, frozen=True, kw_only=True):
     """Where a kubelet would place some pods on a machine."""
 
@@ -127,6 +150,8 @@ class Plan(Document, frozen=True, kw_only=True):
     numa: Sequence[PlannedNUMANode]
     devices: Mapping[str, DeviceCounts]
     """By extended resource: all of ``--devices``."""
+    resizes: Sequence[PlannedResize] | UnsetType = UNSET
+    """The answers to ``--resize``, in its order; all else is as it is after them."""
     notes: Sequence[str] | UnsetType = UNSET
     """What was passed over while reading; a comparison has them in one place for both plans."""
 

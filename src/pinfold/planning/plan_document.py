@@ -6,12 +6,14 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import UNSET, UnsetType
 
+from pinfold.admission.moves import move_plan_document
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.memory.memory import Block
 from pinfold.documents import plan as form
+from pinfold.documents.move_plan import MovePlan
 from pinfold.documents.records import MemoryBlock
 from pinfold.planning.node_use import device_use, numa_use
-from pinfold.planning.planner import ContainerPlacement, Plan, PodPlacement
+from pinfold.planning.planner import ContainerPlacement, Plan, PodPlacement, ResizedContainer
 
 
 def plan_document(plan: Plan, notes: Sequence[str] | UnsetType = UNSET) -> form.Plan:
@@ -37,6 +39,7 @@ def plan_document(plan: Plan, notes: Sequence[str] | UnsetType = UNSET) -> form.
         allocatable=str(plan.allocatable),
         numa=numa_use(plan.planner.view, plan.state),
         devices=device_use(plan.state),
+        resizes=[_resize(one) for one in plan.resizes] or UNSET,
         notes=notes,
     )
 
@@ -79,6 +82,24 @@ def _container(container: ContainerPlacement) -> form.PlannedContainer:
         numa_nodes=container.numa_nodes,
         memory=memory_blocks(container.memory),
         devices=dict(container.devices),
+    )
+
+
+def _resize(answer: ResizedContainer) -> form.PlannedResize:
+    decision, pod = answer.decision, f"{answer.pod.namespace}/{answer.pod.name}"
+    moves: MovePlan | UnsetType = UNSET
+    if answer.moves is not None:
+        moves = move_plan_document(answer.moves, "resize", {answer.pod.uid: pod})
+    return form.PlannedResize(
+        pod=pod,
+        container=answer.container,
+        cpus=answer.cpus,
+        feasible=decision.feasible,
+        reason=decision.reason,
+        message=decision.message,
+        before=str(decision.before),
+        after=str(decision.after),
+        moves=moves,
     )
 
 

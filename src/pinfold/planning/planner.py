@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from pinfold.admission.admission import Decision, Node, NodeState, decide, settle
 from pinfold.admission.model import build_node, check_device_hints, empty_state
+from pinfold.admission.resize import Resize, decide_resize, settle_resize
 from pinfold.core.devices.devices import DeviceInventory
 from pinfold.core.devices.state import DeviceState
 from pinfold.core.kubelet.faults import KUBELET, AllocationRules
@@ -17,9 +18,15 @@ from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.machine.kubelet_view import KubeletView, kubelet_view
 from pinfold.core.machine.machine import Machine
 from pinfold.core.memory.memory import Block
+from pinfold.core.moves.owners import MoveOptions, Owner
+from pinfold.core.moves.planner import plan_moves
+from pinfold.core.moves.resize import INCONSISTENT, ResizeDecision, resized
+from pinfold.core.moves.steps import MovePlan
+from pinfold.core.pod.annotations import KEEP_CPUS, RESIZE_BELOW_BASELINE
 from pinfold.core.pod.pod import Container, Pod
 from pinfold.core.pod.resource_names import is_extended
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.planning.resizes import ResizeWish
 from pinfold.state.ledger import Ledger
 
 _NO_DEVICES: Final[Mapping[str, tuple[str, ...]]] = {}
@@ -46,15 +53,19 @@ class ContainerPlacement(Struct, frozen=True):
 
 
 class PodPlacement(Struct, frozen=True):
-    """The answer to one pod, and where its containers ended up when all pods were in."""
+    """The answer to one pod, and where its containers ended up when all pods were in.
+
+    ``resized`` is the pod as it asks after a resize; None where it had none.
+    """
 
     decision: Decision
     containers: tuple[ContainerPlacement, ...]
+    resized: Pod | None = None
 
     @property
     def pod(self) -> Pod:
-        """The pod."""
-        return self.decision.pod
+        """The pod as it is at the end."""
+        return self.resized or self.decision.pod
 
     @property
     def admitted(self) -> bool:
@@ -62,12 +73,22 @@ class PodPlacement(Struct, frozen=True):
         return self.decision.admitted
 
 
+class ResizedContainer(Struct, frozen=True):
+    """The answer to one resize; ``moves`` are the steps of one that is feasible."""
+
+    pod: Pod
+    container: str
+    cpus: int
+    decision: ResizeDecision
+    moves: MovePlan | None = None
+
+
 class Plan(Struct, frozen=True):
     """The placement of some pods on a node, in the order of admission.
 
     ``shared`` is the kubelet's default CPU set at the end, ``reserved`` what is never exclusive,
     ``allocatable`` what may be exclusive (nothing under policy none); ``state`` is that of the node
-    with all pods that were admitted.
+    with all pods that were admitted, and after all ``resizes``.
     """
 
     planner: Planner
@@ -76,6 +97,7 @@ class Plan(Struct, frozen=True):
     reserved: CPUSet
     allocatable: CPUSet
     state: NodeState
+    resizes: tuple[ResizedContainer, ...] = ()
 
     @property
     def ledger(self) -> Ledger:
@@ -204,6 +226,91 @@ class Planner:
             allocatable=CPUSet() if policy is None else policy.assignable,
             state=state,
         )
+
+    def resize(self, plan: Plan, wish: ResizeWish) -> Plan:
+        """Resize a container of a plan: the plan as it is afterwards, with the answer in it.
+
+        It is answered by KEP-5554, whatever the policy is called; a node with a section
+        ``pinfold`` heeds the annotations ``keep-cpus`` and ``resize-below-baseline``.
+
+        Args:
+            plan: one of this planner's.
+            wish: which container, and how many CPUs.
+
+        Raises:
+            ResizeError: there is no such pod or container.
+        """
+        named = wish.pod_among(one.pod for one in plan.pods)
+        placed = next(one for one in plan.pods if one.pod is named)
+        pod, container = placed.pod, wish.container_of(placed.pod).name
+        if not placed.admitted:
+            problem = f"the pod was rejected ({placed.decision.reason}), and has nothing to resize"
+            nothing = CPUSet()
+            refused = ResizeDecision(
+                Owner(pod.uid, container), nothing, nothing, nothing, INCONSISTENT, problem
+            )
+            return _answered(plan, ResizedContainer(pod, container, wish.cpus, refused))
+        own = self.config.own is not None
+        ask = Resize(
+            container,
+            wish.cpus,
+            _baseline(plan, placed, container),
+            keep=(own and KEEP_CPUS.of(pod.annotations, container)) or CPUSet(),
+            below_baseline=own and RESIZE_BELOW_BASELINE.of(pod.annotations, container),
+        )
+        decision = decide_resize(self.node, plan.state, pod, ask)
+        if not decision.feasible:
+            return _answered(plan, ResizedContainer(pod, container, wish.cpus, decision))
+        moves = plan_moves(plan.ledger, [decision.wish()], self._move_options(plan.state))
+        after = _with_resize(plan, placed, decision, settle_resize(plan.state, pod, decision))
+        return _answered(after, ResizedContainer(pod, container, wish.cpus, decision, moves))
+
+    def _move_options(self, state: NodeState) -> MoveOptions:
+        policy = self.node.cpu_policy
+        return MoveOptions(
+            self.view.topology,
+            whole_cores=policy is not None and policy.options.full_pcpus_only,
+            avoid=state.offline,
+            pool_may_be_empty=True,
+        )
+
+
+def _answered(plan: Plan, answer: ResizedContainer) -> Plan:
+    return replace(plan, resizes=(*plan.resizes, answer))
+
+
+def _baseline(plan: Plan, placed: PodPlacement, container: str) -> CPUSet | None:
+    """What a container was given at its admission, as far as it still has it."""
+    owner = Owner(placed.pod.uid, container)
+    for earlier in reversed(plan.resizes):
+        if earlier.decision.owner == owner and earlier.decision.feasible:
+            return earlier.decision.baseline
+    given = placed.decision.allocations.get(container)
+    return None if given is None else given.cpus
+
+
+def _with_resize(
+    plan: Plan, placed: PodPlacement, decision: ResizeDecision, state: NodeState
+) -> Plan:
+    """The plan with other CPUs for one container, and the shared pool as it is then."""
+    name, cpus = decision.owner.container, decision.after
+    asks = resized(placed.pod, name, len(cpus))
+    after = replace(plan, state=state, shared=state.ledger.default)
+    pool = after.pool
+
+    def placement(pod: PodPlacement) -> PodPlacement:
+        if not pod.admitted:
+            return pod
+        here = pod is placed
+        containers = tuple(
+            replace(one, cpus=cpus)
+            if here and one.name == name
+            else (one if one.exclusive else replace(one, cpus=pool))
+            for one in pod.containers
+        )
+        return replace(pod, containers=containers, resized=asks if here else pod.resized)
+
+    return replace(after, pods=tuple(map(placement, plan.pods)))
 
 
 def admission_order(pods: Iterable[Pod]) -> list[Pod]:

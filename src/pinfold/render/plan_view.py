@@ -68,12 +68,41 @@ class PodRow(Struct, frozen=True):
         return not self.admitted or (self.failed and self.reason is not None)
 
 
+class ResizeRow(Struct, frozen=True):
+    """A resize of a container, or why it cannot be (``reason`` and ``message``)."""
+
+    name: str
+    cpus: int
+    before: CPUSet
+    after: CPUSet
+    owner: str | None = None
+    reason: str | None = None
+    message: str | None = None
+
+    @property
+    def feasible(self) -> bool:
+        """Whether it can be done."""
+        return self.reason is None
+
+    @property
+    def change(self) -> str:
+        """``4 → 6 CPUs``, or ``to 6 CPUs`` where it cannot be done."""
+        now = f"{len(self.before)} → " if self.feasible else "to "
+        return f"{now}{self.cpus} CPU{'s' * (self.cpus != 1)}"
+
+    @property
+    def outcome(self) -> str:
+        """``2-5 → 2-7``."""
+        return f"{self.before} → {self.after}" if self.before != self.after else str(self.after)
+
+
 class PlanView(Struct, frozen=True):
     """A whole plan.  ``subtitle`` says the policies; ``notes`` are warnings below everything.
 
     ``numa`` is empty where there is nothing to tell of NUMA nodes but their CPUs; ``pins`` is
     whether anybody gives out CPUs here: where nobody does, no summary says who has which.
-    ``isolated`` are CPUs that the kernel was booted to isolate.
+    ``isolated`` are CPUs that the kernel was booted to isolate.  All but ``resizes`` is as it is
+    after them.
     """
 
     title: str
@@ -87,6 +116,7 @@ class PlanView(Struct, frozen=True):
     numa: tuple[NUMAGauges, ...] = ()
     pins: bool = True
     isolated: CPUSet = CPUSet()
+    resizes: tuple[ResizeRow, ...] = ()
 
     @property
     def exclusive(self) -> CPUSet:
@@ -149,6 +179,15 @@ def headline(view: PlanView) -> str:
     text = f"{len(view.pods) - view.rejected - failed} admitted"
     text += f", {failed} failed" if failed else ""
     return f"{text}, {view.rejected} rejected" if view.rejected else text
+
+
+def resizes_headline(view: PlanView) -> str:
+    """``2 feasible, 1 infeasible``; the map shows the outcome."""
+    feasible = sum(row.feasible for row in view.resizes)
+    infeasible = len(view.resizes) - feasible
+    texts = [f"{feasible} feasible"] * bool(feasible)
+    texts += [f"{infeasible} infeasible"] * bool(infeasible)
+    return f"{', '.join(texts)}, in this order; all else is as it is afterwards"
 
 
 def _listed(cpus: CPUSet) -> str:

@@ -13,6 +13,7 @@ from pinfold.render.plan_view import (
     PlanView,
     PodRow,
     headline,
+    resizes_headline,
     state_counts,
     summary_facts,
 )
@@ -45,6 +46,8 @@ def render_plan_svg(view: PlanView) -> str:
         y = draw_numa(canvas, view.numa, (MARGIN, y + 34, width)) - 24
     if view.pods:
         y = _draw_pods(canvas, view, y + 34, width)
+    if view.resizes:
+        y = _draw_resizes(canvas, view, y + 34, width) - 10
     y = draw_facts(canvas, list(summary_facts(view)), y + 26, width)
     y += 6 * bool(view.notes)
     for note in view.notes:
@@ -210,6 +213,32 @@ def _draw_container(
     return y
 
 
+def _draw_resizes(canvas: Canvas, view: PlanView, y: float, width: float) -> float:
+    canvas.text((MARGIN, y), "Resizes", 15, bold=True)
+    canvas.text((MARGIN + 70, y), resizes_headline(view), 13, color="dim")
+    y += _LINE + 5
+    for row in view.resizes:
+        mark, color = ("✓", "good") if row.feasible else ("✗", "bad")
+        canvas.text((MARGIN, y), mark, 13, color=color, bold=True)
+        for text in wrap_text(f"{row.name}: {row.change}", 13, width - 24):
+            canvas.text((MARGIN + 20, y), text, 13, bold=True)
+            y += _LINE
+        told = (row.outcome,) if row.feasible else (row.reason or "", row.message or "")
+        owner = view.node_map.owners.get(row.owner or "")
+        left = MARGIN + 20.0
+        if row.feasible and owner is not None:
+            texts = (row.name, owner_symbol(owner.index), "")
+            canvas.cell((left, y - 11.5), 14, owner_look(owner), texts)
+            left += 22
+        for number, line in enumerate(told):
+            for text in wrap_text(line, 12, width - 50, mono=row.feasible):
+                ink = "ink" if row.feasible or number else "bad"
+                canvas.text((left, y), text, 12, mono=row.feasible, color=ink)
+                y += 17
+        y += 6
+    return y
+
+
 def draw_facts(canvas: Canvas, facts: list[tuple[str, str, str]], y: float, width: float) -> float:
     """Names, values and remarks, one below the other; returns where to go on."""
     left = max((text_width(name, 12) for name, _, _ in facts), default=0) + 16
@@ -236,6 +265,10 @@ def _description(view: PlanView) -> str:
             else "; ".join(_described(container) for container in pod.containers)
         )
         for pod in view.pods
+    ]
+    parts += [
+        f"{row.name}, {row.change}: {row.outcome if row.feasible else row.reason}"
+        for row in view.resizes
     ]
     told = " ".join(f"{part}." for part in [*parts, f"Shared pool: {describe_cpus(view.shared)}"])
     return f"{told} {describe_numa(view.numa)}".rstrip()

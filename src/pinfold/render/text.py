@@ -13,7 +13,9 @@ from pinfold.render.plan_view import (
     ContainerRow,
     PlanView,
     PodRow,
+    ResizeRow,
     headline,
+    resizes_headline,
     state_counts,
     summary_facts,
 )
@@ -51,6 +53,8 @@ def render_plan(view: PlanView, style: Style) -> str:
         lines += [*numa_lines(view.numa, style), []]
     if view.pods:
         lines += [*pod_lines(view, style), []]
+    if view.resizes:
+        lines += [*_resize_lines(view, style), []]
     if facts := list(summary_facts(view)):
         lines += [*summary_lines(facts, style), []]
     if view.notes:
@@ -234,6 +238,31 @@ def _container_cpus(
         if at == len(texts) - 1 and line_width(line) + 2 + len(remark) <= room:
             line.append((f"  {remark}", "dim"))
         yield line
+
+
+def _resize_lines(view: PlanView, style: Style) -> Iterator[Line]:
+    """The resizes in their order: the CPUs before and after, or why it cannot be done."""
+    yield [("Resizes", "bold")]
+    for text in wrap(resizes_headline(view), style.width - 2):
+        yield [("  ", ""), (text, "dim")]
+    for row in view.resizes:
+        mark, color = ("✓", "good") if row.feasible else ("✗", "bad")
+        names = wrap(clean(f"{row.name}  {row.change}"), style.width - 2, after="/-.")
+        for at, text in enumerate(names):
+            yield [(mark if at == 0 else " ", color), (" ", ""), (text, "" if at else "bold")]
+        yield from _resize_outcome(row, view.node_map.owners.get(row.owner or ""), style)
+
+
+def _resize_outcome(row: ResizeRow, owner: Owner | None, style: Style) -> Iterator[Line]:
+    if not row.feasible:
+        for text in wrap(clean(row.reason or ""), style.width - 2):
+            yield [("  ", ""), (text, "bad")]
+        for text in wrap(clean(row.message or ""), style.width - 2, after="/"):
+            yield [("  ", ""), (text, "")]
+        return
+    for at, text in enumerate(wrap(row.outcome, style.width - 6, after=",")):
+        mark: Span = ("   ", "") if at or owner is None else swatch(owner, style)
+        yield [("  ", ""), mark, (f" {text}", "")]
 
 
 def summary_lines(facts: Sequence[tuple[str, str, str]], style: Style) -> Iterator[Line]:

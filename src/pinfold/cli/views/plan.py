@@ -8,11 +8,11 @@ from pinfold.cli.views.node import owner_key, pod_owners, policies
 from pinfold.core.machine.kubelet_view import KubeletView
 from pinfold.core.machine.machine import Machine
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.documents.plan import DeviceCounts, MemoryUse, Plan, PlannedPod
+from pinfold.documents.plan import DeviceCounts, MemoryUse, Plan, PlannedPod, PlannedResize
 from pinfold.render.machine_map import machine_map
 from pinfold.render.node_map import Owner, number_owners
 from pinfold.render.numa_panel import Gauge, NUMAGauges
-from pinfold.render.plan_view import ContainerRow, PlanView, PodRow, extras
+from pinfold.render.plan_view import ContainerRow, PlanView, PodRow, ResizeRow, extras
 
 
 class PlannedOn:
@@ -49,6 +49,20 @@ def plan_view(
         isolated=on.machine.isolated,
         notes=(*plan.machine.notes, *(plan.notes or ())),
         numa=_planned_gauges(plan, on.unlocated),
+        resizes=tuple(_resize(resize, keys) for resize in plan.resizes or ()),
+    )
+
+
+def _resize(resize: PlannedResize, keys: set[str]) -> ResizeRow:
+    key = f"{resize.pod}/{resize.container}"
+    return ResizeRow(
+        f"{resize.pod} {resize.container}",
+        resize.cpus,
+        CPUSet.parse(resize.before),
+        CPUSet.parse(resize.after),
+        key if key in keys else None,
+        resize.reason,
+        resize.message,
     )
 
 

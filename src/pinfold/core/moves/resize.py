@@ -135,6 +135,13 @@ def decide_resize(ask: ResizeAsk, policy: StaticPolicy | None, admit: Admit) -> 
         admit: asks all managers, with these CPUs among them.
     """
     held, baseline = ask.held or _EMPTY, ask.baseline or _EMPTY
+    if any(one.name == ask.container and not one.is_sidecar for one in ask.pod.init_containers):
+        return _infeasible(
+            ask,
+            INCONSISTENT,
+            f"container {ask.container} is an init container, which runs before the others and "
+            "ends; only containers and sidecars are resized",
+        )
     if policy is None or not held or not guaranteed_cpus(ask.pod, _named(ask)):
         return _infeasible(
             ask,
