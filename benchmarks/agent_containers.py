@@ -24,13 +24,13 @@ from tests.scenes.runtime_place import Place
 from benchmarks.agent_measuring import detailed
 from benchmarks.agent_scene import GivenUpError, NotHereError, agent_within, require_node
 from benchmarks.measure import Result
-from pinfold.adapters.cgroup.inotify import Inotify
 from pinfold.adapters.cgroup.runtime_cgroups import RuntimeCgroups
 from pinfold.adapters.cgroup.watch import CPUS
 from pinfold.adapters.cri import CriClient, CriRecord
 from pinfold.agent.nri import GATES
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.linux.inotify import Inotify
 from pinfold.node.nri.events import PluginEvents
 from pinfold.ports.cgroups import Placement
 from pinfold.ports.errors import ContainerKey

@@ -21,12 +21,12 @@ from pinfold.adapters.cgroup.folders import members, remove_if_empty
 from pinfold.adapters.cgroup.found_cpusets import FoundCpusets, cgroup_of, not_frozen
 from pinfold.adapters.cgroup.gate_record import GateFile
 from pinfold.adapters.cgroup.hierarchy import Hierarchies, find_hierarchies, mounted
-from pinfold.adapters.cgroup.inotify import Inotify
 from pinfold.adapters.cgroup.moving import end_all
 from pinfold.adapters.cgroup.tasks import cgroups_of
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.status import CgroupTree, Gates
 from pinfold.linux.cgroup_mounts import CPUSET, CgroupMount, every_cgroup_mount
+from pinfold.linux.inotify import Inotify
 from pinfold.linux.processes import age, began, lives, parse_cgroups
 from pinfold.ports.cgroups import ObservedCgroups, ObservedContainer, Placement
 from pinfold.ports.errors import CgroupError, ContainerKey, ProcessGoneError

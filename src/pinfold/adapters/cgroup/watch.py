@@ -9,8 +9,8 @@ from typing import Final
 
 from pinfold.adapters.cgroup.files import put, read, write
 from pinfold.adapters.cgroup.folders import children
-from pinfold.adapters.cgroup.inotify import Event, Inotify
 from pinfold.adapters.cgroup.names import key_of
+from pinfold.linux.inotify import Event, Inotify
 from pinfold.ports.errors import CgroupError, ContainerKey
 
 CPUS: Final = "cpuset.cpus"

@@ -1,4 +1,4 @@
-"""The kernel's inotify, as far as watching folders of cgroups needs it (``inotify(7)``).
+"""The kernel's inotify: what others write in folders, of cgroups and of our own (``inotify(7)``).
 
 The kernel's cgroup files send IN_MODIFY for what processes write into them.  What it changes itself
 (effective CPUs after a hotplug) it does not tell, but for ``cgroup.events`` and
@@ -15,14 +15,16 @@ from typing import Final
 
 from msgspec import Struct
 
-from pinfold.ports.errors import CgroupError
+from pinfold.ports.errors import NoRoomError
 
 _MODIFY: Final = 0x2
+_MOVED_TO: Final = 0x80
 _CREATE: Final = 0x100
 _DELETE: Final = 0x200
 _OVERFLOW: Final = 0x4000
 _IGNORED: Final = 0x8000
 _ONLY_FOLDERS: Final = 0x1000000
+_WATCHED: Final = _MODIFY | _MOVED_TO | _CREATE | _DELETE | _ONLY_FOLDERS
 _HEADER: Final = struct.Struct("iIII")
 _BUFFER: Final = 65536
 _REMEDY: Final = "raise fs.inotify.max_user_watches and fs.inotify.max_user_instances with sysctl"
@@ -41,7 +43,7 @@ class Inotify:
     """Watches folders, not what is below them.
 
     Raises:
-        CgroupError: the kernel has no room for one more.
+        NoRoomError: the kernel has no room for one more.
     """
 
     def __init__(self) -> None:
@@ -50,13 +52,11 @@ class Inotify:
         self._numbers: dict[Path, int] = {}
         self.descriptor: int = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if self.descriptor < 0:
-            raise CgroupError(f"inotify: {os.strerror(ctypes.get_errno())}", _REMEDY)
+            raise NoRoomError(f"inotify: {os.strerror(ctypes.get_errno())}", _REMEDY)
 
     def watch(self, folder: Path) -> bool:
-        """Watch a folder; False when it is not there; raises CgroupError."""
-        number = self._libc.inotify_add_watch(
-            self.descriptor, os.fsencode(folder), _MODIFY | _CREATE | _DELETE | _ONLY_FOLDERS
-        )
+        """Watch a folder; False when it is not there; raises NoRoomError."""
+        number = self._libc.inotify_add_watch(self.descriptor, os.fsencode(folder), _WATCHED)
         if number >= 0:
             self._folders[number] = folder
             self._numbers[folder] = number
@@ -64,7 +64,7 @@ class Inotify:
         error = OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
         if isinstance(error, FileNotFoundError | NotADirectoryError):
             return False
-        raise CgroupError(f"{folder}: inotify: {error.strerror}", _REMEDY)
+        raise NoRoomError(f"{folder}: inotify: {error.strerror}", _REMEDY)
 
     def forget(self, folder: Path) -> None:
         """Watch a folder that was removed, and those below it, no longer."""
