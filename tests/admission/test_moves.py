@@ -18,7 +18,7 @@ from pinfold.core.machine.topology import CPUTopology
 from pinfold.core.moves.owners import MoveError, Owner, Wish
 from pinfold.core.moves.planner import plan_moves
 from pinfold.core.moves.rebalance import plan_rebalance
-from pinfold.core.moves.steps import MovePlan, after, undo
+from pinfold.core.moves.steps import MigrateMemory, MovePlan, after, undo
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents import move_plan as document
 from tests.scenes.move_scenes import Scene, ledger_of, scenes
@@ -87,6 +87,28 @@ def test_the_document_of_an_exchange() -> None:
         "memory_before": "0",
         "memory_after": "1",
     }
+
+
+def test_the_document_tells_what_became_of_the_memory() -> None:
+    one = Owner("a", "x")
+    wish = Wish(one, CPUSet([3]), mems=CPUSet([1]), mems_before=CPUSet([0]), migrate=True)
+    plan = plan_moves(ledger_of(4, {one: frozenset({1})}), [wish])
+    number = next(i for i, step in enumerate(plan.steps) if isinstance(step, MigrateMemory))
+    node = document.MovedMemory(node=0, before=9, after=2)
+    memory = document.MemoryMoved(seconds=0.5, moved=7, stayed=2, pinned=1, nodes=[node])
+    made = told(move_plan_document(plan, "resize", memory={number: memory}))
+    assert [step.get("memory") for step in made["steps"] if "memory" in step] == [
+        {
+            "seconds": 0.5,
+            "moved": 7,
+            "stayed": 2,
+            "huge": 0,
+            "locked": 0,
+            "pinned": 1,
+            "nodes": [{"node": 0, "before": 9, "after": 2}],
+        }
+    ]
+    assert made["steps"][number]["kind"] == "migrate-memory"
 
 
 def test_the_document_of_better_places_tells_how_good_they_are() -> None:

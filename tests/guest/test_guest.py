@@ -34,6 +34,7 @@ NEED_V1: Final = (
     f"{_ESCAPES}::test_who_leaves_is_found_and_brought_back[cpuset_only",
     f"{_ESCAPES}::test_who_has_left_is_ended_with_its_container[cpuset_only",
 )
+MEMORY: Final = "tests/adapters/cgroup/test_cgroup_memory.py"
 V2: Final = (
     "tests/adapters/cgroup/test_cgroup_live.py",
     "tests/adapters/cgroup/test_runtime_gates.py",
@@ -46,11 +47,13 @@ V2: Final = (
     "tests/e2e/test_spec_pods.py",
     "tests/e2e/test_pod_facts.py",
     "tests/adapters/cgroup/test_cgroup_offline.py",
+    MEMORY,
     # Last: it changes the pools of huge pages.
     "tests/guest/test_guest_memory.py",
 )
 V1: Final = (
     "tests/adapters/cgroup/test_cgroup_live.py",
+    MEMORY,
     "tests/e2e/test_spec_pods.py::test_all_example_pods_of_the_cpu_manager_together",
     "tests/e2e/test_pod_facts.py",
     "tests/guest/test_guest_memory.py",

@@ -9,8 +9,10 @@ import pytest
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.planning.fake_cgroups import FakeCgroups
 from pinfold.planning.fakes import MemoryTeller
+from pinfold.ports.cgroups import Placement
+from pinfold.ports.errors import CgroupError
 from pinfold.ports.tellers import TellingError
-from tests.scenes.cgroups_contract import check_contract, check_offline
+from tests.scenes.cgroups_contract import check_contract, check_memory, check_offline
 from tests.scenes.teller_contract import FIRST, OWNER, check_acknowledgements, check_telling
 
 
@@ -32,9 +34,47 @@ class FakeNode:
     def alive(self, pid: int) -> bool:
         return pid in self.cgroups.processes
 
+    def memory_nodes(self, pid: int) -> CPUSet:
+        key = self.cgroups.processes[pid]
+        assert key is not None
+        return self.cgroups.groups[key].placement.mems or CPUSet()
+
 
 def test_fake_cgroups_meet_the_contract() -> None:
     asyncio.run(check_contract(FakeNode()))
+
+
+def test_fake_cgroups_move_memory() -> None:
+    node = FakeNode()
+    asyncio.run(check_memory(node, CPUSet([0, 1])))
+
+
+def test_the_memory_of_fake_cgroups() -> None:
+    """Of which a part cannot be moved, or that has no room."""
+
+    async def scenario() -> None:
+        cgroups = FakeNode().cgroups
+        both, last = CPUSet([0, 1]), CPUSet([1])
+        await cgroups.place(OWNER, Placement(cpus=CPUSet([1]), mems=both))
+        cgroups.memory[OWNER] = {0: 100, 1: 5}
+        cgroups.stuck[OWNER] = 30
+        cgroups.room[1] = 99
+        for refused in (cgroups.weigh, cgroups.migrate):
+            with pytest.raises(CgroupError, match="no room"):
+                await refused(OWNER, last)
+        assert cgroups.memory[OWNER] == {0: 100, 1: 5}
+        assert cgroups.groups[OWNER].placement.mems == both
+        cgroups.room[1] = 100
+        assert await cgroups.weigh(OWNER, last) == 100
+        told = await cgroups.migrate(OWNER, last)
+        assert (told.moved, told.stayed) == (70, 30)
+        assert cgroups.memory[OWNER] == {0: 30, 1: 75}
+        assert [(one.node, one.before, one.after) for one in told.nodes] == [
+            (0, 100, 30),
+            (1, 5, 75),
+        ]
+
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -21,6 +21,7 @@ from pinfold.adapters.cgroup.v2 import CgroupsV2
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.cgroups import Cgroups
 from tests.scenes.cgroups_contract import process
+from tests.scenes.two_nodes import memory_nodes
 
 
 class Kernel:
@@ -54,6 +55,9 @@ class Kernel:
 
     def allowed(self, pid: int) -> CPUSet:
         return CPUSet(os.sched_getaffinity(pid))
+
+    def memory_nodes(self, pid: int) -> CPUSet:
+        return memory_nodes(pid)
 
     def allowed_if_alive(self, pid: int) -> CPUSet | None:
         try:

@@ -45,6 +45,13 @@ class Node(Protocol):
         """Whether it has not ended."""
 
 
+class NodeWithMemory(Node, Protocol):
+    """One that has memory of NUMA nodes."""
+
+    def memory_nodes(self, pid: int) -> CPUSet:
+        """Where a process's memory may come from."""
+
+
 async def check_contract(node: Node) -> None:
     """The whole life of a shared container and an owner beside it; needs two CPUs or more."""
     cgroups, everything = node.cgroups, node.cpus
@@ -155,6 +162,49 @@ async def _check_changing_sides(node: Node, sharer: int) -> None:
         assert seen[SHARED].exclusive == (cpus is not None)
     await cgroups.set_shared(everything)
     assert node.allowed(sharer) == everything
+
+
+async def check_memory(node: NodeWithMemory, memory_nodes: CPUSet) -> None:
+    """An owner's memory is narrowed to nodes, and what cannot be is refused and changes nothing.
+
+    Args:
+        node: needs two CPUs or more.
+        memory_nodes: all that there are.
+    """
+    cgroups = node.cgroups
+    own, nowhere = CPUSet([max(node.cpus)]), CPUSet([max(memory_nodes) + 1000])
+    last = CPUSet([max(memory_nodes)])
+    await cgroups.open(node.cpus - own)
+    for key in (OWNER, ContainerKey("uid", "x" * 300)):
+        with pytest.raises(CgroupError):
+            await cgroups.migrate(key, last)
+    owner = node.start()
+    await cgroups.place(OWNER, Placement(cpus=own, mems=memory_nodes))
+    await cgroups.enter(OWNER, owner)
+    assert await cgroups.weigh(OWNER, memory_nodes) == 0
+    for bad in (CPUSet(), nowhere):
+        with pytest.raises(CgroupError):
+            await cgroups.migrate(OWNER, bad)
+        assert node.memory_nodes(owner) == memory_nodes
+    moved = await cgroups.migrate(OWNER, last)
+    assert node.memory_nodes(owner) == last
+    again = await cgroups.migrate(OWNER, last)
+    assert (moved.stayed, again.moved, again.stayed) == (0, 0, 0)
+    assert node.memory_nodes(owner) == last
+    assert await cgroups.weigh(OWNER, last) == 0
+    # A placement makes them more, and leaves them as they are.
+    await cgroups.place(OWNER, Placement(cpus=own, mems=last))
+    assert node.memory_nodes(owner) == last
+    await cgroups.place(OWNER, Placement(cpus=own, mems=memory_nodes))
+    assert node.memory_nodes(owner) == memory_nodes
+    # Who shares has no nodes of its own.
+    await cgroups.place(SHARED, Placement())
+    with pytest.raises(CgroupError):
+        await cgroups.migrate(SHARED, last)
+    for key in (OWNER, SHARED):
+        await cgroups.kill(key)
+        await cgroups.remove(key)
+    await cgroups.close(remove=True)
 
 
 @contextmanager

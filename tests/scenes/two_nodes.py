@@ -35,7 +35,16 @@ def cpus_of(node: int) -> CPUSet:
 
 def memory_of(node: int) -> int:
     """Bytes of memory of a NUMA node."""
-    found = re.search(r"MemTotal:\s+(\d+) kB", (_NODES / f"node{node}" / "meminfo").read_text())
+    return _amount(node, "MemTotal")
+
+
+def free_memory_of(node: int) -> int:
+    """Bytes of a NUMA node that nobody uses."""
+    return _amount(node, "MemFree")
+
+
+def _amount(node: int, name: str) -> int:
+    found = re.search(name + r":\s+(\d+) kB", (_NODES / f"node{node}" / "meminfo").read_text())
     assert found is not None
     return int(found[1]) << 10
 

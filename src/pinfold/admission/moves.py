@@ -28,6 +28,7 @@ from pinfold.state.ledger import Ledger
 
 UNDO: Final = "undo"
 NO_NAMES: Final[Mapping[str, str]] = {}
+NOT_MOVED: Final[Mapping[int, document.MemoryMoved]] = {}
 
 
 class MoveDocumentError(ValueError):
@@ -53,13 +54,14 @@ def with_claims(ledger: Ledger, state: MoveState) -> Ledger:
     return ledger
 
 
-def move_plan_document(
+def move_plan_document(  # noqa: PLR0913 - what only some plans have is named
     plan: MovePlan,
     why: str,
     names: Mapping[str, str] = NO_NAMES,
     objective: document.MoveObjective | UnsetType = UNSET,
     *,
     written: int = 0,
+    memory: Mapping[int, document.MemoryMoved] = NOT_MOVED,
 ) -> document.MovePlan:
     """The document of a plan.
 
@@ -69,6 +71,7 @@ def move_plan_document(
         names: ``namespace/name`` of the pods by uid.
         objective: how good the placements are.
         written: how many of its steps are on record.
+        memory: what became of the memory in the steps of these numbers.
     """
     start, end = plan.start, plan.end
 
@@ -101,7 +104,7 @@ def move_plan_document(
             uid=told.uid, pod=told.pod, container=told.container, cpus=str(cpus)
         )
 
-    def step(one: Step) -> document.MoveStep:
+    def step(number: int, one: Step) -> document.MoveStep:
         match one:
             case ShrinkPool(claims):
                 told = [claim(*item) for item in claims.items()]
@@ -127,6 +130,7 @@ def move_plan_document(
                     owner=owner(who),
                     memory_was=str(was),
                     memory_now=str(now),
+                    memory=memory.get(number, UNSET),
                 )
             case Announce(who, was, now, seconds):
                 return document.MoveStep(
@@ -141,7 +145,7 @@ def move_plan_document(
         pool_after=str(end.pool),
         owners=[moving(one) for one in start.placed],
         mixed=[owner(one) for one in sorted(plan.mixed)],
-        steps=[step(one) for one in plan.steps],
+        steps=[step(number, one) for number, one in enumerate(plan.steps)],
         written=written,
         price=_price(plan),
         objective=objective,

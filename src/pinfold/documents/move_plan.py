@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias
 
 from msgspec import UNSET, Meta, UnsetType
 
-from pinfold.documents.records import CPUs, Document, Record
+from pinfold.documents.records import CPUs, Document, Record, Size
 
 NUMANodes: TypeAlias = Annotated[
     str,
@@ -54,6 +54,31 @@ class ClaimedCPUs(MoveOwner, frozen=True, kw_only=True):
     cpus: CPUs
 
 
+class MovedMemory(Record, frozen=True, kw_only=True):
+    """Bytes that an owner had on a NUMA node; a page that several processes map counts in parts."""
+
+    node: int
+    before: Size
+    after: Size
+
+
+class MemoryMoved(Record, frozen=True, kw_only=True):
+    """What became of an owner's memory when it was to go to other NUMA nodes; bytes."""
+
+    seconds: float
+    moved: Size
+    """What was elsewhere, and is not any more."""
+    stayed: Size
+    """What is elsewhere still; that is, for a part:"""
+    huge: Size = 0
+    """Of hugetlb, which goes only where its pool has free pages."""
+    locked: Size = 0
+    """Locked by ``mlock(2)``."""
+    pinned: Size = 0
+    """At most so much is held for a device or by the kernel, and cannot be moved."""
+    nodes: Sequence[MovedMemory] = ()
+
+
 class MoveStep(Record, frozen=True, kw_only=True):
     """One step; it may be made more than once."""
 
@@ -85,6 +110,8 @@ class MoveStep(Record, frozen=True, kw_only=True):
     """Who gets what of the pool."""
     cpus: CPUs | UnsetType = UNSET
     """What leaves the pool, or goes back to it."""
+    memory: MemoryMoved | UnsetType = UNSET
+    """What became of the memory, once it was moved."""
 
 
 class MovePrice(Record, frozen=True, kw_only=True):

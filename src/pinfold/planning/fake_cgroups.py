@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.documents.move_plan import MemoryMoved, MovedMemory
 from pinfold.ports.cgroups import ObservedCgroups, ObservedContainer, Placement, Stray
 from pinfold.ports.errors import CgroupError, ContainerKey, ProcessGoneError
 
@@ -52,6 +54,14 @@ class FakeCgroups:
         """Whose a process is that has left its group."""
         self.starts: dict[int, int] = {}
         """When the processes began, as far as it is not 0."""
+        self.nodes = CPUSet.parse("0-7")
+        """The NUMA nodes."""
+        self.memory: dict[ContainerKey, dict[int, int]] = {}
+        """Bytes by NUMA node."""
+        self.stuck: dict[ContainerKey, int] = {}
+        """Bytes that cannot be moved."""
+        self.room: dict[int, int] = {}
+        """Bytes that a NUMA node can take in; as many as one likes where it is not said."""
         self.faults = Faults()
 
     @property
@@ -102,6 +112,36 @@ class FakeCgroups:
     @property
     def _pool(self) -> CPUSet:
         return self.machine if self.shared is None else self.shared
+
+    async def weigh(self, key: ContainerKey, mems: CPUSet) -> int:
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
+        if key not in self.groups or self.groups[key].cpus is None:
+            raise CgroupError(f"{key}: no such cgroup")
+        wanted = sum(size for node, size in self.memory.get(key, {}).items() if node not in mems)
+        room = [self.room.get(node, wanted) for node in mems]
+        if wanted > sum(room) or not mems or mems - self.nodes:
+            raise CgroupError(f"{key}: no room for {wanted} bytes on NUMA node {mems}")
+        return wanted
+
+    async def migrate(self, key: ContainerKey, mems: CPUSet) -> MemoryMoved:
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
+        self._fault(str(key))
+        wanted = await self.weigh(key, mems)
+        before, group = self.memory.get(key, {}), self.groups[key]
+        stuck = min(self.stuck.get(key, 0), wanted)
+        after = {node: size for node, size in before.items() if node in mems}
+        after[min(mems)] = after.get(min(mems), 0) + wanted - stuck
+        if stuck:
+            node = next(node for node in before if node not in mems)
+            after[node] = stuck
+        if before:
+            self.memory[key] = after
+        group.placement = replace(group.placement, mems=mems)
+        nodes = [
+            MovedMemory(node=node, before=before.get(node, 0), after=after.get(node, 0))
+            for node in sorted(before | after)
+        ]
+        return MemoryMoved(seconds=0.0, moved=wanted - stuck, stayed=stuck, nodes=nodes)
 
     async def enter(self, key: ContainerKey, pid: int, *, start: int | None = None) -> None:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from pinfold.adapters.cgroup.container_cpusets import ContainerCpusets, Known
 from pinfold.adapters.cgroup.files import CgroupGoneError
 from pinfold.adapters.cgroup.found_cpusets import FoundCpusets
 from pinfold.adapters.cgroup.gate_record import GateRecord, UsedGate
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.documents.move_plan import MemoryMoved
 from pinfold.planning.fake_cgroups import Faults
 from pinfold.planning.fake_nri import FakeNode
 from pinfold.ports.cgroups import ObservedCgroups, ObservedContainer, Placement
@@ -169,6 +172,22 @@ class FakeRuntimeCgroups:
     def age(self, pid: int) -> float | None:
         """See :class:`pinfold.ports.cgroups.FoundCgroups`."""
         return self._node.age(pid)
+
+    async def weigh(self, key: ContainerKey, mems: CPUSet) -> int:
+        """See :class:`pinfold.ports.cgroups.Cgroups`; nobody has any memory here."""
+        known = self.all.known.get(key)
+        if known is None or known.folder is None or not mems:
+            raise CgroupError(f"{key}: no such cgroup")
+        return 0
+
+    async def migrate(self, key: ContainerKey, mems: CPUSet) -> MemoryMoved:
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
+        self._fault(str(key))
+        await self.weigh(key, mems)
+        known = self.all.known[key]
+        known.placement = replace(known.placement, mems=mems)
+        await self._pin(known)
+        return MemoryMoved(seconds=0.0, moved=0, stayed=0)
 
     async def enter(self, key: ContainerKey, pid: int, *, start: int | None = None) -> None:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""

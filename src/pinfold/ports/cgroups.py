@@ -14,6 +14,7 @@ from typing import Protocol, runtime_checkable
 from msgspec import Struct, field
 
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.documents.move_plan import MemoryMoved
 from pinfold.ports.errors import ContainerKey
 
 
@@ -46,6 +47,9 @@ class Placement(Struct, frozen=True):
     ``partition`` is what is wished for an exclusive set; the kernel may not grant it.  One that is
     ``frozen`` has a place and does not run; where nothing can be frozen, that is told as not
     granted.
+
+    ``mems`` are the NUMA nodes that new memory comes from.  Of a container that runs they are never
+    made fewer by a placement, but by :meth:`Cgroups.migrate`; made more, no memory moves.
     """
 
     cpus: CPUSet | None = None
@@ -123,6 +127,24 @@ class Cgroups(Protocol):
 
         Raises:
             CgroupError: the CPUs or limits are not in force.
+        """
+
+    async def weigh(self, key: ContainerKey, mems: CPUSet) -> int:
+        """Bytes of the container's memory that are on other NUMA nodes than ``mems``.
+
+        Those in huge pages do not count, since they have a room of their own.
+
+        Raises:
+            CgroupError: they would not fit there, or nobody can say.
+        """
+
+    async def migrate(self, key: ContainerKey, mems: CPUSet) -> MemoryMoved:
+        """Let the container have memory of the NUMA nodes ``mems`` only, and move what it has.
+
+        It may take seconds, and may be done again.  What cannot be moved stays, and is told.
+
+        Raises:
+            CgroupError: there is no room for it, and nothing was changed; or the kernel refuses.
         """
 
     async def enter(self, key: ContainerKey, pid: int, *, start: int | None = None) -> None:

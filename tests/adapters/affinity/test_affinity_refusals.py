@@ -229,6 +229,15 @@ async def test_a_wish_that_is_not_granted_is_told_once(world: World) -> None:
     assert "partition" in await affinity.place(KEY, wish)
 
 
+@story
+async def test_memory_cannot_be_moved(world: World) -> None:
+    affinity = await opened(world.cpus)
+    await affinity.place(KEY, Placement(cpus=world.high))
+    for ask in (affinity.weigh, affinity.migrate):
+        with pytest.raises(CgroupError, match="cannot be moved to NUMA node 1 without cgroups"):
+            await ask(KEY, CPUSet([1]))
+
+
 def test_what_is_weaker_is_said_in_plain_words() -> None:
     told = Affinity().limitations()
     assert len(told) > 5

@@ -25,6 +25,7 @@ from pinfold.adapters.affinity.processes import (
     pid_space,
 )
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.documents.move_plan import MemoryMoved
 from pinfold.linux.processes import Stat, stat_of
 from pinfold.ports.cgroups import Limits, ObservedCgroups, ObservedContainer, Partition, Placement
 from pinfold.ports.errors import CgroupError, ContainerKey, ProcessGoneError
@@ -117,6 +118,14 @@ class Affinity:
             refused = [w for w in not_granted(placement) if w not in container.told]
             container.told.update(refused)
             return f"not without cgroups: {', '.join(refused)}" if refused else ""
+
+    async def weigh(self, key: ContainerKey, mems: CPUSet) -> int:
+        """See :class:`pinfold.ports.cgroups.Cgroups`; refused, as :meth:`migrate` is."""
+        raise _no_memory(key, mems)
+
+    async def migrate(self, key: ContainerKey, mems: CPUSet) -> MemoryMoved:
+        """See :class:`pinfold.ports.cgroups.Cgroups`; without cpusets no memory is bound."""
+        raise _no_memory(key, mems)
 
     async def enter(self, key: ContainerKey, pid: int, *, start: int | None = None) -> None:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
@@ -273,6 +282,13 @@ def _names(containers: Sequence[_Container]) -> str:
 def _error(name: str, refused: Sequence[Refusal]) -> CgroupError:
     more = f", and {len(refused) - 1} more" if len(refused) > 1 else ""
     return CgroupError(f"{name}: {refused[0].problem}{more}", refused[0].remedy)
+
+
+def _no_memory(key: ContainerKey, mems: CPUSet) -> CgroupError:
+    return CgroupError(
+        f"container {key}: its memory cannot be moved to NUMA node {mems} without cgroups",
+        "start the agent as root, or move the container without its memory",
+    )
 
 
 def limitations() -> tuple[str, ...]:

@@ -16,6 +16,9 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from msgspec.structs import replace
+
+from pinfold.adapters.cgroup import migrating
 from pinfold.adapters.cgroup.container_cpusets import ContainerCpusets, Known
 from pinfold.adapters.cgroup.folders import members, remove_if_empty
 from pinfold.adapters.cgroup.found_cpusets import FoundCpusets, cgroup_of, not_frozen
@@ -24,6 +27,7 @@ from pinfold.adapters.cgroup.hierarchy import Hierarchies, find_hierarchies, mou
 from pinfold.adapters.cgroup.moving import end_all
 from pinfold.adapters.cgroup.tasks import cgroups_of
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.documents.move_plan import MemoryMoved
 from pinfold.documents.status import CgroupTree, Gates
 from pinfold.linux.cgroup_mounts import CPUSET, CgroupMount, every_cgroup_mount
 from pinfold.linux.inotify import Inotify
@@ -158,6 +162,24 @@ class RuntimeCgroups:
     async def place(self, key: ContainerKey, placement: Placement) -> str:
         """See :class:`pinfold.ports.cgroups.Cgroups`; without a cgroup yet it is only noted."""
         return await self._pin(self._all.place(key, placement))
+
+    async def weigh(self, key: ContainerKey, mems: CPUSet) -> int:
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
+        return await migrating.weigh(self._found(key), mems)
+
+    async def migrate(self, key: ContainerKey, mems: CPUSet) -> MemoryMoved:
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
+        known = self._all.known.get(key)
+        moved = await migrating.migrate(self._found(key), mems)
+        if known is not None:
+            known.placement = replace(known.placement, mems=mems)
+        return moved
+
+    def _found(self, key: ContainerKey) -> Path:
+        known = self._all.known.get(key)
+        if known is None or known.folder is None or not known.folder.exists():
+            raise CgroupError(f"container {key}: its cgroup is not known", "place it")
+        return known.folder
 
     async def enter(self, key: ContainerKey, pid: int, *, start: int | None = None) -> None:
         """Find the cgroup that the runtime has put a process into, and place it.

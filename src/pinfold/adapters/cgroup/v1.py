@@ -18,6 +18,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from pinfold.adapters.cgroup import migrating
 from pinfold.adapters.cgroup.claim import TreeClaim
 from pinfold.adapters.cgroup.escapes import Escapes, key_in, place_in, with_strays
 from pinfold.adapters.cgroup.files import read_cpus
@@ -30,6 +31,7 @@ from pinfold.adapters.cgroup.tasks import catch_strays, tree, widen_all
 from pinfold.adapters.cgroup.v1_cpusets import EFFECTIVE, SHARED, CpusetTree
 from pinfold.adapters.cgroup.watch import CPUS, watch_cpusets
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.documents.move_plan import MemoryMoved
 from pinfold.documents.status import CgroupTree
 from pinfold.linux.affinity import allowed, outside
 from pinfold.linux.kernel_files import read_ids
@@ -133,6 +135,15 @@ class CgroupsV1:
         # An agent that was killed while it moved processes has left them stopped.
         freeze(frozen=placement.frozen)
         return "; ".join(notes)
+
+    async def weigh(self, key: ContainerKey, mems: CPUSet) -> int:
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
+        return await migrating.weigh(self._cpusets.own(key), mems)
+
+    async def migrate(self, key: ContainerKey, mems: CPUSet) -> MemoryMoved:
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
+        self.claim.check()
+        return await migrating.migrate(self._cpusets.own(key), mems, self._cpusets.written.put)
 
     async def enter(self, key: ContainerKey, pid: int, *, start: int | None = None) -> None:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""

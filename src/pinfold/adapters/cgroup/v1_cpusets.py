@@ -26,7 +26,7 @@ from pinfold.adapters.cgroup.folders import (
     remove_if_empty,
     remove_tree,
 )
-from pinfold.adapters.cgroup.names import container_folder, pod_folder
+from pinfold.adapters.cgroup.names import can_be_named, container_folder, pod_folder
 from pinfold.adapters.cgroup.watch import CPUS, MEMS, Written
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.linux.kernel_files import descendants, read_ids
@@ -154,6 +154,15 @@ class CpusetTree:
     def current(self, key: ContainerKey) -> Path | None:
         """The cpuset that is a container's own."""
         return next((one for one in self._folders(key) if one.exists()), None)
+
+    def own(self, key: ContainerKey) -> Path:
+        """The cpuset of a container with CPUs of its own; raises CgroupError where it has none."""
+        folder = self._folder(self._exclusive, key) if can_be_named(key) else None
+        if folder is None or not folder.exists():
+            raise CgroupError(
+                f"{self._exclusive}: there is no cgroup of container {key}", "place it"
+            )
+        return folder
 
     def processes(self, key: ContainerKey) -> set[int]:
         """Who is in the cpusets that are a container's own."""

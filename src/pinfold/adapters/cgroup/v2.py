@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Final
 
+from pinfold.adapters.cgroup import migrating
 from pinfold.adapters.cgroup.claim import TreeClaim
 from pinfold.adapters.cgroup.delegation import LEAF, available, enable, enable_down_to, step_back
 from pinfold.adapters.cgroup.escapes import Escapes, key_in, place_in, with_strays
@@ -37,6 +38,7 @@ from pinfold.adapters.cgroup.partitions import Partitions, observed_owner
 from pinfold.adapters.cgroup.tasks import catch_strays, tree, widen_all
 from pinfold.adapters.cgroup.watch import CPUS, MEMS, Written, watch_cpusets
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.documents.move_plan import MemoryMoved
 from pinfold.documents.status import CgroupTree
 from pinfold.linux.affinity import outside
 from pinfold.linux.kernel_files import descendants, read_ids
@@ -156,6 +158,23 @@ class CgroupsV2:
         # An agent that was killed while it moved processes has left them stopped.
         freeze(frozen=placement.frozen)
         return "; ".join(notes)
+
+    async def weigh(self, key: ContainerKey, mems: CPUSet) -> int:
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
+        return await migrating.weigh(self._owners_folder(key), mems)
+
+    async def migrate(self, key: ContainerKey, mems: CPUSet) -> MemoryMoved:
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
+        self.claim.check()
+        return await migrating.migrate(self._owners_folder(key), mems, self._written.put)
+
+    def _owners_folder(self, key: ContainerKey) -> Path:
+        folder = self._folder(key, exclusive=True) if can_be_named(key) else None
+        if folder is None or not folder.exists():
+            raise CgroupError(
+                f"{self._exclusive}: there is no cgroup of container {key}", "place it"
+            )
+        return folder
 
     def _pin(self, folder: Path, cpus: CPUSet, placement: Placement) -> list[str]:
         wish = placement.partition
