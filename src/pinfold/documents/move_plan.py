@@ -71,7 +71,7 @@ class MemoryMoved(Record, frozen=True, kw_only=True):
     stayed: Size
     """What is elsewhere still; that is, for a part:"""
     huge: Size = 0
-    """Of hugetlb, which goes only where its pool has free pages."""
+    """Of hugetlb."""
     locked: Size = 0
     """Locked by ``mlock(2)``."""
     pinned: Size = 0

@@ -172,7 +172,7 @@ def _report(
         stayed=stayed,
         huge=round(sum(node.huge for node in left)),
         locked=round(sum(node.locked for node in left)),
-        pinned=min(after.pinned, _ordinary(after, mems)),
+        pinned=min(after.pinned, stayed),
         nodes=[
             MovedMemory(node=node, before=on(before, node), after=on(after, node))
             for node in sorted(before.nodes.keys() | after.nodes.keys())
