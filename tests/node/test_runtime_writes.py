@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.node.nri.kubelet_containers import KubeletContainers
 from pinfold.node.runtime_ledger import RuntimeLedger
 from pinfold.node.runtime_writes import WRITTEN, RuntimeWrites
 from pinfold.planning.fake_nri import FakeNode
@@ -75,6 +76,36 @@ def test_what_an_answer_says_besides_is_written_before_the_next_question() -> No
             return loop.time() - began
 
     assert run_virtually(run()) == 0.5
+
+
+def test_who_waits_for_two_waits_until_both_are_still() -> None:
+    """What is written of the first while the second is waited for counts, too."""
+
+    async def run() -> float:
+        loop = asyncio.get_running_loop()
+        writes, began = RuntimeWrites(), loop.time()
+        writes.begun(DB)
+        loop.call_later(0.5, writes.begun, WEB)
+        loop.call_later(1.0, writes.over, DB)
+        loop.call_later(2.0, writes.over, WEB)
+        async with writes.still(lambda key: key == WEB), writes.still(lambda key: key == DB):
+            return loop.time() - began
+
+    assert run_virtually(run()) == 2.0
+
+
+def test_nobody_is_still_before_the_runtime_has_shown_what_there_is() -> None:
+    async def run() -> None:
+        ledger = a_ledger()
+        table = KubeletContainers(FakeRuntimeCgroups(FakeNode(CPUSet(range(4)))), ledger)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(60), table.still(None):
+                pass
+        table.shown.set()
+        async with asyncio.timeout(1), table.still(None), table.still([DB]):
+            pass
+
+    run_virtually(run())
 
 
 class SlowRecord:

@@ -209,7 +209,7 @@ class RuntimeLedger:
         return ContainerUpdate(entry.container_id, told, ignore_failure=True)
 
     async def _tell(self, record: RuntimeRecord) -> None:
-        async with self.writes.telling, self._gate():
+        async with self.writes.telling(), self._gate():
             told = {key: self._entries[key] for key in self._stale()[: self._batch]}
             updates = [self._update(entry) for entry in told.values()]
             wanted = {key: (self._wanted(entry), entry.mems) for key, entry in told.items()}

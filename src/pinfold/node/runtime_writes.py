@@ -19,6 +19,10 @@ WRITTEN: Final = 3.0
 change that has failed."""
 
 
+Concerns = Callable[[ContainerKey], bool]
+"""Whether it matters who writes a container's cpuset."""
+
+
 class RuntimeWrites:
     """What a runtime has been told of containers, and has perhaps not written yet."""
 
@@ -26,18 +30,26 @@ class RuntimeWrites:
         self._under_way: dict[ContainerKey, float] = {}
         self._in_answers: set[ContainerKey] = set()
         self._news = asyncio.Event()
-        self._telling = asyncio.Lock()
-        self._held = 0
-
-    @property
-    def telling(self) -> asyncio.Lock:
-        """Held while the runtime is told something unasked."""
-        return self._telling
+        self._tells = False
+        self._waiting: list[Concerns] = []
 
     @property
     def held(self) -> bool:
         """Whether somebody relies on what was said last: nothing is to be told just now."""
-        return self._held > 0
+        return bool(self._waiting)
+
+    @asynccontextmanager
+    async def telling(self) -> AsyncIterator[None]:
+        """Around telling the runtime something unasked; one at a time."""
+        while self._waiting or self._tells:
+            self._news.clear()
+            await self._news.wait()
+        self._tells = True
+        try:
+            yield
+        finally:
+            self._tells = False
+            self._news.set()
 
     def begun(self, *keys: ContainerKey) -> None:
         """The runtime is about to write these; once more when it was answered about them."""
@@ -63,29 +75,32 @@ class RuntimeWrites:
         self._news.set()
 
     @asynccontextmanager
-    async def still(self, concerns: Callable[[ContainerKey], bool]) -> AsyncIterator[None]:
+    async def still(self, concerns: Concerns) -> AsyncIterator[None]:
         """Entered when no older set of those whom it ``concerns`` can be written any more.
 
         Who is to be answered in the meantime has to wait for the books, which are to be changed
-        at once.
+        at once.  One may be within another.
         """
-        async with self._telling:
-            while (left := self._left(concerns)) > 0:
+        self._waiting.append(concerns)
+        try:
+            while self._tells or (left := self._left()) > 0:
                 self._news.clear()
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(left):
+                    async with asyncio.timeout(None if self._tells else left):
                         await self._news.wait()
-            self._held += 1
-            try:
-                yield
-            finally:
-                self._held -= 1
+            yield
+        finally:
+            self._waiting.remove(concerns)
+            self._news.set()
 
-    def _left(self, concerns: Callable[[ContainerKey], bool]) -> float:
-        """How long the runtime may still be writing one of them."""
+    def _left(self) -> float:
+        """How long the runtime may still be writing one of those who matter."""
         now = asyncio.get_running_loop().time()
         for key in [key for key, until in self._under_way.items() if until <= now]:
             del self._under_way[key]
-        return max(
-            (until - now for key, until in self._under_way.items() if concerns(key)), default=0.0
+        left = (
+            until - now
+            for key, until in self._under_way.items()
+            if any(concerns(key) for concerns in self._waiting)
         )
+        return max(left, default=0.0)

@@ -86,6 +86,7 @@ class PluginEvents:
             shown = {one.id for one in containers}
             self._creating = {key: one for key, one in self._creating.items() if one not in shown}
             await self._containers.synchronize(draft, pods, containers, devices)
+        self._table.shown.set()
         by_sandbox = {pod.id: pod for pod in pods}
         for container in containers:
             if (pod := by_sandbox.get(container.sandbox_id)) is not None:

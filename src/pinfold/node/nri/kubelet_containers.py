@@ -5,8 +5,9 @@ Nothing is started or ended here: that is the kubelet's.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from contextlib import AbstractAsyncContextManager
+import asyncio
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
 from typing import Final
 
 from msgspec.structs import replace
@@ -50,6 +51,8 @@ class KubeletContainers:
         self.exits = Exits()
         self._on_record = on_record
         self.seen = SeenContainers()
+        self.shown = asyncio.Event()
+        """Set once the runtime has shown what there is, and all of it is where it belongs."""
 
     # ------------------------------------------------------------------- what the runtime tells
 
@@ -111,9 +114,16 @@ class KubeletContainers:
             await self.cgroups.enter(status.key, status.pid)
         self._on_record.move(status.key, placement)
 
-    def still(self, keys: Collection[ContainerKey] | None) -> AbstractAsyncContextManager[None]:
-        """See :class:`pinfold.node.node_containers.NodeContainers`."""
-        return self._on_record.still(keys)
+    @asynccontextmanager
+    async def still(self, keys: Collection[ContainerKey] | None) -> AsyncIterator[None]:
+        """See :class:`pinfold.node.node_containers.NodeContainers`.
+
+        Before the runtime has shown what there is, nobody's cgroup is known: it would be
+        confirmed that somebody has left CPUs who has not.
+        """
+        await self.shown.wait()
+        async with self._on_record.still(keys):
+            yield
 
     async def end(self, key: ContainerKey) -> None:
         """Look after a container no more: to end it is the kubelet's."""
