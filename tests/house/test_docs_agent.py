@@ -215,7 +215,7 @@ def test_every_table_of_the_record_is_described() -> None:
 
 def test_every_variable_is_described() -> None:
     text = (REFERENCE / "agent-state.md").read_text()
-    for name in application_environment("default/p", "uid", "c", CPUSet([1])):
+    for name in application_environment("default/p", "uid", "c", CPUSet([1]), CPUSet([0])):
         assert f"`{name}`" in text
 
 

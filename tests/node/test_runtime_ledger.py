@@ -35,7 +35,7 @@ def a_ledger(containers: int) -> RuntimeLedger:
     cgroups = FakeRuntimeCgroups(FakeNode(machine))
     ledger = RuntimeLedger(cgroups, lambda *_: None, batch=100)
     for number in range(containers):
-        ledger.put(ContainerKey(f"uid-{number}", "main"), f"id-{number}", None, str(machine))
+        ledger.put(ContainerKey(f"uid-{number}", "main"), f"id-{number}", Placement(), str(machine))
     ledger.follow(CPUSet([0]))
     return ledger
 
@@ -100,7 +100,7 @@ def test_the_kernel_is_made_right_after_the_runtime_has_written(fails: bool) -> 
             return ()
 
     ledger = RuntimeLedger(Cgroups(FakeNode(CPUSet([0, 1]))), lambda *_: None, batch=100)
-    ledger.put(key, "id", CPUSet([0]), "0-1")
+    ledger.put(key, "id", Placement(CPUSet([0])), "0-1")
 
     async def run() -> None:
         told = Record()

@@ -20,6 +20,7 @@ from tests.scenes.waiting import until, wait_until
 
 SHARED = ContainerKey("uid-shared", "main")
 OWNER = ContainerKey("uid-owner", "main")
+MIXED = ContainerKey("uid-mixed", "main")
 NOBODY = 2**22 + 1
 """A pid that Linux never gives."""
 
@@ -69,6 +70,7 @@ async def check_contract(node: Node) -> None:
     await _check_owner(node, sharer)
     await _check_refusals(node, sharer)
     await _check_changing_sides(node, sharer)
+    await _check_mixed(node, sharer)
 
     await cgroups.kill(SHARED)
     await cgroups.remove(SHARED)
@@ -162,6 +164,55 @@ async def _check_changing_sides(node: Node, sharer: int) -> None:
         assert seen[SHARED].exclusive == (cpus is not None)
     await cgroups.set_shared(everything)
     assert node.allowed(sharer) == everything
+
+
+async def _check_mixed(node: Node, sharer: int) -> None:
+    """Its own CPUs and the pool in one: it follows the pool, and is narrowed like it."""
+    cgroups, everything = node.cgroups, node.cpus
+    own, first = CPUSet([max(everything)]), CPUSet([min(everything)])
+    rest = everything - own
+    mixed = Placement(cpus=own, mixed=True)
+    await cgroups.set_shared(rest)
+    pid = node.start()
+    await cgroups.place(MIXED, mixed)
+    await cgroups.enter(MIXED, pid)
+    assert node.allowed(pid) == everything
+    seen = (await cgroups.observe()).containers[MIXED]
+    assert (seen.exclusive, seen.populated) == (True, True)
+    assert seen.configured == seen.effective == everything
+
+    # With the pool it leaves a CPU, before anybody else may have that, and gets it back.
+    for pool in (first, own, everything, rest):
+        await cgroups.set_shared(pool)
+        assert node.allowed(pid) == own | pool
+        assert node.allowed(sharer) == pool
+        seen = (await cgroups.observe()).containers[MIXED]
+        assert seen.configured == seen.effective == own | pool
+
+    # Opened once more, with another pool.
+    await cgroups.open(first)
+    await cgroups.place(MIXED, mixed)
+    assert node.allowed(pid) == own | first
+
+    # Others of its own, none besides, none of its own, and back.
+    for placement, where in (
+        (Placement(cpus=first, mixed=True), first | own),
+        (Placement(cpus=first), first),
+        (Placement(), own),
+        (mixed, own),
+    ):
+        await cgroups.set_shared(own)
+        await cgroups.place(MIXED, placement)
+        assert node.allowed(pid) == where
+        await cgroups.set_shared(rest)
+        cpus = placement.cpus or CPUSet()
+        assert node.allowed(pid) == (cpus | rest if placement.shares else cpus)
+
+    # One that is gone is followed no more.
+    await cgroups.kill(MIXED)
+    await cgroups.remove(MIXED)
+    await cgroups.set_shared(everything)
+    assert (await cgroups.observe()).containers.keys() == {SHARED}
 
 
 async def check_memory(node: NodeWithMemory, memory_nodes: CPUSet) -> None:

@@ -54,10 +54,16 @@ class GatesContract:
         return not own or self.world.cpus <= own
 
     async def put(
-        self, cgroups: FoundCgroups, pod: str, name: str, own: CPUSet | None = None
+        self,
+        cgroups: FoundCgroups,
+        pod: str,
+        name: str,
+        own: CPUSet | None = None,
+        *,
+        mixed: bool = False,
     ) -> tuple[ContainerKey, str]:
         key, path = ContainerKey(pod, name), await self.world.container(pod, name)
-        await cgroups.place(key, Placement(cpus=own))
+        await cgroups.place(key, Placement(cpus=own, mixed=mixed))
         assert await cgroups.find(key, path)
         return key, path
 
@@ -107,6 +113,29 @@ class GatesContract:
             await cgroups.remove(key)
             await cgroups.set_shared(self.world.cpus)
             assert self.world.allowed(shared) == self.world.cpus
+            await cgroups.close(remove=False)
+
+        asyncio.run(scenario())
+
+    def test_a_mixed_container_follows_the_pool(self) -> None:
+        """It is narrowed with it, and its pod's cgroup holds it where a runtime writes late."""
+
+        async def scenario() -> None:
+            cgroups = self.world.agent()
+            await cgroups.open(self.world.cpus)
+            key, path = await self.put(cgroups, "pod1", "mixed", self.high, mixed=True)
+            pod = self.world.above(path, 1)
+            for pool in (self.low, self.high, self.world.cpus, self.high):
+                await cgroups.set_shared(pool)
+                assert self.world.allowed(path) == pool | self.high
+                assert self.world.own(pod) == pool | self.high
+                seen = await self.seen(cgroups, key)
+                assert (seen.exclusive, seen.effective) == (True, pool | self.high)
+            self.world.write(path, self.world.cpus)
+            assert self.world.allowed(path) == self.high
+            await cgroups.remove(key)
+            assert self.is_open(pod)
+            assert self.world.allowed(path) == self.high
             await cgroups.close(remove=False)
 
         asyncio.run(scenario())

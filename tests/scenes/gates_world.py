@@ -38,6 +38,7 @@ class World:
         self.record = MemoryGateRecord()
         self.pool = MACHINE
         self.own: dict[ContainerKey, CPUSet] = {}
+        self.mixed: set[ContainerKey] = set()
         self.granted: dict[ContainerKey, CPUSet] = {}
         self.containers: dict[ContainerKey, FakeContainer] = {}
         self.writes = 0
@@ -70,19 +71,26 @@ class World:
         parent = parent or self.choice.choice(PARENTS)
         return await self.node.run_pod(f"uid-{number}", f"p{number}", f"{parent}/pod{number}")
 
-    async def create(self, pod: PodSandbox, own: CPUSet | None) -> ContainerKey:
+    def placement(self, key: ContainerKey) -> Placement:
+        return Placement(cpus=self.own.get(key), mixed=key in self.mixed)
+
+    async def create(
+        self, pod: PodSandbox, own: CPUSet | None, *, mixed: bool = False
+    ) -> ContainerKey:
         """As the runtime does, with what the books say or, as an old record has it, with all."""
         name = f"c{len(self.containers)}-{self.choice.randrange(1 << 30)}"
         key = ContainerKey(pod.uid, name)
         if own is not None:
             self.own[key] = own
+            self.mixed |= {key} if mixed else set()
             self.pool -= own
             await self.cpusets.set_shared(self.pool)
             self.granted[key] = own
-        known = self.cpusets.place(key, Placement(cpus=own))
+        known = self.cpusets.place(key, self.placement(key))
         await self.cpusets.pin(known)
-        one = await self.node.create(pod, name, Resources(cpus=str(own or self.pool)))
-        one.cpuset = own or self.pool
+        cpus = known.within(self.pool)
+        one = await self.node.create(pod, name, Resources(cpus=str(cpus)))
+        one.cpuset = cpus
         self.containers[key] = one
         self.wrote()
         one.seen = type(one.seen)(
@@ -92,7 +100,7 @@ class World:
         return key
 
     async def find(self, key: ContainerKey) -> None:
-        known = self.cpusets.place(key, Placement(cpus=self.own.get(key)))
+        known = self.cpusets.place(key, self.placement(key))
         self.cpusets.locate(known, Path(self.containers[key].seen.cgroups_path))
         await self.cpusets.pin(known)
 
@@ -101,6 +109,7 @@ class World:
         self.granted.pop(key, None)
         del self.node.containers[one.seen.id]
         freed = self.own.pop(key, CPUSet())
+        self.mixed.discard(key)
         self.pool |= freed
         await self.cpusets.forget(key)
         await self.cpusets.set_shared(self.pool)
@@ -120,7 +129,8 @@ class World:
         """A runtime writes what it had on record long ago; only a gate can hold that."""
         one = self.containers[key]
         gate = gate_of(Path(one.seen.cgroups_path))
-        if gate is not None and not self.cpusets.gates.written.get(gate, MACHINE) - self.pool:
+        cpus = self.placement(key).within(self.pool)
+        if gate is not None and not self.cpusets.gates.written.get(gate, MACHINE) - cpus:
             one.cpuset = MACHINE
             self.wrote()
 
@@ -142,13 +152,16 @@ class World:
         for key in self.own.keys() - self.containers.keys():
             self.pool |= self.own.pop(key)
             self.granted.pop(key, None)
+            self.mixed.discard(key)
         # What the one before was just about to give is had when this one is through.
         self.granted = {key: cpus & self.own[key] for key, cpus in self.granted.items()}
         self._begin()
         await self.cpusets.set_shared(self.pool)
         for key in self.containers:
-            await self.cpusets.pin(self.cpusets.place(key, Placement(cpus=self.own.get(key))))
-        for key in sorted(self.containers, key=lambda one: one in self.own):
+            await self.cpusets.pin(self.cpusets.place(key, self.placement(key)))
+        for key in sorted(
+            self.containers, key=lambda one: (one in self.own, one not in self.mixed)
+        ):
             await self.find(key)
         await self.cpusets.settle()
         self.granted = dict(self.own)
@@ -157,7 +170,7 @@ class World:
         """All are exactly where they belong, and the gates that are not needed are as before."""
         self.check()
         for key, one in self.containers.items():
-            assert one.kernel == self.own.get(key, self.pool), key
+            assert one.kernel == self.placement(key).within(self.pool), key
         assert self.record.before.keys() == self.cpusets.gates.written.keys()
         held = {gate for gate, cpus in self.node.gates.items() if cpus not in OPEN}
         written = self.cpusets.gates.written
@@ -166,7 +179,7 @@ class World:
     async def step(self) -> None:
         pods = list(self.node.pods.values())
         owners = [key for key in self.own if key in self.containers]
-        sharers = [key for key in self.containers if key not in self.own]
+        sharers = [key for key in self.containers if self.placement(key).shares]
         what = self.choice.choice(("share", "share", "own", "own", "end", "move", "old", "wipe"))
         free = sorted(self.pool - CPUSet([0]))
         wanted = CPUSet(self.choice.sample(free, min(len(free), self.choice.choice((1, 2)))))
@@ -174,7 +187,7 @@ class World:
         if what == "share":
             await self.create(pod, None)
         elif what == "own" and wanted and pod.cgroup_parent.startswith("/kubepods/pod"):
-            await self.create(pod, wanted)
+            await self.create(pod, wanted, mixed=self.choice.random() < 0.5)
         elif what == "end" and self.containers:
             await self.end(self.choice.choice(list(self.containers)))
         elif what == "move" and owners and wanted:

@@ -26,6 +26,7 @@ from pinfold.admission.isolation import (
     using,
 )
 from pinfold.admission.memory_manager import MemoryManager
+from pinfold.admission.mixed import mixed_refusal
 from pinfold.admission.nearness import NearAttempt, near_attempts, near_refusal
 from pinfold.admission.pod_draft import PodDraft
 from pinfold.core.cpu.static_policy import CPUAllocation, StaticPolicy
@@ -34,7 +35,7 @@ from pinfold.core.kubelet.faults import KubeletFault
 from pinfold.core.machine.locality import Localities
 from pinfold.core.memory.memory import Block, MemoryState, remove_pod
 from pinfold.core.memory.policy import MemoryTransaction, StaticMemoryPolicy
-from pinfold.core.pod.pod import Container, Pod
+from pinfold.core.pod.pod import Container, Pod, unmixed
 from pinfold.core.topology_manager.hints import TopologyHint
 from pinfold.core.topology_manager.manager import Admission, AffinityDecision, TopologyManager
 from pinfold.core.values.cpuset import CPUSet
@@ -66,6 +67,8 @@ class Node(Struct, frozen=True):
     """Where devices are; None where pods cannot wish to run near one (a kubelet knows no such)."""
     isolation: Isolation | None = None
     """The isolated CPUs; None where they are ignored, as by a kubelet."""
+    mixes: bool = False
+    """Whether containers may be mixed (:mod:`pinfold.admission.mixed`)."""
 
 
 class NodeState(Struct, frozen=True):
@@ -146,8 +149,11 @@ def decide(node: Node, state: NodeState, pod: Pod, answers: Answers = NO_ANSWERS
             ``answers``.
     """
     exclusive = node.cpu_policy is not None
-    refusal = near_refusal(node.localities, pod, exclusive=exclusive) or isolation_refusal(
-        node.isolation, pod, exclusive=exclusive
+    pod = pod if node.mixes else unmixed(pod)
+    refusal = (
+        near_refusal(node.localities, pod, exclusive=exclusive)
+        or isolation_refusal(node.isolation, pod, exclusive=exclusive)
+        or mixed_refusal(pod, heeded=node.mixes, exclusive=exclusive)
     )
     if refusal is not None:
         return Decision(pod, admitted=False, reason=refusal.reason, message=str(refusal))

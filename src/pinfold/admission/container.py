@@ -16,6 +16,7 @@ from pinfold.admission.cpu_manager import draft_for_container
 from pinfold.admission.device_locality import GivenDevices
 from pinfold.admission.isolation import IsolatedUse, isolated_uses, isolation_refusal, using
 from pinfold.admission.memory_manager import MemoryManager
+from pinfold.admission.mixed import mixed_refusal
 from pinfold.admission.nearness import (
     NearAttempt,
     near_attempts,
@@ -25,7 +26,7 @@ from pinfold.admission.nearness import (
 from pinfold.admission.pod_draft import PodDraft
 from pinfold.core.memory.memory import MemoryState, remove_container
 from pinfold.core.memory.request import requested_memory
-from pinfold.core.pod.pod import Container, Pod
+from pinfold.core.pod.pod import Container, Pod, unmixed
 from pinfold.core.topology_manager.hints import AllocationError, ResourceHints, TopologyHint
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.podresources import NO_DEVICES, PodDevices
@@ -52,8 +53,11 @@ def decide_container(  # noqa: PLR0913, PLR0917 - the node, the container, what 
             a wish, as are those of :mod:`pinfold.admission.nearness`.
     """
     container = next(one for one in pod.all_containers if one.name == name)
-    refusal = near_refusal(node.localities, pod, complete=False) or isolation_refusal(
-        node.isolation, pod, complete=False
+    pod = pod if node.mixes else unmixed(pod)
+    refusal = (
+        near_refusal(node.localities, pod, complete=False)
+        or isolation_refusal(node.isolation, pod, complete=False)
+        or mixed_refusal(pod, heeded=node.mixes, exclusive=node.cpu_policy is not None, only=name)
     )
     if refusal is not None:
         return Decision(pod, admitted=False, reason=refusal.reason, message=str(refusal))

@@ -114,6 +114,7 @@ def build_node(
         # A kubelet knows no such wish, and its answers are what is asked for then.
         localities=None if rules == KUBELET else Localities.of(machine),
         isolation=_isolation(machine, view, config, rules),
+        mixes=config.own is not None or rules != KUBELET,
         topology_manager=topology_manager,
         allocatable=allocatable,
         max_pods=pods,

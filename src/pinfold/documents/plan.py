@@ -46,9 +46,11 @@ class PlannedContainer(Record, frozen=True, kw_only=True):
     name: str
     kind: ContainerKind
     cpus: CPUs
-    """The CPUs that it may run on."""
+    """The CPUs that it may run on; of a mixed one those that are its own."""
     exclusive: bool
     """Whether they are its own."""
+    shared: CPUs | UnsetType = UNSET
+    """The CPUs of the shared pool that a mixed container may use besides; no other has this."""
     numa_nodes: Sequence[int]
     """Where its memory comes from (``cpuset.mems``); empty: from anywhere."""
     memory: Sequence[MemoryBlock]

@@ -36,9 +36,12 @@ class Container(Record, frozen=True, kw_only=True):
     name: str
     kind: ContainerKind
     cpus: CPUs
-    """The CPUs that it may run on."""
+    """The CPUs that it may run on; of a mixed one those that are its own."""
     exclusive: bool
     """Whether they are its own."""
+    shared: CPUs | UnsetType = UNSET
+    """The CPUs of the shared pool that a mixed container may use besides, without a CPU quota; no
+    other has this."""
     offline: CPUs = ""
     """Those of its own that are offline."""
     place: Place = "own"

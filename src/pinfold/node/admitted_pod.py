@@ -42,6 +42,10 @@ class AdmittedPod(Struct, frozen=True):
         """The container's key."""
         return ContainerKey(self.uid, container.name)
 
+    def is_mixed(self, container: Container) -> bool:
+        """Whether a container uses the shared pool besides the CPUs that it owns, if any."""
+        return container.name in self.workload.pod.mixed
+
     def exclusive_cpus(self, ledger: Ledger, container: Container) -> CPUSet | None:
         """Where a container runs: its own CPUs, None for the shared pool.
 

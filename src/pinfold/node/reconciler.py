@@ -59,11 +59,12 @@ def find_drift(
     for key, where in expected.items():
         container, cpus = observed.containers.get(key), where.cpus
         wanted = "the shared pool" if cpus is None else str(cpus)
+        wanted += " and the shared pool" if where.mixed else ""
         if container is None:
             yield Drift(key, wanted, "no cgroup", is_empty=True)
         elif container.frozen and where.frozen:
             continue  # it runs nowhere
-        elif found := _deviation(container, pool if cpus is None else cpus, cpus, offline):
+        elif found := _deviation(container, where.within(pool), offline, owns=cpus is not None):
             yield Drift(key, wanted, found, is_empty=not container.populated)
         if container is not None and container.strays:
             yield _outside(key, container.strays)
@@ -79,16 +80,14 @@ def _outside(key: ContainerKey, strays: tuple[Stray, ...]) -> Drift:
     return Drift(key, "every process in its cgroup", found, strays=strays)
 
 
-def _deviation(
-    container: ObservedContainer, cpus: CPUSet, own: CPUSet | None, offline: CPUSet
-) -> str:
-    if container.exclusive != (own is not None):
+def _deviation(container: ObservedContainer, cpus: CPUSet, offline: CPUSet, *, owns: bool) -> str:
+    if container.exclusive != owns:
         return "in the exclusive part" if container.exclusive else "in the shared pool"
     if not container.populated:
         return "no process in its cgroup"
     if container.effective != cpus - offline:
         return f"effective {container.effective}"
-    if own is not None and (container.configured or own) - offline != own - offline:
+    if owns and (container.configured or cpus) - offline != cpus - offline:
         return f"configured {container.configured}"
     return "frozen" if container.frozen else ""
 

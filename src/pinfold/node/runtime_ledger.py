@@ -40,18 +40,21 @@ PATIENCE: Final = 1.0
 
 
 class _Entry(Struct, frozen=True):
-    """A container's id, its own CPUs (None: the shared pool), and what is on record for it.
+    """A container's id, where it is placed, and what is on record for it.
 
-    So with the NUMA nodes of its memory (None: whatever is on record).  ``capped`` is whether a CPU
-    quota is on record.
+    Where its placement says no NUMA nodes, whatever is on record holds.  ``capped`` is whether a
+    CPU quota is on record.
     """
 
     container_id: str
-    own: CPUSet | None
+    placement: Placement
     recorded: CPUSet | None
-    mems: CPUSet | None = None
     recorded_mems: CPUSet | None = None
     capped: bool = False
+
+    @property
+    def owns(self) -> bool:
+        return self.placement.cpus is not None
 
 
 class RuntimeLedger:
@@ -96,7 +99,7 @@ class RuntimeLedger:
             if keys is not None:
                 return key in keys
             entry = self._entries.get(key)
-            return entry is None or entry.own is None
+            return entry is None or entry.placement.shares
 
         return self.writes.still(concerns)
 
@@ -104,26 +107,25 @@ class RuntimeLedger:
         self,
         key: ContainerKey,
         container_id: str,
-        own: CPUSet | None,
+        placement: Placement,
         recorded: str,
         *,
-        mems: CPUSet | None = None,
         recorded_mems: str = "",
         capped: bool = False,
     ) -> None:
         """Take note of a container, and of the lists that the runtime has for it.
 
-        ``own`` None is the shared pool, ``mems`` None is not said; ``capped`` tells of a CPU quota
-        on record, which an owner of CPUs is not to have.
+        NUMA nodes that the placement does not say are not told; ``capped`` tells of a CPU quota on
+        record, which an owner of CPUs is not to have.
         """
         cpus, nodes = _read(recorded), _read(recorded_mems)
-        self._entries[key] = _Entry(container_id, own, cpus, mems, nodes, capped)
+        self._entries[key] = _Entry(container_id, placement, cpus, nodes, capped)
         self._changed.set()
 
     def move(self, key: ContainerKey, placement: Placement) -> None:
         """A container runs elsewhere now; what is on record follows."""
         if (entry := self._entries.get(key)) is not None:
-            self._entries[key] = replace(entry, own=placement.cpus, mems=placement.mems)
+            self._entries[key] = replace(entry, placement=placement)
             self._changed.set()
 
     def forget(self, key: ContainerKey) -> None:
@@ -144,14 +146,15 @@ class RuntimeLedger:
 
     def _is_stale(self, entry: _Entry) -> bool:
         wanted = self._wanted(entry)
-        if entry.own is not None and entry.capped:
+        if entry.owns and entry.capped:
             return True
-        if entry.mems is not None and entry.recorded_mems != entry.mems:
+        mems = entry.placement.mems
+        if mems is not None and entry.recorded_mems != mems:
             return True
         return bool(wanted) and entry.recorded != wanted
 
     def _wanted(self, entry: _Entry) -> CPUSet:
-        return self._pool if entry.own is None else entry.own
+        return entry.placement.within(self._pool)
 
     def answer(self) -> tuple[ContainerUpdate, ...]:
         """What an answer to the runtime tells it of the others, a few of them at a time.
@@ -167,8 +170,8 @@ class RuntimeLedger:
             self._entries[key] = replace(
                 entry,
                 recorded=self._wanted(entry),
-                recorded_mems=entry.mems,
-                capped=entry.capped and entry.own is None,
+                recorded_mems=entry.placement.mems,
+                capped=entry.capped and not entry.owns,
             )
         return updates
 
@@ -203,8 +206,8 @@ class RuntimeLedger:
     def _update(self, entry: _Entry) -> ContainerUpdate:
         told = Resources(
             cpus=str(self._wanted(entry)),
-            mems=str(entry.mems or ""),
-            cpu_quota=NO_CAP if entry.own is not None and entry.capped else None,
+            mems=str(entry.placement.mems or ""),
+            cpu_quota=NO_CAP if entry.owns and entry.capped else None,
         )
         return ContainerUpdate(entry.container_id, told, ignore_failure=True)
 
@@ -212,7 +215,9 @@ class RuntimeLedger:
         async with self.writes.telling(), self._gate():
             told = {key: self._entries[key] for key in self._stale()[: self._batch]}
             updates = [self._update(entry) for entry in told.values()]
-            wanted = {key: (self._wanted(entry), entry.mems) for key, entry in told.items()}
+            wanted = {
+                key: (self._wanted(entry), entry.placement.mems) for key, entry in told.items()
+            }
             try:
                 await record.update(updates)
             except PortError:
@@ -224,13 +229,13 @@ class RuntimeLedger:
                 for key, entry in told.items():
                     now = self._entries.get(key)
                     if now is not None and now.container_id == entry.container_id:
-                        await self._cgroups.place(key, Placement(now.own, now.mems))
+                        await self._cgroups.place(key, now.placement)
             for key, entry in told.items():
                 now = self._entries.get(key)
                 if now is not None and now.container_id == entry.container_id:
                     # An answer that was given meanwhile was carried out before this.
                     cpus, mems = wanted[key]
-                    capped = now.capped and entry.own is None
+                    capped = now.capped and not entry.owns
                     self._entries[key] = replace(
                         now, recorded=cpus, recorded_mems=mems, capped=capped
                     )

@@ -15,6 +15,7 @@ from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.counters import Counters
 from pinfold.node.pod_table import PodTable
 from pinfold.node.settings import NodeSettings, OwnerOffline
+from pinfold.ports.cgroups import Placement
 from pinfold.ports.errors import ContainerKey
 from pinfold.ports.records import PendingMove
 from pinfold.ports.runtime import ContainerStatus
@@ -24,19 +25,30 @@ class Whereabouts(Struct, frozen=True):
     """Where a container runs now.
 
     ``own`` are those CPUs that it owns and is to run on, None where it owns none; ``offline`` are
-    those of them that are offline; ``frozen`` tells that it does not run at all.  ``mems`` are the
-    NUMA nodes of its memory while they are being changed, None where its record says them.
+    those of them that are offline; ``frozen`` tells that it does not run at all, ``mixed`` that it
+    runs in the shared pool besides.  ``mems`` are the NUMA nodes of its memory while they are being
+    changed, None where its record says them.
     """
 
     own: CPUSet | None
     offline: CPUSet
     frozen: bool
     mems: CPUSet | None = None
+    mixed: bool = False
 
     @property
     def cpus(self) -> CPUSet | None:
         """Its own CPUs, None for the shared pool."""
         return None if self.is_displaced else self.own
+
+    @property
+    def shares(self) -> bool:
+        """Whether it runs in the shared pool, with or without CPUs of its own."""
+        return self.place == "shared" or self.mixed
+
+    def within(self, pool: CPUSet) -> CPUSet:
+        """All CPUs that it is to run on while ``pool`` is the shared pool."""
+        return Placement(self.cpus, mixed=self.mixed).within(pool)
 
     @property
     def is_displaced(self) -> bool:
@@ -90,7 +102,7 @@ class View(Struct, frozen=True):
             own, mems = holds.placed.get(owner, own), holds.mems.get(owner)
         gone = CPUSet() if own is None else own & offline
         if own is not None and own != gone:
-            return Whereabouts(own, gone, frozen=False, mems=mems)
+            return Whereabouts(own, gone, frozen=False, mems=mems, mixed=pod.is_mixed(container))
         # Who is to end has to run to hear of it.
         freezes = self.settings.owner_offline is OwnerOffline.FREEZE and not pod.is_ending
         frozen = not self.pool or (own is not None and freezes)
@@ -105,10 +117,20 @@ class View(Struct, frozen=True):
             if where.offline or where.frozen:
                 yield pod, container, where
 
+    @property
+    def mixed(self) -> frozenset[Owner]:
+        """The owners that use the shared pool besides their own CPUs."""
+        ledger = self.state.ledger
+        return frozenset(
+            Owner(pod.uid, container.name)
+            for pod, container in self.pods.containers().values()
+            if pod.is_mixed(container) and pod.exclusive_cpus(ledger, container) is not None
+        )
+
     def anybody_shares(self) -> bool:
         """Whether a container of an active pod runs, or has to run, on the shared pool."""
         return any(
-            (where := self.where(pod, container)).own is None or where.place == "shared"
+            (where := self.where(pod, container)).own is None or where.shares
             for pod, container in self.pods.containers().values()
         )
 

@@ -20,7 +20,7 @@ def changed_pods(before: Plan, after: Plan) -> list[tuple[PodPlacement, PodPlace
 
 
 def _outcome(placement: PodPlacement) -> tuple[object, ...]:
-    exclusive = {c.name: c.cpus for c in placement.containers if c.exclusive}
+    exclusive = {c.name: (c.cpus, c.mixed) for c in placement.containers if c.exclusive}
     given = {c.name: (c.memory, dict(c.devices)) for c in placement.containers}
     return (placement.admitted, placement.decision.reason, exclusive, given)
 

@@ -26,7 +26,10 @@ class Faults:
 
 
 class _Group(Struct):
-    """A cgroup; ``cpus`` is what the kernel has in its cpuset, None on the shared side."""
+    """A cgroup; ``cpus`` is what the kernel has in its cpuset, None on the shared side.
+
+    That of one that is mixed is written with each change of the pool.
+    """
 
     placement: Placement
     cpus: CPUSet | None
@@ -91,23 +94,30 @@ class FakeCgroups:
         self._fault("shared")
         if not cpus & self.online:
             raise CgroupError(f"shared: no CPU of {cpus} is online")
-        self.shared = cpus & self.online if self.version == 1 else cpus
+        self.shared = self._there(cpus)
+        for group in self.groups.values():
+            if group.cpus is not None and group.placement.mixed:
+                group.cpus = self._there(group.placement.within(cpus))
 
     async def place(self, key: ContainerKey, placement: Placement) -> str:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
         self._fault(str(key))
         if placement.cpus is not None and not placement.cpus & self.online:
             raise CgroupError(f"{key}: no CPU of {placement.cpus} is online")
-        cpus = placement.cpus
+        cpus = None if placement.cpus is None else placement.within(self.shared or CPUSet())
         if cpus is None and not placement.frozen and not self._pool & self.online:
             raise CgroupError(f"{key}: no CPU of the shared pool is online")
-        if cpus is not None and self.version == 1:
-            cpus &= self.online
+        if cpus is not None:
+            cpus = self._there(cpus)
         # Moving its processes there brings back those that the kernel has moved away, unless there
         # is no CPU to move them to.
         stays = self.version == 1 and cpus is None and not self._pool
         self.groups[key] = _Group(placement, cpus, lost=stays)
         return ""
+
+    def _there(self, cpus: CPUSet) -> CPUSet:
+        """What the kernel has of CPUs that are written into a cpuset."""
+        return cpus & self.online if self.version == 1 else cpus
 
     @property
     def _pool(self) -> CPUSet:

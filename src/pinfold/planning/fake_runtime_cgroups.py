@@ -228,8 +228,7 @@ class FakeRuntimeCgroups:
     async def _pin(self, known: Known) -> None:
         pinned = await self.all.pin(known)
         if pinned is not None and pinned[0] and known.folder is not None:
-            own = known.placement.cpus
-            await self._cpusets.confirm([known.folder], own or self.all.pool)
+            await self._cpusets.confirm([known.folder], known.within(self.all.pool))
 
     def _fault(self, where: str) -> None:
         if self.faults.due():

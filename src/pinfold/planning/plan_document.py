@@ -32,7 +32,7 @@ def plan_document(plan: Plan, notes: Sequence[str] | UnsetType = UNSET) -> form.
             notes=plan.planner.view.notes,
         ),
         config=planned_config(plan.planner.config),
-        pods=[_pod(pod) for pod in plan.pods],
+        pods=[_pod(pod, str(plan.pool)) for pod in plan.pods],
         shared=str(plan.shared),
         pool=UNSET if plan.pool == plan.shared else str(plan.pool),
         reserved=str(plan.reserved),
@@ -57,7 +57,7 @@ def planned_config(config: NodeConfig) -> form.PlannedConfig:
     )
 
 
-def _pod(placement: PodPlacement) -> form.PlannedPod:
+def _pod(placement: PodPlacement, pool: str) -> form.PlannedPod:
     pod, decision = placement.pod, placement.decision
     return form.PlannedPod(
         namespace=pod.namespace,
@@ -69,16 +69,17 @@ def _pod(placement: PodPlacement) -> form.PlannedPod:
         message=decision.message,
         kubelet_fault=None if decision.fault is None else decision.fault.slug,
         notes=decision.notes,
-        containers=[_container(container) for container in placement.containers],
+        containers=[_container(container, pool) for container in placement.containers],
     )
 
 
-def _container(container: ContainerPlacement) -> form.PlannedContainer:
+def _container(container: ContainerPlacement, pool: str) -> form.PlannedContainer:
     return form.PlannedContainer(
         name=container.name,
         kind=container.kind,
         cpus=str(container.cpus),
         exclusive=container.exclusive,
+        shared=pool if container.mixed else UNSET,
         numa_nodes=container.numa_nodes,
         memory=memory_blocks(container.memory),
         devices=dict(container.devices),

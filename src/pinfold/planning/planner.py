@@ -36,7 +36,8 @@ class ContainerPlacement(Struct, frozen=True):
     """Where a container runs, on its own CPUs or the shared pool, and what else it was given.
 
     ``kind`` is "container", "init" or "sidecar"; ``memory`` are the blocks that the memory manager
-    gave it, ``devices`` the ids by resource.
+    gave it, ``devices`` the ids by resource.  One that is ``mixed`` runs on the shared pool besides
+    ``cpus``, which are its own.
     """
 
     name: str
@@ -45,6 +46,7 @@ class ContainerPlacement(Struct, frozen=True):
     kind: str
     memory: tuple[Block, ...] = ()
     devices: Mapping[str, tuple[str, ...]] = _NO_DEVICES
+    mixed: bool = False
 
     @property
     def numa_nodes(self) -> tuple[int, ...]:
@@ -332,6 +334,7 @@ def _placements(decision: Decision, shared: CPUSet) -> tuple[ContainerPlacement,
             kind=kind,
             memory=decision.memory.get(container.name, ()),
             devices=decision.devices.get(container.name, _NO_DEVICES),
+            mixed=allocation is not None and container.name in pod.mixed,
         )
 
     return tuple(

@@ -44,6 +44,7 @@ class Limits(Struct, frozen=True):
 class Placement(Struct, frozen=True):
     """Where a container runs: on its own ``cpus``, or (None) in the shared pool.
 
+    With ``mixed`` it runs on its own CPUs and in the shared pool besides, as that is from now on.
     ``partition`` is what is wished for an exclusive set; the kernel may not grant it.  One that is
     ``frozen`` has a place and does not run; where nothing can be frozen, that is told as not
     granted.
@@ -58,6 +59,18 @@ class Placement(Struct, frozen=True):
     pod_limits: Limits = Limits()
     partition: Partition = Partition.MEMBER
     frozen: bool = False
+    mixed: bool = False
+
+    @property
+    def shares(self) -> bool:
+        """Whether it uses the shared pool, with or without CPUs of its own."""
+        return self.cpus is None or self.mixed
+
+    def within(self, pool: CPUSet) -> CPUSet:
+        """All CPUs that it is to run on while ``pool`` is the shared pool."""
+        if self.cpus is None:
+            return pool
+        return self.cpus | pool if self.mixed else self.cpus
 
 
 class Stray(Struct, frozen=True):
@@ -115,12 +128,17 @@ class Cgroups(Protocol):
     async def set_shared(self, cpus: CPUSet) -> None:
         """Shrink or grow the shared pool, and return when no task of it can run elsewhere.
 
+        Containers that are placed as mixed follow it: none of their tasks can run elsewhere than on
+        these and their own CPUs.
+
         Raises:
             CgroupError: the kernel still lets some task run outside of ``cpus``.
         """
 
     async def place(self, key: ContainerKey, placement: Placement) -> str:
         """Make or change a container's cgroup, and read back what the kernel made of it.
+
+        One that is mixed is known as such from now on, even where this fails.
 
         Returns:
             What was granted in place of a wish that was not, for the record; "" when all was.

@@ -138,6 +138,7 @@ class Documents:
             kind=kind,
             cpus=shared if cpus is None else str(cpus),
             exclusive=cpus is not None,
+            shared=pool if cpus is not None and where.mixed else msgspec.UNSET,
             offline="" if done else str(where.offline),
             place=where.place,
             **(NOTHING_GIVEN if done else self._given(pod.uid, name)),

@@ -40,7 +40,7 @@ async def _life(seed: int, length: int, *, kills: bool, version: int = 2) -> Non
     assert set(world.node.gates.values()) <= OPEN
     assert not world.record.before
     for key, one in world.containers.items():
-        assert one.kernel == world.own.get(key, world.pool)
+        assert one.kernel == world.placement(key).within(world.pool)
 
 
 @settings(max_examples=150)

@@ -66,6 +66,30 @@ def test_owner_and_shared_are_placed_wherever_they_are(place: Place) -> None:
     asyncio.run(scenario())
 
 
+def test_a_mixed_container_follows_the_pool(place: Place) -> None:
+    async def scenario() -> None:
+        cgroups = RuntimeCgroups()
+        await cgroups.open(place.cpus)
+        path, pid = place.container("pod2", "def")
+        await cgroups.place(OWNER, Placement(cpus=place.high, mixed=True))
+        assert await cgroups.find(OWNER, path)
+        for pool in (place.low, place.high, place.cpus, place.high):
+            await cgroups.set_shared(pool)
+            assert place.allowed(pid) == place.high | pool
+            observed = (await cgroups.observe()).containers[OWNER]
+            assert (observed.exclusive, observed.effective) == (True, place.high | pool)
+        # With none of the pool besides, or with nothing of its own.
+        for placement, cpus in (
+            (Placement(cpus=place.low), place.low),
+            (Placement(), place.high),
+        ):
+            await cgroups.place(OWNER, placement)
+            assert place.allowed(pid) == cpus
+        await cgroups.close(remove=True)
+
+    asyncio.run(scenario())
+
+
 def test_a_foreign_write_shows_and_is_made_right(place: Place) -> None:
     async def scenario() -> None:
         cgroups = RuntimeCgroups()

@@ -35,7 +35,7 @@ _LEAST_ROUNDS: Final = 8
 
 
 class _Container(Struct):
-    """A container; ``cpus`` None is the shared pool.
+    """A container; ``cpus`` None is the shared pool, which it uses besides where it is mixed.
 
     ``granted`` is what its threads were last seen to have got: nothing after a failure, None
     before the first time.  ``told`` holds the wishes that were refused and reported.
@@ -46,6 +46,11 @@ class _Container(Struct):
     family: Family = field(default_factory=Family)
     granted: frozenset[int] | None = None
     told: set[str] = field(default_factory=set)
+    mixed: bool = False
+
+    @property
+    def shares(self) -> bool:
+        return self.cpus is None or self.mixed
 
 
 class Affinity:
@@ -103,7 +108,7 @@ class Affinity:
             self._check("the shared pool", cpus)
             self._shared = cpus
             self._is_shared_confirmed = False
-            await self._move([c for c in self._containers.values() if c.cpus is None])
+            await self._move([c for c in self._containers.values() if c.shares])
             self._is_shared_confirmed = True
 
     async def place(self, key: ContainerKey, placement: Placement) -> str:
@@ -112,7 +117,7 @@ class Affinity:
             if placement.cpus is not None:
                 self._check(f"container {key}", placement.cpus)
             container = self._containers.setdefault(key, _Container(key, placement.cpus))
-            container.cpus = placement.cpus
+            container.cpus, container.mixed = placement.cpus, placement.mixed
             if container.family.members:
                 await self._move([container])
             refused = [w for w in not_granted(placement) if w not in container.told]
@@ -219,7 +224,7 @@ class Affinity:
         return ObservedContainer(
             container.key,
             exclusive=container.cpus is not None,
-            configured=container.cpus,
+            configured=None if container.cpus is None else CPUSet(self._target(container)),
             effective=CPUSet(effective),
             populated=bool(alive),
         )
@@ -260,7 +265,8 @@ class Affinity:
             container.granted = self._target(container) & usable
 
     def _target(self, container: _Container) -> frozenset[int]:
-        return frozenset(self._shared if container.cpus is None else container.cpus)
+        own = container.cpus or CPUSet()
+        return frozenset(own | self._shared if container.shares else own)
 
     def _check(self, name: str, cpus: CPUSet) -> None:
         usable = self.usable()

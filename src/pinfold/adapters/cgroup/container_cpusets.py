@@ -3,7 +3,8 @@
 Writing a gate moves everybody below it, however many they are, and holds when a runtime writes an
 old set into a container's own cpuset.  It holds every owner and sharer below it: it is the union of
 their sets.  Where that is wider than the shared pool, its sharers are written one by one before it
-is; and when it is put back, each of them has the pool in its own cpuset before.
+is; and when it is put back, each of them has the pool in its own cpuset before.  A mixed container
+is both: a sharer that has its own CPUs besides the pool.
 
 Whoever has no gate (cgroup v1, another tree, one that cannot be had) is written by itself.
 """
@@ -38,6 +39,10 @@ class Known(Struct):
     placement: Placement
     folder: Path | None = None
     gate: Path | None = None
+
+    def within(self, pool: CPUSet) -> CPUSet:
+        """All CPUs that it is to run on; none while the pool has none, and it has none besides."""
+        return self.placement.within(pool)
 
 
 class _Below(Struct):
@@ -96,11 +101,11 @@ class ContainerCpusets:
             before, self.pool, self._applied = self._applied, cpus, None
             unlooked, self._unlooked = self._unlooked, True
             below = self._below()
-            sharers = [one for one in self.known.values() if one.placement.cpus is None]
-            left: list[Path] = []
+            sharers = [one for one in self.known.values() if one.placement.shares]
+            left: list[Known] = []
             alone = [one for one in sharers if one.gate not in below]
             leaving = before is not None and bool(before - cpus)
-            cut: list[Path] | None = [] if leaving else None
+            cut: list[Known] | None = [] if leaving else None
             failed = await self._write(alone, left, cut=cut)
             for gate, who in below.items():
                 try:
@@ -112,12 +117,12 @@ class ContainerCpusets:
                 # Their own cpusets may be as narrow as the pool has been.
                 failed = await self._write(behind, left, only_behind=True) or failed
             if unlooked and not leaving:
-                left = [one.folder for one in sharers if one.folder is not None]
+                left = sharers
             # A runtime waits for those who leave: the threads behind a gate are looked at when it
             # is said again, before an owner's first instruction.
             later = leaving and (unlooked or bool(behind))
-            await self._cpusets.confirm(left, cpus)
-            await self._cpusets.confirm(cut or [], cpus, below=False)
+            await self._confirm(left)
+            await self._confirm(cut or [], below=False)
             if failed is not None:
                 raise failed
             self._applied, self._unlooked = cpus, later
@@ -132,19 +137,19 @@ class ContainerCpusets:
             if folder is None and own is not None:
                 with suppress(CgroupError):  # it is tried again, and said, before it starts
                     await self._make_room(known.key.pod_uid)
-            if folder is None or not (self.pool if own is None else own):
+            if folder is None or not known.within(self.pool):
                 return None
-            if own is None:
+            if own is None or known.placement.mixed:
                 return await self._pin_sharer(known, folder)
             return await self._pin_owner(known, folder, own)
 
     async def _pin_sharer(self, known: Known, folder: Path) -> tuple[CPUSet, CPUSet]:
-        gate, mems = known.gate, known.placement.mems
+        gate, mems, wanted = known.gate, known.placement.mems, known.within(self.pool)
         if gate is not None and (who := self._below().get(gate)) is not None:
             await self._hold(gate, who)
-            if gate in self.gates.written and mems is None and self._has_pool(folder):
-                return _NONE, self.pool
-        return self._cpusets.set(folder, self.pool, mems)
+            if gate in self.gates.written and mems is None and self._has(folder, wanted):
+                return _NONE, wanted
+        return self._cpusets.set(folder, wanted, mems)
 
     async def _pin_owner(self, known: Known, folder: Path, own: CPUSet) -> tuple[CPUSet, CPUSet]:
         gate, mems = known.gate, known.placement.mems
@@ -209,8 +214,7 @@ class ContainerCpusets:
                     continue
                 sharers = below[gate].sharers if gate in below else []
                 try:
-                    left = [folder for one in sharers for folder in self._stand_alone(one)]
-                    await self._cpusets.confirm(left, self.pool)
+                    await self._confirm([one for one in sharers if self._stand_alone(one)])
                     self.gates.let_go(gate)
                 except PortError as error:
                     failed = failed or error
@@ -227,7 +231,9 @@ class ContainerCpusets:
         for known in self.known.values():
             if (own := known.placement.cpus) is not None:
                 owners.append((known, own))
-            elif (gate := known.gate) is not None and gate not in self.gates.refused:
+            if not known.placement.shares:
+                continue
+            if (gate := known.gate) is not None and gate not in self.gates.refused:
                 if gate not in found:
                     found[gate] = _Below()
                 found[gate].sharers.append(known)
@@ -256,53 +262,62 @@ class ContainerCpusets:
             # So is everybody who was below.
             self.gates.try_to_let_go(gate)
         except RefusedGateError:
-            left: list[Path] = []
+            left: list[Known] = []
             if (failed := await self._write(who.sharers, left)) is not None:
                 # Whoever could not be written has nothing but what is left of the gate.
                 raise failed from None
             self.gates.refused.add(gate)
             self.gates.try_to_let_go(gate)
-            await self._cpusets.confirm(left, self.pool)
+            await self._confirm(left)
             await self._move(who.sharers)
 
     # --------------------------------------------------------------------------- one by one
 
     async def _move(self, sharers: Iterable[Known]) -> None:
         """Write the cpuset of each, and see that nobody runs elsewhere; raises CgroupError."""
-        left: list[Path] = []
+        left: list[Known] = []
         failed = await self._write(sharers, left)
-        await self._cpusets.confirm(left, self.pool)
+        await self._confirm(left)
         if failed is not None:
             raise failed
+
+    async def _confirm(self, several: Iterable[Known], *, below: bool = True) -> None:
+        """See that no thread of these may run elsewhere; raises CgroupError."""
+        together: dict[CPUSet, list[Path]] = {}
+        for known in several:
+            if known.folder is not None:
+                together.setdefault(known.within(self.pool), []).append(known.folder)
+        for cpus, folders in together.items():
+            await self._cpusets.confirm(folders, cpus, below=below)
 
     async def _write(
         self,
         sharers: Iterable[Known],
-        left: list[Path],
+        left: list[Known],
         *,
-        cut: list[Path] | None = None,
+        cut: list[Known] | None = None,
         only_behind: bool = False,
     ) -> CgroupError | None:
         """Write the cpuset of each; what the first that was refused was refused with.
 
         Args:
             sharers: whom to write.
-            left: gets the cgroups of those who had to leave CPUs.
+            left: gets those who had to leave CPUs.
             cut: not None where all have to leave some; gets those for whom that was one write.
-            only_behind: those who have all of the pool are left alone.
+            only_behind: those who have all that they are to have are left alone.
         """
         failed: CgroupError | None = None
         for number, known in enumerate(sharers, 1):
             if (folder := known.folder) is None:
                 continue
             try:
-                mems = known.placement.mems
-                if only_behind and self._has_pool(folder):
+                mems, wanted = known.placement.mems, known.within(self.pool)
+                if only_behind and self._has(folder, wanted):
                     continue
-                if cut is not None and mems is None and self._cpusets.cut(folder, self.pool):
-                    cut.append(folder)
-                elif self._cpusets.set(folder, self.pool, mems)[0]:
-                    left.append(folder)
+                if cut is not None and mems is None and self._cpusets.cut(folder, wanted):
+                    cut.append(known)
+                elif self._cpusets.set(folder, wanted, mems)[0]:
+                    left.append(known)
             except CgroupError as error:
                 failed = failed or error
             if not number % _AT_ONCE:
@@ -310,21 +325,22 @@ class ContainerCpusets:
                 await asyncio.sleep(0)
         return failed
 
-    def _has_pool(self, folder: Path) -> bool:
-        """Whether a container runs on the pool, and would on no less if its gate were wider."""
+    def _has(self, folder: Path, wanted: CPUSet) -> bool:
+        """Whether a container runs on these, and would on no less if its gate were wider."""
         try:
             own = self._cpusets.configured(folder)
-            return (not own or self.pool <= own) and self._cpusets.effective(folder) == self.pool
+            return (not own or wanted <= own) and self._cpusets.effective(folder) == wanted
         except CgroupGoneError:
             return True
 
-    def _stand_alone(self, known: Known) -> list[Path]:
-        """Let a container keep the pool without its gate; its cgroup, if it had to leave CPUs.
+    def _stand_alone(self, known: Known) -> bool:
+        """Let a container keep the pool without its gate; whether it had to leave CPUs.
 
         Raises:
             CgroupError: it cannot.
         """
         folder = known.folder
-        if folder is None or known.placement.cpus is not None or not self.pool:
-            return []
-        return [folder] if self._cpusets.set(folder, self.pool, known.placement.mems)[0] else []
+        if folder is None or not known.placement.shares or not self.pool:
+            return False
+        wanted = known.within(self.pool)
+        return bool(self._cpusets.set(folder, wanted, known.placement.mems)[0])

@@ -329,7 +329,7 @@ class RuntimeCgroups:
         if pinned is None or (folder := known.folder) is None:
             return ""
         left, effective = pinned
-        wanted = self._all.pool if known.placement.cpus is None else known.placement.cpus
+        wanted = known.within(self._all.pool)
         if await self._cpusets.bring_back(folder) or left:
             await self._cpusets.confirm([folder], wanted)
         missing = wanted - effective

@@ -25,6 +25,7 @@ from pinfold.adapters.cgroup.files import read_cpus
 from pinfold.adapters.cgroup.folders import Listing, make, members, remove_if_empty, remove_tree
 from pinfold.adapters.cgroup.freezers import Freezer, freezer_v1
 from pinfold.adapters.cgroup.limits import apply_nested, v1_settings
+from pinfold.adapters.cgroup.mixed import MixedOwners
 from pinfold.adapters.cgroup.moving import end_all, gather
 from pinfold.adapters.cgroup.names import can_be_named, container_folder, pod_folder
 from pinfold.adapters.cgroup.tasks import catch_strays, tree, widen_all
@@ -60,6 +61,8 @@ class CgroupsV1:
         self._members = next((self._bases[one] for one in MEMBERS if one in self._bases), None)
         nested = bool(self._joined) or self._members is None
         self._cpusets = CpusetTree(parents[CPUSET], name, nested=nested)
+        tree = self._cpusets
+        self._mixed = MixedOwners(tree.owned, tree.give, tree.effective, "tasks")
         self._listing = Listing()
         self._name = name
         self._escapes = Escapes(self._home)
@@ -93,6 +96,7 @@ class CgroupsV1:
                 "leave the shared pool as it is until there is a CPU for it",
             )
         self._cpusets.set_shared(cpus)
+        await self._mixed.follow(cpus)
         strays = await catch_strays(self._cpusets.sharing_threads, cpus)
         for tid, mask in strays.items():
             raise CgroupError(f"{shared}: thread {tid} may still run on {mask - cpus}")
@@ -109,7 +113,9 @@ class CgroupsV1:
         if placement.cpus is None:
             cpuset = self._cpusets.share(key)
         else:
-            cpuset, note = self._cpusets.pin(key, placement.cpus, placement.mems)
+            self._mixed.expect(key, placement)
+            within = placement.within(self._mixed.pool)
+            cpuset, note = self._cpusets.pin(key, within, placement.mems)
         notes = [note] if note else []
         if placement.partition is not Partition.MEMBER:
             notes.append(f"partition {placement.partition.value} needs cgroup v2")
@@ -132,6 +138,7 @@ class CgroupsV1:
         # Also those that somebody has moved elsewhere, or the kernel when a CPU went offline.
         await gather(lambda: self._pids(key), self._targets(key, cpuset), freeze)
         await self._cpusets.drop(key, but=cpuset)
+        self._mixed.put(key, placement)
         # An agent that was killed while it moved processes has left them stopped.
         freeze(frozen=placement.frozen)
         return "; ".join(notes)
@@ -221,6 +228,7 @@ class CgroupsV1:
         if pids := self._pids(key):
             raise CgroupError(f"container {key}: process {pids[0]} is still in it", "end it first")
         await self._cpusets.drop(key)
+        self._mixed.forget(key)
         for base in self._bases.values():
             folder = _folder(base, key)
             self._listing.changed(folder.parent)

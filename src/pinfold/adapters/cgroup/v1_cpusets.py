@@ -3,7 +3,7 @@
 ::
 
     NAME/shared                        all shared containers' processes together
-    NAME/exclusive/pod-UID/CONTAINER   one owner
+    NAME/exclusive/pod-UID/CONTAINER   one owner; with the pool's CPUs, where it is mixed
 
 A cpuset's CPUs have to be among those of its parent, so sets grow from the top down and shrink from
 the bottom up; the parents of owners always have all CPUs.  Where another controller is mounted
@@ -134,9 +134,7 @@ class CpusetTree:
         self._inherit(folder.parent, MEMS)
         self._inherit(folder.parent, CPUS)
         make(folder)
-        if cpus - read_cpus(folder.parent / CPUS):
-            self._widen_parents()
-        there = cpus & read_cpus(folder.parent / CPUS)
+        there = cpus & self._reach(folder, cpus)
         if not there:
             raise CgroupError(
                 f"{folder}: every CPU of {cpus} is offline, or taken from the parent cgroup",
@@ -150,6 +148,29 @@ class CpusetTree:
             self.written.put(folder / MEMS, str(mems))
         missing = cpus - there
         return folder, f"CPUs {missing} are not in force: offline" if missing else ""
+
+    def owned(self, key: ContainerKey) -> Path:
+        """The cpuset of an owner; it need not be there."""
+        return self._folder(self._exclusive, key)
+
+    def effective(self, folder: Path) -> CPUSet:
+        """The CPUs that are in force."""
+        return read_cpus(folder / EFFECTIVE)
+
+    def give(self, folder: Path, cpus: CPUSet) -> CPUSet:
+        """Give an owner's cpuset other CPUs, as far as they are online; what is in force then.
+
+        Raises:
+            CgroupError: the kernel does not take them.
+        """
+        self._set(folder, cpus & self._reach(folder, cpus))
+        return self.effective(folder)
+
+    def _reach(self, folder: Path, cpus: CPUSet) -> CPUSet:
+        """What an owner's cpuset may have, after all was done that it may have these."""
+        if cpus - read_cpus(folder.parent / CPUS):
+            self._widen_parents()
+        return read_cpus(folder.parent / CPUS)
 
     def current(self, key: ContainerKey) -> Path | None:
         """The cpuset that is a container's own."""

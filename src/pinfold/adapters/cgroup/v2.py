@@ -4,7 +4,8 @@
 
     NAME/shared                     cpuset.cpus: the shared pool
     NAME/shared/pod-UID/CONTAINER   no cpuset files at all: one write above moves everybody
-    NAME/exclusive/pod-UID/CONTAINER   cpuset.cpus: the owner's, perhaps a partition
+    NAME/exclusive/pod-UID/CONTAINER   cpuset.cpus: the owner's, perhaps a partition; and the
+                                       pool's, where it is mixed
 
 A pod with both kinds of containers has a folder, and the pod's limits, on both sides.  Source: the
 kernel's ``Documentation/admin-guide/cgroup-v2.rst``.
@@ -32,6 +33,7 @@ from pinfold.adapters.cgroup.folders import (
 )
 from pinfold.adapters.cgroup.freezers import freezer_v2
 from pinfold.adapters.cgroup.limits import apply_nested, v2_settings
+from pinfold.adapters.cgroup.mixed import MixedOwners
 from pinfold.adapters.cgroup.moving import KILL_PAUSE, Patience, end_all, ended, gather, unending
 from pinfold.adapters.cgroup.names import can_be_named, container_folder, pod_folder
 from pinfold.adapters.cgroup.partitions import Partitions, observed_owner
@@ -43,13 +45,14 @@ from pinfold.documents.status import CgroupTree
 from pinfold.linux.affinity import outside
 from pinfold.linux.kernel_files import descendants, read_ids
 from pinfold.linux.processes import began, lives, parse_cgroups
-from pinfold.ports.cgroups import ObservedCgroups, ObservedContainer, Placement
+from pinfold.ports.cgroups import ObservedCgroups, ObservedContainer, Partition, Placement
 from pinfold.ports.errors import CgroupError, ContainerKey, ProcessGoneError
 
 SHARED: Final = "shared"
 EXCLUSIVE: Final = "exclusive"
 CONTROLLERS: Final = ("cpuset", "cpu", "memory", "hugetlb")
 LIMITING: Final = ("cpu", "memory", "hugetlb")
+THREADS: Final = "cgroup.threads"
 
 
 class CgroupsV2:
@@ -68,6 +71,9 @@ class CgroupsV2:
         self._listing = Listing()
         self._escapes = Escapes(self._home)
         self._partitions = Partitions(self._base, self._exclusive, self._written)
+        self._mixed = MixedOwners(
+            lambda key: self._folder(key, exclusive=True), self._write, _effective, THREADS
+        )
         self.claim = TreeClaim(self._base, self._shared, self._exclusive)
 
     def describe(self) -> CgroupTree:
@@ -101,21 +107,25 @@ class CgroupsV2:
                 f"{self._shared}: a cpuset with processes cannot be empty",
                 "leave the shared pool as it is until there is a CPU for it",
             )
-        before = read_cpus(self._shared / f"{CPUS}.effective")
+        before = _effective(self._shared)
         self._unrestrict(self._base)
-        self._written.put(self._shared / CPUS, str(cpus))
-        effective = read_cpus(self._shared / f"{CPUS}.effective")
+        effective = self._write(self._shared, cpus)
         if effective != cpus:
             raise CgroupError(
                 f"{self._shared}: {CPUS} is {cpus}, but in force is {effective}",
                 "a parent cgroup or a partition has taken the other CPUs, or they are offline",
             )
+        await self._mixed.follow(cpus)
         if before < cpus:
             return  # nobody has to leave a CPU
         folders = self._sharing()
         strays = await catch_strays(lambda: _threads(folders), cpus)
         for tid, mask in strays.items():
             raise CgroupError(f"{self._shared}: thread {tid} may still run on {mask - cpus}")
+
+    def _write(self, folder: Path, cpus: CPUSet) -> CPUSet:
+        self._written.put(folder / CPUS, str(cpus))
+        return _effective(folder)
 
     def _unrestrict(self, *folders: Path) -> None:
         """Take away what somebody has put in the way, from the top down."""
@@ -141,7 +151,8 @@ class CgroupsV2:
         make(pod)
         enable(pod, CONTROLLERS if exclusive else LIMITING)
         make(folder)
-        notes = [] if placement.cpus is None else self._pin(folder, placement.cpus, placement)
+        self._mixed.expect(key, placement)
+        notes = self._pin(folder, placement) if exclusive else []
         limiting = available(pod)
         notes += apply_nested(
             list(v2_settings(placement.pod_limits)),
@@ -155,6 +166,7 @@ class CgroupsV2:
             # It changes sides, and takes its processes along.
             await gather(lambda: members(old), [folder], freeze)
             await self._remove(old)
+        self._mixed.put(key, placement)
         # An agent that was killed while it moved processes has left them stopped.
         freeze(frozen=placement.frozen)
         return "; ".join(notes)
@@ -176,8 +188,12 @@ class CgroupsV2:
             )
         return folder
 
-    def _pin(self, folder: Path, cpus: CPUSet, placement: Placement) -> list[str]:
-        wish = placement.partition
+    def _pin(self, folder: Path, placement: Placement) -> list[str]:
+        cpus, wish, note = placement.within(self._mixed.pool), placement.partition, ""
+        if placement.mixed and wish is not Partition.MEMBER:
+            # Its CPUs are not its own alone, as those of a partition are.
+            note = f"partition {wish.value} is not in force: it uses the shared pool, too"
+            wish = Partition.MEMBER
         self._unrestrict(self._base, self._exclusive, folder.parent)
         self._partitions.check_free(folder, cpus)
         before = read_cpus(folder / CPUS)
@@ -185,10 +201,9 @@ class CgroupsV2:
             self._partitions.dissolve(folder)
         self._written.put(folder / CPUS, str(cpus))
         self._written.put(folder / MEMS, str(placement.mems or ""))
-        note = ""
         if not self._partitions.is_so(folder, cpus, wish):
             note = self._partitions.wish(folder, cpus, wish)
-        effective = read_cpus(folder / f"{CPUS}.effective")
+        effective = _effective(folder)
         # Without any of its own the kernel would let it use those of its parent.
         if not effective or effective - cpus:
             self._partitions.dissolve(folder)
@@ -251,6 +266,7 @@ class CgroupsV2:
         self.claim.check()
         for folder in self._folders(key):
             await self._remove(folder)
+        self._mixed.forget(key)
         self._escapes.forget(key)
 
     async def _remove(self, folder: Path) -> None:
@@ -267,7 +283,7 @@ class CgroupsV2:
     async def observe(self) -> ObservedCgroups:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
         self.claim.check()
-        shared = read_cpus(self._shared / f"{CPUS}.effective")
+        shared = _effective(self._shared)
         found = {}
         for key, folder in self._listing.containers(self._shared):
             found[key] = ObservedContainer(
@@ -313,5 +329,9 @@ class CgroupsV2:
         return [folder for folder in both if folder.exists()]
 
 
+def _effective(folder: Path) -> CPUSet:
+    return read_cpus(folder / f"{CPUS}.effective")
+
+
 def _threads(folders: Iterable[str]) -> list[int]:
-    return [tid for folder in folders for tid in read_ids(f"{folder}/cgroup.threads")]
+    return [tid for folder in folders for tid in read_ids(f"{folder}/{THREADS}")]

@@ -33,7 +33,8 @@ def pod_owners(pods: Iterable[PlacedPod]) -> Iterator[Owner]:
             cpus = CPUSet.parse(container.cpus)
             if own := cpus - taken:
                 kind = "" if container.kind == "container" else f" ({container.kind})"
-                label = f"{pod.namespace}/{pod.name} {container.name}{kind}"
+                besides = " and the shared pool" if container.shared else ""
+                label = f"{pod.namespace}/{pod.name} {container.name}{kind}{besides}"
                 yield Owner(_key(pod, container), label, own, kind=container.kind)
             taken |= cpus
 
@@ -54,6 +55,12 @@ def owner_key(pod: PlacedPod, container: PlacedContainer, keys: set[str]) -> str
     heirs = [c for c in pod.containers if _key(pod, c) in keys]
     heir = max(heirs, key=lambda c: len(CPUSet.parse(c.cpus) & cpus), default=None)
     return None if heir is None else _key(pod, heir)
+
+
+def besides(container: PlacedContainer) -> Iterator[str]:
+    """What a mixed container runs on beside its own CPUs."""
+    if container.shared:
+        yield f"and the shared pool {container.shared}, no CPU quota"
 
 
 def policies(config: Policies, memory: str, scope: str = "") -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pinfold.cli.views.node import owner_key, pod_owners, policies
+from pinfold.cli.views.node import besides, owner_key, pod_owners, policies
 from pinfold.core.machine.kubelet_view import KubeletView
 from pinfold.core.machine.machine import Machine
 from pinfold.core.values.cpuset import CPUSet
@@ -79,7 +79,7 @@ def _planned(pod: PlannedPod, keys: set[str]) -> PodRow:
                 container.exclusive,
                 owner_key(pod, container, keys),
                 "" if container.kind == "container" else container.kind,
-                tuple(extras(container.memory, container.devices)),
+                (*besides(container), *extras(container.memory, container.devices)),
             )
             for container in pod.containers
         ),

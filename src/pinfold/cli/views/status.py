@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pinfold.adapters.machines.own_json import machine_from_own_json
-from pinfold.cli.views.node import ENDED, owner_key, pod_owners, policies
+from pinfold.cli.views.node import ENDED, besides, owner_key, pod_owners, policies
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.pod.pod import CPU, MEMORY, is_hugepages
 from pinfold.core.values.cpuset import CPUSet
@@ -65,7 +65,9 @@ def _live(pod: Pod, keys: set[str]) -> PodRow:
                 exclusive=container.exclusive and not ended,
                 owner=None if ended else owner_key(pod, container, keys),
                 kind=_how_it_is(container),
-                extras=() if ended else (*_given(container), *_earlier(container)),
+                extras=()
+                if ended
+                else (*besides(container), *_given(container), *_earlier(container)),
             )
             for container in pod.containers
         ),

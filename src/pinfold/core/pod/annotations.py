@@ -84,6 +84,10 @@ class Annotation(Struct, Generic[T], frozen=True, kw_only=True):
                 found[holder] = self._read(key, value)
         return found
 
+    def without(self, annotations: Mapping[str, str]) -> dict[str, str]:
+        """The annotations of a pod but for those of this row."""
+        return {key: said for key, said in annotations.items() if _row_of(key) is not self}
+
     def of(self, annotations: Mapping[str, Any], container: str) -> T:
         """What holds for a container; what cannot be read says nothing (it was noted)."""
         for holder in (CONTAINER + container, POD):
@@ -272,8 +276,9 @@ MIXED_CPUS: Final = Annotation(
     default=False,
     values="`true`, `false`",
     unsaid="`false`",
-    meaning="CPUs of its own and the shared pool in one container.",
-    runtimes=_NOWHERE,
+    meaning="CPUs of its own and the shared pool "
+    "[in one container](../how-to/mixed-containers.md).",
+    planned=True,
 )
 SMT_ISOLATE: Final = Annotation[bool | None](
     name="smt-isolate",

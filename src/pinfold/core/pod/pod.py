@@ -15,6 +15,7 @@ from typing import Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from pinfold.core.pod.annotations import MIXED_CPUS
 from pinfold.core.values.quantity import Quantity
 
 CPU: Final = "cpu"
@@ -89,6 +90,18 @@ class Pod(Struct, frozen=True, dict=True):
             for name in (*self.resources.requests, *self.resources.limits)
         )
 
+    @cached_property
+    def mixed(self) -> frozenset[str]:
+        """The containers that are to use the shared pool besides CPUs of their own.
+
+        An annotation says so; a kubelet knows no such (see :func:`unmixed`).
+        """
+        if not self.annotations:
+            return frozenset()
+        return frozenset(
+            one.name for one in self.all_containers if MIXED_CPUS.of(self.annotations, one.name)
+        )
+
     @property
     def all_containers(self) -> tuple[Container, ...]:
         """Init containers, then containers, in the manifest's order."""
@@ -155,14 +168,24 @@ def _raise_to(most: dict[str, Quantity], other: Resources) -> None:
 
 
 def guaranteed_cpus(pod: Pod, container: Container) -> int:
-    """The exclusive CPUs that a container asks for: 0 unless Guaranteed with a whole number."""
+    """The exclusive CPUs that a container asks for: 0 unless Guaranteed with a whole number.
+
+    Of one that is mixed it is the whole part of the number.
+    """
     if pod.qos is not QOSClass.GUARANTEED:
         return 0
     request = container.requests.get(CPU)
     if request is None:
         return 0
     milli = request.milli_value()
-    return milli // 1000 if milli % 1000 == 0 else 0
+    return milli // 1000 if milli % 1000 == 0 or container.name in pod.mixed else 0
+
+
+def unmixed(pod: Pod) -> Pod:
+    """The pod as a kubelet sees it, which knows no mixed containers."""
+    if not pod.mixed:
+        return pod
+    return replace(pod, annotations=MIXED_CPUS.without(pod.annotations))
 
 
 def pod_guaranteed_cpus(pod: Pod) -> int:

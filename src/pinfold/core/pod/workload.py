@@ -154,6 +154,8 @@ FACTS: Final = frozenset(
         "PINFOLD_CONTAINER",
         "PINFOLD_CPUS",
         "PINFOLD_CPU_COUNT",
+        "PINFOLD_EXCLUSIVE_CPUS",
+        "PINFOLD_SHARED_CPUS",
     }
 )
 """Variables that tell what Pinfold has given: it alone sets them, or leaves them out."""
@@ -181,12 +183,13 @@ def environment_beside(
 
 
 def application_environment(
-    pod: str, pod_uid: str, container: str, cpus: CPUSet | None
+    pod: str, pod_uid: str, container: str, cpus: CPUSet | None, shared: CPUSet | None = None
 ) -> dict[str, str]:
     """The variables that tell an application where it runs.
 
     CPUs of the shared pool change while it runs, so only exclusive ones are told this way (None:
-    it is on the shared pool).  ``pod`` is ``namespace/name``.
+    it is on the shared pool); but to who has some ``shared`` ones besides, both are told as they
+    are when it is created.  ``pod`` is ``namespace/name``.
     """
     env = {"PINFOLD_POD": pod, "PINFOLD_POD_UID": pod_uid, "PINFOLD_CONTAINER": container}
     if cpus is not None:
@@ -198,4 +201,6 @@ def application_environment(
             "OMP_NUM_THREADS": count,
             "GOMAXPROCS": count,
         }
+    if cpus is not None and shared is not None:
+        env |= {"PINFOLD_EXCLUSIVE_CPUS": str(cpus), "PINFOLD_SHARED_CPUS": str(shared)}
     return env

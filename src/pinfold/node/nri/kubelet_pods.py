@@ -82,7 +82,7 @@ class KubeletPods:
         pod = self._workload(runtime_pod.sandbox, {**runtime_pod.containers, name: container}).pod
         node = books.view.node
         if not EXCLUSIVE_CPUS.of(runtime_pod.sandbox.annotations, name):
-            node = replace(node, cpu_policy=None, localities=None, isolation=None)
+            node = replace(node, cpu_policy=None, localities=None, isolation=None, mixes=False)
         assigned = books.view.state.ledger.assignments.get(pod.uid, {})
         idle = {
             other: assigned.get(other, CPUSet())
@@ -93,7 +93,8 @@ class KubeletPods:
         if not decision.admitted:
             return decision
         left = self._ledger_after(runtime_pod, decision, name).default - books.view.state.offline
-        if left or (decision.allocations and not books.view.anybody_shares()):
+        owns = bool(decision.allocations) and name not in decision.pod.mixed
+        if left or (owns and not books.view.anybody_shares()):
             return decision
         return decision.refused(UNEXPECTED_ADMISSION_ERROR, POOL_EMPTY)
 

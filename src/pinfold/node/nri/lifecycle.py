@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from pinfold.admission.admission import Decision
 from pinfold.core.cpu.static_policy import CPUAllocation
+from pinfold.core.moves.owners import Owner
 from pinfold.core.pod.workload import FACTS, application_environment, environment_beside
 from pinfold.core.topology_manager.manager import UNEXPECTED_ADMISSION_ERROR
 from pinfold.core.values.cpuset import CPUSet
@@ -80,11 +81,10 @@ class ContainerLifecycle:
     def resources(self, uid: str, name: str) -> Resources:
         """What the runtime is to have on record for a container."""
         placement = self.placement(uid, name)
-        own = placement.cpus
         return Resources(
-            cpus=str(self.books.view.pool if own is None else own),
+            cpus=str(placement.within(self.books.view.pool)),
             mems=str(placement.mems or ""),
-            cpu_quota=None if own is None else NO_CAP,
+            cpu_quota=None if placement.cpus is None else NO_CAP,
         )
 
     def note(self, runtime_pod: RuntimePod, container: Container, recorded: Resources) -> None:
@@ -143,7 +143,9 @@ class ContainerLifecycle:
         self, pod: AdmittedPod, container: Container, cpus: CPUSet | None
     ) -> Mapping[str, str | None]:
         """What of a container's environment is Pinfold's; None for what it must not have."""
-        told = application_environment(pod.name, pod.uid, container.name, cpus)
+        mixed = container.name in pod.workload.pod.mixed
+        shared = self.books.view.pool if mixed else None
+        told = application_environment(pod.name, pod.uid, container.name, cpus, shared)
         # What a kubelet's device plugins answer is among what the manifest sets, by now.
         env, passed_over = environment_beside(told, container.variables, {})
         if passed_over:
@@ -156,9 +158,8 @@ class ContainerLifecycle:
         self.on_record.put(
             key,
             container_id,
-            placement.cpus,
+            placement,
             recorded.cpus,
-            mems=placement.mems,
             recorded_mems=recorded.mems,
             capped=recorded.is_capped,
         )
@@ -358,9 +359,13 @@ class ContainerLifecycle:
 
         The others leave these before; where that fails, owners stay where they are.
         """
-        owners = self.books.view.state.ledger.assignments
-        last = [one for one in shown if one[1].name in owners.get(one[0].sandbox.uid, ())]
-        first = [one for one in shown if one not in last]
+        view = self.books.view
+        owners = view.state.ledger.assignments
+        owning = [one for one in shown if one[1].name in owners.get(one[0].sandbox.uid, ())]
+        mixed = [one for one in owning if Owner(one[0].sandbox.uid, one[1].name) in view.mixed]
+        last = [one for one in owning if one not in mixed]
+        # Those who are mixed get their own CPUs from who shares, and leave the others' besides.
+        first = [*(one for one in shown if one not in owning), *mixed]
         try:
             await draft.apply_pool()
         except CgroupError as error:

@@ -76,14 +76,15 @@ class PodContainers:
         devices: DeviceRunOptions = NO_DEVICES,
         *,
         placement: Placement,
+        shared: CPUSet | None = None,
         generation: int = 0,
         attached: HeldProcess | None = None,
     ) -> tuple[ContainerStatus, str]:
         """Create, place, then let go; the first instruction runs on the container's CPUs.
 
-        ``cpus`` are its own, None where it has none; ``attempt`` is how often it was started
-        before, ``generation`` the record's, for its keepsake.  ``attached`` is the process that it
-        takes over.
+        ``cpus`` are its own, None where it has none, ``shared`` those that it may use besides, as
+        they are now; ``attempt`` is how often it was started before, ``generation`` the record's,
+        for its keepsake.  ``attached`` is the process that it takes over.
 
         Returns:
             The running container, and what was not granted to it ("" when nothing).
@@ -92,7 +93,7 @@ class PodContainers:
             PortError: it was not started; the runtime may have something of this attempt.
         """
         process = pod.workload.processes[container.name]
-        told = application_environment(pod.name, pod.uid, container.name, cpus)
+        told = application_environment(pod.name, pod.uid, container.name, cpus, shared)
         env, passed_over = environment_beside(told, process.env, devices.envs)
         given = {name: value for name, value in process.env.items() if name not in FACTS}
         spec = ContainerSpec(
@@ -235,6 +236,7 @@ class PodContainers:
             ),
             partition=settings.partition if exclusive else Partition.MEMBER,
             frozen=where.frozen,
+            mixed=where.mixed,
         )
 
     def _hugepages(self, asked: Mapping[int, int], *, limited: bool) -> dict[int, int]:

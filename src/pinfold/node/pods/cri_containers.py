@@ -63,7 +63,7 @@ class CriContainers(PodContainers):
     async def create(self, spec: ContainerSpec) -> ContainerStatus:
         """Create with the CPUs that hold now."""
         placement = spec.placement or Placement()
-        cpus = self._pooled.pool if placement.cpus is None else placement.cpus
+        cpus = placement.within(self._pooled.pool)
         status = await super().create(replace(spec, placement=replace(placement, cpus=cpus)))
         self._created[status.id] = cpus
         return status
@@ -76,7 +76,7 @@ class CriContainers(PodContainers):
         self._pooled.identify(key, status.id)
         created = self._created.pop(status.id, None)
         async with self._pooled.starting():
-            cpus = self._pooled.pool if placement.cpus is None else placement.cpus
+            cpus = placement.within(self._pooled.pool)
             granted = await self.cgroups.place(key, placement)
             if status.state is ContainerState.CREATED:
                 if created != cpus:
@@ -86,7 +86,7 @@ class CriContainers(PodContainers):
                     )
                 status = await self.runtime.start(status.id)
             await self._enter(status)
-        self._ledger.put(key, status.id, placement.cpus, str(cpus))
+        self._ledger.put(key, status.id, _of_cpus(placement), str(cpus))
         return status, granted
 
     async def _enter(self, status: ContainerStatus) -> None:
@@ -102,7 +102,7 @@ class CriContainers(PodContainers):
         await self.cgroups.place(status.key, placement)
         await self._enter(status)
         # What the runtime has on record is not known, so it is told.
-        self._ledger.put(status.key, status.id, placement.cpus, "")
+        self._ledger.put(status.key, status.id, _of_cpus(placement), "")
 
     def still(self, keys: Collection[ContainerKey] | None) -> AbstractAsyncContextManager[None]:
         """See the base class."""
@@ -117,3 +117,8 @@ class CriContainers(PodContainers):
         """See the base class."""
         self._ledger.forget(key)
         await super().end(key)
+
+
+def _of_cpus(placement: Placement) -> Placement:
+    """What the runtime's record follows: the NUMA nodes there are those of the creation."""
+    return Placement(placement.cpus, mixed=placement.mixed)

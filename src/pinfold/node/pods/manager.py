@@ -166,7 +166,8 @@ class Manager:
         if not decision.admitted or question is not None:
             return decision, question
         after = settle(draft.state, decision)
-        shares = len(decision.allocations) < len(workload.pod.all_containers)
+        pod = decision.pod
+        shares = len(decision.allocations) < len(pod.all_containers) or bool(pod.mixed)
         if after.ledger.default - after.offline or not (shares or self.books.view.anybody_shares()):
             return decision, None
         return decision.refused(UNEXPECTED_ADMISSION_ERROR, POOL_EMPTY), None

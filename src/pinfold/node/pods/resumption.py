@@ -35,7 +35,11 @@ async def take_over(manager: Manager, restored: Restored) -> None:
     await containers.cgroups.open(free)
     await _adopt(books, newest)
     await _hold(books, restored.held)
-    if free != books.view.pool:
+    if books.view.mixed:
+        # Who uses the pool besides its own CPUs may have more of it than there is now.
+        async with books.change() as draft:
+            await draft.apply_pool()
+    elif free != books.view.pool:
         async with books.change() as draft:
             await draft.grow_pool()
     if containers.volumes is not None:
@@ -93,11 +97,14 @@ async def _end_foreign(books: Books, driver: PodContainers) -> list[ContainerSta
 
 async def _free(books: Books) -> CPUSet:
     """The CPUs of the pool without those that containers have to leave first."""
-    observed = await books.containers.cgroups.observe()
-    owned = (
-        one.configured or one.effective for one in observed.containers.values() if one.exclusive
+    observed, view = await books.containers.cgroups.observe(), books.view
+    may_share = {(owner.pod_uid, owner.container) for owner in view.mixed}
+    owned = CPUSet.union(
+        one.configured or one.effective
+        for key, one in observed.containers.items()
+        if one.exclusive and (key.pod_uid, key.name) not in may_share
     )
-    return books.view.pool - CPUSet(cpu for cpus in owned for cpu in cpus) or books.view.pool
+    return view.pool - owned or view.pool
 
 
 async def _adopt(books: Books, newest: Iterable[ContainerStatus]) -> None:

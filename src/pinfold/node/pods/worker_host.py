@@ -85,11 +85,13 @@ class ManagerHost:
         grants = self.now(pod).record.devices.get(container.name, {})
         devices = await prepare_devices(self._plugins, grants)
         generation = books.store.generation
+        shared = books.view.pool if self.now(pod).is_mixed(container) else None
 
         async def start(placement: Placement) -> tuple[ContainerStatus, str]:
             return await self.containers.start(
                 *(self.now(pod), container, cpus, attempt, devices),
                 placement=placement,
+                shared=shared,
                 generation=generation,
                 attached=pod.attached,
             )

@@ -1,0 +1,72 @@
+"""Mixed containers: CPUs of their own and the shared pool in one container.
+
+The exclusive part is the whole part of the CPU request (:func:`guaranteed_cpus`), and everything
+that is decided about CPUs is decided about that.  The rest of the container runs wherever the
+containers do that share.  A kubelet knows no such thing.
+"""
+
+from __future__ import annotations
+
+from pinfold.admission.nearness import INVALID_ANNOTATION
+from pinfold.core.pod.annotations import CONTAINER, MIXED_CPUS, POD, AnnotationError
+from pinfold.core.pod.pod import Pod, QOSClass, guaranteed_cpus
+from pinfold.core.topology_manager.hints import AllocationError
+from pinfold.core.topology_manager.manager import UNEXPECTED_ADMISSION_ERROR
+
+
+class MixedError(AllocationError):
+    """A container is to be mixed, and cannot have CPUs of its own."""
+
+    def __init__(self, message: str, reason: str = UNEXPECTED_ADMISSION_ERROR) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+def mixed_refusal(
+    pod: Pod, *, heeded: bool, exclusive: bool = True, only: str | None = None
+) -> MixedError | None:
+    """Why a pod with mixed containers cannot run here whatever is free.
+
+    Said of the whole pod, it is about those of its containers that ask for a whole CPU or more; the
+    others share.  Said of one container, that one has to.
+
+    Args:
+        pod: the pod.
+        heeded: the node knows mixed containers.
+        exclusive: the node gives out exclusive CPUs.
+        only: the container that this is about, where not all of the pod's are known; None: all.
+    """
+    if not heeded:
+        return None
+    names = {one.name for one in pod.all_containers}
+    try:
+        said = MIXED_CPUS.said(pod.annotations, names if only is None else None)
+    except AnnotationError as error:
+        return MixedError(str(error), INVALID_ANNOTATION)
+    asked = {one.name: guaranteed_cpus(pod, one) for one in pod.all_containers}
+    for holder in (holder for holder, mixed in said.items() if mixed):
+        name = holder.removeprefix(CONTAINER)
+        if holder != POD and only not in {None, name}:
+            continue
+        if (why := _why_not(pod, exclusive=exclusive)) is None:
+            if holder == POD and (only is not None or any(asked.values())):
+                continue
+            if holder != POD and asked[name]:
+                continue
+            who = "no container of the pod asks" if holder == POD else f"{name} does not ask"
+            why = f"{who} for a whole CPU; ask for 1 CPU or more"
+        return MixedError(f"annotation {MIXED_CPUS.key(holder)}: {why}")
+    return None
+
+
+def _why_not(pod: Pod, *, exclusive: bool) -> str | None:
+    if not exclusive:
+        return "the node gives out no exclusive CPUs; set cpuManagerPolicy: static, or dynamic"
+    if pod.has_pod_level_resources:
+        return "a pod with resources of its own gets no exclusive CPUs; give them to its containers"
+    if pod.qos is not QOSClass.GUARANTEED:
+        return (
+            f"only Guaranteed pods own CPUs, and this one is {pod.qos.value}; let requests and "
+            "limits of CPU and memory be the same in all containers"
+        )
+    return None
