@@ -13,6 +13,7 @@ from pinfold.node.runtime_ledger import RuntimeLedger
 from pinfold.node.runtime_writes import WRITTEN, RuntimeWrites
 from pinfold.planning.fake_nri import FakeNode
 from pinfold.planning.fake_runtime_cgroups import FakeRuntimeCgroups
+from pinfold.ports.cgroups import Placement
 from pinfold.ports.errors import ContainerKey, RuntimeFailedError
 from pinfold.ports.nri import ContainerUpdate
 from tests.scenes.lifecycle_harness import BEST_EFFORT, LifecycleHarness, guaranteed, story
@@ -130,8 +131,8 @@ class SlowRecord:
 def a_ledger() -> RuntimeLedger:
     cgroups = FakeRuntimeCgroups(FakeNode(CPUSet(range(4))))
     ledger = RuntimeLedger(cgroups, lambda *_: None, batch=4)
-    ledger.put(WEB, "id-web", None, "0-3")
-    ledger.put(DB, "id-db", CPUSet([3]), "3")
+    ledger.put(WEB, "id-web", Placement(), "0-3")
+    ledger.put(DB, "id-db", Placement(CPUSet([3])), "3")
     ledger.follow(CPUSet([0, 1, 2]))
     return ledger
 
