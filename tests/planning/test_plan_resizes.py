@@ -24,31 +24,8 @@ from pinfold.core.pod.pod import Pod
 from pinfold.documents.move_plan import MovePlan
 from pinfold.planning.planner import Plan
 from pinfold.planning.resizes import ResizeError
+from tests.scenes.planned_pods import planned_pod as pod
 from tests.scenes.published_schemas import plan_document
-
-
-def pod(name: str, /, *, annotations: dict[str, str] | None = None, **cpus: object) -> Pod:
-    """A pod whose containers ask for so many CPUs each; an init container's name ends in _."""
-
-    def container(called: str, amount: object) -> dict[str, Any]:
-        both = {"cpu": str(amount), "memory": "64Mi"}
-        sidecar = {"restartPolicy": "Always"} if called.startswith("side") else {}
-        return {
-            "name": called.rstrip("_"),
-            "resources": {"limits": both, "requests": both},
-        } | sidecar
-
-    started = {n: c for n, c in cpus.items() if n.startswith("side") or n.endswith("_")}
-    said = {"name": name, "annotations": annotations or {}, "uid": f"uid-{name}"}
-    return pod_from_api(
-        {
-            "metadata": said,
-            "spec": {
-                "initContainers": [container(*item) for item in started.items()],
-                "containers": [container(n, c) for n, c in cpus.items() if n not in started],
-            },
-        }
-    )
 
 
 def placed(*pods: Pod, machine: str = "2s4c2t", **config: Any) -> Plan:

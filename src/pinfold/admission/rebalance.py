@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from pinfold.admission.admission import Node, NodeState, decide
+from pinfold.admission.isolation import isolated_wish
 from pinfold.admission.moves import with_claims
 from pinfold.core.cpu.hints import cpu_hints, nodes_to_cpus
 from pinfold.core.cpu.static_policy import StaticPolicy
@@ -14,6 +15,8 @@ from pinfold.core.moves.objective import CORES, NUMA_NODES
 from pinfold.core.moves.owners import MoveError, Owner, Refusal, Wish
 from pinfold.core.moves.planner import plan_moves
 from pinfold.core.moves.rebalance import Rebalance, RebalanceOptions, make_room, plan_rebalance
+from pinfold.core.pod.annotations import NEVER, REBALANCE
+from pinfold.core.pod.grace import grace_of
 from pinfold.core.pod.pod import Pod, guaranteed_cpus, pod_guaranteed_cpus
 from pinfold.core.topology_manager.policy import Policy
 from pinfold.core.values.cpuset import CPUSet
@@ -69,6 +72,42 @@ def make_room_for(node: Node, state: NodeState, pod: Pod, options: RebalanceOpti
         f"no moves make room for pod {pod.name!r}",
         "end or shrink something, or ask for fewer CPUs",
     )
+
+
+def who_may_move(
+    node: Node, state: NodeState, pods: Iterable[Pod], *, grace: float = 0.0, opt_in: bool = False
+) -> RebalanceOptions:
+    """What pods say about being moved: who stays, and for how long each is told beforehand.
+
+    Who has isolated CPUs, or others, because it or the node wishes for that, keeps to its kind.
+
+    Args:
+        node: the policies in force.
+        state: what runs.
+        pods: the pods that have something; others stay where they are.
+        grace: seconds for which those are told that say nothing.
+        opt_in: only those move that ask for it.
+    """
+    known = {pod.uid: pod for pod in pods}
+    fixed: set[Owner] = set()
+    delays: dict[Owner, float] = {}
+    within: dict[Owner, CPUSet] = {}
+    for uid, containers in state.ledger.assignments.items():
+        for name, cpus in containers.items():
+            owner, pod = Owner(uid, name), known.get(uid)
+            said = None if pod is None else REBALANCE.of(pod.annotations, name)
+            if pod is None or not (said if said is not None else not opt_in):
+                fixed.add(owner)
+                continue
+            delays[owner] = grace_of(pod, name, grace)
+            isolation = node.isolation
+            if isolation is not None and isolated_wish(isolation, pod, name) != NEVER:
+                kinds = (isolation.cpus, state.ledger.limits.machine - isolation.cpus)
+                for kind in kinds:
+                    if cpus <= kind:
+                        within[owner] = kind
+    told = {owner: seconds for owner, seconds in delays.items() if seconds}
+    return RebalanceOptions(fixed=frozenset(fixed), delays=told, within=within)
 
 
 def options_of(node: Node, state: NodeState, options: RebalanceOptions) -> RebalanceOptions:

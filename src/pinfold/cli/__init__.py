@@ -24,6 +24,8 @@ COMMANDS: Final = {
     "delete": "End pods, and wait until they are gone and their CPUs are free.",
     "logs": "Print what a container has written, also one that has ended.",
     "status": "Show who owns which CPU, and how the pods are.",
+    "rebalance": "Move containers to better CPUs while they run: "
+    "fewer NUMA nodes, caches and cores.",
     "shield": "Move everything else on this machine off some CPUs, until --off or the next reboot.",
     "hugepages": "Show and change the kernel's pools of huge pages, per NUMA node.",
     "schema": "Print the JSON Schema of the document NAME; without a name, which documents there "

@@ -1,8 +1,8 @@
-"""What ``plan`` and ``explain`` are asked: a node, and what runs on it."""
+"""What ``plan``, ``explain`` and ``rebalance`` are asked: a node, and what runs on it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ from pinfold.core.devices.devices import DeviceInventory
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.machine.machine import Machine, MachineError
 from pinfold.core.pod.pod import Pod
-from pinfold.planning.planner import Planner
+from pinfold.planning.planner import Plan, Planner
+from pinfold.planning.resizes import ResizeError, ResizeWish
 
 
 class Request(Struct, frozen=True):
@@ -46,6 +47,16 @@ def load_request(manifests: tuple[str, ...], options: Mapping[str, Any]) -> Requ
         read = read_manifests(manifests, own=config.own is not None)
     name = Path(config_file).name if config_file else "as configured"
     return Request(planner, read.pods, (*notes, *device_notes, *read.notes), name)
+
+
+def placed_pods(planner: Planner, pods: Iterable[Pod], resizes: Iterable[str]) -> Plan:
+    """The pods placed, and resized as ``--resize`` says; exits with one line if that is bad."""
+    with input_errors(ResizeError, prefix="--resize: "):
+        wishes = [ResizeWish.parse(text) for text in resizes]
+        placed = planner.plan(pods)
+        for wish in wishes:
+            placed = planner.resize(placed, wish)
+    return placed
 
 
 def _load_devices(

@@ -10,6 +10,16 @@ from pinfold.config.settings import SETTINGS
 manifest_arguments = click.argument("manifests", nargs=-1, required=True, metavar="MANIFEST...")
 
 
+resize_option = click.option(
+    "--resize",
+    "resizes",
+    metavar="pod/NAME[/CONTAINER]=N",
+    multiple=True,
+    help="Resize a container to N exclusive CPUs once all pods are placed; in the order given, and "
+    "all else is shown as it is afterwards.",
+)
+
+
 def node_options(command: F) -> F:
     """``--machine``, ``--devices``, ``--kubelet-config`` and the flags that win over it."""
     for setting in reversed(SETTINGS):

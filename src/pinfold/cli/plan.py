@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,8 @@ import click
 from msgspec.structs import replace
 
 from pinfold.admission.model import NodeError
-from pinfold.cli.node import Request, load_config, load_request
-from pinfold.cli.node_options import manifest_arguments, node_options
+from pinfold.cli.node import Request, load_config, load_request, placed_pods
+from pinfold.cli.node_options import manifest_arguments, node_options, resize_option
 from pinfold.cli.output import (
     color_option,
     input_errors,
@@ -20,13 +20,10 @@ from pinfold.cli.output import (
     print_text,
 )
 from pinfold.cli.terminal import style
-from pinfold.cli.views.plan import PlannedOn, plan_view
+from pinfold.cli.views.plan import plan_view, planned_on
 from pinfold.core.machine.machine import MachineError
-from pinfold.core.pod.pod import Pod
-from pinfold.planning.node_use import unlocated_devices
 from pinfold.planning.plan_document import plan_document
 from pinfold.planning.planner import Plan, Planner
-from pinfold.planning.resizes import ResizeError, ResizeWish
 from pinfold.render.text import render_plan
 
 
@@ -38,14 +35,7 @@ from pinfold.render.text import render_plan
     metavar="FILE",
     help="Plan the same pods under this second KubeletConfiguration too, and show what changes.",
 )
-@click.option(
-    "--resize",
-    "resizes",
-    metavar="pod/NAME[/CONTAINER]=N",
-    multiple=True,
-    help="Resize a container to N exclusive CPUs once all pods are placed; in the order given, and "
-    "all else is shown as it is afterwards.",
-)
+@resize_option
 @output_option("text", "json", "svg")
 @color_option
 def plan(
@@ -62,31 +52,21 @@ def plan(
     """
     request = load_request(manifests, node)
     request = replace(request, notes=(*request.notes, *_unknown_resources(request)))
-    with input_errors(ResizeError, prefix="--resize: "):
-        wishes = [ResizeWish.parse(text) for text in resizes]
-    placed = _placed(request.planner, request.pods, wishes)
+    placed = placed_pods(request.planner, request.pods, resizes)
     if compare is not None:
-        _compare(request, placed, (compare, wishes), output, color=color)
+        _compare(request, placed, (compare, resizes), output, color=color)
         return
     document = plan_document(placed, request.notes)
     if output == "json":
         print_json(document)
     else:
-        view = plan_view(document, _on(placed))
+        view = plan_view(document, planned_on(placed))
         if output == "svg":
             from pinfold.render.svg import render_plan_svg  # noqa: PLC0415 - 0.5 ms
 
             print_text(render_plan_svg(view))
         else:
             print_text(render_plan(view, style(color)))
-
-
-def _placed(planner: Planner, pods: Sequence[Pod], wishes: Sequence[ResizeWish]) -> Plan:
-    placed = planner.plan(pods)
-    with input_errors(ResizeError, prefix="--resize: "):
-        for wish in wishes:
-            placed = planner.resize(placed, wish)
-    return placed
 
 
 def _unknown_resources(request: Request) -> Iterator[str]:
@@ -99,16 +79,16 @@ def _unknown_resources(request: Request) -> Iterator[str]:
 def _compare(
     request: Request,
     before: Plan,
-    other: tuple[str, Sequence[ResizeWish]],
+    other: tuple[str, tuple[str, ...]],
     output: str,
     *,
     color: bool | None,
 ) -> None:
-    config_file, wishes = other
+    config_file, resizes = other
     config, notes = load_config(config_file, {})
     with input_errors(MachineError, NodeError):
         planner = Planner(request.planner.machine, config, devices=request.planner.devices)
-    after = _placed(planner, request.pods, wishes)
+    after = placed_pods(planner, request.pods, resizes)
     if output == "json":
         from pinfold.planning.compare import compare_document  # noqa: PLC0415 - 0.2 ms
 
@@ -120,11 +100,6 @@ def _compare(
 
     names = (request.config_name, Path(config_file).name)
     sides = (plan_document(before, request.notes), plan_document(after, notes))
-    view = compare_view(*sides, (_on(before), _on(after)), names)
+    view = compare_view(*sides, (planned_on(before), planned_on(after)), names)
     text = render_compare_svg(view) if output == "svg" else render_compare(view, style(color))
     print_text(text)
-
-
-def _on(plan: Plan) -> PlannedOn:
-    planner = plan.planner
-    return PlannedOn(planner.machine, planner.view, unlocated_devices(plan.state))

@@ -7,6 +7,7 @@ from typing import Final
 
 from msgspec import UNSET, UnsetType
 
+from pinfold.documents.move_plan import MovePlan
 from pinfold.documents.records import CPUs, Document, MemoryBlock, QOSClass, Record
 
 MEMORY_MANAGER: Final = "memory manager"
@@ -96,5 +97,7 @@ class Explanation(
     """In the kubelet's order."""
     remedies: Sequence[str]
     """Changes that would admit a rejected pod, each of them tried."""
+    moves: MovePlan | UnsetType = UNSET
+    """Moves of those who run, after which a rejected pod is admitted; only where there are some."""
     ended: Ended | UnsetType = UNSET
     """Only from ``pinfold explain pod/NAME``, where a pod that was admitted has ended since."""

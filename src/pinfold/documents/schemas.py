@@ -74,7 +74,10 @@ DOCUMENTS: Final[Mapping[str, Published]] = {
     "machine": Published(
         Machine, "`pinfold topology -o json`, `GET /v1/machine`; `--machine` understands it"
     ),
-    "move-plan": Published(MovePlan, "the record of moves under way"),
+    "move-plan": Published(
+        MovePlan,
+        "`pinfold rebalance -o json`; part of a plan, of an explanation, of the record of moves",
+    ),
     "node": Published(Node, "`GET /v1/node`"),
     "plan": Published(Plan, "`pinfold plan -o json`"),
     "pod": Published(PodDocument, "`GET /v1/pods/{namespace}/{name}`"),

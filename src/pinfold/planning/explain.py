@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from pinfold.admission.admission import Decision, NodeState
 from pinfold.admission.isolation import isolated_wish
+from pinfold.admission.moves import NO_NAMES, rebalance_document
 from pinfold.core.cpu.allocation import Step
 from pinfold.core.memory.memory import Block
+from pinfold.core.moves.rebalance import Rebalance
 from pinfold.core.pod.annotations import NEVER, PREFER, REQUIRE
 from pinfold.core.pod.pod import CPU, Container, Pod, QOSClass, guaranteed_cpus
 from pinfold.core.topology_manager.hints import ResourceHints, TopologyHint, format_numa_mask
@@ -50,11 +52,16 @@ class ContainerReason(Struct, frozen=True):
 
 
 class Explanation(Struct, frozen=True):
-    """The decision about a pod, container by container; ``remedies`` are tried changes."""
+    """The decision about a pod, container by container; ``remedies`` are tried changes.
+
+    ``moves`` of those who run would make room for it; ``names`` are those of their pods, by uid.
+    """
 
     decision: Decision
     containers: tuple[ContainerReason, ...]
     remedies: tuple[str, ...]
+    moves: Rebalance | None = None
+    names: Mapping[str, str] = NO_NAMES
 
 
 def explain_pod(planner: Planner, pods: Iterable[Pod], name: str) -> Explanation:
@@ -76,13 +83,25 @@ def explain_pod(planner: Planner, pods: Iterable[Pod], name: str) -> Explanation
 
 
 def explain_decision(
-    planner: Planner, state: NodeState, decision: Decision, admitted: Sequence[Decision] = ()
+    planner: Planner,
+    state: NodeState,
+    decision: Decision,
+    admitted: Sequence[Decision] = (),
+    pods: Sequence[Pod] | None = None,
 ) -> Explanation:
-    """Explain a decision that was made in ``state``, after those in ``admitted``."""
+    """Explain a decision that was made in ``state``, after those in ``admitted``.
+
+    ``pods`` are those that run, where they are others than the admitted ones.
+    """
     remedies: tuple[str, ...] = ()
+    moves: Rebalance | None = None
+    running = [one.pod for one in admitted] if pods is None else pods
     if not decision.admitted:
         remedies = tuple(find_remedies(planner, state, decision, admitted))
-    return Explanation(decision, tuple(_containers(planner, state, decision)), remedies)
+        moves = planner.room_for(state, decision.pod, running)
+    names = {} if moves is None else {p.uid: f"{p.namespace}/{p.name}" for p in running}
+    containers = tuple(_containers(planner, state, decision))
+    return Explanation(decision, containers, remedies, moves, names)
 
 
 def _containers(
@@ -248,6 +267,9 @@ def explain_document(planner: Planner, explanation: Explanation) -> form.Explana
         memory_manager_policy=planner.config.memory_manager_policy,
         containers=[_container_document(reason) for reason in explanation.containers],
         remedies=explanation.remedies,
+        moves=UNSET
+        if explanation.moves is None
+        else rebalance_document(explanation.moves, "make-room", explanation.names),
     )
 
 

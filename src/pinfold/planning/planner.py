@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from pinfold.admission.admission import Decision, Node, NodeState, decide, settle
 from pinfold.admission.model import build_node, check_device_hints, empty_state
+from pinfold.admission.rebalance import make_room_for, rebalance, who_may_move
 from pinfold.admission.resize import Resize, decide_resize, settle_resize
 from pinfold.core.devices.devices import DeviceInventory
 from pinfold.core.devices.state import DeviceState
@@ -18,12 +19,14 @@ from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.machine.kubelet_view import KubeletView, kubelet_view
 from pinfold.core.machine.machine import Machine
 from pinfold.core.memory.memory import Block
-from pinfold.core.moves.owners import MoveOptions, Owner
+from pinfold.core.moves.owners import MoveError, MoveOptions, Owner
 from pinfold.core.moves.planner import plan_moves
+from pinfold.core.moves.rebalance import Rebalance, RebalanceOptions
 from pinfold.core.moves.resize import INCONSISTENT, ResizeDecision, resized
 from pinfold.core.moves.steps import MovePlan
 from pinfold.core.pod.annotations import KEEP_CPUS, RESIZE_BELOW_BASELINE
-from pinfold.core.pod.pod import Container, Pod
+from pinfold.core.pod.grace import grace_of
+from pinfold.core.pod.pod import Container, Pod, pod_guaranteed_cpus
 from pinfold.core.pod.resource_names import is_extended
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.planning.resizes import ResizeWish
@@ -263,9 +266,40 @@ class Planner:
         decision = decide_resize(self.node, plan.state, pod, ask)
         if not decision.feasible:
             return _answered(plan, ResizedContainer(pod, container, wish.cpus, decision))
-        moves = plan_moves(plan.ledger, [decision.wish()], self._move_options(plan.state))
+        delay = grace_of(pod, container, self.config.scale_down_grace_period)
+        moves = plan_moves(plan.ledger, [decision.wish(delay)], self._move_options(plan.state))
         after = _with_resize(plan, placed, decision, settle_resize(plan.state, pod, decision))
         return _answered(after, ResizedContainer(pod, container, wish.cpus, decision, moves))
+
+    def who_may_move(self, state: NodeState, pods: Iterable[Pod]) -> RebalanceOptions:
+        """Who of these pods may move, and for how long each is told beforehand."""
+        grace = self.config.scale_down_grace_period
+        return who_may_move(self.node, state, pods, grace=grace)
+
+    def rebalance(self, plan: Plan) -> Rebalance:
+        """The moves after which the containers of a plan are as well placed as can be.
+
+        Raises:
+            MoveError: nobody has CPUs of his own, or the moves need a free CPU and there is none.
+        """
+        pods = (placed.pod for placed in plan.admitted)
+        return rebalance(self.node, plan.state, self.who_may_move(plan.state, pods))
+
+    def room_for(self, state: NodeState, pod: Pod, running: Iterable[Pod]) -> Rebalance | None:
+        """The fewest moves after which a pod is admitted that is rejected now; None without any.
+
+        They are looked for where enough CPUs are free for it, and are not together.
+        """
+        policy = self.node.cpu_policy
+        if policy is None:
+            return None
+        free = (state.ledger.default & policy.assignable) - state.offline
+        if not 0 < pod_guaranteed_cpus(pod) <= len(free):
+            return None
+        try:
+            return make_room_for(self.node, state, pod, self.who_may_move(state, running))
+        except MoveError:
+            return None
 
     def _move_options(self, state: NodeState) -> MoveOptions:
         policy = self.node.cpu_policy

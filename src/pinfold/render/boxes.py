@@ -59,13 +59,18 @@ class Place(Struct, frozen=True):
 
 
 class Cell(Struct, frozen=True):
-    """One thread.  ``muted`` cells are drawn faint (those that a comparison leaves alone)."""
+    """One thread.
+
+    ``muted`` cells are drawn faint (those that a comparison leaves alone), ``marked`` ones with an
+    outline.
+    """
 
     cpu: int
     state: CellState
     owner: str | None = None
     isolated: bool = False
     muted: bool = False
+    marked: bool = False
 
 
 class Core(Struct, frozen=True):

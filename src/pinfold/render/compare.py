@@ -13,21 +13,19 @@ from pinfold.render.node_map import NodeMap, Owner, mute
 from pinfold.render.numa_panel import gauge_texts
 from pinfold.render.palette import owner_symbol
 from pinfold.render.plan_view import PlanView, PodRow, headline, summary_facts
+from pinfold.render.sides import SidesDrawing, side_lines
 from pinfold.render.svg import MARGIN, draw_title
 from pinfold.render.svg_canvas import Canvas, text_width, wrap_text
-from pinfold.render.svg_map import MapDrawing
 from pinfold.render.terminal import (
     Line,
     Style,
     cell_width,
     clean,
     pad,
-    pad_line,
     print_lines,
     wrap,
 )
 from pinfold.render.text import note_lines, packed_items, state_item, title_lines
-from pinfold.render.text_map import map_lines
 
 
 class CompareView(Struct, frozen=True):
@@ -165,23 +163,13 @@ def _change_lines(
 
 
 def _maps(view: CompareView, changed: CPUSet, style: Style) -> list[Line]:
-    sides = [
+    return side_lines(_sides(view, changed), style)
+
+
+def _sides(view: CompareView, changed: CPUSet) -> list[tuple[str, NodeMap]]:
+    return [
         (view.before_name, mute(view.before.node_map, changed)),
         (view.after_name, mute(view.after.node_map, changed)),
-    ]
-    beside = style.width >= 100
-    each = replace(style, width=(style.width - 3) // 2) if beside else style
-    blocks: list[list[Line]] = [
-        [[(pad(clean(name), each.width), "bold")], *map_lines(node_map, each)]
-        for name, node_map in sides
-    ]
-    if not beside:
-        return [*blocks[0], [], *blocks[1]]
-    height = max(map(len, blocks))
-    padded = [[*block, *([[]] * (height - len(block)))] for block in blocks]
-    return [
-        [*pad_line(one, each.width + 3), *two]
-        for one, two in zip(padded[0], padded[1], strict=True)
     ]
 
 
@@ -213,24 +201,11 @@ def render_compare_svg(view: CompareView) -> str:
     """The comparison as an SVG document: both maps, and the pods that changed."""
     changes, unchanged = pod_changes(view)
     changed = changed_cpus(view)
-    drawings = [MapDrawing(mute(side.node_map, changed)) for side in (view.before, view.after)]
-    beside = drawings[0].width <= 800
-    gap = 32
-    width = sum(d.width for d in drawings) + gap if beside else max(d.width for d in drawings)
+    drawing = SidesDrawing(_sides(view, changed))
+    width = drawing.width
     canvas = Canvas()
     y = draw_title(canvas, view.title, _counted(changes, unchanged), width) + 18
-    x, bottom = float(MARGIN), y
-    for name, drawing in zip((view.before_name, view.after_name), drawings, strict=True):
-        for text in wrap_text(name, 14, drawing.width):
-            canvas.text((x, y), text, 14, bold=True)
-            y += 20
-        drawing.draw(canvas, x, y - 6)
-        bottom = max(bottom, y + drawing.height)
-        if beside:
-            x, y = x + drawing.width + gap, y - 20 * len(wrap_text(name, 14, drawing.width))
-        else:
-            y = bottom + gap
-    y = bottom + 30
+    y = drawing.draw(canvas, MARGIN, y) + 30
     left = min(max(text_width(n, 12) for n in (view.before_name, view.after_name)), 200) + 34
     for change in changes:
         for text in wrap_text(change.name, 13.5, width):

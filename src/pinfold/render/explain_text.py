@@ -7,6 +7,9 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.documents.move_plan import MovePlan
+from pinfold.render.move_words import headline
+from pinfold.render.moves import move_lines
 from pinfold.render.terminal import Line, Style, cell_width, clean, pad, print_lines, wrap
 
 
@@ -70,6 +73,8 @@ class ExplainView(Struct, frozen=True):
     notes: tuple[str, ...] = ()
     ended: str = ""
     failed: bool = False
+    moves: MovePlan | None = None
+    """Moves of others that would admit the pod."""
 
 
 def render_explain(view: ExplainView, style: Style) -> str:
@@ -81,6 +86,10 @@ def render_explain(view: ExplainView, style: Style) -> str:
         lines += [[], [("What would admit it", "bold")]]
         for number, remedy in enumerate(view.remedies, 1):
             lines += _hanging(f"{number}. ", remedy, style, "good")
+    if view.moves is not None:
+        lines += [[], [("Moves that would admit it", "bold")]]
+        lines += _hanging("  ", headline(view.moves), style, "", "dim")
+        lines += move_lines(view.moves, {}, style)
     if view.notes:
         lines.append([])
         for note in view.notes:

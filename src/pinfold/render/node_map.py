@@ -7,7 +7,7 @@ value, so they can never disagree.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from msgspec import Struct
@@ -72,14 +72,38 @@ class NodeMap(Struct, frozen=True):
 
 def mute(node_map: NodeMap, keep: CPUSet) -> NodeMap:
     """The same map with every CPU outside ``keep`` drawn faint."""
+    return _redrawn(node_map, lambda cell: replace(cell, muted=cell.cpu not in keep))
 
+
+def mark(node_map: NodeMap, cpus: CPUSet) -> NodeMap:
+    """The same map with some CPUs outlined, in pictures."""
+    return _redrawn(node_map, lambda cell: replace(cell, marked=cell.cpu in cpus))
+
+
+def with_owners(node_map: NodeMap, owners: Sequence[Owner]) -> NodeMap:
+    """The same machine with other owners; what nobody has any more is in the shared pool."""
+    owned: dict[int, Owner] = {}
+    # What an init container has is drawn as its heirs'.
+    for owner in sorted(owners, key=lambda owner: owner.kind == "init"):
+        for cpu in owner.cpus:
+            owned.setdefault(cpu, owner)
+
+    def drawn(cell: Cell) -> Cell:
+        owner = owned.get(cell.cpu)
+        if owner is not None:
+            return replace(cell, owner=owner.key, state=CellState.EXCLUSIVE)
+        if cell.owner is None:
+            return cell
+        state = CellState.ISOLATED if cell.isolated else CellState.SHARED
+        return replace(cell, owner=None, state=state)
+
+    by_key = MappingProxyType({owner.key: owner for owner in owners})
+    return replace(_redrawn(node_map, drawn), owners=by_key)
+
+
+def _redrawn(node_map: NodeMap, cell: Callable[[Cell], Cell]) -> NodeMap:
     def redraw(box: Box) -> Box:
-        cores = tuple(
-            replace(
-                core, cells=tuple(replace(cell, muted=cell.cpu not in keep) for cell in core.cells)
-            )
-            for core in box.cores
-        )
+        cores = tuple(replace(core, cells=tuple(map(cell, core.cells))) for core in box.cores)
         return replace(box, children=tuple(redraw(child) for child in box.children), cores=cores)
 
     return replace(node_map, root=redraw(node_map.root))

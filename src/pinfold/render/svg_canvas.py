@@ -8,6 +8,7 @@ Every text goes through :func:`escape`, so the result is well-formed XML whateve
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Iterable
 from typing import Final
 
 from pinfold.core.values.cpuset import CPUSet
@@ -95,6 +96,7 @@ class Canvas:
 
     def __init__(self) -> None:
         self.parts: list[str] = []
+        self.strokes: tuple[str, ...] = _STROKES
 
     def rect(
         self,
@@ -165,6 +167,16 @@ class Canvas:
                 )
         self.parts.append("".join(parts) + "</g>")
 
+    def outline(self, at: tuple[float, float], size: float) -> None:
+        """A frame in the colour of text around a cell."""
+        x, y = at
+        self.strokes = (*_STROKES, "ink")
+        self.parts.append(
+            f'<rect class="s-ink" x="{x + 1:g}" y="{y + 1:g}" width="{size - 2:g}" '
+            f'height="{size - 2:g}" rx="{size * 0.15:g}" fill="none" stroke="{LIGHT["ink"]}" '
+            'stroke-width="2.5"/>'
+        )
+
     def segment(
         self, box: tuple[float, float, float, float], look: tuple[str, str, str], tooltip: str
     ) -> None:
@@ -192,7 +204,7 @@ class Canvas:
             f'aria-labelledby="pinfold-title pinfold-desc" font-family="{SANS}">\n'
             f'<title id="pinfold-title">{escape(title)}</title>\n'
             f'<desc id="pinfold-desc">{escape(description)}</desc>\n'
-            f"<style>{_style()}</style>\n"
+            f"<style>{_style(self.strokes)}</style>\n"
             f'<rect class="f-bg" width="{width:g}" height="{height:g}" fill="{LIGHT["bg"]}"/>\n'
         )
         return head + "\n".join(self.parts) + "\n</svg>\n"
@@ -225,9 +237,9 @@ def describe_cpus(cpus: CPUSet) -> str:
     return f"{len(cpus)} CPU{'s' * (len(cpus) != 1)} ({cpus})" if cpus else "no CPUs"
 
 
-def _style() -> str:
+def _style(strokes: Iterable[str]) -> str:
     rules = [f".f-{name}{{fill:{value}}}" for name, value in _DARK.items()]
-    rules += [f".s-{name}{{stroke:{_DARK[name]}}}" for name in _STROKES]
+    rules += [f".s-{name}{{stroke:{_DARK[name]}}}" for name in strokes]
     for state, (fill, ink) in _DARK_STATES.items():
         name = state.name.lower()
         rules.append(f".c-{name} rect{{fill:{fill}}}.c-{name} text{{fill:{ink}}}")

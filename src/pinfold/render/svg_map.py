@@ -174,6 +174,8 @@ class MapDrawing:
             texts = (self._tooltip(core, cell), str(cell.cpu), symbol.strip(" ·"))
             at = (x + frame, y + frame + number * (size + 2))
             canvas.cell(at, size, cell_look(self.map, cell), texts)
+            if cell.marked:
+                canvas.outline(at, size)
 
     def _tooltip(self, core: Core, cell: Cell) -> str:
         parts = [f"CPU {cell.cpu}"]

@@ -54,6 +54,7 @@ def explain_view(
         notes=tuple(explanation.notes),
         ended=": ".join(filter(None, words)),
         failed=ended is not None and ended.phase == "Failed",
+        moves=explanation.moves or None,
     )
 
 

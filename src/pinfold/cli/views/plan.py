@@ -9,6 +9,8 @@ from pinfold.core.machine.kubelet_view import KubeletView
 from pinfold.core.machine.machine import Machine
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.plan import DeviceCounts, MemoryUse, Plan, PlannedPod, PlannedResize
+from pinfold.planning import planner
+from pinfold.planning.node_use import unlocated_devices
 from pinfold.render.machine_map import machine_map
 from pinfold.render.node_map import Owner, number_owners
 from pinfold.render.numa_panel import Gauge, NUMAGauges
@@ -28,6 +30,12 @@ class PlannedOn:
         self.machine = machine
         self.unseen = view.unseen
         self.unlocated = unlocated
+
+
+def planned_on(plan: planner.Plan) -> PlannedOn:
+    """What a picture needs beside this plan."""
+    node = plan.planner
+    return PlannedOn(node.machine, node.view, unlocated_devices(plan.state))
 
 
 def plan_view(
