@@ -57,6 +57,24 @@ def test_a_cpuset_that_takes_the_cpus_of_others_names_them() -> None:
     assert found.owners == ("db/main", "web/main")
 
 
+def test_a_mixed_owner_is_no_stranger_in_the_pool() -> None:
+    mixed = replace(DB, shared=cpus("0-1"))
+    record = replace(RECORD, owners=(mixed,), shared=cpus("0-1,4-7"))
+    fits = with_groups(group("/own", "0-7"), group("/own/db", "0-3"))
+    assert findings(fits, record) == {}
+    wider = with_groups(group("/own", "0-7"), group("/own/db", "0-4"))
+    found = findings(wider, record)["cpuset-differs"]
+    assert found.what == "db/main: recorded 2-3 and the shared pool 0-1, the kernel has 0-4"
+    assert found.fix == (f"echo 0-3 > {TOP}/own/db/cpuset.cpus",)
+    narrow = with_groups(group("/own", "0-7"), group("/own/db", "2-3"))
+    assert findings(narrow, record).keys() == {"cpuset-differs"}
+    # Anybody else on the exclusive ones is one all the same.
+    assert findings(replace(fits, tasks=with_tasks(task(99, "/", "2", 2)).tasks), record).keys() & {
+        "stranger-ran",
+        "stranger-allowed",
+    }
+
+
 def test_a_parent_that_is_too_narrow_is_widened_first() -> None:
     found = only("cpuset-differs", with_groups(group("/own", "0-2"), group("/own/db", "2-3", "2")))
     assert found.fix == (f"echo 0-3 > {TOP}/own/cpuset.cpus",)

@@ -118,6 +118,12 @@ def manifest(
     }
 
 
+def mixed(pod: dict[str, Any], said: str = "true") -> dict[str, Any]:
+    """The same pod, whose containers are mixed."""
+    annotations = {"mixed-cpus.pinfold.dev/pod": said}
+    return {**pod, "metadata": {**pod["metadata"], "annotations": annotations}}
+
+
 def parse(text: str) -> Workload:
     return workload_from_api(json.loads(text))
 
@@ -250,6 +256,9 @@ class Harness:
             cpus = self.cgroups.allowed(status.pid)
             own = ledger.cpus_of(status.key.pod_uid, status.key.name)
             if own is not None:
+                pod = self.books.view.pods.active[status.key.pod_uid]
+                if status.key.name in pod.workload.pod.mixed:
+                    own |= self.books.view.pool
                 assert cpus == own & self.cgroups.online, f"{status.key} runs on {cpus}, owns {own}"
                 continue
             strangers = ledger.exclusive - ledger.cpus_of_pod(status.key.pod_uid)

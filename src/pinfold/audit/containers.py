@@ -61,7 +61,7 @@ def _wanted(record: AuditRecord, path: str) -> CPUSet:
     """The CPUs that a cgroup is to have; empty where that is not recorded."""
     for owner in record.owners:
         if path in owner.cgroups and not owner.is_pod:
-            return owner.cpus
+            return owner.usable
     if path in record.shared_cgroups and record.shared:
         return record.shared
     return CPUSet()

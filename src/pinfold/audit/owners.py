@@ -122,13 +122,13 @@ def _cpuset(
     snapshot: KernelSnapshot, record: AuditRecord, owner: Owner, path: str
 ) -> Iterator[Finding]:
     group = snapshot.cpuset_of(path)
-    wanted = owner.cpus & snapshot.online
+    wanted = owner.usable & snapshot.online
     if group is None or group.effective == wanted:
         return
     others = [
         str(other)
         for other in record.owners
-        if other.pod != owner.pod and other.cpus & (group.effective - owner.cpus)
+        if other.pod != owner.pod and other.cpus & (group.effective - owner.usable)
     ]
     if not wanted and not others:
         # All of its CPUs are offline, which is said already; the kernel lends it its parent's.
@@ -137,11 +137,11 @@ def _cpuset(
     kept = f", with {', '.join(first_few(others))}" if others else ""
     yield Finding(
         CPUSET_DIFFERS,
-        f"{owner}: recorded {owner.cpus}, the kernel has {group.effective or 'nothing'}"
+        f"{owner}: recorded {owner.expected}, the kernel has {group.effective or 'nothing'}"
         f"{taken + kept if others else ''}",
         path,
         group.effective ^ wanted,
-        cpuset_commands(snapshot, path, owner.cpus) if wanted else _bring_online(owner.cpus),
+        cpuset_commands(snapshot, path, owner.usable) if wanted else _bring_online(owner.cpus),
         owners=(str(owner), *others),
     )
 
@@ -155,7 +155,7 @@ def _mems(snapshot: KernelSnapshot, owner: Owner, path: str) -> Iterator[Finding
         return
     if len(snapshot.nodes) < 2:
         return
-    local = CPUSet(node for node, cpus in snapshot.nodes.items() if cpus & owner.cpus)
+    local = CPUSet(node for node, cpus in snapshot.nodes.items() if cpus & owner.usable)
     mems = group.effective_mems
     if not local or local == mems:
         return

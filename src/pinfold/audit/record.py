@@ -25,6 +25,7 @@ class KnownContainer(Struct, frozen=True):
         cgroup: its path in the hierarchy of the cpusets.
         pid: its main process.
         recorded: the CPUs that the runtime has on record.
+        shared: the CPUs of the shared pool that a mixed one uses besides its own.
         is_sandbox: it holds its pod's namespaces, and runs nothing else.
         has_ended: its process has ended; it may be started again.
     """
@@ -38,6 +39,7 @@ class KnownContainer(Struct, frozen=True):
     recorded: CPUSet | None = None
     is_sandbox: bool = False
     has_ended: bool = False
+    shared: CPUSet = CPUSet()
 
     def __str__(self) -> str:
         return container_title(self.pod or self.pod_uid, self._what(), self.id)
@@ -69,6 +71,8 @@ class Owner(Struct, frozen=True):
     ``pod`` is the pod's uid, ``pod_name`` its ``namespace/name`` and ``container_id`` the runtime's
     id ("" where nobody tells them), ``pid`` the main process (None likewise).  With ``has_ended``
     it is known to exist and not to run, so that a cgroup is not looked for.
+
+    ``shared`` are the CPUs of the shared pool that a mixed one uses besides; only an agent tells.
     """
 
     pod: str
@@ -82,6 +86,17 @@ class Owner(Struct, frozen=True):
     pid: int | None = None
     has_ended: bool = False
     mems: CPUSet = CPUSet()
+    shared: CPUSet = CPUSet()
+
+    @property
+    def usable(self) -> CPUSet:
+        """All CPUs that it is to run on: its own, and those of the pool where it is mixed."""
+        return self.cpus | self.shared
+
+    @property
+    def expected(self) -> str:
+        """The same in words."""
+        return f"{self.cpus} and the shared pool {self.shared}" if self.shared else str(self.cpus)
 
     def __str__(self) -> str:
         return container_title(self.pod_name or self.pod, self.container, self.container_id)

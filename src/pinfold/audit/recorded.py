@@ -6,7 +6,7 @@ an agent's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -153,6 +153,7 @@ def recorded(place: Place, files: StateFiles, seen: Seen) -> AuditRecord:
     nodes, memory_faults = _memory_nodes(files)
     located = _locate(place, _with_sharers(assignments, nodes), seen)
     located, sharers = _apart(located, assignments, nodes)
+    located = replace(located, owners=tuple(_with_shared(located.owners, seen.told)))
     circumstances = Circumstances(path=str(path))
     repair = "pinfold delete pod/{pod}"
     if place.kubelet:
@@ -175,6 +176,13 @@ def recorded(place: Place, files: StateFiles, seen: Seen) -> AuditRecord:
         containers=seen.containers,
         sharers=sharers,
     )
+
+
+def _with_shared(owners: Iterable[Owner], told: Iterable[KnownContainer]) -> Iterator[Owner]:
+    """The owners, with what those of them that are mixed use of the shared pool."""
+    shared = {(same_uid(one.pod_uid), one.name): one.shared for one in told if one.shared}
+    for owner in owners:
+        yield replace(owner, shared=shared.get((same_uid(owner.pod), owner.container), CPUSet()))
 
 
 def _locate(place: Place, assignments: Assignments, seen: Seen) -> Located:

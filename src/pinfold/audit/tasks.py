@@ -114,7 +114,7 @@ class _Tasks:
             kin = owner if owner is not None else self._ancestor(task.ppid)
             if kin is not None:
                 overlap -= kin.cpus
-                if owner is None and task.allowed & self._snapshot.online - kin.cpus:
+                if owner is None and task.allowed & self._snapshot.online - kin.usable:
                     outside.setdefault(kin, []).append((task, False))
             if overlap and not any(step in self._shared for step in lineage(task.cgroup)):
                 entered = None if kin is not None else self._entered(task)
@@ -166,10 +166,10 @@ class _Tasks:
 
     def _is_wider(self, task: Task, owner: Owner) -> bool:
         """Whether a task may leave the owner's CPUs although its cpuset is right."""
-        if task.is_bound or task.allowed & self._snapshot.online <= owner.cpus:
+        if task.is_bound or task.allowed & self._snapshot.online <= owner.usable:
             return False
         group = self._snapshot.cpuset_of(task.cgroup)
-        return group is not None and group.effective <= owner.cpus
+        return group is not None and group.effective <= owner.usable
 
     def _unit(self, path: str) -> str:
         """The cgroup under which a foreign task is reported: its systemd slice, or its own."""
@@ -250,7 +250,7 @@ class _Tasks:
 
     def _outside(self, owner: Owner, tasks: list[tuple[Task, bool]]) -> Finding:
         group = self._snapshot.cpuset_of(owner.cgroups[0])
-        inside = [(task, owner.cpus & self._snapshot.online) for task, is_in in tasks if is_in]
+        inside = [(task, owner.usable & self._snapshot.online) for task, is_in in tasks if is_in]
         left = dict.fromkeys(task.pid for task, is_in in tasks if not is_in)
         fix = affinity_commands(inside, ())
         if group is not None:
@@ -258,9 +258,10 @@ class _Tasks:
         return Finding(
             OWNER_OUTSIDE,
             f"{owner}: {_count(len(tasks), 'thread')} of it may run outside of its CPUs "
-            f"{owner.cpus}, on {CPUSet.union(task.allowed for task, _ in tasks) - owner.cpus}",
+            f"{owner.expected}, on "
+            f"{CPUSet.union(task.allowed for task, _ in tasks) - owner.usable}",
             next((task.cgroup for task, _ in tasks), owner.cgroups[0]),
-            CPUSet.union(task.allowed for task, _ in tasks) & self._snapshot.online - owner.cpus,
+            CPUSet.union(task.allowed for task, _ in tasks) & self._snapshot.online - owner.usable,
             tuple(fix),
             owners=(str(owner),),
             examples=first_few([_name(task) for task, _ in tasks]),

@@ -60,6 +60,7 @@ class AgentSays(Struct, frozen=True):
                     name=container.name,
                     pid=container.pid,
                     has_ended=container.state not in _RUNS,
+                    shared=CPUSet.parse(container.shared or ""),
                 )
                 for pod in status.pods
                 for container in pod.containers
