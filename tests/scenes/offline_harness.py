@@ -51,7 +51,9 @@ class Node(Harness):
             own = state.ledger.cpus_of(uid, name)
             assert cpus.isdisjoint(state.ledger.exclusive - (own or CPUSet())), status.key
             if own is not None and own & self.cgroups.online:
-                assert cpus == own & self.cgroups.online
+                is_mixed = name in self.books.view.pods.active[uid].workload.pod.mixed
+                pool = self.books.view.pool if is_mixed else CPUSet()
+                assert cpus == (own | pool) & self.cgroups.online
             else:
                 assert cpus <= self.books.view.pool
 

@@ -20,7 +20,7 @@ from pinfold.node.reconciler import reconcile
 from pinfold.ports.errors import PortError
 from pinfold.ports.records import PodPhase
 from pinfold.ports.runtime import ContainerState
-from tests.scenes.manager_harness import ALL_MANAGERS, Harness, manifest, run_virtually
+from tests.scenes.manager_harness import ALL_MANAGERS, Harness, manifest, mixed, run_virtually
 
 GPU = "example.com/gpu"
 
@@ -135,6 +135,7 @@ async def life(node: MortalHarness) -> None:
         manifest("web", ""),
         manifest("db", "2", "500m", more=more),
         manifest("job", "1", init=("2" if more else "3",), restartPolicy="Never", more=more),
+        mixed(manifest("lane", "1500m")),
     ):
         if f"uid-{pod['metadata']['name']}" not in {
             *node.books.view.pods.active,
@@ -173,7 +174,7 @@ async def dies_and_goes_on(at: int, node: MortalHarness, *, after: bool) -> bool
         assert node.manager.lives[uid].ending or any(
             s.key.pod_uid == uid for s in node.runtime.known()
         )
-    for name in ("web", "db", "job"):
+    for name in ("web", "db", "job", "lane"):
         if f"uid-{name}" in node.books.view.pods.active:
             await node.manager.release(name)
     await node.settle()
@@ -234,8 +235,10 @@ def test_an_agent_that_dies_while_it_recovers_can_be_started_again() -> None:
 
 
 SHAPES = [("",), ("1",), ("2",), ("3", "500m"), ("8",), ("500m", ""), ("4",)]
+MIXED = [("1500m",), ("2",), ("2500m", "500m"), ("1", "1900m"), ("500m",)]
 OPERATIONS = st.one_of(
     st.tuples(st.just("admit"), st.integers(0, 5), st.sampled_from(SHAPES)),
+    st.tuples(st.just("mixed"), st.integers(0, 5), st.sampled_from(MIXED)),
     st.tuples(st.just("init"), st.integers(0, 5), st.sampled_from(["", "2", "4"])),
     st.tuples(st.just("release"), st.integers(0, 5), st.none()),
     st.tuples(st.just("exit"), st.integers(0, 20), st.integers(0, 2)),
@@ -253,6 +256,8 @@ async def operate(node: Harness, kind: str, what: Any, how: Any) -> None:
     known = node.runtime.known()
     if kind == "admit":
         await node.admit(manifest(f"p{what}", *how), wait=False)
+    elif kind == "mixed":
+        await node.admit(mixed(manifest(f"p{what}", *how)), wait=False)
     elif kind == "init":
         await node.admit(manifest(f"p{what}", "1", init=(how,), restartPolicy="Never"), wait=False)
     elif kind == "release":
@@ -275,7 +280,9 @@ async def operate(node: Harness, kind: str, what: Any, how: Any) -> None:
             node.cgroups.shared = node.cgroups.machine
         else:
             group = groups[what % len(groups)]
-            group.placement = replace(group.placement, cpus=node.cgroups.machine)
+            if group.cpus is None:
+                group.placement = replace(group.placement, cpus=node.cgroups.machine)
+            group.cpus = node.cgroups.machine
     elif kind == "reconcile":
         await reconcile(node.books)
     elif kind == "offline":
