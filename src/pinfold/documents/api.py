@@ -150,6 +150,8 @@ class ContainerFacts(Record, frozen=True, kw_only=True, omit_defaults=True):
     """Whether they are its own."""
     offline: CPUs = ""
     """Those of its own that are offline; only where there are any."""
+    shared: CPUs = ""
+    """Those of the shared pool that it may use besides, where it is mixed."""
 
 
 class PodFacts(Document, frozen=True, kw_only=True):

@@ -96,7 +96,7 @@ class Announcements:
                 continue
             containers = pod.workload.pod.all_containers
             pool, places = view.pool, [view.where(pod, container) for container in containers]
-            told = tuple((place, pool if place.cpus is None else place.cpus) for place in places)
+            told = tuple((place, place.within(pool)) for place in places)
             if self._told.get(pod.uid) == told:
                 continue
             try:
@@ -124,6 +124,7 @@ def _document(pod: AdmittedPod, places: Sequence[Whereabouts], pool: CPUSet) -> 
                 cpus=str(pool if place.cpus is None else place.cpus - place.offline),
                 exclusive=place.cpus is not None,
                 offline=str(place.offline),
+                shared=str(pool) if place.mixed else "",
             )
             for container, place in zip(pod.workload.pod.all_containers, places, strict=True)
         },

@@ -111,6 +111,11 @@ class Metrics(Collector):
             "CPUs that containers own.",
             len(ledger.exclusive),
         )
+        yield GaugeMetricFamily(
+            "pinfold_mixed_containers",
+            "Containers that use the shared pool besides CPUs of their own.",
+            len(self._books.view.mixed),
+        )
         if policy is None:
             return
         per_numa = GaugeMetricFamily(

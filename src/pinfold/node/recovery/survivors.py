@@ -46,9 +46,11 @@ async def survivors(runtime: Runtime, cgroups: Cgroups) -> tuple[Survivor, ...]:
     """
     statuses = await runtime.containers()
     try:
-        observed: Mapping[ContainerKey, ObservedContainer] = (await cgroups.observe()).containers
+        there = await cgroups.observe()
     except CgroupError:
         observed = {}  # the tree is not there (yet)
+    else:
+        observed = {key: _its_own(seen, there.shared) for key, seen in there.containers.items()}
     found = {}
     for status in statuses:
         if status.state is ContainerState.EXITED:
@@ -62,6 +64,14 @@ async def survivors(runtime: Runtime, cgroups: Cgroups) -> tuple[Survivor, ...]:
         if seen.populated and key not in found and key not in ended:
             found[key] = Survivor(key, None, seen, is_held=True)
     return tuple(found.values())
+
+
+def _its_own(seen: ObservedContainer, pool: CPUSet) -> ObservedContainer:
+    """A container with its own CPUs alone: a mixed one has the pool's in its cpuset, too."""
+    if not seen.exclusive:
+        return seen
+    configured = seen.configured and (seen.configured - pool or seen.configured)
+    return replace(seen, configured=configured, effective=seen.effective - pool or seen.effective)
 
 
 class Loss(Struct, frozen=True):
