@@ -258,7 +258,7 @@ def test_after_a_restart_it_has_left_what_was_given_away_meanwhile() -> None:
         await node.admit(lane())
         shared = node.cgroups.set_shared
 
-        async def dies(_: CPUSet) -> None:
+        async def dies(cpus: CPUSet) -> None:  # noqa: ARG001 - the port
             await asyncio.Event().wait()
 
         node.cgroups.set_shared = dies  # type: ignore[method-assign] # the agent hangs there
