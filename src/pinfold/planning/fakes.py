@@ -190,7 +190,7 @@ class MemoryStore:
 
     async def load(self) -> Record:
         """See :class:`pinfold.ports.store.Store`."""
-        return Record(self.node, dict(self.pods), self.generation, self.promised, self.move)
+        return Record(self.node, dict(self.pods), self.generation, self.promised, self.move and self.move.start_over)
 
     async def commit(self, batch: Batch) -> None:
         """See :class:`pinfold.ports.store.Store`."""

@@ -113,13 +113,16 @@ class PendingMove(Struct, frozen=True, dict=True):
     Attributes:
         plan: where owners go, step by step.
         why: ``resize``, ``rebalance`` or ``make-room``.
-        written: how many of its steps are on record; the last of these may not have been made yet.
+        written: how many of its steps are on record; any of the last that have the same claims may
+            not have been made yet.
         began_at: seconds since the epoch.
         deadlines: until when nothing is taken from those that were told, in seconds of
             ``CLOCK_BOOTTIME``; no change of the clock moves them.
         boot: the boot that they are of.
         resize: what it is made for, where that is a resize.
-        problem: why it is undone, on the way back.
+        problem: why it is undone, on the way back, or why that cannot be done.
+        made: how many of its steps this agent has made, or is making; what is written, for whoever
+            reads a record, since he puts everybody there first.
     """
 
     plan: MovePlan
@@ -130,11 +133,27 @@ class PendingMove(Struct, frozen=True, dict=True):
     boot: str = ""
     resize: PendingResize | None = None
     problem: str = ""
+    made: int = 0
+
+    @cached_property
+    def claims(self) -> Mapping[Owner, CPUSet]:
+        """What everybody who moves owns on record."""
+        return after(self.plan, self.written).claims
 
     @cached_property
     def holds(self) -> MoveState:
-        """Who owns what, and where everybody who moves is to run, with what is written."""
-        return after(self.plan, self.written)
+        """Where everybody who moves is to run now, and what was announced."""
+        return after(self.plan, self.made)
+
+    @property
+    def start_over(self) -> PendingMove:
+        """The same as whoever reads it from a record has it."""
+        return replace(self, made=self.written)
+
+    def seconds_left(self, owner: Owner, uptime: float, boot: str) -> float:
+        """For how long nothing is taken from an owner; a boot ends all deadlines."""
+        deadline = self.deadlines.get(owner)
+        return 0.0 if deadline is None or boot != self.boot else max(deadline - uptime, 0.0)
 
 
 class NodeRecord(Struct, frozen=True):

@@ -79,6 +79,7 @@ def _move(document: MovePlan, about: _Progress) -> PendingMove:
         if resize is None
         else PendingResize(Owner(resize.uid, resize.container), resize.was, resize.now),
         about.problem,
+        made=document.written,
     )
 
 
