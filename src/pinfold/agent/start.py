@@ -43,6 +43,7 @@ from pinfold.core.pod.workload_api import workload_from_api
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.status import CgroupTree
 from pinfold.linux.descriptors import raise_file_limit
+from pinfold.linux.processes import boot_id
 from pinfold.linux.socket_places import is_stale
 from pinfold.node.announcements import Announcements
 from pinfold.node.books import Books
@@ -308,7 +309,15 @@ class Start:
             store=store,
             announcements=Announcements(files, StateFiles(self.state_dir).write, report),
             settings=settings,
-            observers=Observers(time.time, self._describe, report, pool_changed, online_cpus),
+            observers=Observers(
+                time.time,
+                self._describe,
+                report,
+                pool_changed,
+                online_cpus,
+                uptime=lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
+                boot=boot_id(),
+            ),
         )
 
     async def _describe(self, decision: Decision, state: NodeState) -> str:

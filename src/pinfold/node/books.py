@@ -107,6 +107,17 @@ class Draft(Drafted):
         """
         await self._unbroken(partial(self._books._apply, self, move, instead), then=then)
 
+    async def write_ahead(self) -> None:
+        """Write down what is drafted; somebody else tells the kernel in a change of his own.
+
+        Until then nobody else has what was given away, and it is in no cpuset but the pool's.
+
+        Raises:
+            StoreError: it cannot be written; nothing was changed.
+        """
+        await self.write()
+        self._settled()
+
     async def apply_pool(self) -> None:
         """Make the kernel's shared pool that of the books, confirmed.
 
@@ -146,6 +157,17 @@ class Draft(Drafted):
         books._view = replace(books.view, state=replace(before, offline=cpus))
         drafts = self.state is not before
         self.state = replace(self.state, offline=cpus) if drafts else books.view.state
+
+    def progress(self, move: PendingMove) -> None:
+        """So much of the plan in flight is made, or is being made, whatever else is drafted.
+
+        It is not on record: a later agent begins with what is written.
+        """
+        books, before = self._books, self.move
+        books._view = replace(books.view, move=move)
+        if books._move_written is before:
+            books._move_written = move
+        self.move = self._moved = move
 
     async def tell(self, *entries: HistoryEntry) -> None:
         """Write into the history what was seen; what cannot be written is only reported."""
@@ -220,6 +242,7 @@ class Books:
         self._node_written: NodeRecord | None = None
         self._move_written: PendingMove | UnsetType | None = UNSET
         self._record = RecordWriter(store, observers.report, self._owes)
+        self._moved = asyncio.Event()
         self._is_closed = False
 
     # --------------------------------------------------------------------------------- readers
@@ -244,10 +267,17 @@ class Books:
         pod = self.view.pods.active[uid]
         return self.containers.placement(pod, container, self.view.where(pod, container))
 
+    async def until_replanned(self, move: PendingMove) -> None:
+        """Return when another plan of moves is on record than this one, or none."""
+        while self.view.move is move:
+            await self._moved.wait()
+
     def problems(self) -> Iterator[str]:
         """What is not as the books say, a sentence each."""
         if self.store.problem:
             yield self.store.problem
+        if (move := self.view.move) is not None and move.problem:
+            yield f"moves of CPUs that are under way: {move.problem}"
         yield from self.offline_owners.problems()
 
     # --------------------------------------------------------------------------------- changes
@@ -316,7 +346,10 @@ class Books:
         if await self._record.write(made.batch, unwritten, draft.subject):
             self._node_written, self._move_written = made.node, made.view.move
         # What is on record holds from now on: nothing may come in between.
-        self._view = made.view
+        before, self._view = self._view, made.view
+        if before.move is not made.view.move:
+            self._moved.set()
+            self._moved = asyncio.Event()
         for record in made.gone:
             self.forgotten_logs.remove(self.containers.logs, record)
         draft.start_over(self.view)

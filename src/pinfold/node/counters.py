@@ -26,6 +26,9 @@ START_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 ALLOCATE_SECONDS: Final = (*START_SECONDS, 10.0)
 """Upper bounds of the histogram of allocations by device plugins (the kubelet's)."""
 
+MOVE_SECONDS: Final = (0.001, 0.0025, *START_SECONDS, 10.0, 30.0)
+"""Upper bounds of the histogram of plans of moves."""
+
 NUMA_NODE: Final = "numa_node"
 PHYSICAL_CPU: Final = "physical_cpu"
 UNCORE_CACHE: Final = "uncore_cache"
@@ -74,6 +77,8 @@ class Counters(Struct):
     repairs: int = 0
     escapes: int = 0
     cgroup_failures: int = 0
+    moves: defaultdict[str, Durations] = field(default_factory=lambda: defaultdict(Durations))
+    """Plans of moves that are over, by why and outcome, as in ``resize/done``."""
 
     def count_admission(self, node: Node, decision: Decision, only: str | None = None) -> None:
         """One pod was decided about, or of its containers ``only`` one."""
@@ -130,6 +135,10 @@ class Counters(Struct):
     def count_allocate(self, resource: str, seconds: float) -> None:
         """One call of a device plugin's Allocate has ended, however it did."""
         self.device_allocations[resource].add(seconds, ALLOCATE_SECONDS)
+
+    def count_move(self, why: str, outcome: str, seconds: float) -> None:
+        """One plan of moves is over."""
+        self.moves[f"{why}/{outcome}"].add(seconds, MOVE_SECONDS)
 
     def count_reconcile(self, seconds: float, repaired: int, failed: int) -> None:
         """One reconciliation has ended."""

@@ -137,7 +137,7 @@ class Drafted:
         ledger, plans = self.state.ledger, [one.plan for one in (self.move, move) if one]
         owners = {owner for plan in plans for owner in plan.start.placed}
         if move is not None:
-            ledger = with_claims(ledger, move.claims)
+            ledger = with_claims(ledger, move.on_record)
         else:
             for owner in filter(is_gone, owners):
                 ledger = ledger.without(*owner)
@@ -168,7 +168,7 @@ class Drafted:
         pods: dict[str, dict[str, CPUSet]] = {}
         for owner, name in names.items():
             containers = pods.setdefault(name.pod_uid, {})
-            containers[name.container] = move.claims[owner]
+            containers[name.container] = move.on_record.claims[owner]
         for uid, containers in pods.items():
             ledger = ledger.with_pod(uid, {**ledger.assignments.get(uid, {}), **containers})
         resize = None if move.resize is None or move.resize.owner in names else move.resize

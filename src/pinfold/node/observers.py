@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 from msgspec import Struct
@@ -24,3 +25,7 @@ class Observers(Struct, frozen=True):
     """Told the shared pool whenever the kernel has been."""
     online: Callable[[], CPUSet] | None = None
     """The CPUs that are online at this moment."""
+    uptime: Callable[[], float] = lambda: asyncio.get_running_loop().time()
+    """Seconds since the machine was started; nobody sets that clock."""
+    boot: str = ""
+    """The kernel's name for the time since then."""

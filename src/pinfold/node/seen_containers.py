@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
 from pinfold.ports.errors import ContainerKey
 from pinfold.ports.runtime import ContainerStatus
 
@@ -18,6 +22,23 @@ class SeenContainers:
         self.statuses: dict[ContainerKey, ContainerStatus] = {}
         self.busy: set[ContainerKey] = set()
         self._silent: dict[ContainerKey, tuple[str, float]] = {}
+        self._idle = asyncio.Event()
+
+    @contextmanager
+    def at_work(self, key: ContainerKey) -> Iterator[None]:
+        """Start or end a container: nobody else places it."""
+        self.busy.add(key)
+        try:
+            yield
+        finally:
+            self.busy.discard(key)
+            self._idle.set()
+            self._idle = asyncio.Event()
+
+    async def until_idle(self, keys: Collection[ContainerKey]) -> None:
+        """Return when none of these is being started or ended."""
+        while not self.busy.isdisjoint(keys):
+            await self._idle.wait()
 
     def put(self, status: ContainerStatus) -> None:
         """Take note of a container."""

@@ -190,7 +190,13 @@ class MemoryStore:
 
     async def load(self) -> Record:
         """See :class:`pinfold.ports.store.Store`."""
-        return Record(self.node, dict(self.pods), self.generation, self.promised, self.move and self.move.start_over)
+        return Record(
+            self.node,
+            dict(self.pods),
+            self.generation,
+            self.promised,
+            self.move and self.move.start_over,
+        )
 
     async def commit(self, batch: Batch) -> None:
         """See :class:`pinfold.ports.store.Store`."""

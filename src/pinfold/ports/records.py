@@ -136,9 +136,9 @@ class PendingMove(Struct, frozen=True, dict=True):
     made: int = 0
 
     @cached_property
-    def claims(self) -> Mapping[Owner, CPUSet]:
-        """What everybody who moves owns on record."""
-        return after(self.plan, self.written).claims
+    def on_record(self) -> MoveState:
+        """What holds once all that is written is made: everybody's claims."""
+        return after(self.plan, self.written)
 
     @cached_property
     def holds(self) -> MoveState:

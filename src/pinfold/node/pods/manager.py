@@ -19,6 +19,7 @@ from pinfold.core.pod.workload import Workload
 from pinfold.core.topology_manager.manager import UNEXPECTED_ADMISSION_ERROR
 from pinfold.node.books import FIRST_PAUSE, LONGEST_PAUSE, Books, Draft
 from pinfold.node.drafted import Unwritten
+from pinfold.node.moves.mover import Mover
 from pinfold.node.pod_table import NameTakenError
 from pinfold.node.pods.caller import NOBODY, Caller
 from pinfold.node.pods.containers import PodContainers
@@ -42,7 +43,7 @@ FOREGROUND: Final = "run"
 class Manager:
     """Admits pods, lets them live, and ends them; the books have the same containers.
 
-    ``lives`` are those of the pods that it runs, by uid.
+    ``lives`` are those of the pods that it runs, by uid; ``mover`` takes them to other CPUs.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Manager:
         self.containers = containers
         self.plugins = plugins
         self.host = ManagerHost(books, containers, plugins, self.ended_by_itself)
+        self.mover = Mover(books)
         self.lives: dict[str, PodLife] = {}
         self._workers: dict[str, PodWorker] = {}
 

@@ -55,6 +55,7 @@ async def take_over(manager: Manager, restored: Restored) -> None:
             manager.end_in_background(life)
         else:
             manager.begin(life)
+    manager.mover.go_on()
 
 
 async def _hold(books: Books, held: Iterable[ContainerKey]) -> None:

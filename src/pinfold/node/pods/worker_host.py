@@ -57,13 +57,9 @@ class ManagerHost:
     @asynccontextmanager
     async def at_work(self, pod: PodLife, container: Container) -> AsyncIterator[None]:
         """Hold the pod's lock to start or end a container: nobody else places this one."""
-        key, busy = pod.key(container), self.containers.seen.busy
         async with pod.lock:
-            busy.add(key)
-            try:
+            with self.containers.seen.at_work(pod.key(container)):
                 yield
-            finally:
-                busy.discard(key)
 
     async def start_container(
         self, pod: PodLife, container: Container, attempt: int
@@ -80,7 +76,7 @@ class ManagerHost:
     async def _prepared(self, pod: PodLife, container: Container, attempt: int) -> _Start:
         """What creates, places and starts a container that is made ready for it."""
         books = self._books
-        cpus = self.now(pod).exclusive_cpus(books.view.state.ledger, container)
+        cpus = books.view.where(self.now(pod), container).own
         await books.announcements.publish([pod.uid], books)
         grants = self.now(pod).record.devices.get(container.name, {})
         devices = await prepare_devices(self._plugins, grants)

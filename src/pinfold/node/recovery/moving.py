@@ -25,7 +25,7 @@ def recorded_move(move: PendingMove | None, pods: Pods) -> PendingMove | None:
     """
     if move is None:
         return None
-    claims = move.claims
+    claims = move.on_record.claims
     over = {
         owner: gone(owner, with_pod=True)
         for owner in claims
@@ -50,7 +50,7 @@ def claims_of_the_gone(move: PendingMove | None, pods: Pods) -> dict[str, dict[s
     """What owners claim whose pods are over, by what they are called."""
     found: dict[str, dict[str, CPUSet]] = {}
     if move is not None:
-        for owner, cpus in move.claims.items():
+        for owner, cpus in move.on_record.claims.items():
             if owner.pod_uid not in pods:
                 found.setdefault(owner.pod_uid, {})[owner.container] = cpus
     return found

@@ -1,0 +1,1 @@
+"""Plans of moves carried out on a live node, step by step."""

@@ -1,0 +1,418 @@
+"""Carries out plans of moves on a live node: one is in flight at a time, step by step.
+
+A run of steps is written down, with the claims that hold after it, and made then; so the record is
+ahead of the kernel, and CPUs have left the one before the other has them.  While somebody waits
+for an application nothing is locked: pods are admitted, end and are deleted meanwhile.  What the
+kernel refuses is undone by a plan of its own, which is tried for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import AsyncExitStack, suppress
+from functools import partial
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pinfold.core.moves.gone import is_gone
+from pinfold.core.moves.owners import Owner
+from pinfold.core.moves.steps import (
+    Announce,
+    GiveBack,
+    MigrateMemory,
+    MovePlan,
+    Narrow,
+    ShrinkPool,
+    Step,
+    Wait,
+    Widen,
+    undo,
+)
+from pinfold.node.books import Books, Draft
+from pinfold.node.drafted import Unwritten
+from pinfold.node.moves.finishing import finish
+from pinfold.node.moves.runs import is_over, is_told, key_of, keys_of, run_end
+from pinfold.node.node_containers import may_live
+from pinfold.ports.errors import ContainerKey, PortError, StoreError
+from pinfold.ports.records import PendingMove, PendingResize
+from pinfold.ports.runtime import ContainerState
+from pinfold.retry.backoff import Backoff
+from pinfold.state.ledger import InvariantError
+
+_FIRST_PAUSE: Final = 0.1
+_LONGEST_PAUSE: Final = 10.0
+"""Seconds between two tries of what could not be made or written."""
+
+
+class BusyError(Exception):
+    """A plan of moves is in flight, and there is one at a time."""
+
+
+class Ended(Struct, frozen=True):
+    """How a plan ended: ``problem`` is why it was undone or given up, "" where it was done."""
+
+    plan: MovePlan
+    problem: str = ""
+
+    @property
+    def done(self) -> bool:
+        """Whether everybody is where he was to be."""
+        return not self.problem
+
+
+class Moving:
+    """A plan in flight, for whoever asked for it."""
+
+    def __init__(self, plan: MovePlan) -> None:
+        self.plan = plan
+        self._ended: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
+
+    async def ended(self) -> Ended:
+        """Return when it is done, undone, or another one has taken its place.
+
+        Whoever is cancelled meanwhile stops nothing.
+        """
+        return await asyncio.shield(self._ended)
+
+    def end(self, problem: str) -> None:
+        """It is over."""
+        if not self._ended.done():
+            self._ended.set_result(Ended(self.plan, problem))
+
+
+class _RefusedError(Exception):
+    """A step was refused; ``attempted`` are those made before it, and itself."""
+
+    def __init__(self, problem: str, attempted: int) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.attempted = attempted
+
+
+class _AtWorkError(Exception):
+    """A container is being started or ended, and would not be where it was put."""
+
+    def __init__(self, key: ContainerKey) -> None:
+        super().__init__("it is being started or ended")
+        self.key = key
+
+
+class Mover:
+    """One for each node; it has the books, like everybody who changes them."""
+
+    def __init__(self, books: Books) -> None:
+        self.books = books
+        self._moving: Moving | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
+        self._began = 0.0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a plan is in flight."""
+        return self.books.view.move is not None
+
+    @property
+    def in_flight(self) -> Moving | None:
+        """The plan in flight."""
+        return self._moving if self.is_busy else None
+
+    async def begin(
+        self,
+        draft: Draft,
+        plan: MovePlan,
+        *,
+        why: str,
+        resize: PendingResize | None = None,
+        replaces: bool = False,
+    ) -> Moving:
+        """Write a plan down, with all else that is drafted; its steps follow by themselves.
+
+        Args:
+            draft: the change of the books in which it was planned.
+            plan: from what the books say now.
+            why: ``resize``, ``rebalance`` or ``make-room``.
+            resize: the resize that it is made for; at its end the pod's record says so.
+            replaces: the plan in flight is given up for it; see :meth:`may_replace`.
+
+        Raises:
+            BusyError: another plan is in flight; nothing was changed.
+            StoreError: it cannot be written down; nothing was changed.
+            InvariantError: it was planned from something else than what the books say.
+        """
+        observers = self.books.observers
+        if draft.move is not None and not replaces:
+            raise BusyError("another plan of moves is under way")
+        for owner in plan.start.placed:
+            pod = draft.pod(owner.pod_uid)
+            has = None if pod is None else pod.record.baseline(owner.container)
+            if pod is not None and has is not None:
+                baselines = {**pod.record.baselines, owner.container: has}
+                draft.put(pod, replace(pod.record, baselines=baselines))
+        end = run_end(plan, 0) if plan.steps and not is_told(plan.steps[0]) else 0
+        draft.carry(
+            PendingMove(
+                plan,
+                why,
+                # What is on record is ahead: so far everybody is where he was.
+                written=end,
+                began_at=observers.clock(),
+                boot=observers.boot,
+                resize=resize,
+            )
+        )
+        await draft.write_ahead()
+        if self._moving is not None:
+            self._moving.end("another plan has taken its place")
+        self._moving, self._began = Moving(plan), observers.uptime()
+        self.go_on()
+        return self._moving
+
+    def may_replace(self, owner: Owner) -> bool:
+        """Whether the plan in flight can be given up for another one of this owner alone.
+
+        So it is while nobody else is in it, and the owner has all that it claims and waits: a
+        resize that is announced, and not made.
+        """
+        move = self.books.view.move
+        return (
+            move is not None
+            and not move.plan.back
+            and move.plan.start.placed.keys() == {owner}
+            and move.holds.placed == move.on_record.claims
+            and move.made < len(move.plan.steps)
+            and isinstance(move.plan.steps[move.made], Wait)
+        )
+
+    def go_on(self) -> None:
+        """Carry out what is in flight, as after a restart; nothing where nothing is."""
+        if self.is_busy and (self._task is None or self._task.done()):
+            self._task = self.books.spawn(self._carry_out(), name="moves")
+
+    # ----------------------------------------------------------------------------------- the steps
+
+    async def _carry_out(self) -> None:
+        while (move := self.books.view.move) is not None:
+            if self._moving is None:
+                self._moving, self._began = Moving(move.plan), self.books.observers.uptime()
+            try:
+                await self._advance(move)
+            except _AtWorkError as error:
+                await self.books.containers.seen.until_idle([error.key])
+            except _RefusedError as error:
+                await self._refused(error)
+            except StoreError as error:
+                await self._pause(f"{error}")
+            except InvariantError as error:
+                await self._refused(_RefusedError(str(error), move.made))
+            else:
+                self._backoff.well()
+
+    async def _advance(self, move: PendingMove) -> None:
+        """Make what is next.
+
+        Raises:
+            StoreError: it could not be written, and was not made.
+            _RefusedError, InvariantError: it was refused.
+            _AtWorkError: a container is in other hands just now.
+        """
+        if is_over(move):
+            await self._change(move, self._finish)
+            return
+        step = move.plan.steps[move.made]
+        if isinstance(step, Wait):
+            if await self._has_waited(move, step):
+                await self._change(move, partial(self._progress, made=move.made + 1))
+        elif isinstance(step, MigrateMemory):
+            await self._migrate(move, step)
+        elif is_told(step):
+            await self._change(move, self._announce)
+        else:
+            end = run_end(move.plan, move.made)
+            run = move.plan.steps[move.made : end]
+            keys = list(keys_of(*run))
+            for key in keys:
+                self._expect_idle(key)
+            await self._change(move, partial(self._make, end=end), *still_for(run, keys))
+
+    async def _change(
+        self,
+        move: PendingMove,
+        work: Callable[[Draft, PendingMove], Awaitable[None]],
+        *still: Collection[ContainerKey] | None,
+    ) -> None:
+        """Work in a change of the books, if the plan is still the one that was looked at."""
+        async with AsyncExitStack() as stack:
+            for keys in still:
+                await stack.enter_async_context(self.books.containers.still(keys))
+            draft = await stack.enter_async_context(self.books.change())
+            if self.books.view.move is move:
+                await work(draft, move)
+
+    @staticmethod
+    async def _progress(draft: Draft, move: PendingMove, *, made: int) -> None:
+        draft.progress(replace(move, made=made))
+
+    async def _make(self, draft: Draft, move: PendingMove, *, end: int) -> None:
+        """Write a run down, and have the kernel make it."""
+        await draft.look_at_cpus()
+        first, steps = move.made, move.plan.steps
+        if isinstance(steps[first], GiveBack):
+            await self._finish(draft, move)
+            return
+        if move.written < end:
+            draft.carry(replace(move, written=end))
+        works = [partial(self._step, draft, at, steps[at]) for at in range(first, end)]
+        await draft.write(Unwritten.REFUSED, *works)
+        if any(isinstance(step, ShrinkPool) for step in steps[first:end]):
+            await draft.look_at_cpus()
+
+    async def _step(self, draft: Draft, at: int, step: Step) -> None:
+        """Have the kernel make a step; what it refuses was made in part, or not at all."""
+        before = self._now
+        draft.progress(replace(before, made=at + 1))
+        try:
+            if isinstance(step, ShrinkPool):
+                await draft.apply_pool()
+            elif isinstance(step, Widen | Narrow):
+                await self._place(step.owner)
+        except _AtWorkError:
+            draft.progress(replace(self._now, made=at))
+            raise
+        except PortError as error:
+            draft.progress(replace(self._now, made=at))
+            self.books.counters.cgroup_failures += 1
+            raise _RefusedError(str(error), at + 1) from error
+
+    @property
+    def _now(self) -> PendingMove:
+        move = self.books.view.move
+        assert move is not None, "the steps of a plan are made while it is in flight"  # noqa: S101 - no caller's fault
+        return move
+
+    def _expect_idle(self, key: ContainerKey) -> None:
+        if key in self.books.containers.seen.busy:
+            raise _AtWorkError(key)
+
+    async def _place(self, owner: Owner) -> None:
+        """See an owner where the books say; who does not run is put there when it is started.
+
+        Raises:
+            PortError: it is not there.
+            _AtWorkError: somebody is starting or ending it, who may have looked before.
+        """
+        books, key = self.books, key_of(owner)
+        pod = books.view.pods.active.get(owner.pod_uid)
+        status = books.containers.seen.statuses.get(key)
+        if is_gone(owner) or pod is None:
+            return
+        self._expect_idle(key)
+        if status is None or status.state is ContainerState.EXITED:
+            return
+        (container,) = (c for c in pod.workload.pod.all_containers if c.name == owner.container)
+        try:
+            await books.containers.adopt(status, books.placement(pod.uid, container))
+        except PortError:
+            if may_live(books.containers.cgroups, status):
+                raise
+
+    async def _finish(self, draft: Draft, move: PendingMove) -> None:
+        """Write down that it is over, and let the pool have what is free."""
+        finish(draft)
+        await draft.write()
+        await draft.grow_pool()
+        if move.resize is not None:
+            try:
+                # Its limits may have changed with what it asks for.
+                await self._place(move.resize.owner)
+            except (PortError, _AtWorkError) as error:
+                self.books.observers.report(None, f"{move.resize.owner}: {error}")
+        seconds = self.books.observers.uptime() - self._began
+        outcome = "undone" if move.plan.back else "done"
+        self.books.counters.count_move(move.why, outcome, seconds)
+        if self._moving is not None:
+            self._moving.end(move.problem if move.plan.back else "")
+        self._moving = None
+
+    # ----------------------------------------------------------------------- what takes its time
+
+    async def _announce(self, draft: Draft, move: PendingMove) -> None:
+        """Write down until when nothing is taken, and tell the owners."""
+        observers, end = self.books.observers, run_end(move.plan, move.made)
+        told = [one for one in move.plan.steps[move.made : end] if isinstance(one, Announce)]
+        now = observers.uptime()
+        deadlines = {**move.deadlines, **{one.owner: now + one.seconds for one in told}}
+        boot = observers.boot
+        if boot != move.boot:
+            deadlines = {one.owner: now + one.seconds for one in told}
+        draft.carry(replace(move, written=end, made=end, deadlines=deadlines, boot=boot))
+        await draft.write()
+
+    async def _has_waited(self, move: PendingMove, step: Wait) -> bool:
+        """Wait for a deadline; False where there is another plan by then."""
+        observers = self.books.observers
+        while not is_gone(step.owner) and (
+            left := move.seconds_left(step.owner, observers.uptime(), observers.boot)
+        ):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.books.until_replanned(move), left)
+                return False
+        return True
+
+    async def _migrate(self, move: PendingMove, step: MigrateMemory) -> None:
+        """Have an owner's memory moved; it is written down when that is over.
+
+        Until then the owner has both, and nobody narrows its NUMA nodes by the way.
+        """
+        raise _RefusedError(f"{step.owner}: memory cannot be moved", move.made + 1)
+
+    # ---------------------------------------------------------------------------- what goes wrong
+
+    async def _refused(self, refused: _RefusedError) -> None:
+        """Turn back; on the way back try again, for ever."""
+        move = self.books.view.move
+        if move is None:
+            return
+        if move.plan.back:
+            problem = f"{refused.problem}; what was begun cannot be undone so far"
+            async with self.books.change() as draft:
+                if self.books.view.move is not None:
+                    draft.progress(replace(self.books.view.move, problem=problem))
+            await self._pause(problem)
+            return
+        self.books.observers.report(None, f"moves of CPUs are undone: {refused.problem}")
+
+        async def turn() -> None:
+            async with self.books.change() as draft:
+                if (now := self.books.view.move) is None:
+                    return
+                back = undo(now.plan, refused.attempted)
+                draft.carry(
+                    replace(
+                        now, plan=back, written=0, made=0, deadlines={}, problem=refused.problem
+                    )
+                )
+                await draft.write()
+
+        def failed(error: Exception, pause: float) -> None:
+            self.books.observers.report(None, f"{error}; trying again in {pause:g} s")
+
+        await Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, StoreError).insist(turn, failed)
+
+    async def _pause(self, problem: str) -> None:
+        pause = self._backoff.failed(problem)
+        self.books.observers.report(None, f"{problem}; trying again in {pause:g} s")
+        await asyncio.sleep(pause)
+
+
+def still_for(
+    run: Sequence[Step], keys: Collection[ContainerKey]
+) -> list[Collection[ContainerKey] | None]:
+    """What has to be still while a run is made: those who share the pool, and its owners."""
+    shared: list[Collection[ContainerKey] | None] = []
+    if any(isinstance(step, ShrinkPool) for step in run):
+        shared.append(None)
+    return [*shared, keys] if keys else shared

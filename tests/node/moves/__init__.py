@@ -1,0 +1,1 @@
+"""Plans of moves that are carried out on a live node."""

@@ -1,0 +1,186 @@
+"""Plans on fakes: what is written, what the kernel is told, and in which order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import pytest
+
+from pinfold.core.moves.owners import Owner, Wish
+from pinfold.core.moves.planner import plan_moves
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.node.moves.mover import BusyError, Moving
+from pinfold.ports.errors import StoreError
+from tests.scenes.manager_harness import Harness, manifest, run_virtually
+from tests.scenes.watched_cgroups import WatchedCgroups
+
+
+class Node(Harness):
+    """A node whose kernel looks at itself."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.cgroups = WatchedCgroups(self.view.topology.cpus)
+        self.runtime = type(self.runtime)(self.cgroups)
+
+    @property
+    def effects(self) -> list[tuple[str, str]]:
+        assert isinstance(self.cgroups, WatchedCgroups)
+        return self.cgroups.effects
+
+    async def move(self, delay: float = 0.0, **wishes: str) -> Moving:
+        """Begin moves of the first containers of pods."""
+        async with self.books.change() as draft:
+            told = [
+                Wish(Owner(f"uid-{pod}", "c0"), CPUSet.parse(cpus), delay=delay)
+                for pod, cpus in wishes.items()
+            ]
+            plan = plan_moves(draft.state.ledger, told)
+            return await self.manager.mover.begin(draft, plan, why="rebalance")
+
+    def has(self) -> dict[str, str]:
+        """What everybody owns on record."""
+        return {
+            f"{uid.removeprefix('uid-')}/{name}": str(cpus)
+            for uid, containers in self.books.view.state.ledger.assignments.items()
+            for name, cpus in containers.items()
+        }
+
+
+async def pods(node: Node, **counts: str) -> None:
+    for name, cpus in counts.items():
+        await node.admit(manifest(name, cpus))
+
+
+def run(scenario: Callable[[Node], Awaitable[None]], **harness: Any) -> Node:
+    made: list[Node] = []
+
+    async def whole() -> None:
+        node = Node(**harness)
+        made.append(node)
+        await node.start()
+        await scenario(node)
+        await node.settle()
+        node.check()
+        await node.kill()
+
+    run_virtually(asyncio.wait_for(whole(), 600))
+    return made[0]
+
+
+def allowed(node: Node, *names: str) -> Mapping[str, str]:
+    return {name: node.cpus(name)["c0"] for name in names}
+
+
+def test_an_exchange_goes_over_free_cpus() -> None:
+    async def scenario(node: Node) -> None:
+        await pods(node, a="2", b="2", web="")
+        assert node.has() == {"a/c0": "2-3", "b/c0": "4-5"}
+        moving = await node.move(a="4-5", b="2-3")
+        with pytest.raises(BusyError):
+            async with node.books.change() as draft:
+                await node.manager.mover.begin(draft, moving.plan, why="rebalance")
+        ended = await moving.ended()
+        assert ended.done
+        assert node.has() == {"a/c0": "4-5", "b/c0": "2-3"}
+        assert allowed(node, "a", "b", "web") == {"a": "4-5", "b": "2-3", "web": "1,6-7"}
+        assert node.store.move is None
+        assert [e.kind for e in node.store.entries][-1] == "moved"
+
+    run(scenario)
+
+
+def test_growing_and_shrinking() -> None:
+    async def scenario(node: Node) -> None:
+        await pods(node, a="2", web="")
+        assert (await (await node.move(a="2-5")).ended()).done
+        assert node.has() == {"a/c0": "2-5"}
+        node.effects.clear()
+        moving = await node.move(3.0, a="2-3")
+        began = asyncio.get_running_loop().time()
+        await node.settle()
+        assert node.effects == []
+        await node.admit(manifest("c", "2"))
+        assert node.has() == {"a/c0": "2-5", "c/c0": "6-7"}
+        assert (await moving.ended()).done
+        assert asyncio.get_running_loop().time() >= began + 3.0
+        assert node.has() == {"a/c0": "2-3", "c/c0": "6-7"}
+        assert allowed(node, "a", "web") == {"a": "2-3", "web": "1,4-5"}
+
+    run(scenario)
+
+
+def test_who_ends_meanwhile_is_passed_over_and_its_claim_stays() -> None:
+    async def scenario(node: Node) -> None:
+        await pods(node, a="2", b="2", web="")
+        moving = await node.move(5.0, a="4-5", b="2-3")
+        await node.settle()
+        await node.manager.release("b")
+        assert [uid for uid in node.books.view.state.ledger.assignments] == ["uid-a", "#uid-b"]
+        await node.admit(manifest("b", "1"))
+        assert (await moving.ended()).done
+        assert node.has() == {"a/c0": "4-5", "b/c0": "7"}
+        assert allowed(node, "a", "b", "web") == {"a": "4-5", "b": "7", "web": "1-3,6"}
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("at", range(1, 20))
+def test_what_the_kernel_refuses_is_undone(at: int) -> None:
+    async def scenario(node: Node) -> None:
+        await pods(node, a="2", b="2", web="")
+        node.cgroups.faults.calls = 0
+        node.cgroups.faults.fail_at = {at}
+        moving = await node.move(1.0, a="4-5", b="2-3")
+        ended = await moving.ended()
+        failed = node.cgroups.faults.calls >= at
+        place = {"a/c0": "4-5", "b/c0": "2-3"}
+        if not ended.done:
+            assert failed
+            assert "the kernel refused" in ended.problem
+            place = {"a/c0": "2-3", "b/c0": "4-5"}
+        assert node.has() == place
+        assert node.store.move is None
+        node.cgroups.faults.fail_at = set()
+        async with node.books.change() as draft:
+            await draft.grow_pool()
+
+    run(scenario)
+
+
+def test_what_cannot_be_undone_is_tried_until_it_can() -> None:
+    async def scenario(node: Node) -> None:
+        await pods(node, a="2", web="")
+        node.cgroups.faults.calls = 0
+        node.cgroups.faults.fail_at = set(range(2, 1000))
+        moving = await node.move(a="4-5")
+        await asyncio.sleep(30)
+        (problem,) = node.books.problems()
+        assert "cannot be undone so far" in problem
+        node.cgroups.faults.fail_at = set()
+        assert not (await moving.ended()).done
+        assert node.has() == {"a/c0": "2-3"}
+        assert list(node.books.problems()) == []
+
+    run(scenario)
+
+
+def test_a_disk_that_is_full_changes_nothing() -> None:
+    async def scenario(node: Node) -> None:
+        await pods(node, a="2", web="")
+        node.store.faults.fail_all = True
+        with pytest.raises(StoreError):
+            await node.move(a="4-5")
+        assert node.books.view.move is None
+        assert node.has() == {"a/c0": "2-3"}
+        node.store.faults.fail_all = False
+        moving = await node.move(a="4-5")
+        node.store.faults.fail_all = True
+        await asyncio.sleep(30)
+        node.store.faults.fail_all = False
+        assert (await moving.ended()).done
+        assert node.has() == {"a/c0": "4-5"}
+
+    run(scenario)
