@@ -118,7 +118,7 @@ def test_who_ends_meanwhile_is_passed_over_and_its_claim_stays() -> None:
         moving = await node.move(5.0, a="4-5", b="2-3")
         await node.settle()
         await node.manager.release("b")
-        assert [uid for uid in node.books.view.state.ledger.assignments] == ["uid-a", "#uid-b"]
+        assert list(node.books.view.state.ledger.assignments) == ["uid-a", "#uid-b"]
         await node.admit(manifest("b", "1"))
         assert (await moving.ended()).done
         assert node.has() == {"a/c0": "4-5", "b/c0": "7"}
