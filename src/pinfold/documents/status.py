@@ -7,6 +7,7 @@ from typing import Annotated, TypeAlias
 
 from msgspec import UNSET, Meta, UnsetType, field
 
+from pinfold.documents.move_plan import MovePlan
 from pinfold.documents.records import (
     ContainerKind,
     CPUs,
@@ -281,6 +282,8 @@ class Counters(Record, frozen=True, kw_only=True):
     repairs: int
     escapes: int
     cgroup_failures: int
+    moves: Mapping[str, Times]
+    """Plans of moves that are over, by why and outcome, as in ``resize/done``."""
 
 
 class Status(Document, frozen=True, kw_only=True):
@@ -304,4 +307,6 @@ class Status(Document, frozen=True, kw_only=True):
     unhealthy_in_use: Mapping[str, Mapping[str, int]] = {}
     """By resource and NUMA node (``none`` where none is known): how many devices containers have
     that are unhealthy, or whose plugin is gone."""
+    move: MovePlan | None = None
+    """The plan of moves that is in flight."""
     counters: Counters

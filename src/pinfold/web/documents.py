@@ -9,18 +9,20 @@ from typing import Any, Final, TypedDict
 import msgspec
 from msgspec.structs import asdict
 
+from pinfold.admission.moves import move_plan_document
 from pinfold.core.devices.state import DeviceState
 from pinfold.core.pod.pod import Container
 from pinfold.core.values.cpuset import CPUSet, iter_bits
 from pinfold.documents import api
 from pinfold.documents import status as form
+from pinfold.documents.move_plan import MovePlan
 from pinfold.documents.records import MemoryBlock
 from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.counters import Counters, Durations
 from pinfold.node.nri.runtime_pod import ran_shared
 from pinfold.node.pod_table import UnknownPodError
 from pinfold.node.reconciler import Drift
-from pinfold.node.view import Reader
+from pinfold.node.view import Reader, View
 from pinfold.ports.records import HistoryEntry, PodPhase, PodRecord
 from pinfold.web.pod_shape import PodShape, kinds, shape_of
 
@@ -65,6 +67,7 @@ class Documents:
             allocatable=str(allocatable),
             offline=str(books.view.state.offline),
             unhealthy_in_use=_unhealthy_in_use(books.view.state.devices),
+            move=_move(books.view),
             counters=counters_document(books.counters),
         )
 
@@ -222,6 +225,13 @@ def _pod(record: PodRecord, qos: str, containers: list[form.Container]) -> form.
         admitted_at=record.admitted_at,
         containers=containers,
     )
+
+
+def _move(view: View) -> MovePlan | None:
+    if (move := view.move) is None:
+        return None
+    names = {uid: pod.name for uid, pod in view.pods.active.items()}
+    return move_plan_document(move.plan, move.why, names, written=move.written)
 
 
 def _alone(pod: form.Pod) -> api.PodDocument:

@@ -22,7 +22,7 @@ from prometheus_client.registry import Collector
 
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.status import AgentConfig
-from pinfold.node.counters import START_SECONDS
+from pinfold.node.counters import MOVE_SECONDS, START_SECONDS
 from pinfold.node.view import Reader
 from pinfold.ports.figures import Figure
 from pinfold.ports.runtime import ContainerState
@@ -66,6 +66,7 @@ class Metrics(Collector):
         yield from device_metrics(self._books, self._plugins)
         yield from self._admission()
         yield from self._pods()
+        yield from self._moves()
         yield from self._reconcile()
         yield from other_metrics(self._figures())
 
@@ -188,6 +189,25 @@ class Metrics(Collector):
             buckets=[*bounds, ("+Inf", counters.container_starts)],
             sum_value=counters.container_start_seconds,
         )
+
+    def _moves(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily(
+            "pinfold_moves_in_flight",
+            "Plans of moves of exclusive CPUs that are under way.",
+            int(self._books.view.move is not None),
+        )
+        moves = HistogramMetricFamily(
+            "pinfold_move_duration_seconds",
+            "Plans of moves of exclusive CPUs that are over, with the time for which applications "
+            "were told before anything was taken.",
+            labels=["why", "outcome"],
+        )
+        for key, times in self._books.counters.moves.items():
+            bounds = [(str(bound), times.buckets[bound]) for bound in MOVE_SECONDS]
+            moves.add_metric(
+                key.split("/"), buckets=[*bounds, ("+Inf", times.count)], sum_value=times.seconds
+            )
+        yield moves
 
     def _reconcile(self) -> Iterator[Metric]:
         counters = self._books.counters
