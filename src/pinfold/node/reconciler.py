@@ -17,7 +17,8 @@ from pinfold.core.pod.pod import Container
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.history import Drifted
 from pinfold.node.admitted_pod import AdmittedPod
-from pinfold.node.books import Books, Draft
+from pinfold.node.books import Books
+from pinfold.node.draft import Draft
 from pinfold.node.node_containers import HELD, may_live
 from pinfold.node.view import Whereabouts
 from pinfold.ports.cgroups import Cgroups, ObservedCgroups, ObservedContainer, Stray

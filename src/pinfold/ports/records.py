@@ -14,6 +14,7 @@ from pinfold.core.memory.memory import Block
 from pinfold.core.moves.owners import Owner
 from pinfold.core.moves.steps import MovePlan, MoveState, after
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.documents.move_plan import MemoryMoved
 
 CANNOT_RUN: Final = "ContainerCannotRun"
 """The reason of a pod that failed because a container of it could not be started."""
@@ -123,6 +124,7 @@ class PendingMove(Struct, frozen=True, dict=True):
         problem: why it is undone, on the way back, or why that cannot be done.
         made: how many of its steps this agent has made, or is making; what is written, for whoever
             reads a record, since he puts everybody there first.
+        memory: what became of the memory in the steps of these numbers.
     """
 
     plan: MovePlan
@@ -134,6 +136,7 @@ class PendingMove(Struct, frozen=True, dict=True):
     resize: PendingResize | None = None
     problem: str = ""
     made: int = 0
+    memory: Mapping[int, MemoryMoved] = field(default_factory=dict)
 
     @cached_property
     def on_record(self) -> MoveState:

@@ -11,7 +11,7 @@ import pytest
 from pinfold.core.moves.owners import Owner, Wish
 from pinfold.core.moves.planner import plan_moves
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.node.moves.mover import BusyError, Moving
+from pinfold.node.moves.moving import BusyError, Moving
 from pinfold.ports.errors import StoreError
 from tests.scenes.manager_harness import Harness, manifest, run_virtually
 from tests.scenes.watched_cgroups import WatchedCgroups

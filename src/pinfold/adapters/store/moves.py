@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from pinfold.adapters.store.schema import REMEDY
 from pinfold.admission.moves import MoveDocumentError, move_plan_document, move_plan_of
@@ -80,6 +80,11 @@ def _move(document: MovePlan, about: _Progress) -> PendingMove:
         else PendingResize(Owner(resize.uid, resize.container), resize.was, resize.now),
         about.problem,
         made=document.written,
+        memory={
+            number: step.memory
+            for number, step in enumerate(document.steps)
+            if step.memory is not UNSET
+        },
     )
 
 
@@ -92,7 +97,7 @@ def write_move(database: sqlite3.Connection, move: PendingMove | None) -> None:
     if move is None:
         database.execute("DELETE FROM move")
         return
-    document = move_plan_document(move.plan, move.why, written=move.written)
+    document = move_plan_document(move.plan, move.why, written=move.written, memory=move.memory)
     resize = move.resize
     about = _Progress(
         move.why,

@@ -14,7 +14,7 @@ from pinfold.core.moves.gone import is_gone
 from pinfold.core.moves.rebalance import carried
 from pinfold.core.moves.resize import resized
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.node.books import Draft
+from pinfold.node.draft import Draft
 from pinfold.node.drafted import NODE
 from pinfold.ports.records import PendingMove, PodRecord
 
@@ -103,6 +103,8 @@ def _note(draft: Draft, move: PendingMove) -> None:
     for uid in uids:
         if (pod := draft.pod(uid)) is not None:
             names[uid] = pod.name
-    document = move_plan_document(move.plan, move.why, names, written=move.written)
+    document = move_plan_document(
+        move.plan, move.why, names, written=move.written, memory=move.memory
+    )
     who = next(iter(names.items())) if len(uids) == 1 and names else NODE
     draft.note("undone" if move.plan.back else "moved", who, encode(document).decode())

@@ -9,12 +9,11 @@ kernel refuses is undone by a plan of its own, which is tried for ever.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from pinfold.core.moves.gone import is_gone
@@ -31,56 +30,23 @@ from pinfold.core.moves.steps import (
     Widen,
     undo,
 )
-from pinfold.node.books import Books, Draft
+from pinfold.documents.move_plan import MemoryMoved
+from pinfold.node.books import Books
+from pinfold.node.draft import Draft
 from pinfold.node.drafted import Unwritten
 from pinfold.node.moves.finishing import finish
-from pinfold.node.moves.runs import is_over, is_told, key_of, keys_of, run_end
+from pinfold.node.moves.moving import BusyError, Moving
+from pinfold.node.moves.runs import is_over, is_told, key_of, keys_of, run_end, still_for
 from pinfold.node.node_containers import may_live
 from pinfold.ports.errors import ContainerKey, PortError, StoreError
 from pinfold.ports.records import PendingMove, PendingResize
-from pinfold.ports.runtime import ContainerState
+from pinfold.ports.runtime import ContainerState, ContainerStatus
 from pinfold.retry.backoff import Backoff
 from pinfold.state.ledger import InvariantError
 
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 10.0
 """Seconds between two tries of what could not be made or written."""
-
-
-class BusyError(Exception):
-    """A plan of moves is in flight, and there is one at a time."""
-
-
-class Ended(Struct, frozen=True):
-    """How a plan ended: ``problem`` is why it was undone or given up, "" where it was done."""
-
-    plan: MovePlan
-    problem: str = ""
-
-    @property
-    def done(self) -> bool:
-        """Whether everybody is where he was to be."""
-        return not self.problem
-
-
-class Moving:
-    """A plan in flight, for whoever asked for it."""
-
-    def __init__(self, plan: MovePlan) -> None:
-        self.plan = plan
-        self._ended: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
-
-    async def ended(self) -> Ended:
-        """Return when it is done, undone, or another one has taken its place.
-
-        Whoever is cancelled meanwhile stops nothing.
-        """
-        return await asyncio.shield(self._ended)
-
-    def end(self, problem: str) -> None:
-        """It is over."""
-        if not self._ended.done():
-            self._ended.set_result(Ended(self.plan, problem))
 
 
 class _RefusedError(Exception):
@@ -304,13 +270,9 @@ class Mover:
             PortError: it is not there.
             _AtWorkError: somebody is starting or ending it, who may have looked before.
         """
-        books, key = self.books, key_of(owner)
-        pod = books.view.pods.active.get(owner.pod_uid)
-        status = books.containers.seen.statuses.get(key)
-        if is_gone(owner) or pod is None:
-            return
-        self._expect_idle(key)
-        if status is None or status.state is ContainerState.EXITED:
+        books = self.books
+        status, pod = self._running(owner), books.view.pods.active.get(owner.pod_uid)
+        if status is None or pod is None:
             return
         (container,) = (c for c in pod.workload.pod.all_containers if c.name == owner.container)
         try:
@@ -318,6 +280,19 @@ class Mover:
         except PortError:
             if may_live(books.containers.cgroups, status):
                 raise
+
+    def _running(self, owner: Owner) -> ContainerStatus | None:
+        """An owner that has a container now; None: nobody is there, and its claim is all there is.
+
+        Raises:
+            _AtWorkError: somebody is starting or ending it.
+        """
+        key = key_of(owner)
+        if is_gone(owner):
+            return None
+        self._expect_idle(key)
+        status = self.books.containers.seen.statuses.get(key)
+        return None if status is None or status.state is ContainerState.EXITED else status
 
     async def _finish(self, draft: Draft, move: PendingMove) -> None:
         """Write down that it is over, and let the pool have what is free."""
@@ -367,7 +342,23 @@ class Mover:
 
         Until then the owner has both, and nobody narrows its NUMA nodes by the way.
         """
-        raise _RefusedError(f"{step.owner}: memory cannot be moved", move.made + 1)
+        status, key = self._running(step.owner), key_of(step.owner)
+        moved: MemoryMoved | None = None
+        if status is not None:
+            try:
+                moved = await self.books.containers.cgroups.migrate(key, step.now)
+            except PortError as error:
+                if may_live(self.books.containers.cgroups, status):
+                    raise _RefusedError(str(error), move.made + 1) from error
+        await self._change(move, partial(self._migrated, moved=moved))
+
+    async def _migrated(
+        self, draft: Draft, move: PendingMove, *, moved: MemoryMoved | None
+    ) -> None:
+        at = move.made
+        memory = move.memory if moved is None else {**move.memory, at: moved}
+        draft.carry(replace(move, written=at + 1, made=at + 1, memory=memory))
+        await draft.write()
 
     # ---------------------------------------------------------------------------- what goes wrong
 
@@ -406,13 +397,3 @@ class Mover:
         pause = self._backoff.failed(problem)
         self.books.observers.report(None, f"{problem}; trying again in {pause:g} s")
         await asyncio.sleep(pause)
-
-
-def still_for(
-    run: Sequence[Step], keys: Collection[ContainerKey]
-) -> list[Collection[ContainerKey] | None]:
-    """What has to be still while a run is made: those who share the pool, and its owners."""
-    shared: list[Collection[ContainerKey] | None] = []
-    if any(isinstance(step, ShrinkPool) for step in run):
-        shared.append(None)
-    return [*shared, keys] if keys else shared

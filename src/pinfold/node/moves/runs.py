@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from pinfold.core.moves.gone import is_gone
 from pinfold.core.moves.owners import Owner
@@ -11,6 +11,7 @@ from pinfold.core.moves.steps import (
     MigrateMemory,
     MovePlan,
     Narrow,
+    ShrinkPool,
     Step,
     Wait,
     Widen,
@@ -68,3 +69,13 @@ def keys_of(*steps: Step) -> Iterator[ContainerKey]:
 def key_of(owner: Owner) -> ContainerKey:
     """The container that owns, for ports."""
     return ContainerKey(*owner)
+
+
+def still_for(
+    run: Sequence[Step], keys: Collection[ContainerKey]
+) -> list[Collection[ContainerKey] | None]:
+    """What has to be still while a run is made: those who share the pool, and its owners."""
+    shared: list[Collection[ContainerKey] | None] = []
+    if any(isinstance(step, ShrinkPool) for step in run):
+        shared.append(None)
+    return [*shared, keys] if keys else shared

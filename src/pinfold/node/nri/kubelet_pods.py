@@ -28,7 +28,8 @@ from pinfold.core.pod.workload import Workload
 from pinfold.core.topology_manager.manager import UNEXPECTED_ADMISSION_ERROR
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.admitted_pod import AdmittedPod
-from pinfold.node.books import Books, Draft
+from pinfold.node.books import Books
+from pinfold.node.draft import Draft
 from pinfold.node.nri.runtime_pod import NOTHING, RuntimePod, pod_manifest, qos_of
 from pinfold.ports.errors import PortError
 from pinfold.ports.nri import Container, PodSandbox, RefusedError

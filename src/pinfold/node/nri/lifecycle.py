@@ -14,7 +14,8 @@ from pinfold.core.pod.workload import FACTS, application_environment, environmen
 from pinfold.core.topology_manager.manager import UNEXPECTED_ADMISSION_ERROR
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.admitted_pod import AdmittedPod
-from pinfold.node.books import Books, Draft
+from pinfold.node.books import Books
+from pinfold.node.draft import Draft
 from pinfold.node.drafted import Unwritten
 from pinfold.node.nri.kubelet_containers import KubeletContainers
 from pinfold.node.nri.kubelet_devices import KubeletDevices

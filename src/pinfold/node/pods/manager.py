@@ -17,7 +17,8 @@ from msgspec.structs import replace
 from pinfold.admission.admission import POOL_EMPTY, Decision, release, settle
 from pinfold.core.pod.workload import Workload
 from pinfold.core.topology_manager.manager import UNEXPECTED_ADMISSION_ERROR
-from pinfold.node.books import FIRST_PAUSE, LONGEST_PAUSE, Books, Draft
+from pinfold.node.books import FIRST_PAUSE, LONGEST_PAUSE, Books
+from pinfold.node.draft import Draft
 from pinfold.node.drafted import Unwritten
 from pinfold.node.moves.mover import Mover
 from pinfold.node.pod_table import NameTakenError

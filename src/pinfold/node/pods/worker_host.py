@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from pinfold.core.pod.pod import Container
 from pinfold.node.admitted_pod import AdmittedPod
-from pinfold.node.books import Books, Draft
+from pinfold.node.books import Books
+from pinfold.node.draft import Draft
 from pinfold.node.drafted import Unwritten
 from pinfold.node.pods.containers import PodContainers
 from pinfold.node.pods.device_grants import prepare_devices
