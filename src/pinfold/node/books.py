@@ -196,6 +196,15 @@ class Books:
             self.forgotten_logs.remove(self.containers.logs, record)
         draft.start_over(self.view)
 
+    async def _remember(self, batch: Batch) -> None:
+        await self._record.commit(batch)
+
+    def _see(self, view: View) -> None:
+        """What holds now without being on record."""
+        if self._move_written is self._view.move:
+            self._move_written = view.move
+        self._view = view
+
     def _owes(self) -> None:
         async def pay() -> None:
             async with self.change():

@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from msgspec.structs import replace
 
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.drafted import Drafted, Unwritten
+from pinfold.node.observers import Observers
+from pinfold.node.offline_owners import OfflineOwners
+from pinfold.node.tasks import Tasks
+from pinfold.node.view import View
 from pinfold.ports.errors import CgroupError, PortError
 from pinfold.ports.records import Batch, HistoryEntry, PendingMove, PodRecord
-
-if TYPE_CHECKING:
-    from pinfold.node.books import Books
 
 Effect = Callable[[], Awaitable[None]]
 
@@ -27,10 +28,42 @@ def _nothing(_: PortError | None) -> None:
     """Nothing follows."""
 
 
+class Bookkeeper(Protocol):
+    """What a draft has of the books, and nobody else."""
+
+    _changes: Tasks
+    observers: Observers
+    offline_owners: OfflineOwners
+
+    @property
+    def view(self) -> View:
+        """What holds at this moment."""
+
+    def expect_open(self) -> None:
+        """See that something may still be begun; raises StoreError."""
+
+    async def _remember(self, batch: Batch) -> None: ...
+
+    def _see(self, view: View) -> None: ...
+
+    def _offline_now(self) -> CPUSet: ...
+
+    async def _set_pool(self, cpus: CPUSet) -> None: ...
+
+    async def _write(self, draft: Draft, unwritten: Unwritten, above: int = 0) -> None: ...
+
+    async def _apply(
+        self,
+        draft: Draft,
+        move: Effect | None,
+        instead: Callable[[CgroupError], PodRecord] | None,
+    ) -> None: ...
+
+
 class Draft(Drafted):
     """A change that is being made; nobody else changes the books until it is left."""
 
-    def __init__(self, books: Books) -> None:
+    def __init__(self, books: Bookkeeper) -> None:
         super().__init__(books.view, books.observers.clock)
         self._books = books
         self._confirmed = books.view
@@ -117,7 +150,7 @@ class Draft(Drafted):
     def take_offline(self, cpus: CPUSet) -> None:
         """These CPUs are offline: nothing new is placed there, whatever else is drafted."""
         books, before = self._books, self._books.view.state
-        books._view = replace(books.view, state=replace(before, offline=cpus))
+        books._see(replace(books.view, state=replace(before, offline=cpus)))
         drafts = self.state is not before
         self.state = replace(self.state, offline=cpus) if drafts else books.view.state
 
@@ -126,17 +159,14 @@ class Draft(Drafted):
 
         It is not on record: a later agent begins with what is written.
         """
-        books, before = self._books, self.move
-        books._view = replace(books.view, move=move)
-        if books._move_written is before:
-            books._move_written = move
+        self._books._see(replace(self._books.view, move=move))
         self.move = self._moved = move
 
     async def tell(self, *entries: HistoryEntry) -> None:
         """Write into the history what was seen; what cannot be written is only reported."""
         if entries:
             try:
-                await self._books._record.commit(Batch(history=entries))
+                await self._books._remember(Batch(history=entries))
             except PortError as error:
                 self._books.observers.report(entries[0].pod, str(error))
 
