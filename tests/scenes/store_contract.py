@@ -229,11 +229,11 @@ async def _check_move(store: Store) -> None:
     )
     plan = MovePlan(start, steps, frozenset({two}), {one: 2.5})
     resize = PendingResize(one, 2, 1)
-    move = PendingMove(plan, "resize", 3, 12.5, {one: 99.75}, "boot", resize, "no")
+    move = PendingMove(plan, "resize", 3, 12.5, {one: 99.75}, "boot", resize, "no", 3)
     assert (await store.load()).move is None
     await store.commit(Batch(move=move))
     assert (await store.load()).move == move
-    back = replace(move, plan=replace(plan, back=True), why="rebalance", resize=None, written=7)
+    back = replace(move, plan=replace(plan, back=True), why="rebalance", resize=None, written=7, made=7)
     await store.commit(Batch(move=back))
     await store.commit(Batch(put=(pod("other"),)))
     assert (await store.load()).move == back
