@@ -233,7 +233,9 @@ async def _check_move(store: Store) -> None:
     assert (await store.load()).move is None
     await store.commit(Batch(move=move))
     assert (await store.load()).move == move
-    back = replace(move, plan=replace(plan, back=True), why="rebalance", resize=None, written=7, made=7)
+    back = replace(
+        move, plan=replace(plan, back=True), why="rebalance", resize=None, written=7, made=7
+    )
     await store.commit(Batch(move=back))
     await store.commit(Batch(put=(pod("other"),)))
     assert (await store.load()).move == back
