@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from trial import moves
 from trial.crowd import SHARED, Crowd
 from trial.faults import FAULTS
 from trial.node import NoAnswerError, Node, Refused
@@ -48,6 +49,8 @@ class Trial:
         self.sampled: dict[str, Any] = {}
         folder = Path(tempfile.mkdtemp(prefix="trial-"))
         self.node = Node(folder, f"trial-{secrets.token_hex(4)}")
+        if moves.can_be_made() and not {*moves.RESIZES, *moves.REBALANCES}.isdisjoint(names):
+            self.node.policy = "dynamic"
         self.crowd = Crowd(self.node, self.node.name, random.Random(seed + 1))  # noqa: S311 - the same
 
     def run(self, seconds: float) -> None:
@@ -173,7 +176,13 @@ class Trial:
             f"scheduler), {seen.get('misplaced', '?')} misplaced; {seen.get('unjudged', 0)} walks "
             "around a CPU that went or came"
         )
-        lines += ["", f"agent      {agent}", f"kernel     {kernel}"]
+        moved = (
+            f"{self.crowd.resized} resizes, {self.crowd.rebalanced} times rebalanced, "
+            f"{self.crowd.killed_in_moves} kills before the answer; {seen.get('moving', 0)} owners "
+            f"judged while they moved, {seen.get('unsure', 0)} not to be judged, "
+            f"{seen.get('ran', 0)} threads seen where they ran last"
+        )
+        lines += ["", f"agent      {agent}", f"kernel     {kernel}", f"moves      {moved}"]
         findings = [f"{name}: {text}" for name, row in self.rows.items() for text in row.findings]
         findings += seen.get("findings", [])
         lines += ["", *(f"FOUND {text}" for text in findings)]
@@ -193,12 +202,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=300, help="how long (300)")
     parser.add_argument("--seed", type=int, help="which faults, in which order; printed at the end")
     parser.add_argument("--only", default="", help="names of faults, with commas between")
+    parser.add_argument("--resize", action="store_true", help="only those that resize owners")
+    parser.add_argument(
+        "--rebalance", action="store_true", help="only those that rebalance (or both kinds)"
+    )
     parser.add_argument("--list", action="store_true", help="print the names of the faults")
     options = parser.parse_args(arguments)
     if options.list:
         print("\n".join(FAULTS))
         return 0
-    names = [name.strip() for name in options.only.split(",") if name.strip()] or list(FAULTS)
+    names = [name.strip() for name in options.only.split(",") if name.strip()]
+    names += moves.RESIZES if options.resize else ()
+    names += moves.REBALANCES if options.rebalance else ()
+    names = names or list(FAULTS)
     if unknown := [name for name in names if name not in FAULTS]:
         parser.error(f"no such fault: {', '.join(unknown)} (--list prints them)")
     if os.geteuid() != 0 or len(os.sched_getaffinity(0)) < 2:

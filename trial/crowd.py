@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from trial.node import NoAnswerError, Node, Refused
-from trial.observed import Process, Processes, born, online
+from trial.observed import Process, Processes, born, online, present
 
 SHARED: Final = 6
+MOVERS: Final = 20
 _SLEEPING: Final = "while :; do sleep 0.2; done"
 _BUSY: Final = "while :; do i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep 0.05; done"
 
@@ -23,19 +25,31 @@ SETTLED: Final = 60.0
 Identity = tuple[int, int]
 
 
-def manifest(
-    trial: str, name: str, script: str, *, owns: int = 0, escapes: bool = False, **spec: object
+def manifest(  # noqa: PLR0913 - what is not said is as in most pods
+    trial: str,
+    name: str,
+    script: str,
+    *,
+    owns: int = 0,
+    escapes: bool = False,
+    says: Mapping[str, str] | None = None,
+    **spec: object,
 ) -> dict[str, Any]:
-    """A pod with one container, whose processes bear the trial's marks."""
+    """A pod with one container, whose processes bear the trial's marks.
+
+    One that ``says`` something, by annotations, is one whose CPUs are changed while it runs.
+    """
     amounts = {"cpu": str(owns), "memory": "32Mi"} if owns else {"memory": "32Mi"}
     resources = {"limits": amounts, "requests": amounts} if owns else {"requests": amounts}
     marks = {"TRIAL_POD": f"{trial}/{name}", **({"TRIAL_OWNS": str(owns)} if owns else {})}
     if escapes:
         marks["TRIAL_ESCAPES"] = "1"
+    if says is not None:
+        marks["TRIAL_MOVES"] = "1"
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name},
+        "metadata": {"name": name, "annotations": dict(says or {})},
         "spec": {
             "terminationGracePeriodSeconds": 1,
             "containers": [
@@ -53,10 +67,16 @@ def manifest(
 
 @dataclass(slots=True)
 class Wanted:
-    """A pod that was acknowledged; ``main`` is its main process, once it was seen."""
+    """A pod that was acknowledged; ``main`` is its main process, once it was seen.
+
+    ``owns`` is how many CPUs it is to have, or one of ``maybe`` where a request to change that was
+    not answered.
+    """
 
     owns: int
     main: Identity | None = None
+    moves: bool = False
+    maybe: frozenset[int] = frozenset()
 
 
 @dataclass(slots=True)
@@ -75,6 +95,12 @@ class Crowd:
     requests: int = 0
     refused: int = 0
     unanswered: int = 0
+    resized: int = 0
+    rebalanced: int = 0
+    killed_in_moves: int = 0
+    """Kills while a change of running owners was asked for and not answered."""
+    asked: threading.Event = field(default_factory=threading.Event)
+    """Set whenever a change of running owners is asked for."""
     _number: int = 0
     _over: threading.Event = field(default_factory=threading.Event)
 
@@ -106,22 +132,84 @@ class Crowd:
         if self._ask("DELETE", path) is not None:
             del self.unsure[name]
 
+    def fill_movers(self) -> None:
+        """Owners whose CPUs can be changed: up to twenty, with some CPUs left for that."""
+        free = len(present()) - 1
+        most = min(MOVERS, free * 3 // 4)
+        while (number := sum(one.moves for one in self.wanted.values())) < most:
+            self._add_mover(self.rng.choice([1, 1, 2]) if number < most // 2 else 1)
+            if sum(one.moves for one in self.wanted.values()) == number:
+                return  # it was refused: there are as many as there can be
+
+    def _add_mover(self, owns: int) -> None:
+        self._number += 1
+        name = f"mover-{self._number}"
+        says = {
+            "scale-down-grace-period.pinfold.dev/pod": self.rng.choice(["0", "0", "1"]),
+            "resize-below-baseline.pinfold.dev/pod": self.rng.choice(["true", "false"]),
+        }
+        self.unsure[name] = owns
+        pod = manifest(self.trial, name, _SLEEPING, owns=owns, says=says)
+        answer = self._ask("POST", "/v1/pods", pod)
+        if answer is None:
+            return
+        del self.unsure[name]
+        if answer["phase"] != "Rejected":
+            self.wanted[name] = Wanted(owns, moves=True)
+
+    def resize(self, name: str, owns: int) -> None:
+        """Ask for another number of CPUs for an owner that runs."""
+        one = self.wanted[name]
+        before = one.maybe
+        one.maybe = before | {one.owns, owns}
+        self.asked.set()
+        path = f"/v1/pods/default/{name}"
+        try:
+            answer = self._asked("PATCH", path, {"container": "main", "cpus": owns})
+        except Refused:
+            one.maybe = before
+            return
+        if answer is not None:
+            one.owns, one.maybe = owns, frozenset()
+            self.resized += 1
+
+    def rebalance(self) -> None:
+        """Ask for better places for all who may move."""
+        self.asked.set()
+        with suppress(Refused):
+            if self._asked("POST", "/v1/rebalance") is not None:
+                self.rebalanced += 1
+
     def _ask(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 - JSON
-        """The answer; None where there is none (the pod stays unsure)."""
+        """The answer; None where there is none, or an error (the pod stays unsure)."""
+        with suppress(Refused):
+            return self._asked(method, path, body)
+        return None
+
+    def _asked(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 - JSON
+        """The answer; None where there is none.  Raises Refused."""
         self.requests += 1
         try:
             return self.node.ask(method, path, body) or {}
         except NoAnswerError:
             self.unanswered += 1
+            return None
         except Refused:
             self.refused += 1
-        return None
+            raise
+
+    def coming_and_going(self) -> AbstractContextManager[None]:
+        """Pods come and go meanwhile."""
+        return self._meanwhile(self._come_and_go)
+
+    def moving(self, *, resize: bool, rebalance: bool) -> AbstractContextManager[None]:
+        """Owners are resized, or the node is rebalanced, meanwhile and without pause."""
+        return self._meanwhile(lambda: self._move(resize=resize, rebalance=rebalance))
 
     @contextmanager
-    def coming_and_going(self) -> Iterator[None]:
-        """Pods come and go meanwhile."""
+    def _meanwhile(self, what: Callable[[], None]) -> Iterator[None]:
         self._over.clear()
-        thread = threading.Thread(target=self._come_and_go)
+        thread = threading.Thread(target=what)
         thread.start()
         try:
             yield
@@ -143,6 +231,17 @@ class Crowd:
             else:
                 self.add()
             self._over.wait(self.rng.uniform(0, 0.3))
+
+    def _move(self, *, resize: bool, rebalance: bool) -> None:
+        while not self._over.is_set():
+            movers = [name for name, one in self.wanted.items() if one.moves]
+            if rebalance and (not resize or self.rng.random() < 0.2):
+                self.rebalance()
+            elif movers:
+                name = self.rng.choice(movers)
+                self.resize(name, self.rng.choice([1, 1, 2, 2, 3, 4]))
+            # Nobody answers while the agent is dead.
+            self._over.wait(0.002 if self.node.process is not None else 0.05)
 
     # -------------------------------------------------------------------------------- looking
 
@@ -173,7 +272,7 @@ class Crowd:
             if phase == "Terminating":
                 return [f"{name} is being ended"]
             if phase in ("Admitted", "Running"):
-                self.wanted[name] = Wanted(owns)
+                self.wanted[name] = Wanted(owns, moves=name.startswith("mover"))
             del self.unsure[name]
         found = [f"{name} is lost" for name in self.wanted if name not in pods]
         found += [
@@ -206,8 +305,12 @@ class Crowd:
                 )
             if one.owns:
                 owned[name] = frozenset().union(*(p.allowed for p in by_pod[name]))
-                if len(owned[name]) != one.owns and len(online()) > one.owns:
-                    found.append(f"{name} owns {one.owns} CPUs and may run on {owned[name]}")
+                may = one.maybe or {one.owns}
+                if len(owned[name]) not in may and len(online()) > one.owns:
+                    found.append(
+                        f"{name} owns {' or '.join(map(str, sorted(may)))} CPUs and may run on "
+                        f"{sorted(owned[name])}"
+                    )
         for name, cpus in owned.items():
             found += [
                 f"{process.name} may run on the CPUs of {name}"
@@ -234,3 +337,6 @@ class Crowd:
                 pids = [c["pid"] for c in pods.get(name, {}).get("containers", ()) if c["pid"]]
                 began = born(pids[0]) if pids else None
                 one.main = None if began is None else (pids[0], began)
+                if one.maybe and began is not None:
+                    with suppress(OSError):
+                        one.owns, one.maybe = len(os.sched_getaffinity(pids[0])), frozenset()

@@ -13,7 +13,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
-from trial import hostile
+from trial import hostile, moves
 from trial.damage import CONTAINER_FILES, copied, flip_many, hurt, put_back
 from trial.node import READY, NoAnswerError, Refused
 from trial.observed import born, online, present
@@ -268,6 +268,10 @@ FAULTS: Final[dict[str, Callable[[Scene], None]]] = {
     "damaged record": damaged_record,
     "second agent": second_agent,
     "crowded socket": crowded_socket,
+    "resize": moves.resize,
+    "kill in resizes": moves.kill_in_resizes,
+    "rebalance": moves.rebalance,
+    "kill in rebalances": moves.kill_in_rebalances,
     "pod floods": hostile.flood,
     "pod is stubborn": hostile.stubborn,
     "pod leaves daemons": hostile.family,

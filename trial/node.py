@@ -58,6 +58,7 @@ class Node:
         self.state = self.disk / "state"
         self.socket = folder / "s"
         self.process: subprocess.Popen[bytes] | None = None
+        self.policy = "static"
         self.starts = 0
         self.slowest_start = 0.0
 
@@ -75,7 +76,7 @@ class Node:
         document = {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
-            "cpuManagerPolicy": "static",
+            "cpuManagerPolicy": self.policy,
             "reservedSystemCPUs": "0",
             "cpuManagerReconcilePeriod": "1s",
             "containerLogMaxSize": "1Mi",

@@ -1,37 +1,66 @@
-"""What the kernel shows of the trial's processes, and what a walk over them proves.
+"""What the kernel shows of the trial's processes, and what these are told.
 
 A container's process is known by a variable in its environment, which its children inherit
-wherever they move: ``TRIAL_POD=TRIAL/POD``, and ``TRIAL_OWNS=N`` for one that owns N CPUs.
+wherever they move: ``TRIAL_POD=TRIAL/POD``, ``TRIAL_OWNS=N`` for one that owns N CPUs, and besides
+``TRIAL_MOVES=1`` for one whose CPUs change meanwhile; such a one is read what it is told of them.
 """
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 POD: Final = b"TRIAL_POD="
 OWNS: Final = b"TRIAL_OWNS="
 ESCAPES: Final = b"TRIAL_ESCAPES="
+MOVES: Final = b"TRIAL_MOVES="
 
 _YOUNG_TICKS: Final = 1000
 """Clock ticks in which a process may still execute what gives it its mark."""
 
+
+_TOLD_IN: Final = "assignment.json"
 
 _PF_EXITING: Final = 0x4
 """Of the flags in ``/proc/PID/stat`` (the kernel's ``include/linux/sched.h``)."""
 
 
 @dataclass(frozen=True, slots=True)
+class Told:
+    """What a container reads of its CPUs in its ``assignment.json``."""
+
+    generation: int
+    current: frozenset[int]
+    coming: frozenset[int]
+
+    @property
+    def kept(self) -> frozenset[int]:
+        """What it has, and is not to lose before it is told so."""
+        return self.current & self.coming
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """Where a thread was put last, and how often it was given a CPU until then."""
+
+    tid: int
+    cpu: int
+    turns: int
+
+
+@dataclass(frozen=True, slots=True)
 class Process:
     """One process at one moment; ``allowed`` is the union over its threads.
 
-    ``born`` is its start in clock ticks since the boot, ``owns`` how many CPUs its container owns,
-    ``escapes`` whether it is one that moves itself out of its cgroup.  ``has_ended`` is so as soon
-    as it executes nothing of its own any more: the kernel may take a while to make it a zombie.
+    ``born`` is its start in clock ticks since the boot, ``owns`` how many CPUs its container owns
+    (at first, where it ``moves``), ``escapes`` whether it is one that moves itself out of its
+    cgroup.  ``has_ended`` is so as soon as it executes nothing of its own any more: the kernel may
+    take a while to make it a zombie.
     """
 
     pid: int
@@ -41,6 +70,9 @@ class Process:
     escapes: bool
     allowed: frozenset[int]
     has_ended: bool
+    moves: bool = False
+    told: Told | None = None
+    threads: tuple[Thread, ...] = ()
 
     @property
     def name(self) -> str:
@@ -53,11 +85,12 @@ class Processes:
 
     def __init__(self, trial: str) -> None:
         self._prefix = POD + trial.encode() + b"/"
-        self._marks: dict[tuple[int, int], tuple[str, int, bool] | None] = {}
+        self._marks: dict[tuple[int, int], _Mark | None] = {}
 
     def walk(self) -> list[Process]:
         """All that are there now, also those that have ended."""
         found, seen = [], {}
+        told: dict[str, Told | None] = {}
         now = _ticks()
         for pid in _pids("/proc"):
             stat = _stat(pid)
@@ -70,11 +103,26 @@ class Processes:
             seen[pid, born] = mark
             if mark is not None:
                 allowed = frozenset().union(*_allowed(pid))
-                found.append(Process(pid, born, *mark, allowed, ended))
+                if mark.moves and mark.folder not in told:
+                    told[mark.folder] = _told(mark.folder)
+                found.append(
+                    Process(
+                        pid,
+                        born,
+                        mark.pod,
+                        mark.owns,
+                        mark.escapes,
+                        allowed,
+                        ended,
+                        mark.moves,
+                        told.get(mark.folder),
+                        tuple(_threads(pid)),
+                    )
+                )
         self._marks = seen
         return found
 
-    def _read(self, pid: int) -> tuple[str, int, bool] | None:
+    def _read(self, pid: int) -> _Mark | None:
         try:
             words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         except OSError:
@@ -84,108 +132,44 @@ class Processes:
         if not pod.startswith(self._prefix):
             return None
         owns = values.get(OWNS, OWNS + b"0")[len(OWNS) :]
-        return pod[len(self._prefix) :].decode(), int(owns), ESCAPES in values
+        name = pod[len(self._prefix) :].decode()
+        moves = MOVES in values
+        # Whatever the variable is called that says where it is.
+        own = [w.partition(b"=")[2].decode() for w in words if w.startswith(b"PINFOLD_")]
+        there = [one for one in own if moves and Path(one, _TOLD_IN).exists()]
+        return _Mark(name, int(owns), ESCAPES in values, moves, there[0] if there else "")
 
 
-Walks = tuple[list[Process], list[Process], list[Process]]
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """What the environment of a process says; ``folder`` is where its container is told."""
+
+    pod: str
+    owns: int
+    escapes: bool
+    moves: bool
+    folder: str
 
 
-@dataclass(slots=True)
-class Judgement:
-    """What the walks have shown so far."""
-
-    walks: int = 0
-    judged: int = 0
-    """Pairs of an owner and a process of somebody else that were held against each other."""
-    unjudged: int = 0
-    """Walks around a CPU that went or came."""
-    strangers: int = 0
-    misplaced: int = 0
-    findings: list[str] = field(default_factory=list)
-
-    def find(self, kind: str, text: str) -> None:
-        """Count a finding; the first are kept in words."""
-        setattr(self, kind, getattr(self, kind) + 1)
-        if len(self.findings) < 40:
-            self.findings.append(f"{kind}: {text}")
+def _told(folder: str) -> Told | None:
+    if not folder:
+        return None
+    try:
+        document = json.loads(Path(folder, _TOLD_IN).read_bytes())
+        current, coming = (document[name]["cpus"] for name in ("current", "coming"))
+        return Told(int(document["generation"]), cpus_in(current), cpus_in(coming))
+    except (OSError, ValueError, KeyError):
+        return None
 
 
-class Judge:
-    """Holds walks against each other; knows the CPUs that each owner was given (its home)."""
-
-    def __init__(self) -> None:
-        self.judgement = Judgement()
-        self._homes: dict[str, frozenset[int]] = {}
-
-    def look(
-        self, walks: Walks, offline: frozenset[int] = frozenset()
-    ) -> dict[str, frozenset[int]]:
-        """Judge the middle one of three walks; the owners there, with their CPUs.
-
-        Whoever is an owner, with the same CPUs, in all three was so at every moment of the middle
-        one: nobody else may have been allowed there.  An owner keeps those of its CPUs that are
-        not offline; while all of them are, it owns nothing, and may be where nobody else is owner.
-        """
-        before, now, after = (_by_identity(walk) for walk in walks)
-        owners: dict[str, frozenset[int]] = {}
-        for key, process in now.items():
-            if not process.owns or process.has_ended or process.escapes:
-                continue
-            # The kernel leaves out CPUs that are on their way offline, before it says they are.
-            if not process.allowed:
-                continue
-            # One that has ended shows where it was allowed, and holds nothing any more.
-            around = [one for one in (before.get(key), after.get(key)) if one and not one.has_ended]
-            if len(around) < 2 or any(one.allowed != process.allowed for one in around):
-                continue
-            cpus = self._owned(process, offline)
-            if not cpus:
-                continue
-            known = owners.setdefault(process.pod, cpus)
-            if process.allowed != known:
-                self.judgement.find(
-                    "misplaced",
-                    f"{process.name} owns {_cpus(known)}, and may run on {_cpus(process.allowed)}",
-                )
-        self._look_for_strangers(owners, now.values())
-        return owners
-
-    def _owned(self, process: Process, offline: frozenset[int]) -> frozenset[int]:
-        """The CPUs that a process owns now; none where that cannot be said."""
-        if offline and process.pod in self._homes:
-            return self._homes[process.pod] - offline
-        if len(process.allowed) == process.owns:
-            self._homes[process.pod] = process.allowed
-            return process.allowed
-        if not offline:
-            self.judgement.find(
-                "misplaced",
-                f"{process.name} owns {process.owns} CPUs and may run on {_cpus(process.allowed)}",
-            )
-        return frozenset()
-
-    def _look_for_strangers(
-        self, owners: Mapping[str, frozenset[int]], processes: Collection[Process]
-    ) -> None:
-        for pod, cpus in owners.items():
-            for process in processes:
-                if process.pod == pod or process.has_ended or process.escapes:
-                    continue
-                self.judgement.judged += 1
-                if cpus & process.allowed:
-                    self.judgement.find(
-                        "strangers",
-                        f"{process.name} may run on {_cpus(process.allowed)}; {_cpus(cpus)} belong "
-                        f"to {pod}",
-                    )
-
-
-def _by_identity(walk: list[Process]) -> Mapping[tuple[int, int], Process]:
-    return {(process.pid, process.born): process for process in walk}
-
-
-def _cpus(cpus: frozenset[int]) -> str:
-    return ",".join(map(str, sorted(cpus))) or "no CPU"
+def _threads(pid: int) -> Iterator[Thread]:
+    for tid in _pids(f"/proc/{pid}/task"):
+        folder = f"/proc/{pid}/task/{tid}"
+        with suppress(OSError, IndexError, ValueError):
+            # First how often it ran, then where: what is counted was there, or somewhere before.
+            turns = int(Path(folder, "schedstat").read_bytes().split()[2])
+            cpu = int(Path(folder, "stat").read_bytes().rpartition(b")")[2].split()[36])
+            yield Thread(tid, cpu, turns)
 
 
 def online() -> frozenset[int]:
@@ -199,11 +183,16 @@ def present() -> frozenset[int]:
 
 
 def _list(name: str) -> frozenset[int]:
-    text = Path(f"/sys/devices/system/cpu/{name}").read_text(encoding="ascii")
+    return cpus_in(Path(f"/sys/devices/system/cpu/{name}").read_text(encoding="ascii"))
+
+
+def cpus_in(text: str) -> frozenset[int]:
+    """The CPUs of a list in the kernel's format."""
     cpus: set[int] = set()
     for part in text.strip().split(","):
-        first, _, last = part.partition("-")
-        cpus |= set(range(int(first), int(last or first) + 1))
+        if part:
+            first, _, last = part.partition("-")
+            cpus |= set(range(int(first), int(last or first) + 1))
     return frozenset(cpus)
 
 

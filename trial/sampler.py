@@ -15,7 +15,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from trial.observed import Judge, Process, Processes, online, present
+from trial.judge import Judge
+from trial.observed import Process, Processes, online, present
 from trial.switches import Switches
 
 PAUSE: Final = 0.01
@@ -61,6 +62,7 @@ class Sampler:
         if began - self._changed < SETTLING:
             self.judgement.unjudged += 1
             self._owned.clear()
+            self._judge.skip()
         else:
             first, middle, last = (walk for _, walk, _ in self._walks)
             owners = self._judge.look((first, middle, last), present() - self._online)

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from trial.__main__ import main
 from trial.faults import FAULTS
-from trial.observed import Judge, Judgement, Process, Processes
+from trial.judge import Judge, Judgement
+from trial.observed import Process, Processes, Thread, Told
 
 from tests.roots import ROOT
 from tests.scenes.waiting import wait_until
@@ -98,6 +99,130 @@ def test_an_owner_without_cpus_may_be_where_nobody_owns() -> None:
     intruder = [replace(owner, allowed=frozenset([0, 2])), other]
     judge.look((intruder,) * 3, offline=ONE)
     assert judge.judgement.strangers == 1
+
+
+def mover(allowed: set[int], generation: int, current: set[int], coming: set[int]) -> Process:
+    told = Told(generation, frozenset(current), frozenset(coming))
+    return replace(OWNER, allowed=frozenset(allowed), moves=True, told=told)
+
+
+STAYS = mover({1, 2}, 4, {1, 2}, {1, 2})
+GROWS = mover({1, 2, 3}, 5, {1, 2, 3}, {1, 2, 3})
+LEAVES = mover({1, 2}, 5, {1, 2}, {2})
+HAS_LEFT = mover({2}, 6, {2}, {2})
+
+
+def beside(cpu: int, *, owner: Process = STAYS) -> list[Process]:
+    return [owner, process(2, "shared", frozenset([cpu]))]
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "theirs"),
+    [
+        (STAYS, STAYS, {1, 2}),
+        (STAYS, GROWS, {1, 2}),
+        (LEAVES, LEAVES, {1, 2}),
+        (STAYS, LEAVES, {2}),
+        (LEAVES, HAS_LEFT, {2}),
+        (mover({2}, 6, {1, 2}, {2}), HAS_LEFT, {2}),  # it is told after it was done
+        (GROWS, mover({1, 2, 3}, 6, {3}, {3}), {3}),
+    ],
+)
+def test_an_owner_that_moves_has_what_it_keeps(
+    first: Process, last: Process, theirs: set[int]
+) -> None:
+    """Between two walks it may lose what it was told, and have gained what it is told then."""
+    middle = first
+    for cpu in (1, 2, 3):
+        found = judged([first], beside(cpu, owner=middle), [last])
+        assert found.strangers == (cpu in theirs), cpu
+        assert (found.misplaced, found.unsure) == (0, 0)
+
+
+def test_an_owner_with_much_news_between_proves_nothing() -> None:
+    back = mover({1, 2}, 7, {1, 2}, {1, 2})
+    found = judged([STAYS], beside(1), [back])
+    assert (found.findings, found.unsure) == ([], 1)
+    found = judged([STAYS], beside(1), [replace(back, told=None)])
+    assert (found.findings, found.unsure) == ([], 1)
+
+
+def test_an_owner_that_has_not_what_it_was_told_to_keep_is_found() -> None:
+    lost = replace(STAYS, allowed=frozenset([2]))
+    found = judged([STAYS], [lost], [STAYS])
+    assert found.findings == [
+        "misplaced: owner (process 1) was told that it keeps 1,2, and may run on 2"
+    ]
+    # What it was told is its own, also where it is not.
+    assert judged([STAYS], beside(1, owner=lost), [STAYS]).strangers == 1
+    assert judged([LEAVES], [lost], [LEAVES]).findings == []
+
+
+def test_an_owner_that_moves_and_whose_cpus_are_offline_is_where_others_are() -> None:
+    away = mover({0}, 4, set(), set())
+    judge = Judge()
+    judge.look(([away], beside(0, owner=away), [away]), offline=TWO)
+    assert judge.judgement.findings == []
+    half = replace(STAYS, allowed=ONE)
+    judge.look(([half], beside(1, owner=half), [half]), offline=frozenset([2]))
+    assert judge.judgement.strangers == 1
+
+
+def ran(cpu: int, turns: int) -> Process:
+    return replace(process(2, "shared", frozenset([0])), threads=(Thread(9, cpu, turns),))
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "found"),
+    [
+        (ran(1, 5), ran(1, 5), 0),  # it sleeps since before the owner came
+        (ran(1, 5), ran(1, 6), 1),
+        (ran(1, 5), ran(0, 9), 0),
+        (ran(0, 5), ran(2, 6), 1),
+    ],
+)
+@pytest.mark.parametrize("owner", [STAYS, replace(OWNER, owns=2, allowed=TWO)])
+def test_a_stranger_that_ran_on_an_owners_cpu_is_found(
+    first: Process, then: Process, found: int, owner: Process
+) -> None:
+    judge = Judge()
+    for stranger in (first, then):
+        judge.look(([owner], [owner, stranger], [owner]))
+    assert judge.judgement.strangers == found
+    # What is not judged is not held against what came before.
+    judge.skip()
+    judge.look(([owner], [owner, ran(1, 99)], [owner]))
+    assert judge.judgement.strangers == found
+
+
+def test_what_a_real_process_is_told(tmp_path: Path) -> None:
+    trial = f"told-{os.getpid()}"
+    code = "import time; print(flush=True); time.sleep(99)"
+    env = os.environ | {
+        "TRIAL_POD": f"{trial}/mover",
+        "TRIAL_OWNS": "2",
+        "TRIAL_MOVES": "1",
+        "PINFOLD_CPUS": "1",
+        "PINFOLD_WHERE": str(tmp_path),
+    }
+    news = {"generation": 3, "current": {"cpus": "1-2,5"}, "coming": {"cpus": ""}}
+    (tmp_path / "assignment.json").write_text(json.dumps(news))
+    child = subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    with child.stdout:
+        try:
+            child.stdout.readline()
+            processes = Processes(trial)
+            (seen,) = processes.walk()
+            assert seen.moves
+            assert seen.told == Told(3, frozenset([1, 2, 5]), frozenset())
+            assert [one.tid for one in seen.threads] == [child.pid]
+            assert seen.threads[0].turns > 0
+            (tmp_path / "assignment.json").write_text("{")
+            assert processes.walk()[0].told is None
+        finally:
+            child.kill()
+            child.wait()
 
 
 @contextmanager
