@@ -23,6 +23,7 @@ from trial.crowd import SHARED, Crowd
 from trial.faults import FAULTS
 from trial.node import NoAnswerError, Node, Refused
 from trial.observed import Processes, present
+from trial.patience import PATIENCE
 from trial.scene import Scene, SkippedFault
 
 DISK_MEGABYTES: Final = 64
@@ -76,7 +77,7 @@ class Trial:
             self._end()
         finally:
             sampler.stdin.close()
-            sampler.wait(60)
+            sampler.wait(60 * PATIENCE)
             if result.exists():
                 self.sampled = json.loads(result.read_text(encoding="utf-8"))
             self.node.remove_everything()

@@ -13,13 +13,16 @@ from typing import Any, Final
 
 from trial.node import NoAnswerError, Node, Refused
 from trial.observed import Process, Processes, born, online, present
+from trial.patience import PATIENCE
 
 SHARED: Final = 6
 MOVERS: Final = 20
-_SLEEPING: Final = "while :; do sleep 0.2; done"
-_BUSY: Final = "while :; do i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep 0.05; done"
+_SLEEPING: Final = f"while :; do sleep {0.2 * PATIENCE}; done"
+_BUSY: Final = (
+    f"while :; do i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep {0.05 * PATIENCE}; done"
+)
 
-SETTLED: Final = 60.0
+SETTLED: Final = 60.0 * PATIENCE
 """Seconds after a fault in which everything has to be as it was asked for."""
 
 Identity = tuple[int, int]

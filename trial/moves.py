@@ -6,12 +6,13 @@ import time
 from typing import Final
 
 from trial.observed import present
+from trial.patience import PATIENCE
 from trial.scene import Scene, SkippedFault
 
 LEAST_CPUS: Final = 6
 """With fewer there are no two owners and a CPU for one of them to go to."""
 
-SECONDS: Final = 8.0
+SECONDS: Final = 8.0 * PATIENCE
 """How long a fault goes on."""
 
 KILLS: Final = 5
@@ -60,7 +61,10 @@ def _killed(scene: Scene, *, resizes: bool, rebalances: bool) -> None:
         for _ in range(KILLS):
             scene.crowd.asked.clear()
             scene.crowd.asked.wait(SECONDS)
-            time.sleep(scene.rng.choice([0, scene.rng.uniform(0, 0.05), scene.rng.uniform(0, 1)]))
+            time.sleep(
+                scene.rng.choice([0, scene.rng.uniform(0, 0.05), scene.rng.uniform(0, 1)])
+                * PATIENCE
+            )
             unanswered = scene.crowd.unanswered
             scene.node.kill()
             scene.start()

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from trial.observed import born
+from trial.patience import PATIENCE
 
-ANSWER: Final = 60.0
+ANSWER: Final = 60.0 * PATIENCE
 """Seconds in which every request has to be answered, whatever the state of disk and machine."""
 
-READY: Final = 60.0
+READY: Final = 60.0 * PATIENCE
 """Seconds from the start of an agent, or the end of a fault, until it is ready."""
 
 
@@ -118,7 +119,7 @@ class Node:
             if self.process is not None and (status := self.process.poll()) is not None:
                 return f"the agent exited with {status}: {self.last_words()}"
             try:
-                self.ask("GET", "/readyz", seconds=5)
+                self.ask("GET", "/readyz", seconds=5 * PATIENCE)
             except (NoAnswerError, Refused) as error:
                 last = str(error)
             else:
@@ -141,7 +142,7 @@ class Node:
             return None
         self.process.terminate()
         try:
-            return self.process.wait(30)
+            return self.process.wait(30 * PATIENCE)
         except subprocess.TimeoutExpired:
             self.kill()
             return None

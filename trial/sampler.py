@@ -17,10 +17,11 @@ from typing import Any, Final
 
 from trial.judge import Judge
 from trial.observed import Process, Processes, online, present
+from trial.patience import PATIENCE
 from trial.switches import Switches
 
-PAUSE: Final = 0.01
-SETTLING: Final = 2.0
+PAUSE: Final = 0.01 * PATIENCE
+SETTLING: Final = 2.0 * PATIENCE
 """Seconds after a CPU went or came in which the kernel itself moves everybody."""
 
 

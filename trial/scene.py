@@ -12,8 +12,9 @@ from typing import Final
 from trial.crowd import Crowd, manifest
 from trial.node import NoAnswerError, Node, Refused
 from trial.observed import Processes
+from trial.patience import PATIENCE
 
-GONE: Final = 20.0
+GONE: Final = 20.0 * PATIENCE
 """Seconds in which the processes of a pod whose deletion was answered are gone."""
 
 
