@@ -178,7 +178,8 @@ class Trial:
             "around a CPU that went or came"
         )
         moved = (
-            f"{self.crowd.resized} resizes, {self.crowd.rebalanced} times rebalanced, "
+            f"{self.crowd.resized} resizes, {self.crowd.infeasible} infeasible, "
+            f"{self.crowd.rebalanced} times rebalanced, "
             f"{self.crowd.killed_in_moves} kills before the answer; {seen.get('moving', 0)} owners "
             f"judged while they moved, {seen.get('unsure', 0)} not to be judged, "
             f"{seen.get('ran', 0)} threads seen where they ran last"

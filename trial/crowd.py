@@ -99,6 +99,7 @@ class Crowd:
     refused: int = 0
     unanswered: int = 0
     resized: int = 0
+    infeasible: int = 0
     rebalanced: int = 0
     killed_in_moves: int = 0
     """Kills while a change of running owners was asked for and not answered."""
@@ -166,15 +167,22 @@ class Crowd:
         before = one.maybe
         one.maybe = before | {one.owns, owns}
         self.asked.set()
-        path = f"/v1/pods/default/{name}"
+        amounts = {"cpu": str(owns)}
+        container = {"name": "main", "resources": {"requests": amounts, "limits": amounts}}
         try:
-            answer = self._asked("PATCH", path, {"container": "main", "cpus": owns})
+            answer = self._asked(
+                "PATCH", f"/v1/pods/default/{name}", {"spec": {"containers": [container]}}
+            )
         except Refused:
+            answer = {"feasible": False}
+        if answer is None:
+            return  # either may be so by now, or become so
+        if not answer["feasible"]:
             one.maybe = before
-            return
-        if answer is not None:
+            self.infeasible += 1
+        else:
             one.owns, one.maybe = owns, frozenset()
-            self.resized += 1
+            self.resized += answer["before"] != answer["after"]
 
     def rebalance(self) -> None:
         """Ask for better places for all who may move."""

@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from trial import warm
 from trial.observed import born
 from trial.patience import PATIENCE
 
@@ -58,7 +59,8 @@ class Node:
         self.disk = folder / "disk"
         self.state = self.disk / "state"
         self.socket = folder / "s"
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | warm.Agent | None = None
+        self._starter: warm.Starter | None = None
         self.policy = "static"
         self.starts = 0
         self.slowest_start = 0.0
@@ -88,9 +90,15 @@ class Node:
         file.write_text(json.dumps(document), encoding="utf-8")
         return file
 
-    def launch(self, *flags: str, config: Path | None = None) -> subprocess.Popen[bytes]:
+    def launch(
+        self, *flags: str, config: Path | None = None
+    ) -> subprocess.Popen[bytes] | warm.Agent:
         """Start an agent, and do not wait."""
         file = config or self.configuration()
+        if PATIENCE > 1:
+            self._starter = self._starter or warm.Starter()
+            words = ["agent", "--config", str(file), *flags]
+            return self._starter.launch(words, self.folder / "log")
         with (self.folder / "log").open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", "pinfold", "agent", "--config", str(file), *flags],
