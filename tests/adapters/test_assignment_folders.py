@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from pinfold.adapters.podfiles import AssignmentFolders
 from pinfold.adapters.podfiles.acknowledgements import number_in
-from pinfold.adapters.podfiles.assignments import ACKNOWLEDGED
+from pinfold.core.pod.workload import ACKNOWLEDGEMENT
 from pinfold.ports.errors import ContainerKey
 from pinfold.ports.tellers import TellingError
 from tests.scenes.teller_contract import (
@@ -42,10 +42,10 @@ class World:
         return AssignmentFolders(self.root, lambda _pod, problem: self.problems.append(problem))
 
     def file(self, name: str | Path) -> Path:
-        return self.folders.folder(OWNER) / name
+        return Path(self.folders.folder(OWNER), name)
 
     def acknowledge(self, text: str) -> None:
-        self.file(ACKNOWLEDGED).write_text(text)
+        self.file(ACKNOWLEDGEMENT).write_text(text)
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def world(tmp_path: Path) -> World:
 
 def test_it_meets_the_contract(world: World) -> None:
     async def acknowledge(owner: ContainerKey, generation: int) -> None:
-        (world.folders.folder(owner) / ACKNOWLEDGED).write_text(f"{generation}\n")
+        Path(world.folders.folder(owner), ACKNOWLEDGEMENT).write_text(f"{generation}\n")
 
     asyncio.run(check_telling(world.folders, world.again))
     asyncio.run(check_acknowledgements(world.folders, acknowledge))
@@ -99,7 +99,7 @@ def test_only_the_acknowledgement_is_writable(world: World) -> None:
     paths = [world.root, *world.root.rglob("*")]
     modes = {path: stat.S_IMODE(path.stat().st_mode) for path in paths}
     open_ones = [path for path, mode in modes.items() if mode & 0o022]
-    assert open_ones == [world.file(ACKNOWLEDGED)]
+    assert open_ones == [world.file(ACKNOWLEDGEMENT)]
     assert all(mode & 0o004 for mode in modes.values())
 
 
@@ -119,7 +119,7 @@ def check_any_user(world: World) -> None:
         "try: open(sys.argv[2] + '/x', 'w')\n"
         "except PermissionError: print('kept out')"
     )
-    place = world.file(ACKNOWLEDGED)
+    place = world.file(ACKNOWLEDGEMENT)
     done = subprocess.run(
         [sys.executable, "-c", program, str(place), str(place.parent)],
         check=True,
@@ -163,7 +163,7 @@ HOSTILE = [make_fifo, make_link, make_folder, make_sparse, make_huge, make_binar
 def test_hostile_acknowledgements_count_for_nothing(world: World, make: object) -> None:
     async def scene() -> None:
         await world.folders.tell(OWNER, FIRST)
-        place = world.file(ACKNOWLEDGED)
+        place = world.file(ACKNOWLEDGEMENT)
         waiting = asyncio.create_task(world.folders.acknowledged(OWNER, 1))
         await asyncio.sleep(0)
         place.unlink()

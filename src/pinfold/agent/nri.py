@@ -85,6 +85,7 @@ async def nri_agent(start: Start) -> AsyncIterator[Agent]:
         await load(books, restored)
         await cgroups.open(books.view.pool)
         files.retain(books.view.pods.active)
+        await books.announcements.retain(books.view.pods.active)
 
         pods, devices = KubeletPods(books, parse), KubeletDevices(kubelet, report)
         containers = ContainerLifecycle(books, pods, table, ledger, devices)

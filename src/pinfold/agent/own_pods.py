@@ -46,6 +46,7 @@ async def pods_agent(  # noqa: PLR0913 - the parts, one each
     books, config = manager.books, start.config
     await take_over(manager, restored)
     files.retain(books.view.pods.active)
+    await books.announcements.retain(books.view.pods.active)
     claim = ClaimKeeper(books, tree)
     pages = HugepageFollower(start.planner, books, KeptPages().read)
     pods = Pods(config, manager, claim, pages)

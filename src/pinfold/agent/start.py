@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from pinfold.adapters.machines.online import hotplug_events, online_cpus
 from pinfold.adapters.machines.source import open_machine
-from pinfold.adapters.podfiles import PodFileFolder
+from pinfold.adapters.podfiles import AssignmentFolders, PodFileFolder
 from pinfold.adapters.shield import lower_shield, raise_shield
 from pinfold.adapters.store import SQLiteStore
 from pinfold.admission.admission import Decision, Node, NodeState
@@ -52,6 +52,7 @@ from pinfold.node.observers import Observers
 from pinfold.node.recovery.recovery import LostRecordError, OnMismatch, Restored, restore
 from pinfold.node.recovery.survivors import Survivor
 from pinfold.node.settings import NodeSettings, OwnerOffline
+from pinfold.node.tellings import Tellings
 from pinfold.planning.explain import explain_decision, explain_document
 from pinfold.planning.planner import Planner
 from pinfold.ports.cgroups import Cgroups, Partition
@@ -66,6 +67,9 @@ DATABASE: Final = "pinfold.db"
 SHIELD: Final = "shield.json"
 PODS: Final = "pods"
 """The folder in the state directory with what pods are told of their CPUs, and their volumes."""
+
+ASSIGNMENTS: Final = "assignments"
+"""The folder in the state directory with what containers with exclusive CPUs are told of them."""
 
 LOGS: Final = "logs"
 """The folder in the state directory with what containers write."""
@@ -302,22 +306,27 @@ class Start:
     ) -> Books:
         """The node's books."""
         node: Node = replace(self.planner.node, devices_managed=plugins is not None)
+        observers = Observers(
+            time.time,
+            self._describe,
+            report,
+            pool_changed,
+            online_cpus,
+            uptime=lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
+            boot=boot_id(),
+        )
+        tellings = None
+        if self.config.own.moves.assignment_folders:
+            teller = self.front(AssignmentFolders(self.state_dir / ASSIGNMENTS, report))
+            tellings = Tellings(teller, observers)
         return Books(
             node,
             restored,
             containers=containers,
             store=store,
-            announcements=Announcements(files, StateFiles(self.state_dir).write, report),
+            announcements=Announcements(files, StateFiles(self.state_dir).write, report, tellings),
             settings=settings,
-            observers=Observers(
-                time.time,
-                self._describe,
-                report,
-                pool_changed,
-                online_cpus,
-                uptime=lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
-                boot=boot_id(),
-            ),
+            observers=observers,
         )
 
     async def _describe(self, decision: Decision, state: NodeState) -> str:

@@ -91,6 +91,10 @@ class MoveSettings(_Group, frozen=True, kw_only=True):
     scale_down_grace_period: Annotated[str, Meta(pattern="^([0-9]|10)s$")] = "0s"
     """How long a container is told before CPUs are taken from it, where its pod does not say."""
 
+    assignment_folders: bool = True
+    """Whether a container with exclusive CPUs is told them in a folder, ``/run/pinfold`` in a
+    container of a runtime."""
+
     @property
     def grace_seconds(self) -> float:
         """The grace period in seconds."""

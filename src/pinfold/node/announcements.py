@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from pinfold.admission.admission import NodeState
+from pinfold.core.moves.owners import Owner
+from pinfold.core.pod.pod import Container
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.api import ContainerFacts, PodFacts
 from pinfold.node.admitted_pod import AdmittedPod
+from pinfold.node.tellings import Tellings
 from pinfold.node.view import Reader, View, Whereabouts
 from pinfold.ports.errors import PortError
 from pinfold.ports.podfiles import PodFiles
 from pinfold.ports.records import PodRecord
+from pinfold.ports.tellers import TellingError
 
 _PAUSE: Final = 0.01
 
@@ -28,6 +32,7 @@ class Announcements:
         files: what applications read about their CPUs.
         mirror: writes who has what in the kubelet's layouts; raises PortError.
         report: takes a problem for the operator (pod as ``namespace/name`` or None).
+        tellings: tells containers with exclusive CPUs; None: nobody does.
     """
 
     def __init__(
@@ -35,14 +40,16 @@ class Announcements:
         files: PodFiles,
         mirror: Callable[[NodeState, Sequence[PodRecord]], None],
         report: Callable[[str | None, str], None],
+        tellings: Tellings | None = None,
     ) -> None:
+        self.tellings = tellings
         self._files = files
         self._write_mirror = mirror
         self._report = report
         self._mirrored: NodeState | None = None
         self._telling: asyncio.Task[None] | None = None
         self._tell_again = False
-        self._told: dict[str, tuple[tuple[Whereabouts, CPUSet], ...]] = {}
+        self._told: dict[str, tuple[tuple[Whereabouts, CPUSet, object], ...]] = {}
 
     async def announce(self, books: Reader) -> None:
         """Tell the mirror and the applications what holds now."""
@@ -96,23 +103,61 @@ class Announcements:
                 continue
             containers = pod.workload.pod.all_containers
             pool, places = view.pool, [view.where(pod, container) for container in containers]
-            told = tuple((place, place.within(pool)) for place in places)
+            told = tuple(
+                (place, place.within(pool), _stage(view, pod, container))
+                for place, container in zip(places, containers, strict=True)
+            )
             if self._told.get(pod.uid) == told:
                 continue
             try:
                 await self._files.publish(pod.uid, _document(pod, places, pool))
+                if self.tellings is not None:
+                    for container in containers:
+                        await self.tellings.tell(view, pod, container)
             except PortError as error:
                 self._report(pod.name, str(error))
             else:
                 self._told[pod.uid] = told
 
+    async def folder(self, view: View, pod: AdmittedPod, container: Container) -> str | None:
+        """Tell a container what holds for it; the folder on the machine in which it is told.
+
+        None where it is not told anything: it owns no CPUs, or could not be, which is reported.
+        """
+        if self.tellings is None:
+            return None
+        try:
+            told = await self.tellings.tell(view, pod, container)
+        except TellingError as error:
+            self._report(pod.name, f"container {container.name} was not told its CPUs: {error}")
+            return None
+        return None if told is None else told[1]
+
+    async def retain(self, pods: Mapping[str, AdmittedPod]) -> None:
+        """Remove what the containers of other pods were told, which ended in our absence."""
+        for problem in () if self.tellings is None else await self.tellings.retain(pods):
+            self._report(None, problem)
+
     async def retract(self, uid: str, name: str) -> None:
-        """Remove the file of a pod that is active no more."""
+        """Remove the file of a pod that is active no more, and what its containers were told."""
         self._told.pop(uid, None)
+        if self.tellings is not None:
+            try:
+                await self.tellings.forget(uid)
+            except TellingError as error:
+                self._report(name, str(error))
         try:
             await self._files.retract(uid)
         except PortError as error:
             self._report(name, str(error))
+
+
+def _stage(view: View, pod: AdmittedPod, container: Container) -> object:
+    """How far a container is in the plan of moves that is in flight."""
+    move, owner = view.move, Owner(pod.uid, container.name)
+    if move is None or owner not in move.plan.start.placed:
+        return None
+    return move.made, move.deadlines.get(owner), move.plan.back
 
 
 def _document(pod: AdmittedPod, places: Sequence[Whereabouts], pool: CPUSet) -> str:

@@ -7,7 +7,7 @@ node code on them; faults can be put in front of any call.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -254,6 +254,10 @@ class MemoryTeller:
         self._acknowledged: dict[ContainerKey, int] = {}
         self._news = asyncio.Condition()
 
+    def folder(self, owner: ContainerKey) -> str:
+        """See :class:`pinfold.ports.tellers.Teller`."""
+        return f"/assignments/{owner}"
+
     async def told(self, owner: ContainerKey) -> Assignment | None:
         """See :class:`pinfold.ports.tellers.Teller`."""
         return self.assignments.get(owner)
@@ -276,6 +280,12 @@ class MemoryTeller:
         for owner in [one for one in self.assignments if one.pod_uid == pod_uid]:
             del self.assignments[owner]
             self._acknowledged.pop(owner, None)
+
+    async def retain(self, pod_uids: Collection[str]) -> Sequence[str]:
+        """See :class:`pinfold.ports.tellers.Teller`."""
+        for uid in {owner.pod_uid for owner in self.assignments} - set(pod_uids):
+            await self.forget(uid)
+        return ()
 
     async def acknowledge(self, owner: ContainerKey, generation: int) -> None:
         """Let a container acknowledge a generation."""

@@ -91,6 +91,16 @@ class Container(Struct, frozen=True):
     pid: int | None = None
     variables: frozenset[str] = frozenset()
     """The names in its environment; what they are set to is nobody's business."""
+    mounted: frozenset[str] = frozenset()
+    """The paths at which it has mounts."""
+
+
+class Mount(Struct, frozen=True):
+    """A path of the machine that a container sees."""
+
+    source: str
+    target: str
+    read_only: bool
 
 
 class ContainerAdjustment(Struct, frozen=True):
@@ -100,6 +110,7 @@ class ContainerAdjustment(Struct, frozen=True):
     env: Mapping[str, str | None] = field(default_factory=dict)
     """Variables that it has so, whatever was asked for; None: that it does not have."""
     annotations: Mapping[str, str] = field(default_factory=dict)
+    mounts: tuple[Mount, ...] = ()
 
 
 class ContainerUpdate(Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -49,6 +50,13 @@ class Teller(Protocol):
     generations grow over restarts of agent and container.
     """
 
+    def folder(self, owner: ContainerKey) -> str:
+        """The folder on the machine in which a container is told.
+
+        Raises:
+            TellingError: there can be none for its pod.
+        """
+
     async def told(self, owner: ContainerKey) -> Assignment | None:
         """What a container was told last; None: nothing that is known any more.
 
@@ -77,4 +85,11 @@ class Teller(Protocol):
 
         Raises:
             TellingError: something is left; it can be tried again.
+        """
+
+    async def retain(self, pod_uids: Collection[str]) -> Sequence[str]:
+        """Forget all other pods, such as those that ended while no agent ran.
+
+        Returns:
+            What could not be removed, as texts.
         """

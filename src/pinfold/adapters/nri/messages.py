@@ -68,6 +68,7 @@ def seen_container(message: wire.Container) -> Container:
         cgroups_path=linux.cgroups_path,
         pid=message.pid or None,
         variables=frozenset(entry.partition("=")[0] for entry in message.env),
+        mounted=frozenset(mount.destination for mount in message.mounts),
     )
 
 
@@ -110,6 +111,15 @@ def adjustment_message(adjustment: ContainerAdjustment) -> wire.ContainerAdjustm
         env=[
             wire.KeyValue(key=f"{_REMOVED}{key}" if value is None else key, value=value or "")
             for key, value in adjustment.env.items()
+        ],
+        mounts=[
+            wire.Mount(
+                destination=mount.target,
+                type="bind",
+                source=mount.source,
+                options=["rbind", "rprivate", "ro" if mount.read_only else "rw"],
+            )
+            for mount in adjustment.mounts
         ],
     )
     if adjustment.resources != Resources():

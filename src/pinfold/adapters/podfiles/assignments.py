@@ -11,8 +11,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import stat
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -21,14 +20,12 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from pinfold.adapters.podfiles.acknowledgements import Acknowledgements, number_in
+from pinfold.core.pod.workload import ACKNOWLEDGEMENT
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
 from pinfold.documents import assignment as document
 from pinfold.linux.swapped_folder import SwappedFile, swap
 from pinfold.ports.errors import ContainerKey, NoRoomError
 from pinfold.ports.tellers import Assigned, Assignment, TellingError
-
-ACKNOWLEDGED: Final = Path("ack", "generation")
-"""The file that the container writes."""
 
 _JSON: Final = "assignment.json"
 _FOLDER_MODE: Final = 0o755
@@ -53,17 +50,16 @@ class AssignmentFolders:
         self._report = report
         self._acknowledgements = Acknowledgements()
 
-    def folder(self, owner: ContainerKey) -> Path:
-        """Where a container's folder is, or would be.
+    def folder(self, owner: ContainerKey) -> str:
+        """See :meth:`pinfold.ports.tellers.Teller.folder`."""
+        return str(self._folder(owner))
 
-        Raises:
-            TellingError: no folder can have the name of its pod.
-        """
+    def _folder(self, owner: ContainerKey) -> Path:
         return self._of_pod(owner.pod_uid) / quote(owner.name, safe="")
 
     async def told(self, owner: ContainerKey) -> Assignment | None:
         """See :meth:`pinfold.ports.tellers.Teller.told`."""
-        path = self.folder(owner) / _JSON
+        path = self._folder(owner) / _JSON
         try:
             read = msgspec.json.decode(path.read_bytes(), type=document.Assignment)
             return _from_document(read)
@@ -76,7 +72,7 @@ class AssignmentFolders:
 
     async def tell(self, owner: ContainerKey, news: Assignment) -> None:
         """See :meth:`pinfold.ports.tellers.Teller.tell`."""
-        folder = self.folder(owner)
+        folder = self._folder(owner)
         text = msgspec.json.encode(_document(news))
         files = {
             "assigned.cpuset": str(news.coming.cpus).encode(),
@@ -91,7 +87,7 @@ class AssignmentFolders:
 
     async def acknowledged(self, owner: ContainerKey, generation: int) -> None:
         """See :meth:`pinfold.ports.tellers.Teller.acknowledged`."""
-        path = self.folder(owner) / ACKNOWLEDGED
+        path = self._folder(owner) / ACKNOWLEDGEMENT
         has_said = False
         try:
             with self._acknowledgements.watched(path.parent) as changed:
@@ -117,15 +113,22 @@ class AssignmentFolders:
         if folder.is_dir():
             await asyncio.to_thread(_remove, folder)
 
-    async def retain(self, pod_uids: Collection[str]) -> None:
-        """Forget all other pods, which ended in our absence; what cannot be is reported."""
-        with suppress(FileNotFoundError):
-            for path in sorted(self.root.iterdir()):
-                if unquote(path.name, errors="surrogatepass") not in pod_uids:
-                    try:
-                        await asyncio.to_thread(_remove, path)
-                    except TellingError as error:
-                        self._report(None, str(error))
+    async def retain(self, pod_uids: Collection[str]) -> Sequence[str]:
+        """See :meth:`pinfold.ports.tellers.Teller.retain`."""
+        problems = []
+        try:
+            paths = sorted(self.root.iterdir())
+        except FileNotFoundError:
+            return ()
+        except OSError as error:
+            return (str(_error("read", self.root, error)),)
+        for path in paths:
+            if unquote(path.name, errors="surrogatepass") not in pod_uids:
+                try:
+                    await asyncio.to_thread(_remove, path)
+                except TellingError as error:
+                    problems.append(str(error))
+        return problems
 
     def _of_pod(self, pod_uid: str) -> Path:
         name = quote(pod_uid, safe=":", errors="surrogatepass").replace(".", "%2E")
@@ -139,7 +142,7 @@ class AssignmentFolders:
 
 def _make(root: Path, folder: Path) -> None:
     """Make a container's folder, with what it writes; what is there stays."""
-    acknowledged = folder / ACKNOWLEDGED
+    acknowledged = folder / ACKNOWLEDGEMENT
     for one in (root, folder.parent, folder, acknowledged.parent):
         if not one.is_dir():
             one.mkdir(parents=one is root)

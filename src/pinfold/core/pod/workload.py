@@ -144,6 +144,41 @@ class Workload(Struct, frozen=True):
         return self.restart_policy is not RestartPolicy.NEVER
 
 
+ASSIGNMENT_FOLDER: Final = "/run/pinfold"
+"""Where a container with exclusive CPUs is told of them; a process has a folder of its own."""
+
+ASSIGNMENT_VARIABLE: Final = "PINFOLD_ASSIGNMENT_DIR"
+"""The variable with its path, for containers and processes."""
+
+ACKNOWLEDGEMENT: Final = "ack/generation"
+"""The file in there that it may write."""
+
+
+ASSIGNMENT_HIDDEN: Final = (
+    f"it has a mount at or below {ASSIGNMENT_FOLDER}, and is not told its CPUs there"
+)
+"""What is said of a container whose manifest is in the way."""
+
+
+def assignment_mounts(
+    folder: str, there: Collection[str] = ()
+) -> tuple[tuple[str, str, bool], ...] | None:
+    """How a container sees the ``folder`` on the machine in which it is told.
+
+    ``there`` are the paths at which it has mounts already.
+
+    Returns:
+        ``(source, target, read only)`` each; None where something else is mounted in its place, or
+        below it, where nothing can be made.
+    """
+    if any(f"{path}/".startswith(f"{ASSIGNMENT_FOLDER}/") for path in there):
+        return None
+    return (
+        (folder, ASSIGNMENT_FOLDER, True),
+        (f"{folder}/{ACKNOWLEDGEMENT}", f"{ASSIGNMENT_FOLDER}/{ACKNOWLEDGEMENT}", False),
+    )
+
+
 TOLD_PREFIX: Final = "PINFOLD_"
 """What begins so is told by Pinfold, or to its commands; device plugins may set none of it."""
 
@@ -156,6 +191,7 @@ FACTS: Final = frozenset(
         "PINFOLD_CPU_COUNT",
         "PINFOLD_EXCLUSIVE_CPUS",
         "PINFOLD_SHARED_CPUS",
+        ASSIGNMENT_VARIABLE,
     }
 )
 """Variables that tell what Pinfold has given: it alone sets them, or leaves them out."""

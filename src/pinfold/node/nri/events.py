@@ -166,9 +166,10 @@ class PluginEvents:
         key = ContainerKey(pod.uid, container.name)
         self._creating[key] = container.id
         books.spawn(self._expect(key, pod, container), name=f"creation of {container.id}")
-        env = self._containers.environment(active, container, cpus)
+        mounts = await self._containers.mounts(active, container)
+        env = self._containers.environment(active, container, cpus, is_told=bool(mounts))
         self._on_record.answer_nothing()
-        return ContainerAdjustment(given, env)
+        return ContainerAdjustment(given, env, mounts=mounts)
 
     async def post_create_container(self, pod: PodSandbox, container: Container) -> None:
         """See :class:`pinfold.ports.nri.RuntimeEvents`."""

@@ -12,7 +12,17 @@ from pinfold.core.devices.devices import DeviceRunOptions
 from pinfold.core.pod.annotations import MEMORY_LIMIT
 from pinfold.core.pod.cgroup_values import container_cgroup, pod_cgroup
 from pinfold.core.pod.pod import Container, Pod
-from pinfold.core.pod.workload import FACTS, application_environment, environment_beside
+from pinfold.core.pod.workload import (
+    ASSIGNMENT_FOLDER,
+    ASSIGNMENT_HIDDEN,
+    ASSIGNMENT_VARIABLE,
+    FACTS,
+    HostPath,
+    VolumeMount,
+    application_environment,
+    assignment_mounts,
+    environment_beside,
+)
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.exits import Exits
@@ -79,12 +89,14 @@ class PodContainers:
         shared: CPUSet | None = None,
         generation: int = 0,
         attached: HeldProcess | None = None,
+        folder: str | None = None,
     ) -> tuple[ContainerStatus, str]:
         """Create, place, then let go; the first instruction runs on the container's CPUs.
 
         ``cpus`` are its own, None where it has none, ``shared`` those that it may use besides, as
         they are now; ``attempt`` is how often it was started before, ``generation`` the record's,
-        for its keepsake.  ``attached`` is the process that it takes over.
+        for its keepsake.  ``attached`` is the process that it takes over,
+        ``folder`` where it is told its CPUs while it runs.
 
         Returns:
             The running container, and what was not granted to it ("" when nothing).
@@ -93,14 +105,24 @@ class PodContainers:
             PortError: it was not started; the runtime may have something of this attempt.
         """
         process = pod.workload.processes[container.name]
+        mounts, seen, hidden = process.volume_mounts, folder, ""
+        if folder is not None and self.adopter is None:
+            own = assignment_mounts(folder, [mount.mount_path for mount in mounts])
+            seen, hidden = (ASSIGNMENT_FOLDER, "") if own else (None, ASSIGNMENT_HIDDEN)
+            mounts += tuple(
+                VolumeMount("", target, HostPath(source), read_only)
+                for source, target, read_only in own or ()
+            )
         told = application_environment(pod.name, pod.uid, container.name, cpus, shared)
+        if seen is not None:
+            told[ASSIGNMENT_VARIABLE] = seen
         env, passed_over = environment_beside(told, process.env, devices.envs)
         given = {name: value for name, value in process.env.items() if name not in FACTS}
         spec = ContainerSpec(
             key=pod.key(container),
             namespace=pod.record.namespace,
             pod_name=pod.record.name,
-            process=replace(process, env=given),
+            process=replace(process, env=given, volume_mounts=mounts),
             attempt=attempt,
             env=env,
             oom_score_adj=self._oom_score(pod, container),
@@ -121,7 +143,7 @@ class PodContainers:
         status, note = await self.resume(status, placement)
         if attempt == 0:
             unseen = "" if self.adopter is None else unseen_by_a_process(devices)
-            note = "; ".join(part for part in (note, unseen, passed_over) if part)
+            note = "; ".join(part for part in (note, unseen, passed_over, hidden) if part)
         return status, note
 
     def check_room(self, pod: Pod, others: PodTable) -> None:
