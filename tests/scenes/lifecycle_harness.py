@@ -31,10 +31,11 @@ from pinfold.node.observers import Observers
 from pinfold.node.recovery.recovery import OnMismatch, restore
 from pinfold.node.runtime_ledger import RuntimeLedger
 from pinfold.node.settings import NodeSettings
+from pinfold.node.tellings import Tellings
 from pinfold.planning.fake_nri import FakeContainer, FakeNode
 from pinfold.planning.fake_plugins import FakeKubeletDevices
 from pinfold.planning.fake_runtime_cgroups import FakeRuntimeCgroups, MemoryGateRecord
-from pinfold.planning.fakes import MemoryPodFiles, MemoryStore
+from pinfold.planning.fakes import MemoryPodFiles, MemoryStore, MemoryTeller
 from pinfold.ports.nri import ContainerUpdate, PodSandbox, Resources
 from pinfold.web.documents import Documents
 from tests.scenes.manager_harness import STATIC, no_document, parse, run_virtually
@@ -85,6 +86,7 @@ class LifecycleHarness:
         self.gates = MemoryGateRecord()
         self.store = MemoryStore()
         self.files = MemoryPodFiles()
+        self.teller = MemoryTeller()
         self.kubelet = FakeKubeletDevices()
         self.now = 0.0
         self._follower: asyncio.Task[None] | None = None
@@ -101,19 +103,20 @@ class LifecycleHarness:
         self.cgroups = FakeRuntimeCgroups(self.node, self.gates)
         self.ledger = RuntimeLedger(self.cgroups, self.report, batch=4)
         table = KubeletContainers(self.cgroups, self.ledger)
+        observers = Observers(self.clock, no_document, self.report, self.ledger.follow)
         self.books = Books(
             node,
             restored,
             containers=table,
             store=self.store,
-            announcements=Announcements(self.files, lambda _state, _pods: None, self.report),
-            settings=settings,
-            observers=Observers(
-                self.clock,
-                no_document,
+            announcements=Announcements(
+                self.files,
+                lambda _state, _pods: None,
                 self.report,
-                self.ledger.follow,
+                Tellings(self.teller, observers),
             ),
+            settings=settings,
+            observers=observers,
         )
         await load(self.books, restored)
         await self.cgroups.open(self.books.view.pool)

@@ -32,9 +32,10 @@ from pinfold.node.pods.resumption import take_over
 from pinfold.node.recovery.recovery import OnMismatch, restore
 from pinfold.node.recovery.survivors import survivors
 from pinfold.node.settings import NodeSettings
+from pinfold.node.tellings import Tellings
 from pinfold.planning.fake_cgroups import FakeCgroups
 from pinfold.planning.fake_plugins import FakeDevicePlugins
-from pinfold.planning.fakes import FakeRuntime, MemoryPodFiles, MemoryStore
+from pinfold.planning.fakes import FakeRuntime, MemoryPodFiles, MemoryStore, MemoryTeller
 from pinfold.ports.runtime import ContainerState
 from pinfold.state.ledger import Ledger
 
@@ -157,6 +158,7 @@ class Harness:
         self.runtime = FakeRuntime(self.cgroups)
         self.store = MemoryStore()
         self.files = MemoryPodFiles()
+        self.teller = MemoryTeller()
         self.plugins = FakeDevicePlugins()
         self.now = 0.0
         self.running: tuple[Manager, asyncio.Task[None]] | None = None
@@ -179,14 +181,17 @@ class Harness:
         report = lambda pod, text: self.problems.append(f"{pod}: {text}")  # noqa: E731 - one use
         settings = replace(self.settings, reserved_system_cpus=self.config.reserved_system_cpus)
         containers = PodContainers(self.cgroups, self.runtime, settings)
+        observers = Observers(self.clock, self.describe, report)
         books = Books(
             node,
             restored,
             containers=containers,
             store=self.store,
-            announcements=Announcements(self.files, self.mirror, report),
+            announcements=Announcements(
+                self.files, self.mirror, report, Tellings(self.teller, observers)
+            ),
             settings=settings,
-            observers=Observers(self.clock, self.describe, report),
+            observers=observers,
         )
         manager = Manager(books, containers, self.plugins)
         follower = asyncio.create_task(containers.exits.follow(self.runtime.exits()))

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager, nullcontext
 from typing import Final
 
 import msgspec
@@ -17,9 +25,9 @@ from pinfold.documents.api import ContainerFacts, PodFacts
 from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.tellings import Tellings
 from pinfold.node.view import Reader, View, Whereabouts
-from pinfold.ports.errors import PortError
+from pinfold.ports.errors import ContainerKey, PortError
 from pinfold.ports.podfiles import PodFiles
-from pinfold.ports.records import PodRecord
+from pinfold.ports.records import PendingMove, PodRecord
 from pinfold.ports.tellers import TellingError
 
 _PAUSE: Final = 0.01
@@ -119,7 +127,7 @@ class Announcements:
             else:
                 self._told[pod.uid] = told
 
-    async def folder(self, view: View, pod: AdmittedPod, container: Container) -> str | None:
+    async def tell(self, view: View, pod: AdmittedPod, container: Container) -> str | None:
         """Tell a container what holds for it; the folder on the machine in which it is told.
 
         None where it is not told anything: it owns no CPUs, or could not be, which is reported.
@@ -127,11 +135,36 @@ class Announcements:
         if self.tellings is None:
             return None
         try:
-            told = await self.tellings.tell(view, pod, container)
+            return await self.tellings.tell(view, pod, container)
         except TellingError as error:
             self._report(pod.name, f"container {container.name} was not told its CPUs: {error}")
             return None
-        return None if told is None else told[1]
+
+    @asynccontextmanager
+    async def ahead(self, view: View, keys: Collection[ContainerKey]) -> AsyncIterator[None]:
+        """Tell containers what is about to be written down; meanwhile nobody tells them else."""
+        containers = view.pods.containers()
+        for key in keys:
+            if key in containers:
+                await self.tell(view, *containers[key])
+        with nullcontext() if self.tellings is None else self.tellings.ahead(keys):
+            yield
+
+    def moved(self, move: PendingMove) -> None:
+        """A plan is about to be over; see :meth:`pinfold.node.tellings.Tellings.moved`."""
+        if self.tellings is not None:
+            self.tellings.moved(move)
+
+    async def acknowledged(self, key: ContainerKey) -> None:
+        """Return once a container has acknowledged what is coming; never, where nobody hears it."""
+        if self.tellings is not None:
+            try:
+                await self.tellings.acknowledged(key)
+            except TellingError as error:
+                self._report(None, f"container {key} is not heard: {error}")
+            else:
+                return
+        await asyncio.Event().wait()
 
     async def retain(self, pods: Mapping[str, AdmittedPod]) -> None:
         """Remove what the containers of other pods were told, which ended in our absence."""

@@ -7,8 +7,10 @@ generation.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Final
+import asyncio
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -27,6 +29,8 @@ from pinfold.ports.tellers import Assigned, Assignment, Teller
 ADMISSION: Final = "admission"
 OFFLINE: Final = "offline"
 ONLINE: Final = "online"
+RESIZE: Final = "resize"
+REBALANCE: Final = "rebalance"
 UNDO: Final = "undo"
 
 _SAME: Final = 1.0
@@ -52,14 +56,15 @@ class Tellings:
         self._teller = teller
         self._observers = observers
         self._last: dict[ContainerKey, Assignment] = {}
+        self._moved: dict[ContainerKey, str] = {}
+        self._ahead: set[ContainerKey] = set()
+        self._news = asyncio.Event()
 
-    async def tell(
-        self, view: View, pod: AdmittedPod, container: Container
-    ) -> tuple[Assignment, str] | None:
+    async def tell(self, view: View, pod: AdmittedPod, container: Container) -> str | None:
         """Tell a container what holds for it; None for one without CPUs of its own.
 
         Returns:
-            What it knows then, and the folder on the machine in which it is told.
+            The folder on the machine in which it is told.
 
         Raises:
             TellingError: it could not be told.
@@ -68,29 +73,69 @@ class Tellings:
         if where.own is None:
             return None
         key = pod.key(container)
-        last = self._last.get(key) or await self._teller.told(key)
-        news = self._news(view, pod, container, where, last)
-        if last is None or news != last or key not in self._last:
-            # Known from the disk, it is written once more: some of it may be damaged.
-            await self._teller.tell(key, news)
-        self._last[key] = news
-        return news, self._teller.folder(key)
+        if key not in self._ahead:
+            last = self._last.get(key) or await self._teller.told(key)
+            news = self._made(view, pod, container, where, last)
+            if news is not self._last.get(key):
+                # Known from the disk, it is written once more: some of it may be damaged.
+                await self._teller.tell(key, news)
+                self._last[key] = news
+                self._moved.pop(key, None)
+                self._news.set()
+                self._news = asyncio.Event()
+        return self._teller.folder(key)
 
-    async def acknowledged(self, key: ContainerKey, generation: int) -> None:
-        """See :meth:`pinfold.ports.tellers.Teller.acknowledged`."""
+    def moved(self, move: PendingMove) -> None:
+        """A plan is about to be over; who has not been told yet is told why."""
+        for owner in move.plan.start.placed:
+            self._moved[ContainerKey(*owner)] = _reason_of(move)
+
+    @contextmanager
+    def ahead(self, keys: Collection[ContainerKey]) -> Iterator[None]:
+        """What was told to these is about to be written down; meanwhile they are told nothing."""
+        self._ahead.update(keys)
+        try:
+            yield
+        finally:
+            self._ahead.difference_update(keys)
+
+    async def acknowledged(self, key: ContainerKey) -> None:
+        """Return once a container has acknowledged what is coming, as it was told last.
+
+        Raises:
+            TellingError: it cannot be heard.
+        """
+        while True:
+            news, last = asyncio.create_task(self._news.wait()), self._last.get(key)
+            heard = {news}
+            if last is not None and last.coming != last.current:
+                heard.add(asyncio.create_task(self._hear(key, last.generation)))
+            try:
+                done, _ = await asyncio.wait(heard, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in heard:
+                    task.cancel()
+                await asyncio.gather(*heard, return_exceptions=True)
+            if acknowledged := done - {news}:
+                acknowledged.pop().result()
+                return
+
+    async def _hear(self, key: ContainerKey, generation: int) -> Literal[True]:
         await self._teller.acknowledged(key, generation)
+        return True
 
     async def forget(self, pod_uid: str) -> None:
         """See :meth:`pinfold.ports.tellers.Teller.forget`."""
         for key in [one for one in self._last if one.pod_uid == pod_uid]:
             del self._last[key]
+            self._moved.pop(key, None)
         await self._teller.forget(pod_uid)
 
     async def retain(self, pod_uids: Collection[str]) -> Sequence[str]:
         """See :meth:`pinfold.ports.tellers.Teller.retain`."""
         return await self._teller.retain(pod_uids)
 
-    def _news(
+    def _made(
         self,
         view: View,
         pod: AdmittedPod,
@@ -112,7 +157,7 @@ class Tellings:
             current=has,
             coming=has if pending is None else pending.coming,
             previous=None,
-            reason=ADMISSION if last is None else _reason(move, where, has, last),
+            reason=self._why(pod.key(container), move, where, has, last),
             deadline=None if pending is None else pending.deadline,
         )
         if last is None:
@@ -123,6 +168,22 @@ class Tellings:
         else:
             news = replace(news, previous=last.previous)
         return last if _says_the_same(news, last) else news
+
+    def _why(
+        self,
+        key: ContainerKey,
+        move: PendingMove | None,
+        where: Whereabouts,
+        has: Assigned,
+        last: Assignment | None,
+    ) -> str:
+        if last is None:
+            return ADMISSION
+        if move is not None:
+            return _reason_of(move)
+        if has != last.coming and (reason := self._moved.get(key)) is not None:
+            return reason
+        return _reason(where, has, last)
 
     def _pending(
         self, move: PendingMove, owner: Owner, has: Assigned, last: Assignment | None
@@ -140,6 +201,10 @@ class Tellings:
         return Pending(announced, deadline)
 
 
+def _reason_of(move: PendingMove) -> str:
+    return UNDO if move.plan.back else move.why
+
+
 def _is_being_widened(move: PendingMove, owner: Owner) -> bool:
     """Whether it has new CPUs, and the next step for it is to tell it what becomes of that."""
     made = [
@@ -155,14 +220,16 @@ def _is_being_widened(move: PendingMove, owner: Owner) -> bool:
     return bool(made) and isinstance(made[-1], Widen) and isinstance(next(left, None), Announce)
 
 
-def _reason(move: PendingMove | None, where: Whereabouts, has: Assigned, last: Assignment) -> str:
-    if move is not None:
-        return UNDO if move.plan.back else move.why
+def _reason(where: Whereabouts, has: Assigned, last: Assignment) -> str:
+    """Why a container has something else, where no plan of moves says it."""
     if has == last.coming:
         return last.reason
     if where.offline:
         return OFFLINE
-    return ONLINE if last.reason == OFFLINE else last.reason
+    if last.reason == OFFLINE:
+        return ONLINE
+    # It was moved, and nobody remembers why.
+    return RESIZE if len(has.cpus) != len(last.coming.cpus) else REBALANCE
 
 
 def _says_the_same(news: Assignment, last: Assignment) -> bool:

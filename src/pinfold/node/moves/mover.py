@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final
 
@@ -296,6 +296,7 @@ class Mover:
 
     async def _finish(self, draft: Draft, move: PendingMove) -> None:
         """Write down that it is over, and let the pool have what is free."""
+        self.books.announcements.moved(move)
         finish(draft)
         await draft.write()
         await draft.grow_pool()
@@ -323,18 +324,34 @@ class Mover:
         boot = observers.boot
         if boot != move.boot:
             deadlines = {one.owner: now + one.seconds for one in told}
-        draft.carry(replace(move, written=end, made=end, deadlines=deadlines, boot=boot))
-        await draft.write()
+        move = replace(move, written=end, made=end, deadlines=deadlines, boot=boot)
+        draft.carry(move)
+        # Who is not told before it is written would have less than his time.
+        keys = [key_of(one.owner) for one in told if not is_gone(one.owner)]
+        async with self.books.announcements.ahead(replace(self.books.view, move=move), keys):
+            await draft.write()
 
     async def _has_waited(self, move: PendingMove, step: Wait) -> bool:
-        """Wait for a deadline; False where there is another plan by then."""
+        """Wait for a deadline, or the word of the owner; False where there is another plan."""
         observers = self.books.observers
         while not is_gone(step.owner) and (
             left := move.seconds_left(step.owner, observers.uptime(), observers.boot)
         ):
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self.books.until_replanned(move), left)
+            replanned = asyncio.create_task(self.books.until_replanned(move))
+            acknowledged = asyncio.create_task(
+                self.books.announcements.acknowledged(key_of(step.owner))
+            )
+            both = {replanned, acknowledged}
+            try:
+                await asyncio.wait(both, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in both:
+                    task.cancel()
+                await asyncio.gather(*both, return_exceptions=True)
+            if not replanned.cancelled():
                 return False
+            if not acknowledged.cancelled():
+                return True
         return True
 
     async def _migrate(self, move: PendingMove, step: MigrateMemory) -> None:

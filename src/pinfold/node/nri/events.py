@@ -21,6 +21,7 @@ from typing import Final, Protocol
 from msgspec.structs import replace
 
 from pinfold.core.topology_manager.manager import UNEXPECTED_ADMISSION_ERROR
+from pinfold.node.nri.creation import adjustment
 from pinfold.node.nri.lifecycle import ContainerLifecycle
 from pinfold.node.nri.runtime_pod import RuntimePod
 from pinfold.ports.errors import CgroupError, ContainerKey
@@ -166,10 +167,9 @@ class PluginEvents:
         key = ContainerKey(pod.uid, container.name)
         self._creating[key] = container.id
         books.spawn(self._expect(key, pod, container), name=f"creation of {container.id}")
-        mounts = await self._containers.mounts(active, container)
-        env = self._containers.environment(active, container, cpus, is_told=bool(mounts))
+        adjusted = await adjustment(books, active, container, given, cpus)
         self._on_record.answer_nothing()
-        return ContainerAdjustment(given, env, mounts=mounts)
+        return adjusted
 
     async def post_create_container(self, pod: PodSandbox, container: Container) -> None:
         """See :class:`pinfold.ports.nri.RuntimeEvents`."""

@@ -10,15 +10,6 @@ from msgspec.structs import replace
 from pinfold.admission.admission import Decision
 from pinfold.core.cpu.static_policy import CPUAllocation
 from pinfold.core.moves.owners import Owner
-from pinfold.core.pod.workload import (
-    ASSIGNMENT_FOLDER,
-    ASSIGNMENT_HIDDEN,
-    ASSIGNMENT_VARIABLE,
-    FACTS,
-    application_environment,
-    assignment_mounts,
-    environment_beside,
-)
 from pinfold.core.topology_manager.manager import UNEXPECTED_ADMISSION_ERROR
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.admitted_pod import AdmittedPod
@@ -32,7 +23,7 @@ from pinfold.node.nri.runtime_pod import RuntimePod, ran_shared
 from pinfold.node.runtime_ledger import NO_CAP, RuntimeLedger
 from pinfold.ports.cgroups import Placement
 from pinfold.ports.errors import CgroupError, ContainerKey, PortError, StoreError
-from pinfold.ports.nri import Container, ContainerState, Mount, PodSandbox, RefusedError, Resources
+from pinfold.ports.nri import Container, ContainerState, PodSandbox, RefusedError, Resources
 from pinfold.ports.podresources import NO_DEVICES, PodDevices, PodName
 
 
@@ -147,44 +138,6 @@ class ContainerLifecycle:
                 f"{container.name}, which gets {given.mems}: two memory managers are on; set the "
                 "kubelet's memoryManagerPolicy to None, or pinfold's",
             )
-
-    async def mounts(self, pod: AdmittedPod, container: Container) -> tuple[Mount, ...]:
-        """What a container that is created sees of the folder in which it is told its CPUs.
-
-        Nothing where it owns none, or where its own mounts are in the way, which is reported.
-        """
-        books = self.books
-        (own,) = (c for c in pod.workload.pod.all_containers if c.name == container.name)
-        folder = await books.announcements.folder(books.view, pod, own)
-        if folder is None:
-            return ()
-        mounts = assignment_mounts(folder, container.mounted)
-        if mounts is None:
-            books.observers.report(pod.name, f"container {container.name}: {ASSIGNMENT_HIDDEN}")
-        return tuple(Mount(*one) for one in mounts or ())
-
-    def environment(
-        self,
-        pod: AdmittedPod,
-        container: Container,
-        cpus: CPUSet | None,
-        *,
-        is_told: bool,
-    ) -> Mapping[str, str | None]:
-        """What of a container's environment is Pinfold's; None for what it must not have.
-
-        ``is_told``: it sees the folder in which it is told its CPUs.
-        """
-        mixed = container.name in pod.workload.pod.mixed
-        shared = self.books.view.pool if mixed else None
-        told = application_environment(pod.name, pod.uid, container.name, cpus, shared)
-        if is_told:
-            told[ASSIGNMENT_VARIABLE] = ASSIGNMENT_FOLDER
-        # What a kubelet's device plugins answer is among what the manifest sets, by now.
-        env, passed_over = environment_beside(told, container.variables, {})
-        if passed_over:
-            self.books.observers.report(pod.name, f"container {container.name}: {passed_over}")
-        return {**dict.fromkeys(sorted(FACTS & container.variables)), **env}
 
     def record(self, key: ContainerKey, container_id: str, recorded: Resources) -> None:
         """Take note of what the runtime has on record for a container."""

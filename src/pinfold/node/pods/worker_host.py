@@ -83,7 +83,7 @@ class ManagerHost:
         devices = await prepare_devices(self._plugins, grants)
         generation = books.store.generation
         shared = books.view.pool if self.now(pod).is_mixed(container) else None
-        folder = await books.announcements.folder(books.view, self.now(pod), container)
+        folder = await books.announcements.tell(books.view, self.now(pod), container)
 
         async def start(placement: Placement) -> tuple[ContainerStatus, str]:
             return await self.containers.start(

@@ -1,0 +1,240 @@
+"""What containers are told from their admission to their end, and that a word ends a delay."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from pinfold.core.moves.owners import Owner, Wish
+from pinfold.core.moves.planner import plan_moves
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.node.moves.moving import Moving
+from pinfold.ports.errors import ContainerKey
+from pinfold.ports.tellers import Assignment
+from tests.scenes.manager_harness import ALL_MANAGERS, Harness, manifest, run_virtually
+
+A = ContainerKey("uid-a", "c0")
+
+
+class Told(Harness):
+    """A node whose containers keep what they were told."""
+
+    def clock(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def news(self, key: ContainerKey = A) -> list[Assignment]:
+        return [news for owner, news in self.teller.history if owner == key]
+
+    def texts(self, key: ContainerKey = A) -> list[tuple[int, str, str, str, str, float | None]]:
+        """Generation, current, coming, previous, reason and deadline of all that was told."""
+        return [
+            (
+                one.generation,
+                str(one.current.cpus),
+                str(one.coming.cpus),
+                "-" if one.previous is None else str(one.previous.cpus),
+                one.reason,
+                one.deadline,
+            )
+            for one in self.news(key)
+        ]
+
+    async def move(self, delay: float, **wishes: str) -> Moving:
+        async with self.books.change() as draft:
+            told = [
+                Wish(Owner(f"uid-{pod}", "c0"), CPUSet.parse(cpus), delay=delay)
+                for pod, cpus in wishes.items()
+            ]
+            plan = plan_moves(draft.state.ledger, told)
+            return await self.manager.mover.begin(draft, plan, why="resize")
+
+
+def run(scenario: Callable[[Told], Awaitable[None]], node: Told | None = None) -> Told:
+    node = node or Told()
+
+    async def whole() -> None:
+        await node.start()
+        await scenario(node)
+        await node.settle()
+        await node.kill()
+
+    run_virtually(asyncio.wait_for(whole(), 600))
+    return node
+
+
+def test_containers_are_told_at_their_admission_and_forgotten_at_the_end() -> None:
+    async def scenario(node: Told) -> None:
+        await node.admit(manifest("a", "2", "500m"))
+        await node.admit(manifest("web", ""))
+        await node.settle()
+        assert node.texts() == [(1, "2-3", "2-3", "-", "admission", None)]
+        assert node.teller.assignments.keys() == {A}
+        (spec,) = (s for s in node.runtime.specs.values() if s.key == A)
+        (shared,) = (s for s in node.runtime.specs.values() if s.key.name == "c1")
+        assert spec.env["PINFOLD_ASSIGNMENT_DIR"] == "/run/pinfold"
+        assert "PINFOLD_ASSIGNMENT_DIR" not in shared.env
+        mounts = [
+            (m.host_path and m.host_path.path, m.mount_path, m.read_only)
+            for m in spec.process.volume_mounts
+        ]
+        assert mounts == [
+            (f"/assignments/{A}", "/run/pinfold", True),
+            (f"/assignments/{A}/ack/generation", "/run/pinfold/ack/generation", False),
+        ]
+        assert shared.process.volume_mounts == ()
+        await node.manager.release("a")
+        assert node.teller.assignments == {}
+
+    run(scenario)
+
+
+def test_memory_is_told_too() -> None:
+    async def scenario(node: Told) -> None:
+        await node.admit(manifest("a", "2"))
+        await node.settle()
+        (news,) = node.news()
+        assert news.current == news.coming
+        assert str(news.coming.mems) == "0"
+
+    run(scenario, Told(machine="2s4c2t", config=ALL_MANAGERS))
+
+
+def test_a_shrink_is_announced_and_not_made_before_its_deadline() -> None:
+    async def scenario(node: Told) -> None:
+        await node.admit(manifest("a", "4"))
+        await node.settle()
+        began = node.clock()
+        moving = await node.move(5.0, a="2-3")
+        await node.settle()
+        assert node.texts()[1:] == [(2, "2-5", "2-3", "2-5", "resize", began + 5.0)]
+        assert node.cpus("a")["c0"] == "2-5"
+        await moving.ended()
+        await node.settle()
+        assert node.texts()[2:] == [(3, "2-3", "2-3", "2-5", "resize", None)]
+        assert node.cpus("a")["c0"] == "2-3"
+
+    run(scenario)
+
+
+def test_who_moves_has_old_and_new_until_then() -> None:
+    async def scenario(node: Told) -> None:
+        await node.admit(manifest("a", "2"))
+        await node.settle()
+        began = node.clock()
+        moving = await node.move(5.0, a="4-5")
+        await node.settle()
+        assert node.texts()[1:] == [(2, "2-5", "4-5", "2-3", "resize", began + 5.0)]
+        await moving.ended()
+        await node.settle()
+        assert node.texts()[2:] == [(3, "4-5", "4-5", "2-3", "resize", None)]
+
+    run(scenario)
+
+
+def test_a_grow_is_told_once_it_can_be_used() -> None:
+    async def scenario(node: Told) -> None:
+        await node.admit(manifest("a", "2"))
+        await node.settle()
+        await (await node.move(5.0, a="2-5")).ended()
+        await node.settle()
+        assert node.texts()[1:] == [(2, "2-5", "2-5", "2-3", "resize", None)]
+
+    run(scenario)
+
+
+def test_the_right_word_ends_the_delay_early() -> None:
+    async def scenario(node: Told) -> None:
+        loop = asyncio.get_running_loop()
+        await node.admit(manifest("a", "4"))
+        await node.settle()
+        await node.teller.acknowledge(A, 1)
+        began = loop.time()
+        moving = await node.move(8.0, a="2-3")
+        for generation in (1, 3):
+            await node.teller.acknowledge(A, generation)
+            await node.settle()
+            assert node.cpus("a")["c0"] == "2-5"
+        await node.teller.acknowledge(A, 2)
+        assert (await moving.ended()).done
+        assert loop.time() - began < 8.0
+        assert node.cpus("a")["c0"] == "2-3"
+
+    run(scenario)
+
+
+def test_who_could_not_be_told_keeps_its_cpus_until_the_deadline() -> None:
+    async def scenario(node: Told) -> None:
+        loop = asyncio.get_running_loop()
+        await node.admit(manifest("a", "4"))
+        await node.settle()
+        await node.teller.acknowledge(A, 1)
+        node.teller.faults.fail_all = True
+        began = loop.time()
+        moving = await node.move(8.0, a="2-3")
+        await moving.ended()
+        assert loop.time() - began >= 8.0
+        assert any("was not told its CPUs" in problem for problem in node.problems)
+        node.teller.faults.fail_all = False
+        await node.admit(manifest("b", "2"))
+        await node.settle()
+        # The next change tells what holds, whoever it is about.
+        assert node.texts()[-1] == (2, "2-3", "2-3", "2-5", "resize", None)
+
+    run(scenario)
+
+
+def test_an_agent_that_comes_later_tells_what_its_record_says() -> None:
+    async def scenario(node: Told) -> None:
+        await node.admit(manifest("a", "4"))
+        await node.settle()
+        await node.move(8.0, a="2-3")
+        await node.settle()
+        before = node.texts()
+        assert before[-1][:3] == (2, "2-5", "2-3")
+        await node.kill()
+        await node.start()
+        await node.settle()
+        assert node.texts() == before
+        await node.teller.acknowledge(A, 2)
+        await node.settle()
+        assert node.texts()[2:] == [(3, "2-3", "2-3", "2-5", "resize", None)]
+        await node.kill()
+        # Somebody has lost what was told: generations go on.
+        await node.start()
+        await node.settle()
+        assert len(node.texts()) == 3
+
+    run(scenario)
+
+
+def test_cpus_that_go_offline_and_come_back_are_told() -> None:
+    async def scenario(node: Told) -> None:
+        await node.admit(manifest("a", "2"))
+        await node.settle()
+        for offline in ("3", "2-3", "3", ""):
+            node.cgroups.online = node.cgroups.machine - CPUSet.parse(offline)
+            await node.books.set_offline(CPUSet.parse(offline))
+            await node.settle()
+        assert [one[:5] for one in node.texts()[1:]] == [
+            (2, "2", "2", "2-3", "offline"),
+            (3, "", "", "2", "offline"),
+            (4, "2", "2", "", "offline"),
+            (5, "2-3", "2-3", "2", "online"),
+        ]
+
+    run(scenario)
+
+
+def test_a_manifest_that_is_in_the_way_gets_no_mount() -> None:
+    async def scenario(node: Told) -> None:
+        pod = manifest("a", "2", volumes=[{"name": "v", "emptyDir": {}}])
+        container = pod["spec"]["containers"][0]
+        container["volumeMounts"] = [{"name": "v", "mountPath": "/run/pinfold/sub"}]
+        await node.admit(pod)
+        await node.settle()
+        (spec,) = node.runtime.specs.values()
+        assert [mount.mount_path for mount in spec.process.volume_mounts] == ["/run/pinfold/sub"]
+        assert "PINFOLD_ASSIGNMENT_DIR" not in spec.env
+        assert any("mount at or below /run/pinfold" in problem for problem in node.problems)
+
+    run(scenario)
