@@ -37,6 +37,7 @@ from pinfold.node.drafted import Unwritten
 from pinfold.node.moves.finishing import finish
 from pinfold.node.moves.moving import BusyError, Moving
 from pinfold.node.moves.runs import is_over, is_told, key_of, keys_of, run_end, still_for
+from pinfold.node.moves.waiting import has_waited
 from pinfold.node.node_containers import may_live
 from pinfold.ports.errors import ContainerKey, PortError, StoreError
 from pinfold.ports.records import PendingMove, PendingResize
@@ -190,7 +191,7 @@ class Mover:
             return
         step = move.plan.steps[move.made]
         if isinstance(step, Wait):
-            if await self._has_waited(move, step):
+            if await has_waited(self.books, move, step):
                 await self._change(move, partial(self._progress, made=move.made + 1))
         elif isinstance(step, MigrateMemory):
             await self._migrate(move, step)
@@ -330,29 +331,6 @@ class Mover:
         keys = [key_of(one.owner) for one in told if not is_gone(one.owner)]
         async with self.books.announcements.ahead(replace(self.books.view, move=move), keys):
             await draft.write()
-
-    async def _has_waited(self, move: PendingMove, step: Wait) -> bool:
-        """Wait for a deadline, or the word of the owner; False where there is another plan."""
-        observers = self.books.observers
-        while not is_gone(step.owner) and (
-            left := move.seconds_left(step.owner, observers.uptime(), observers.boot)
-        ):
-            replanned = asyncio.create_task(self.books.until_replanned(move))
-            acknowledged = asyncio.create_task(
-                self.books.announcements.acknowledged(key_of(step.owner))
-            )
-            both = {replanned, acknowledged}
-            try:
-                await asyncio.wait(both, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for task in both:
-                    task.cancel()
-                await asyncio.gather(*both, return_exceptions=True)
-            if not replanned.cancelled():
-                return False
-            if not acknowledged.cancelled():
-                return True
-        return True
 
     async def _migrate(self, move: PendingMove, step: MigrateMemory) -> None:
         """Have an owner's memory moved; it is written down when that is over.

@@ -1,0 +1,33 @@
+"""Waiting until CPUs may be taken from an owner that was told."""
+
+from __future__ import annotations
+
+import asyncio
+
+from pinfold.core.moves.gone import is_gone
+from pinfold.core.moves.steps import Wait
+from pinfold.node.books import Books
+from pinfold.node.moves.runs import key_of
+from pinfold.ports.records import PendingMove
+
+
+async def has_waited(books: Books, move: PendingMove, step: Wait) -> bool:
+    """Wait for a deadline, or the word of the owner; False where there is another plan by then."""
+    observers = books.observers
+    while not is_gone(step.owner) and (
+        left := move.seconds_left(step.owner, observers.uptime(), observers.boot)
+    ):
+        replanned = asyncio.create_task(books.until_replanned(move))
+        acknowledged = asyncio.create_task(books.announcements.acknowledged(key_of(step.owner)))
+        both = {replanned, acknowledged}
+        try:
+            await asyncio.wait(both, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in both:
+                task.cancel()
+            await asyncio.gather(*both, return_exceptions=True)
+        if not replanned.cancelled():
+            return False
+        if not acknowledged.cancelled():
+            return True
+    return True
