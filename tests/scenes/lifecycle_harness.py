@@ -170,9 +170,16 @@ class LifecycleHarness:
         self.now += 1.0
         return self.now
 
-    async def pod(self, name: str, kind: str = "guaranteed") -> PodSandbox:
+    async def pod(self, name: str, kind: str = "guaranteed", *, mixed: bool = False) -> PodSandbox:
         """A sandbox, where a kubelet puts pods of this QoS class."""
-        return await self.node.run_pod(f"uid-{name}", name, f"{PARENTS[kind]}/poduid-{name}")
+        annotations = {"mixed-cpus.pinfold.dev/pod": "true"} if mixed else {}
+        parent = f"{PARENTS[kind]}/poduid-{name}"
+        return await self.node.run_pod(f"uid-{name}", name, parent, annotations)
+
+    def pool_of(self, uid: str, name: str) -> CPUSet:
+        """What of the shared pool a container uses that owns CPUs."""
+        pod = self.books.view.pods.active[uid].workload.pod
+        return self.books.view.pool if name in pod.mixed else CPUSet()
 
     async def run(self, pod: PodSandbox, name: str, resources: Resources) -> FakeContainer:
         """Create and start a container."""
@@ -231,6 +238,7 @@ class LifecycleHarness:
                 strangers = one.kernel & ledger.exclusive
                 assert not strangers, f"{one.key} shares {strangers}"
             else:
+                own |= self.pool_of(one.pod.uid, one.seen.name)
                 assert one.kernel == own, f"{one.key} runs on {one.kernel}, owns {own}"
         shown = {one.pod.uid for one in self.node.containers.values()}
         assert ledger.assignments.keys() <= shown, "CPUs are leaked"
@@ -260,6 +268,8 @@ class LifecycleHarness:
         """Nobody ever began on CPUs of somebody else."""
         for key, cpus in self.node.starts:
             own = self.books.view.state.ledger.cpus_of(key.pod_uid, key.name)
+            if own is not None:
+                own |= self.pool_of(key.pod_uid, key.name)
             assert own is None or cpus == own, f"{key} began on {cpus}, owns {own}"
         self.node.starts.clear()
 

@@ -20,6 +20,7 @@ async def step(
     choice: random.Random,
     *,
     begin: Callable[[], tuple[str, str]],
+    mixed: Callable[[], bool] = lambda: False,
     amount: Callable[[], Resources],
     again: Callable[[Resources], Resources],
 ) -> None:
@@ -29,6 +30,7 @@ async def step(
         h: the node.
         choice: chooses what, and with whom.
         begin: prepares a new pod; gives its name and QoS class.
+        mixed: whether its containers are mixed.
         amount: what a Guaranteed container is given.
         again: what one is created with that is started again, from what it had.
     """
@@ -38,7 +40,7 @@ async def step(
     running = [one for one in containers if one.runs]
     ended = [one for one in containers if one.seen.state is ContainerState.STOPPED]
     if what == "pod" and len(pods) < 6:
-        await h.pod(*begin())
+        await h.pod(*begin(), mixed=mixed())
     elif what == "run" and pods:
         pod = choice.choice(pods)
         name = choice.choice(NAMES)

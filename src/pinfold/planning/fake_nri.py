@@ -8,8 +8,9 @@ keeps a container from being created; without anybody to ask, it is created as i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from msgspec import Struct
@@ -97,7 +98,13 @@ class FakeNode:
             list(self.pods.values()), [one.seen for one in self.containers.values()]
         )
 
-    async def run_pod(self, uid: str, name: str, cgroup_parent: str) -> PodSandbox:
+    async def run_pod(
+        self,
+        uid: str,
+        name: str,
+        cgroup_parent: str,
+        annotations: Mapping[str, str] = MappingProxyType({}),
+    ) -> PodSandbox:
         """Start a sandbox."""
         self._number += 1
         pod = PodSandbox(
@@ -105,6 +112,7 @@ class FakeNode:
             uid,
             name,
             "default",
+            annotations=annotations,
             cgroup_parent=cgroup_parent,
             pid=10_000 + self._number,
         )

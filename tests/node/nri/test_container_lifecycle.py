@@ -440,3 +440,36 @@ async def test_unknown_containers_and_stale_sandboxes_change_nothing(h: Lifecycl
     assert await plugin.update_container(pod, stranger, Resources(cpu_shares=2)) == ()
     await plugin.stop_pod_sandbox(type(pod)("older", pod.uid, "db", "default"))
     assert h.kernel() == {"db/main": "2-3"}
+
+
+@story
+async def test_a_mixed_container_follows_the_pool(h: LifecycleHarness) -> None:
+    await h.run(await h.pod("web", "burstable"), "main", BEST_EFFORT)
+    lane = await h.pod("lane", mixed=True)
+    one = await h.run(lane, "main", guaranteed(2.5))
+    await h.run(lane, "side", guaranteed(0.5))
+    assert h.kernel() == {"web/main": "1,4-7", "lane/main": "1-7", "lane/side": "1,4-7"}
+    assert one.seen.resources.cpu_quota == -1
+    assert h.books.view.state.ledger.assignments == {"uid-lane": {"main": CPUSet([2, 3])}}
+    db = await h.pod("db")
+    await h.run(db, "main", guaranteed(2))
+    assert h.kernel() == {
+        "web/main": "1,6-7",
+        "lane/main": "1-3,6-7",
+        "lane/side": "1,6-7",
+        "db/main": "4-5",
+    }
+    await h.settle()
+    assert h.recorded() == h.kernel(), "the runtime's record follows"
+    await h.kill()
+    await h.start()
+    assert h.kernel()["lane/main"] == "1-3,6-7"
+    await h.node.stop_pod(db)
+    assert h.kernel()["lane/main"] == "1-7"
+
+
+@story
+async def test_a_burstable_pod_is_not_mixed(h: LifecycleHarness) -> None:
+    pod = await h.pod("lane", "burstable", mixed=True)
+    with pytest.raises(RefusedError, match=r"annotation mixed-cpus.*Burstable"):
+        await h.run(pod, "main", guaranteed(2))

@@ -15,7 +15,7 @@ from tests.scenes.lifecycle_harness import LifecycleHarness, guaranteed
 from tests.scenes.manager_harness import run_virtually
 from tests.scenes.random_life import step
 
-AMOUNTS = (1, 2, 2, 3, 4, 0.5, 6)
+AMOUNTS = (1, 2, 2, 3, 4, 0.5, 6, 1.5, 2.7)
 
 
 async def _step(h: LifecycleHarness, choice: random.Random, number: int) -> None:
@@ -23,6 +23,7 @@ async def _step(h: LifecycleHarness, choice: random.Random, number: int) -> None
         h,
         choice,
         begin=lambda: (f"p{number}", choice.choice(("guaranteed", "burstable"))),
+        mixed=lambda: choice.random() < 0.3,
         amount=lambda: guaranteed(choice.choice(AMOUNTS)),
         again=lambda before: before,
     )
