@@ -44,6 +44,7 @@ V2: Final = (
     "tests/agent/test_agent_live.py::test_an_exclusive_pod_beside_noisy_neighbours",
     "tests/agent/test_agent_live.py::test_containers_outlive_the_agent_and_are_adopted",
     "tests/agent/test_agent_live.py::test_foreign_writes_are_repaired_and_reported",
+    "tests/agent/test_mixed_live.py",
     "tests/e2e/test_spec_pods.py",
     "tests/e2e/test_pod_facts.py",
     "tests/adapters/cgroup/test_cgroup_offline.py",
@@ -54,6 +55,7 @@ V2: Final = (
 V1: Final = (
     "tests/adapters/cgroup/test_cgroup_live.py",
     MEMORY,
+    "tests/agent/test_mixed_live.py",
     "tests/e2e/test_spec_pods.py::test_all_example_pods_of_the_cpu_manager_together",
     "tests/e2e/test_pod_facts.py",
     "tests/guest/test_guest_memory.py",
