@@ -140,10 +140,11 @@ What is noted: an annotation of this domain that is not in this table, a value t
 a container that the pod does not have, an annotation that is not carried out, and a device of
 `near` that is not there. Where: in the answer to the request (`warnings`) and by `pinfold apply`,
 in the notes of `pinfold plan`, and in the agent's log. What cannot be read says nothing; only a
-pod whose wish for a place (`near`, `near-policy`, `isolated-cpus`) or for `mixed-cpus` cannot be
-read is rejected, with `InvalidAnnotation`. `plan` gives the answer of a kubelet, which knows none
-of them, and does not note those that an agent carries out; of a file with a section `pinfold`, it
-heeds `isolated-cpus` and `mixed-cpus`, and without one it notes them.
+pod whose wish for a place (`near`, `near-policy`, `isolated-cpus`, `smt-isolate`) or for
+`mixed-cpus` cannot be read is rejected, with `InvalidAnnotation`. `plan` gives the answer of a
+kubelet, which knows none of them, and does not note those that an agent carries out; of a file with
+a section `pinfold`, it heeds `isolated-cpus`, `smt-isolate` and `mixed-cpus`, and without one it
+notes them.
 """
 
 

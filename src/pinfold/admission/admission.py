@@ -29,13 +29,14 @@ from pinfold.admission.memory_manager import MemoryManager
 from pinfold.admission.mixed import mixed_refusal
 from pinfold.admission.nearness import NearAttempt, near_attempts, near_refusal
 from pinfold.admission.pod_draft import PodDraft
+from pinfold.admission.smt_isolation import SMTIsolation, smt_refusal, smt_shortage, without_smt
 from pinfold.core.cpu.static_policy import CPUAllocation, StaticPolicy
 from pinfold.core.devices.state import DeviceState
 from pinfold.core.kubelet.faults import KubeletFault
 from pinfold.core.machine.locality import Localities
 from pinfold.core.memory.memory import Block, MemoryState, remove_pod
 from pinfold.core.memory.policy import MemoryTransaction, StaticMemoryPolicy
-from pinfold.core.pod.pod import Container, Pod, unmixed
+from pinfold.core.pod.pod import CPU, Container, Pod, unmixed
 from pinfold.core.topology_manager.hints import TopologyHint
 from pinfold.core.topology_manager.manager import Admission, AffinityDecision, TopologyManager
 from pinfold.core.values.cpuset import CPUSet
@@ -69,6 +70,19 @@ class Node(Struct, frozen=True):
     """The isolated CPUs; None where they are ignored, as by a kubelet."""
     mixes: bool = False
     """Whether containers may be mixed (:mod:`pinfold.admission.mixed`)."""
+    smt: SMTIsolation | None = None
+    """The cores for those who are alone on theirs; None where nobody can be, as with a kubelet."""
+
+    @property
+    def smt_remark(self) -> str:
+        """What is to be said once of the siblings that stay idle on this node; "" for nothing."""
+        return "" if self.smt is None else self.smt.remark(self.allocatable.get(CPU, 0))
+
+    def allocatable_beside(self, idle: int) -> Mapping[str, int]:
+        """What pods may request in total while so many siblings are idle."""
+        if self.smt is None or CPU not in self.allocatable:
+            return self.allocatable
+        return {**self.allocatable, CPU: self.smt.allocatable(self.allocatable[CPU], idle)}
 
 
 class NodeState(Struct, frozen=True):
@@ -123,9 +137,19 @@ class Decision(Struct, frozen=True):
     def changes(self) -> tuple[Change, ...]:
         """What admitting the pod changes in the ledger."""
         return tuple(
-            Assign(self.pod.uid, name, allocation.cpus)
+            Assign(self.pod.uid, name, allocation.claim, allocation.idle)
             for name, allocation in self.allocations.items()
         )
+
+    @property
+    def claims(self) -> dict[str, CPUSet]:
+        """All CPUs that nobody else can have, by container."""
+        return {name: one.claim for name, one in self.allocations.items()}
+
+    @property
+    def idle(self) -> dict[str, CPUSet]:
+        """The siblings that stay idle, by container that is SMT-isolated."""
+        return {n: one.idle for n, one in self.allocations.items() if one.idle is not None}
 
     def refused(self, reason: str, message: str) -> Decision:
         """The refusal of a pod that would have been given what it asks for."""
@@ -153,6 +177,7 @@ def decide(node: Node, state: NodeState, pod: Pod, answers: Answers = NO_ANSWERS
     refusal = (
         near_refusal(node.localities, pod, exclusive=exclusive)
         or isolation_refusal(node.isolation, pod, exclusive=exclusive)
+        or smt_refusal(node.smt, node.topology_manager, pod)
         or mixed_refusal(pod, heeded=node.mixes, exclusive=exclusive)
     )
     if refusal is not None:
@@ -161,7 +186,11 @@ def decide(node: Node, state: NodeState, pod: Pod, answers: Answers = NO_ANSWERS
     def draft(near: NearAttempt, use: IsolatedUse | None) -> PodDraft:
         return PodDraft(
             pod,
-            cpus=using(draft_for_pod(node.cpu_policy, state.ledger, state.offline, pod), use),
+            cpus=without_smt(
+                using(draft_for_pod(node.cpu_policy, state.ledger, state.offline, pod), use),
+                node.smt,
+                pod,
+            ),
             memory=memory_draft(node, state.memory, pod.uid),
             devices=DeviceManager(state.devices, answers, near.manager.numa.nodes),
             nearness=near,
@@ -175,14 +204,26 @@ def decide(node: Node, state: NodeState, pod: Pod, answers: Answers = NO_ANSWERS
     if not decision.admitted:
         return decision
     requests = amounts(pod)
-    short = shortage(
-        {PODS: 1, **requests},
-        {PODS: node.max_pods, **state.devices.allocatable(), **node.allocatable},
-        {PODS: state.pods, **state.requested},
-        critical=pod.is_critical,
-        devices_managed=node.devices_managed,
-    )
+    kept_idle = len(state.ledger.idle_siblings)
+    more_idle = len(settle(state, decision).ledger.idle_siblings) - kept_idle
+
+    def short_of(idle: int) -> tuple[str, str] | None:
+        return shortage(
+            {PODS: 1, **requests},
+            {
+                PODS: node.max_pods,
+                **state.devices.allocatable(),
+                **node.allocatable_beside(idle),
+            },
+            {PODS: state.pods, **state.requested},
+            critical=pod.is_critical,
+            devices_managed=node.devices_managed,
+        )
+
+    short = short_of(kept_idle + more_idle)
     if short is not None:
+        if more_idle and short_of(kept_idle) is None:
+            short = smt_shortage(short[1], more_idle)
         return decision.refused(*short)
     return replace(decision, requests=requests)
 
@@ -255,8 +296,7 @@ def settle(state: NodeState, decision: Decision) -> NodeState:
     uid = decision.pod.uid
     ledger, memory, devices = state.ledger, state.memory, state.devices
     if decision.allocations:
-        given = {name: allocation.cpus for name, allocation in decision.allocations.items()}
-        ledger = ledger.with_pod(uid, given)
+        ledger = ledger.with_pod(uid, decision.claims, decision.idle)
     if decision.memory_state is not None:
         memory = decision.memory_state
     if decision.devices:

@@ -24,6 +24,7 @@ from pinfold.admission.nearness import (
     near_topology_manager,
 )
 from pinfold.admission.pod_draft import PodDraft
+from pinfold.admission.smt_isolation import smt_refusal, without_smt
 from pinfold.core.memory.memory import MemoryState, remove_container
 from pinfold.core.memory.request import requested_memory
 from pinfold.core.pod.pod import Container, Pod, unmixed
@@ -57,6 +58,7 @@ def decide_container(  # noqa: PLR0913, PLR0917 - the node, the container, what 
     refusal = (
         near_refusal(node.localities, pod, complete=False)
         or isolation_refusal(node.isolation, pod, complete=False)
+        or smt_refusal(node.smt, node.topology_manager, pod, complete=False)
         or mixed_refusal(pod, heeded=node.mixes, exclusive=node.cpu_policy is not None, only=name)
     )
     if refusal is not None:
@@ -75,11 +77,15 @@ def decide_container(  # noqa: PLR0913, PLR0917 - the node, the container, what 
             attempt = replace(attempt, manager=near)
         return PodDraft(
             pod,
-            cpus=using(
-                draft_for_container(
-                    node.cpu_policy, state.ledger, state.offline, (pod, container), idle
+            cpus=without_smt(
+                using(
+                    draft_for_container(
+                        node.cpu_policy, state.ledger, state.offline, (pod, container), idle
+                    ),
+                    use,
                 ),
-                use,
+                node.smt,
+                pod,
             ),
             memory=None if manager is None else _AfterOthers(manager, _after(pod, idle)),
             devices=None,

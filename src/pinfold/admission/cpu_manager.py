@@ -16,12 +16,14 @@ class CPUManager:
     """Works on one pod's draft.
 
     ``allocations`` is what it has given so far, by container; ``fault`` is set once the kubelet
-    itself would have had no valid answer.
+    itself would have had no valid answer; ``parked`` is the bitmask of CPUs that are nobody's and
+    offline, so that they can only stay idle.
     """
 
-    def __init__(self, policy: StaticPolicy, transaction: PodTransaction) -> None:
+    def __init__(self, policy: StaticPolicy, transaction: PodTransaction, parked: int = 0) -> None:
         self.policy = policy
         self.transaction = transaction
+        self.parked = parked
         self.allocations: dict[str, CPUAllocation] = {}
         self.fault: KubeletFault | None = None
 
@@ -71,10 +73,10 @@ def draft_for_pod(
     """
     if policy is None:
         return None
-    held = ledger.assignments.get(pod.uid, {})
+    held = {name: cpus.mask for name, cpus in ledger.used_by(pod.uid).items()}
     free = _free(policy, ledger, offline)
-    draft = PodTransaction(pod.uid, free, {name: cpus.mask for name, cpus in held.items()})
-    return CPUManager(policy, draft)
+    draft = PodTransaction(pod.uid, free, held, idle=_idle(ledger, pod, held))
+    return CPUManager(policy, draft, (ledger.default & offline).mask)
 
 
 def draft_for_container(
@@ -95,18 +97,25 @@ def draft_for_container(
         return None
     held = {
         other: cpus.mask
-        for other, cpus in ledger.assignments.get(pod.uid, {}).items()
+        for other, cpus in ledger.used_by(pod.uid).items()
         if other not in idle and (other != container.name or len(cpus) == requested)
     }
+    claims = ledger.assignments.get(pod.uid, {})
     # What it had in another number it gives back first (a resize).
-    own = ledger.cpus_of(pod.uid, container.name) or CPUSet()
+    own = claims.get(container.name, CPUSet())
     reusable = 0 if container.name in held else own.mask
     for cpus in idle.values():
         reusable |= cpus.mask
-    for mask in held.values():
-        reusable &= ~mask
+    for other in held:
+        reusable &= ~claims[other].mask
     free = _free(policy, ledger, offline)
-    return CPUManager(policy, PodTransaction(pod.uid, free, held, reusable & ~offline.mask))
+    draft = PodTransaction(pod.uid, free, held, reusable & ~offline.mask, _idle(ledger, pod, held))
+    return CPUManager(policy, draft, (ledger.default.mask | reusable) & offline.mask)
+
+
+def _idle(ledger: Ledger, pod: Pod, held: Mapping[str, int]) -> dict[str, int]:
+    """The siblings that stay idle for those of a pod's containers that keep what they have."""
+    return {name: cpus.mask for name, cpus in ledger.idle.get(pod.uid, {}).items() if name in held}
 
 
 def _free(policy: StaticPolicy, ledger: Ledger, offline: CPUSet) -> int:

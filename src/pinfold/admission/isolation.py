@@ -176,7 +176,7 @@ class IsolatingCPUManager(CPUManager):
     """
 
     def __init__(self, manager: CPUManager, use: IsolatedUse) -> None:
-        super().__init__(manager.policy, manager.transaction)
+        super().__init__(manager.policy, manager.transaction, manager.parked)
         self._use = use
 
     def get_topology_hints(self, pod: Pod, container: Container) -> ResourceHints | None:

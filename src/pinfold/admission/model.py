@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from pinfold.admission.admission import Node, NodeState
 from pinfold.admission.isolation import Isolation
+from pinfold.admission.smt_isolation import SMTIsolation
 from pinfold.core.cpu.hints import MAX_HINT_NODES
 from pinfold.core.cpu.static_policy import ReservationError, StaticPolicy
 from pinfold.core.kubelet.faults import KUBELET, AllocationRules
@@ -108,6 +109,14 @@ def build_node(
     if memory_policy is not None:
         _check_hints(len(view.numa_nodes), "memoryManagerPolicy: None")
     pods = allocatable.pop(PODS)
+    smt = _smt(machine, policy, config, rules)
+    if smt is not None and smt.use and policy is not None and not smt.siblings:
+        raise NodeError(
+            "smtIsolate leaves no CPU that could be owned: each core has a reserved thread, or one "
+            "that the kubelet does not see",
+            "reserve whole cores: reservedSystemCPUs with all threads of a core",
+            verdict=_OWN_VERDICT,
+        )
     return Node(
         cpu_policy=policy,
         memory_policy=memory_policy,
@@ -115,6 +124,7 @@ def build_node(
         localities=None if rules == KUBELET else Localities.of(machine),
         isolation=_isolation(machine, view, config, rules),
         mixes=config.own is not None or rules != KUBELET,
+        smt=smt,
         topology_manager=topology_manager,
         allocatable=allocatable,
         max_pods=pods,
@@ -130,6 +140,15 @@ def _isolation(
     cpus = (machine.isolated | machine.nohz_full) & view.topology.cpus
     use = OwnPolicies().isolated_cpus.use if own is None else own.isolated_cpus.use
     return Isolation(cpus, machine.isolated, use)
+
+
+def _smt(
+    machine: Machine, policy: StaticPolicy | None, config: NodeConfig, rules: AllocationRules
+) -> SMTIsolation | None:
+    own = config.own
+    if own is None and rules == KUBELET:
+        return None
+    return SMTIsolation.of(machine, policy, use=own is not None and own.smt_isolate.use)
 
 
 def _verdict(rules: AllocationRules) -> str:

@@ -41,16 +41,18 @@ def with_claims(ledger: Ledger, state: MoveState) -> Ledger:
     Raises:
         InvariantError: a claim is somebody else's, or nobody's to give.
     """
+    before = ledger
     pods: dict[str, dict[str, CPUSet]] = {}
     for owner, cpus in state.claims.items():
-        if ledger.cpus_of(*owner) != cpus:
-            containers = dict(ledger.assignments.get(owner.pod_uid, {}))
-            pods.setdefault(owner.pod_uid, containers)[owner.container] = cpus
+        had = before.assignments.get(owner.pod_uid, {})
+        if had.get(owner.container) != cpus:
+            pods.setdefault(owner.pod_uid, dict(had))[owner.container] = cpus
     # What leaves one pod may come to another one, so all let go first.
     for uid in pods:
         ledger = ledger.without(uid)
     for uid, containers in pods.items():
-        ledger = ledger.with_pod(uid, containers)
+        idle = {n: c & containers[n] for n, c in before.idle.get(uid, {}).items()}
+        ledger = ledger.with_pod(uid, containers, idle)
     return ledger
 
 

@@ -107,7 +107,7 @@ def node_status(
     return NodeStatus(
         config=config,
         capacity=node_capacity(machine_capacity, config),
-        allocatable=node_allocatable(machine_capacity, config),
+        allocatable=_allocatable(node_allocatable(machine_capacity, config), node, state),
         requested={**requested, PODS: Quantity(state.pods)},
         zones=_zones(machine, view, node, state),
         num_sockets=view.topology.num_sockets,
@@ -116,9 +116,23 @@ def node_status(
 
 
 def assignable_cpus(node: Node, state: NodeState) -> CPUSet:
-    """The CPUs that containers may own; none under policy none, and none that are offline."""
+    """The CPUs that containers may own, or do.
+
+    None under policy none, and none that are offline, or idle beside those of SMT-isolated
+    containers: nobody can have these.
+    """
     policy = node.cpu_policy
-    return CPUSet() if policy is None else policy.assignable - state.offline
+    if policy is None:
+        return CPUSet()
+    return policy.assignable - state.offline - state.ledger.idle_siblings
+
+
+def _allocatable(resources: Resources, node: Node, state: NodeState) -> Resources:
+    if node.smt is None or CPU not in resources:
+        return resources
+    configured = resources[CPU].milli_value()
+    left = node.smt.allocatable(configured, len(state.ledger.idle_siblings))
+    return resources if left == configured else {**resources, CPU: _amount(CPU, left)}
 
 
 def node_status_document(status: NodeStatus) -> form.Node:

@@ -116,7 +116,7 @@ def options_of(node: Node, state: NodeState, options: RebalanceOptions) -> Rebal
     Nobody goes to CPUs that are offline; with ``full-pcpus-only`` nobody shares a core; what the
     policy's options spread is not held against it; under a strict topology manager nobody is
     spread further.  Who has memory at some NUMA nodes stays with it, unless it is to go along, and
-    who has devices goes nearer to them.
+    who has devices goes nearer to them.  Who is SMT-isolated stays.
     """
     policy = _static(node)
     chosen = policy.options
@@ -132,8 +132,10 @@ def options_of(node: Node, state: NodeState, options: RebalanceOptions) -> Rebal
         if strict:
             cpus = CPUSet.from_mask(nodes_to_cpus(policy.topology, nodes))
             within[owner] = within.get(owner, cpus) & cpus
+    alone = {Owner(uid, name) for uid, idle in state.ledger.idle.items() for name in idle}
     return replace(
         options,
+        fixed=options.fixed | alone,
         moves=replace(
             options.moves,
             topology=policy.topology,

@@ -13,7 +13,9 @@ from pinfold.admission.device_manager import DeviceManager
 from pinfold.admission.isolation import grow_attempts
 from pinfold.admission.nearness import near_attempts
 from pinfold.admission.pod_draft import PodDraft
+from pinfold.admission.smt_isolation import smt_stays
 from pinfold.core.cpu.static_policy import CPUAllocation, PodTransaction, StaticPolicy
+from pinfold.core.moves.owners import Owner
 from pinfold.core.moves.resize import (
     NOT_ALLOCATED,
     ResizeAsk,
@@ -55,10 +57,12 @@ def decide_resize(
     """
     policy, ledger = node.cpu_policy, state.ledger
     held = ledger.cpus_of(pod.uid, resize.container)
+    if held is not None and ledger.idle_of(pod.uid, resize.container) is not None:
+        baseline = resize.baseline or CPUSet()
+        owner = Owner(pod.uid, resize.container)
+        return ResizeDecision(owner, held, held, baseline, NOT_ALLOCATED, smt_stays(owner))
     others = {
-        name: cpus
-        for name, cpus in ledger.assignments.get(pod.uid, {}).items()
-        if name != resize.container
+        name: cpus for name, cpus in ledger.used_by(pod.uid).items() if name != resize.container
     }
     has, free = held or CPUSet(), _free(policy, ledger, state.offline)
     more = resize.cpus - len(has)
@@ -107,7 +111,12 @@ def _within_capacity(
 ) -> ResizeDecision:
     before, after = amounts(pod), amounts(resized(pod, resize.container, resize.cpus))
     more = {name: after[name] - before.get(name, 0) for name in after}
-    short = shortage(more, node.allocatable, state.requested, critical=False)
+    short = shortage(
+        more,
+        node.allocatable_beside(len(state.ledger.idle_siblings)),
+        state.requested,
+        critical=False,
+    )
     if short is None:
         return decision
     return replace(

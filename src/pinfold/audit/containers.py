@@ -80,7 +80,7 @@ def quota_findings(snapshot: KernelSnapshot, record: AuditRecord) -> Iterator[Fi
 
 
 def _quota(quota: Quota, owners: list[Owner]) -> Finding:
-    cpus = CPUSet(cpu for owner in owners for cpu in owner.cpus)
+    cpus = CPUSet(cpu for owner in owners for cpu in owner.used)
     share = (quota.quota or 0) / quota.period if quota.period else 0.0
     names = [str(owner) for owner in owners]
     unlimited = "max" if quota.file.endswith("cpu.max") else "-1"

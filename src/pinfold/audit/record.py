@@ -28,6 +28,7 @@ class KnownContainer(Struct, frozen=True):
         shared: the CPUs of the shared pool that a mixed one uses besides its own.
         is_sandbox: it holds its pod's namespaces, and runs nothing else.
         has_ended: its process has ended; it may be started again.
+        idle: siblings of its CPUs on which nothing runs, as it is SMT-isolated.
     """
 
     id: str = ""
@@ -40,6 +41,7 @@ class KnownContainer(Struct, frozen=True):
     is_sandbox: bool = False
     has_ended: bool = False
     shared: CPUSet = CPUSet()
+    idle: CPUSet = CPUSet()
 
     def __str__(self) -> str:
         return container_title(self.pod or self.pod_uid, self._what(), self.id)
@@ -66,7 +68,7 @@ class Owner(Struct, frozen=True):
     and for an owner that is just a cgroup.
 
     ``mems`` are the NUMA nodes of which the memory manager has given it memory; empty where it has
-    given none.
+    given none.  ``idle`` are those of its CPUs on which nothing runs, not even itself.
 
     ``pod`` is the pod's uid, ``pod_name`` its ``namespace/name`` and ``container_id`` the runtime's
     id ("" where nobody tells them), ``pid`` the main process (None likewise).  With ``has_ended``
@@ -87,16 +89,22 @@ class Owner(Struct, frozen=True):
     has_ended: bool = False
     mems: CPUSet = CPUSet()
     shared: CPUSet = CPUSet()
+    idle: CPUSet = CPUSet()
+
+    @property
+    def used(self) -> CPUSet:
+        """Those of its own that it runs on."""
+        return self.cpus - self.idle
 
     @property
     def usable(self) -> CPUSet:
         """All CPUs that it is to run on: its own, and those of the pool where it is mixed."""
-        return self.cpus | self.shared
+        return self.used | self.shared
 
     @property
     def expected(self) -> str:
         """The same in words."""
-        return f"{self.cpus} and the shared pool {self.shared}" if self.shared else str(self.cpus)
+        return f"{self.used} and the shared pool {self.shared}" if self.shared else str(self.used)
 
     def __str__(self) -> str:
         return container_title(self.pod_name or self.pod, self.container, self.container_id)

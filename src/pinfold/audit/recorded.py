@@ -153,7 +153,7 @@ def recorded(place: Place, files: StateFiles, seen: Seen) -> AuditRecord:
     nodes, memory_faults = _memory_nodes(files)
     located = _locate(place, _with_sharers(assignments, nodes), seen)
     located, sharers = _apart(located, assignments, nodes)
-    located = replace(located, owners=tuple(_with_shared(located.owners, seen.told)))
+    located = replace(located, owners=tuple(_as_told(located.owners, seen.told)))
     circumstances = Circumstances(path=str(path))
     repair = "pinfold delete pod/{pod}"
     if place.kubelet:
@@ -178,11 +178,12 @@ def recorded(place: Place, files: StateFiles, seen: Seen) -> AuditRecord:
     )
 
 
-def _with_shared(owners: Iterable[Owner], told: Iterable[KnownContainer]) -> Iterator[Owner]:
-    """The owners, with what those of them that are mixed use of the shared pool."""
-    shared = {(same_uid(one.pod_uid), one.name): one.shared for one in told if one.shared}
+def _as_told(owners: Iterable[Owner], told: Iterable[KnownContainer]) -> Iterator[Owner]:
+    """The owners, with the shared pool of mixed ones, and the idle siblings of those alone."""
+    said = {(same_uid(one.pod_uid), one.name): one for one in told if one.shared or one.idle}
     for owner in owners:
-        yield replace(owner, shared=shared.get((same_uid(owner.pod), owner.container), CPUSet()))
+        one = said.get((same_uid(owner.pod), owner.container))
+        yield owner if one is None else replace(owner, shared=one.shared, idle=one.idle)
 
 
 def _locate(place: Place, assignments: Assignments, seen: Seen) -> Located:

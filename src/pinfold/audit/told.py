@@ -61,6 +61,7 @@ class AgentSays(Struct, frozen=True):
                     pid=container.pid,
                     has_ended=container.state not in _RUNS,
                     shared=CPUSet.parse(container.shared or ""),
+                    idle=CPUSet.parse(container.idle or ""),
                 )
                 for pod in status.pods
                 for container in pod.containers

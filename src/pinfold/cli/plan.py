@@ -51,7 +51,8 @@ def plan(
     MANIFEST is a file, a folder of files, or - for standard input.
     """
     request = load_request(manifests, node)
-    request = replace(request, notes=(*request.notes, *_unknown_resources(request)))
+    said = filter(None, (request.planner.node.smt_remark,))
+    request = replace(request, notes=(*request.notes, *said, *_unknown_resources(request)))
     placed = placed_pods(request.planner, request.pods, resizes)
     if compare is not None:
         _compare(request, placed, (compare, resizes), output, color=color)
@@ -88,6 +89,7 @@ def _compare(
     config, notes = load_config(config_file, {})
     with input_errors(MachineError, NodeError):
         planner = Planner(request.planner.machine, config, devices=request.planner.devices)
+    notes = (*notes, *filter(None, (planner.node.smt_remark,)))
     after = placed_pods(planner, request.pods, resizes)
     if output == "json":
         from pinfold.planning.compare import compare_document  # noqa: PLC0415 - 0.2 ms

@@ -51,6 +51,8 @@ class PlannedContainer(Record, frozen=True, kw_only=True):
     """Whether they are its own."""
     shared: CPUs | UnsetType = UNSET
     """The CPUs of the shared pool that a mixed container may use besides; no other has this."""
+    idle: CPUs | UnsetType = UNSET
+    """The siblings of these that stay idle and belong to nobody; only where it is SMT-isolated."""
     numa_nodes: Sequence[int]
     """Where its memory comes from (``cpuset.mems``); empty: from anywhere."""
     memory: Sequence[MemoryBlock]
@@ -148,7 +150,8 @@ class Plan(Document, frozen=True, kw_only=True):
     reserved: CPUs
     """CPUs that are never given exclusively."""
     allocatable: CPUs
-    """CPUs that may be given exclusively; empty under policy none."""
+    """CPUs that may be given exclusively, or are; empty under policy none, and without siblings
+    that stay idle."""
     numa: Sequence[PlannedNUMANode]
     devices: Mapping[str, DeviceCounts]
     """By extended resource: all of ``--devices``."""

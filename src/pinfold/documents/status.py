@@ -43,6 +43,8 @@ class Container(Record, frozen=True, kw_only=True):
     shared: CPUs | UnsetType = UNSET
     """The CPUs of the shared pool that a mixed container may use besides, without a CPU quota; no
     other has this."""
+    idle: CPUs | UnsetType = UNSET
+    """The siblings of these that stay idle and belong to nobody; only where it is SMT-isolated."""
     offline: CPUs = ""
     """Those of its own that are offline."""
     place: Place = "own"
@@ -301,7 +303,8 @@ class Status(Document, frozen=True, kw_only=True):
     reserved: CPUs
     """CPUs that are never given exclusively."""
     allocatable: CPUs
-    """CPUs that may be given exclusively; empty under policy none."""
+    """CPUs that may be given exclusively, or are; empty under policy none, and without siblings
+    that stay idle."""
     offline: CPUs
     """CPUs of the machine that are offline."""
     unhealthy_in_use: Mapping[str, Mapping[str, int]] = {}

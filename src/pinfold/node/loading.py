@@ -1,4 +1,4 @@
-"""What the books begin with is on record before anything else."""
+"""What the books begin with is on record before anything else, and what is odd about it is said."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pinfold.node.recovery.recovery import Restored
 
 
 async def load(books: Books, restored: Restored) -> None:
-    """Write down what the books begin with.
+    """Write down what the books begin with, and tell of it.
 
     Raises:
         PortError: the record cannot be written.
@@ -24,5 +24,6 @@ async def load(books: Books, restored: Restored) -> None:
         for record in restored.failed.values():
             draft.remember(record)
         await draft.write(above=restored.above)
-    for text in restored.report:
-        books.observers.report(None, text)
+    for text in (*restored.report, books.view.node.smt_remark):
+        if text:
+            books.observers.report(None, text)

@@ -156,6 +156,8 @@ class _Constraint(Struct, frozen=True):
             plural = "s" * (asked != 1)
             outcome = f"{asked} exclusive CPU{plural}: Guaranteed pod with a whole cpu request"
             outcome += self._isolated(container)
+            if (given := decision.allocations.get(container.name)) and given.idle is not None:
+                outcome += f", alone on {'its core' if asked == 1 else 'their cores'}"
         else:
             outcome = self._why_shared(container, asked)
         return f"{outcome}{self._affinity(merge, wanted)}" if wanted else outcome

@@ -80,6 +80,7 @@ def _container(container: ContainerPlacement, pool: str) -> form.PlannedContaine
         cpus=str(container.cpus),
         exclusive=container.exclusive,
         shared=pool if container.mixed else UNSET,
+        idle=UNSET if container.idle is None else str(container.idle),
         numa_nodes=container.numa_nodes,
         memory=memory_blocks(container.memory),
         devices=dict(container.devices),

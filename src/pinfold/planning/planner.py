@@ -40,7 +40,8 @@ class ContainerPlacement(Struct, frozen=True):
 
     ``kind`` is "container", "init" or "sidecar"; ``memory`` are the blocks that the memory manager
     gave it, ``devices`` the ids by resource.  One that is ``mixed`` runs on the shared pool besides
-    ``cpus``, which are its own.
+    ``cpus``, which are its own.  ``idle`` are the siblings that stay idle for it, None where it is
+    not SMT-isolated.
     """
 
     name: str
@@ -50,6 +51,7 @@ class ContainerPlacement(Struct, frozen=True):
     memory: tuple[Block, ...] = ()
     devices: Mapping[str, tuple[str, ...]] = _NO_DEVICES
     mixed: bool = False
+    idle: CPUSet | None = None
 
     @property
     def numa_nodes(self) -> tuple[int, ...]:
@@ -228,7 +230,7 @@ class Planner:
             pods=tuple(PodPlacement(d, _placements(d, pool)) for d in decisions),
             shared=ledger.default,
             reserved=self.config.reserved_system_cpus if policy is None else policy.reserved,
-            allocatable=CPUSet() if policy is None else policy.assignable,
+            allocatable=CPUSet() if policy is None else policy.assignable - ledger.idle_siblings,
             state=state,
         )
 
@@ -369,6 +371,7 @@ def _placements(decision: Decision, shared: CPUSet) -> tuple[ContainerPlacement,
             memory=decision.memory.get(container.name, ()),
             devices=decision.devices.get(container.name, _NO_DEVICES),
             mixed=allocation is not None and container.name in pod.mixed,
+            idle=None if allocation is None else allocation.idle,
         )
 
     return tuple(

@@ -65,9 +65,10 @@ class PodRecord(Struct, frozen=True):
 
     ``manifest`` is the pod as JSON, enough to decide and start anew; ``source`` says who asked
     (``api``, ``run``, ``nri``, or a folder); ``assignments`` holds the exclusive CPUs by
-    container, ``baselines`` those that it was admitted with where it has others now, ``memory`` the
-    memory manager's blocks, ``devices`` what plugins gave; ``restarts`` counts attempts by
-    container; times are seconds since the epoch.
+    container, ``idle`` those of them on which nothing runs, of containers that are SMT-isolated,
+    ``baselines`` those that it was admitted with where it has others now, ``memory`` the memory
+    manager's blocks, ``devices`` what plugins gave; ``restarts`` counts attempts by container;
+    times are seconds since the epoch.
     """
 
     uid: str
@@ -85,10 +86,14 @@ class PodRecord(Struct, frozen=True):
     memory: Mapping[str, tuple[Block, ...]] = field(default_factory=dict)
     devices: Mapping[str, DeviceGrants] = field(default_factory=dict)
     baselines: Mapping[str, CPUSet] = field(default_factory=dict)
+    idle: Mapping[str, CPUSet] = field(default_factory=dict)
 
     def baseline(self, container: str) -> CPUSet | None:
         """The CPUs that a container was admitted with, as far as it has them; None: it has none."""
-        return self.baselines.get(container, self.assignments.get(container))
+        claim = self.assignments.get(container)
+        if claim is not None and container in self.idle:
+            claim -= self.idle[container]
+        return self.baselines.get(container, claim)
 
     def memory_nodes(self, container: str) -> CPUSet | None:
         """The NUMA nodes that a container's memory comes from; None where it may be any."""
@@ -97,7 +102,7 @@ class PodRecord(Struct, frozen=True):
 
     def without_resources(self) -> PodRecord:
         """The record of a pod that has given everything back."""
-        return replace(self, assignments={}, memory={}, devices={}, baselines={})
+        return replace(self, assignments={}, memory={}, devices={}, baselines={}, idle={})
 
 
 class PendingResize(Struct, frozen=True):

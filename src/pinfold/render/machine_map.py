@@ -24,13 +24,14 @@ _NAMES_OF_ONE: Final = 3
 """Names of one function that are shown: an interface, its RDMA device, a bond on it."""
 
 
-def machine_map(
+def machine_map(  # noqa: PLR0913 - one name for each thing that a map shows
     machine: Machine,
     owners: Iterable[Owner] = (),
     *,
     unseen: CPUSet | None = None,
     shared: CPUSet | None = None,
     reserved: CPUSet | None = None,
+    idle: CPUSet | None = None,
 ) -> NodeMap:
     """Draw the hardware of a machine, coloured by owner.
 
@@ -40,6 +41,7 @@ def machine_map(
         unseen: online CPUs that the kubelet does not see.
         shared: the shared pool.
         reserved: the reserved CPUs.
+        idle: siblings that stay idle.
 
     Raises:
         NodeMapError: a CPU with two owners.
@@ -49,6 +51,7 @@ def machine_map(
         owners,
         shared=shared,
         reserved=reserved,
+        idle=idle,
         details=_details(machine),
         memory_only=[
             f"NUMA node {node.id} · memory only"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,6 +17,8 @@ from msgspec.structs import replace
 from pinfold.core.machine.topology import CPUTopology
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.render.boxes import Box, Cell, CellState, Level, Place, arrange
+
+_NOBODYS: Final = frozenset({CellState.OFFLINE, CellState.IDLE})
 
 
 class NodeMapError(ValueError):
@@ -53,12 +56,12 @@ class NodeMap(Struct, frozen=True):
         return sum(cell.state is state for cell in self.cells())
 
     def split_cores(self) -> tuple[int, ...]:
-        """Cores of which some threads are exclusive and others are not the same owner's."""
+        """Cores that are exclusive in part: of other threads neither one owner's nor idle."""
         return tuple(
             core.id
             for core in self.root.all_cores()
             if any(cell.owner for cell in core.cells)
-            and len({cell.owner for cell in core.cells if cell.state is not CellState.OFFLINE}) > 1
+            and len({cell.owner for cell in core.cells if cell.state not in _NOBODYS}) > 1
         )
 
     def free_cores(self) -> tuple[int, ...]:
@@ -115,6 +118,7 @@ def build_node_map(  # noqa: PLR0913 - one name for each thing that a map shows
     *,
     shared: CPUSet | None = None,
     reserved: CPUSet | None = None,
+    idle: CPUSet | None = None,
     details: Mapping[tuple[Level, int], str] | None = None,
     memory_only: Sequence[str] = (),
     notes: Sequence[str] = (),
@@ -127,6 +131,7 @@ def build_node_map(  # noqa: PLR0913 - one name for each thing that a map shows
             shares its colour, see :func:`number_owners`.
         shared: the shared pool; CPUs in no set are plain ``ONLINE``.
         reserved: the reserved CPUs; they win over ``shared`` (which may contain them).
+        idle: siblings that belong to nobody, so that somebody is alone on his cores.
         details: what stands behind the title of a socket, NUMA node or cache.
         memory_only: a line for each NUMA node without CPUs.
         notes: lines below the map.
@@ -149,7 +154,9 @@ def build_node_map(  # noqa: PLR0913 - one name for each thing that a map shows
                 raise NodeMapError(f"CPU {cpu} belongs to {owned[cpu]!r} and to {owner.key!r}")
     empty = CPUSet()
     cells = {
-        place.cpu: _cell(place, owned.get(place.cpu), shared or empty, reserved or empty)
+        place.cpu: _cell(
+            place, owned.get(place.cpu), shared or empty, reserved or empty, idle or empty
+        )
         for place in rows
     }
     root, crossing = arrange(rows, cells, details or {})
@@ -177,13 +184,15 @@ def number_owners(owners: Iterable[Owner]) -> tuple[Owner, ...]:
     return tuple(replace(owner, index=number) for number, owner in enumerate(owners))
 
 
-def _cell(place: Place, owner: str | None, shared: CPUSet, reserved: CPUSet) -> Cell:
+def _cell(place: Place, owner: str | None, shared: CPUSet, reserved: CPUSet, idle: CPUSet) -> Cell:
     if owner is not None:
         state = CellState.EXCLUSIVE
     elif not place.online:
         state = CellState.OFFLINE
     elif not place.seen:
         state = CellState.UNSEEN
+    elif place.cpu in idle:
+        state = CellState.IDLE
     elif place.cpu in reserved:
         state = CellState.RESERVED
     elif place.cpu in shared:

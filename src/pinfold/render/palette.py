@@ -41,6 +41,7 @@ OWNERS: Final = (
 """Cycled; the symbol keeps owners of the same colour apart."""
 
 STATES: Final = {
+    CellState.IDLE: Paint("f4f1ea", "5e543f", 107),
     CellState.SHARED: Paint("d3d9e0", "3a4450", 47),
     CellState.RESERVED: Paint("5b6470", "ffffff", 100),
     CellState.ONLINE: Paint("c3d3e6", "1f3a5a", 47),
@@ -50,6 +51,7 @@ STATES: Final = {
 """``OFFLINE`` has no block: it is an outline."""
 
 STATE_SYMBOLS: Final = {
+    CellState.IDLE: "-",
     CellState.SHARED: "·",
     CellState.RESERVED: "R",
     CellState.ONLINE: " ",

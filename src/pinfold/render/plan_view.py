@@ -101,8 +101,8 @@ class PlanView(Struct, frozen=True):
 
     ``numa`` is empty where there is nothing to tell of NUMA nodes but their CPUs; ``pins`` is
     whether anybody gives out CPUs here: where nobody does, no summary says who has which.
-    ``isolated`` are CPUs that the kernel was booted to isolate.  All but ``resizes`` is as it is
-    after them.
+    ``isolated`` are CPUs that the kernel was booted to isolate, ``idle`` siblings that stay idle.
+    All but ``resizes`` is as it is after them.
     """
 
     title: str
@@ -116,6 +116,7 @@ class PlanView(Struct, frozen=True):
     numa: tuple[NUMAGauges, ...] = ()
     pins: bool = True
     isolated: CPUSet = CPUSet()
+    idle: CPUSet = CPUSet()
     resizes: tuple[ResizeRow, ...] = ()
 
     @property
@@ -147,6 +148,8 @@ def summary_facts(view: PlanView) -> Iterator[tuple[str, str, str]]:
     if owners:
         remark += f", {owners} container{'s' * (owners != 1)}"
     yield "Exclusive", _listed(exclusive), remark
+    if view.idle:
+        yield "Idle", str(view.idle), f"{_cpus(view.idle)}, siblings that belong to nobody"
     free, split = len(view.node_map.free_cores()), view.node_map.split_cores()
     text = f"{free} whole core{'s' * (free != 1)} free"
     if split:

@@ -46,11 +46,12 @@ class Bounds(Struct, frozen=True):
 
 
 class Assign(Struct, frozen=True):
-    """Give ``cpus`` to one container, in place of what it has."""
+    """Give ``cpus`` to one container, in place of what it has; see :attr:`Ledger.idle`."""
 
     pod_uid: str
     container: str
     cpus: CPUSet
+    idle: CPUSet | None = None
 
 
 class Release(Struct, frozen=True):
@@ -71,12 +72,17 @@ class Ledger(Struct, frozen=True, dict=True):
     when a container would get no CPU, a CPU of another pod, one outside of ``bounds.machine``,
     or a reserved one.  Containers of one pod may share CPUs: the kubelet gives those of an init
     container to the pod's other containers once more.
+
+    What a container is assigned is its claim, which nobody else can have.  Of those that are
+    SMT-isolated ``idle`` says on which CPUs of the claim nothing runs, not even the container: the
+    siblings of those that it uses.  It is there, and may be empty, for these containers only.
     """
 
     policy_name: str
     default: CPUSet
     assignments: Mapping[str, Containers] = NO_ASSIGNMENTS
     bounds: Bounds | None = None
+    idle: Mapping[str, Containers] = NO_ASSIGNMENTS
 
     @classmethod
     def fresh(cls, policy_name: str, bounds: Bounds) -> Ledger:
@@ -85,8 +91,18 @@ class Ledger(Struct, frozen=True, dict=True):
 
     @property
     def exclusive(self) -> CPUSet:
-        """Every CPU that some container owns."""
+        """Every CPU that some container owns, idle siblings too."""
         return CPUSet.from_mask(self._owned)
+
+    @cached_property
+    def idle_siblings(self) -> CPUSet:
+        """Every CPU that is claimed so that nothing runs on it."""
+        used = 0
+        for uid, containers in self.assignments.items():
+            idle = self.idle.get(uid, _EMPTY)
+            for name, cpus in containers.items():
+                used |= cpus.mask & ~idle[name].mask if name in idle else cpus.mask
+        return CPUSet.from_mask(_union(self.idle.values()) & ~used)
 
     @cached_property
     def _owned(self) -> int:
@@ -103,36 +119,67 @@ class Ledger(Struct, frozen=True, dict=True):
         return Bounds(self.known) if self.bounds is None else self.bounds
 
     def cpus_of(self, pod_uid: str, container: str) -> CPUSet | None:
-        """The container's exclusive CPUs, ``None`` when it runs on the shared pool."""
-        return self.assignments.get(pod_uid, _EMPTY).get(container)
+        """The exclusive CPUs that the container runs on; ``None``: on the shared pool."""
+        claim = self.assignments.get(pod_uid, _EMPTY).get(container)
+        idle = self.idle_of(pod_uid, container)
+        return claim - idle if claim and idle else claim
+
+    def used_by(self, pod_uid: str) -> dict[str, CPUSet]:
+        """The exclusive CPUs that a pod's containers run on, by name."""
+        containers, idle = self.assignments.get(pod_uid, _EMPTY), self.idle.get(pod_uid, _EMPTY)
+        return {
+            name: cpus - idle[name] if name in idle else cpus for name, cpus in containers.items()
+        }
+
+    def idle_of(self, pod_uid: str, container: str) -> CPUSet | None:
+        """The container's idle siblings; ``None``: it is not SMT-isolated."""
+        return self.idle.get(pod_uid, _EMPTY).get(container)
 
     def cpus_of_pod(self, pod_uid: str) -> CPUSet:
-        """The exclusive CPUs of all containers of a pod."""
-        return CPUSet.from_mask(_pod_mask(self.assignments.get(pod_uid, _EMPTY)))
+        """The exclusive CPUs that the containers of a pod run on."""
+        return CPUSet.from_mask(_pod_mask(self.used_by(pod_uid)))
 
-    def with_assignment(self, pod_uid: str, container: str, cpus: CPUSet) -> Ledger:
+    def with_assignment(
+        self, pod_uid: str, container: str, cpus: CPUSet, idle: CPUSet | None = None
+    ) -> Ledger:
         """Give ``cpus`` to a container, out of the shared pool or out of its own pod's CPUs.
+
+        ``idle`` are those of them that stay idle; None: it is not SMT-isolated.
 
         Raises:
             InvariantError: see the class.
         """
         containers = dict(self.assignments.get(pod_uid, _EMPTY))
         containers[container] = cpus
-        return self._with_pod(pod_uid, containers, f"container {container!r}", cpus)
+        quiet = {n: c for n, c in self.idle.get(pod_uid, _EMPTY).items() if n != container}
+        if idle is not None:
+            quiet[container] = idle
+        return self._with_pod(pod_uid, containers, quiet, f"container {container!r}", cpus)
 
-    def with_pod(self, pod_uid: str, containers: Containers) -> Ledger:
+    def with_pod(
+        self, pod_uid: str, containers: Containers, idle: Containers | None = None
+    ) -> Ledger:
         """Give a pod's containers their CPUs all at once, in place of what the pod has.
+
+        ``idle`` are those of them that stay idle, of SMT-isolated containers; None: those that the
+        containers have now, as far as they keep their CPUs.
 
         Raises:
             InvariantError: see the class.
         """
+        if idle is None:
+            idle = {
+                name: cpus & containers[name]
+                for name, cpus in self.idle.get(pod_uid, _EMPTY).items()
+                if name in containers
+            }
         empty = next((name for name, cpus in containers.items() if not cpus), None)
         if empty is not None:
             raise InvariantError(f"pod {pod_uid!r}, container {empty!r}: no CPU to assign")
         if not containers:
             return self.without(pod_uid)
         cpus = CPUSet.from_mask(_pod_mask(containers))
-        return self._with_pod(pod_uid, dict(containers), "its containers", cpus)
+        return self._with_pod(pod_uid, dict(containers), dict(idle), "its containers", cpus)
 
     def without(self, pod_uid: str, container: str | None = None) -> Ledger:
         """Give the CPUs of a container, or of a whole pod, back to the shared pool.
@@ -150,7 +197,13 @@ class Ledger(Struct, frozen=True, dict=True):
         else:
             del outer[pod_uid]
         released = _pod_mask(old) & ~_pod_mask(left)
-        return self._with(self.default.mask | released, outer, self._owned & ~released)
+        idle = {n: c for n, c in self.idle.get(pod_uid, _EMPTY).items() if n in left}
+        return self._with(
+            self.default.mask | released,
+            outer,
+            _with_entry(self.idle, pod_uid, idle),
+            self._owned & ~released,
+        )
 
     def apply(self, changes: Iterable[Change]) -> Ledger:
         """Make all ``changes``, or none: releases and assignments in the order given.
@@ -161,7 +214,9 @@ class Ledger(Struct, frozen=True, dict=True):
         ledger = self
         for change in changes:
             if isinstance(change, Assign):
-                ledger = ledger.with_assignment(change.pod_uid, change.container, change.cpus)
+                ledger = ledger.with_assignment(
+                    change.pod_uid, change.container, change.cpus, change.idle
+                )
             else:
                 ledger = ledger.without(change.pod_uid, change.container)
         return ledger
@@ -184,6 +239,12 @@ class Ledger(Struct, frozen=True, dict=True):
             for uid, containers in self.assignments.items()
             for name, cpus in containers.items()
             if not cpus
+        ]
+        found += [
+            f"pod {uid!r}, container {name!r}: {problem}"
+            for uid, idle in self.idle.items()
+            for name, cpus in idle.items()
+            if (problem := _idle_problem(cpus, self.assignments.get(uid, _EMPTY).get(name)))
         ]
         found += self._shared_between_pods()
         shared = self.default & self.exclusive
@@ -224,19 +285,38 @@ class Ledger(Struct, frozen=True, dict=True):
         return found
 
     def _with_pod(
-        self, pod_uid: str, containers: dict[str, CPUSet], who: str, cpus: CPUSet
+        self,
+        pod_uid: str,
+        containers: dict[str, CPUSet],
+        idle: dict[str, CPUSet],
+        who: str,
+        cpus: CPUSet,
     ) -> Ledger:
         old_mask = _pod_mask(self.assignments.get(pod_uid, _EMPTY))
         others = self._owned & ~old_mask
         self._check(f"pod {pod_uid!r}, {who}", cpus, others, old_mask)
+        for name, quiet in idle.items():
+            if problem := _idle_problem(quiet, containers.get(name)):
+                raise InvariantError(f"pod {pod_uid!r}, container {name!r}: {problem}")
         new_mask = _pod_mask(containers)
         outer = dict(self.assignments)
         outer[pod_uid] = MappingProxyType(containers)
-        return self._with((self.default.mask | old_mask) & ~new_mask, outer, others | new_mask)
+        return self._with(
+            (self.default.mask | old_mask) & ~new_mask,
+            outer,
+            _with_entry(self.idle, pod_uid, idle),
+            others | new_mask,
+        )
 
-    def _with(self, default: int, assignments: dict[str, Containers], owned: int) -> Ledger:
+    def _with(
+        self,
+        default: int,
+        assignments: dict[str, Containers],
+        idle: Mapping[str, Containers],
+        owned: int,
+    ) -> Ledger:
         pods = MappingProxyType(assignments)
-        ledger = replace(self, default=CPUSet.from_mask(default), assignments=pods)
+        ledger = replace(self, default=CPUSet.from_mask(default), assignments=pods, idle=idle)
         ledger.__dict__["_owned"] = owned  # known already, and never carried on by `replace`
         return ledger
 
@@ -256,6 +336,24 @@ class Ledger(Struct, frozen=True, dict=True):
         if cpus.mask & ~(self.default.mask | own):
             missing = CPUSet.from_mask(cpus.mask & ~(self.default.mask | own))
             raise InvariantError(f"{who}: CPUs {missing} are not in the shared pool")
+
+
+def _idle_problem(idle: CPUSet, claim: CPUSet | None) -> str | None:
+    """What is wrong with the idle siblings of a container that has claimed these CPUs."""
+    if not idle <= (claim or CPUSet()):
+        return f"idle siblings {idle - (claim or CPUSet())} are not among its CPUs"
+    return f"all of its CPUs {claim} are idle" if claim == idle else None
+
+
+def _with_entry(
+    idle: Mapping[str, Containers], pod_uid: str, containers: dict[str, CPUSet]
+) -> Mapping[str, Containers]:
+    if not containers and pod_uid not in idle:
+        return idle
+    others = {uid: one for uid, one in idle.items() if uid != pod_uid}
+    if containers:
+        others[pod_uid] = MappingProxyType(containers)
+    return MappingProxyType(others) if others else NO_ASSIGNMENTS
 
 
 def _pod_mask(containers: Containers) -> int:

@@ -56,7 +56,8 @@ class Documents:
         books = self._books
         policy = books.view.node.cpu_policy
         reserved = books.view.settings.reserved_system_cpus if policy is None else policy.reserved
-        allocatable = CPUSet() if policy is None else policy.assignable
+        ledger = books.view.state.ledger
+        allocatable = CPUSet() if policy is None else policy.assignable - ledger.idle_siblings
         return form.Status(
             agent=agent,
             config=config,
@@ -132,6 +133,7 @@ class Documents:
         cpus = self._books.view.state.ledger.cpus_of(pod.uid, name)
         if cpus is None and state != "EXITED":
             cpus = pod.exclusive_cpus(self._books.view.state.ledger, container)
+        idle = self._books.view.state.ledger.idle_of(pod.uid, name)
         where = self._books.view.where(pod, container)
         # What an init container that is done owned has another owner by now.
         done = state == "EXITED" and kind == "init"
@@ -142,6 +144,7 @@ class Documents:
             cpus=shared if cpus is None else str(cpus),
             exclusive=cpus is not None,
             shared=pool if cpus is not None and where.mixed else msgspec.UNSET,
+            idle=msgspec.UNSET if idle is None else str(idle),
             offline="" if done else str(where.offline),
             place=where.place,
             **(NOTHING_GIVEN if done else self._given(pod.uid, name)),

@@ -109,8 +109,13 @@ class Metrics(Collector):
         )
         yield GaugeMetricFamily(
             "pinfold_cpu_manager_exclusive_cpu_allocation_count",
-            "CPUs that containers own.",
-            len(ledger.exclusive),
+            "CPUs that containers own, without siblings that stay idle.",
+            len(ledger.exclusive - ledger.idle_siblings),
+        )
+        yield GaugeMetricFamily(
+            "pinfold_cpu_manager_idle_siblings",
+            "CPUs that stay idle and belong to nobody, beside those of SMT-isolated containers.",
+            len(ledger.idle_siblings),
         )
         yield GaugeMetricFamily(
             "pinfold_mixed_containers",
@@ -125,7 +130,8 @@ class Metrics(Collector):
             labels=["numa_node"],
         )
         for node, cpus in policy.topology.numa_nodes.items():
-            per_numa.add_metric([str(node)], (cpus & ledger.exclusive.mask).bit_count())
+            owned = (ledger.exclusive - ledger.idle_siblings).mask
+            per_numa.add_metric([str(node)], (cpus & owned).bit_count())
         yield per_numa
 
     def _admission(self) -> Iterator[Metric]:

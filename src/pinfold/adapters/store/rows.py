@@ -128,13 +128,16 @@ def _read_node(database: sqlite3.Connection, file: str) -> NodeRecord | None:
 def _read_pods(database: sqlite3.Connection, file: str) -> dict[str, PodRecord]:
     assignments: dict[int, dict[str, CPUSet]] = {}
     baselines: dict[int, dict[str, CPUSet]] = {}
-    for number, container, cpus, baseline in database.execute(
-        "SELECT pod, container, cpus, baseline FROM assignments"
+    idle: dict[int, dict[str, CPUSet]] = {}
+    for number, container, cpus, baseline, quiet in database.execute(
+        "SELECT pod, container, cpus, baseline, idle FROM assignments"
     ):
         place = f"{file}: table assignments, pod {number}, container {container!r}"
         assignments.setdefault(number, {})[container] = _read(_owned, cpus, place)
         if baseline is not None:
             baselines.setdefault(number, {})[container] = _read(CPUSet.parse, baseline, place)
+        if quiet is not None:
+            idle.setdefault(number, {})[container] = _read(CPUSet.parse, quiet, place)
     restarts: dict[int, dict[str, int]] = {}
     exit_codes: dict[int, dict[str, int]] = {}
     for number, container, count, code in database.execute(
@@ -179,6 +182,7 @@ def _read_pods(database: sqlite3.Connection, file: str) -> dict[str, PodRecord]:
             memory=memory.get(number, {}),
             devices=devices.get(number, {}),
             baselines=baselines.get(number, {}),
+            idle=idle.get(number, {}),
         )
     return pods
 
@@ -212,9 +216,9 @@ def _put(database: sqlite3.Connection, pod: PodRecord) -> None:
     ).fetchone()
     database.execute("DELETE FROM assignments WHERE pod = ?", (number,))
     database.executemany(
-        "INSERT INTO assignments VALUES (?, ?, ?, ?)",
+        "INSERT INTO assignments VALUES (?, ?, ?, ?, ?)",
         [
-            (number, container, _text(cpus), _baseline(pod, container))
+            (number, container, _text(cpus), _baseline(pod, container), _idle(pod, container))
             for container, cpus in pod.assignments.items()
         ],
     )
@@ -268,6 +272,11 @@ def _text(cpus: CPUSet) -> str:
     if cpus.mask.bit_length() > MAX_CPU + 1:
         raise ValueError(f"CPU ids above {MAX_CPU} would not be read back")
     return str(cpus)
+
+
+def _idle(pod: PodRecord, container: str) -> str | None:
+    """What is written of a container's idle siblings: nothing where it is not SMT-isolated."""
+    return _text(pod.idle[container]) if container in pod.idle else None
 
 
 def _baseline(pod: PodRecord, container: str) -> str | None:

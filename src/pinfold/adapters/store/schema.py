@@ -143,7 +143,19 @@ ALTER TABLE assignments ADD COLUMN baseline TEXT
 """
 """An agent of the form before would take what moving owners claim for what they run on."""
 
-MIGRATIONS: Final = (_FIRST, _MEMORY_AND_DEVICES, _RUNTIME, _COMMITS, _REJECTED, _MOVES)
+_IDLE_SIBLINGS: Final = "ALTER TABLE assignments ADD COLUMN idle TEXT"
+"""NULL for containers that are not SMT-isolated; an agent of the form before would run the others
+on all threads of their cores."""
+
+MIGRATIONS: Final = (
+    _FIRST,
+    _MEMORY_AND_DEVICES,
+    _RUNTIME,
+    _COMMITS,
+    _REJECTED,
+    _MOVES,
+    _IDLE_SIBLINGS,
+)
 """What leads from each form to the next; the first makes an empty database.
 
 A script that was released is never edited, not even its spaces: a file is known by the texts.

@@ -39,6 +39,16 @@ def pod_owners(pods: Iterable[PlacedPod]) -> Iterator[Owner]:
             taken |= cpus
 
 
+def idle_siblings(pods: Iterable[PlacedPod]) -> CPUSet:
+    """The siblings that stay idle, so that somebody is alone on his cores."""
+    return CPUSet.union(
+        CPUSet.parse(container.idle)
+        for pod in pods
+        for container in pod.containers
+        if container.idle
+    )
+
+
 def _key(pod: PlacedPod, container: PlacedContainer) -> str:
     return f"{pod.namespace}/{pod.name}/{container.name}"
 
@@ -58,9 +68,11 @@ def owner_key(pod: PlacedPod, container: PlacedContainer, keys: set[str]) -> str
 
 
 def besides(container: PlacedContainer) -> Iterator[str]:
-    """What a mixed container runs on beside its own CPUs."""
+    """What a mixed container runs on beside its own CPUs, and what stays idle for it."""
     if container.shared:
         yield f"and the shared pool {container.shared}, no CPU quota"
+    if container.idle:
+        yield f"alone on its cores, CPUs {container.idle} idle"
 
 
 def policies(config: Policies, memory: str, scope: str = "") -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pinfold.cli.views.node import besides, owner_key, pod_owners, policies
+from pinfold.cli.views.node import besides, idle_siblings, owner_key, pod_owners, policies
 from pinfold.core.machine.kubelet_view import KubeletView
 from pinfold.core.machine.machine import Machine
 from pinfold.core.values.cpuset import CPUSet
@@ -46,15 +46,19 @@ def plan_view(
     drawn = number_owners(pod_owners(plan.pods)) if owners is None else owners
     keys = {owner.key for owner in drawn}
     shared, reserved = CPUSet.parse(plan.pool or plan.shared), CPUSet.parse(plan.reserved)
+    idle = idle_siblings(plan.pods)
     return PlanView(
         title=title or plan.machine.name,
         subtitle=policies(config, config.memory_manager_policy, config.topology_manager_scope),
-        node_map=machine_map(on.machine, drawn, unseen=on.unseen, shared=shared, reserved=reserved),
+        node_map=machine_map(
+            on.machine, drawn, unseen=on.unseen, shared=shared, reserved=reserved, idle=idle
+        ),
         pods=tuple(_planned(pod, keys) for pod in plan.pods),
         shared=shared,
         reserved=reserved,
         allocatable=CPUSet.parse(plan.allocatable),
         isolated=on.machine.isolated,
+        idle=idle,
         notes=(*plan.machine.notes, *(plan.notes or ())),
         numa=_planned_gauges(plan, on.unlocated),
         resizes=tuple(_resize(resize, keys) for resize in plan.resizes or ()),

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pinfold.adapters.machines.own_json import machine_from_own_json
-from pinfold.cli.views.node import ENDED, besides, owner_key, pod_owners, policies
+from pinfold.cli.views.node import (
+    ENDED,
+    besides,
+    idle_siblings,
+    owner_key,
+    pod_owners,
+    policies,
+)
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.pod.pod import CPU, MEMORY, is_hugepages
 from pinfold.core.values.cpuset import CPUSet
@@ -33,6 +40,7 @@ def status_view(status: Status, machine: object, node: Node) -> PlanView:
             pins=False,
         )
     owners = number_owners(pod_owners(pod for pod in status.pods if pod.phase not in ENDED))
+    idle = idle_siblings(pod for pod in status.pods if pod.phase not in ENDED)
     keys = {owner.key for owner in owners}
     shared, reserved = CPUSet.parse(status.shared), CPUSet.parse(status.reserved)
     # Isolated CPUs that nobody shares are drawn as such.
@@ -40,13 +48,16 @@ def status_view(status: Status, machine: object, node: Node) -> PlanView:
     return PlanView(
         title=hardware.name,
         subtitle=policies(status.config, node.memory_manager_policy),
-        node_map=machine_map(hardware, owners, unseen=unseen, shared=shared, reserved=reserved),
+        node_map=machine_map(
+            hardware, owners, unseen=unseen, shared=shared, reserved=reserved, idle=idle
+        ),
         pods=tuple(_live(pod, keys) for pod in status.pods),
         shared=shared,
         reserved=reserved,
         allocatable=CPUSet.parse(status.allocatable),
         notes=tuple(_notes(status, hardware.isolated)),
         isolated=hardware.isolated,
+        idle=idle,
         numa=tuple(_live_gauges(status, node)),
     )
 

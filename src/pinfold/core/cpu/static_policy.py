@@ -43,12 +43,14 @@ class PodTransaction(Struct):
         default: bitmask of the shared pool.
         assigned: the pod's containers and their exclusive CPUs (bitmasks).
         reusable: bitmask of CPUs of finished init containers that later ones may take over.
+        idle: the siblings that stay idle for those of the containers that are SMT-isolated.
     """
 
     pod_uid: str
     default: int
     assigned: dict[str, int] = field(default_factory=dict)
     reusable: int = 0
+    idle: dict[str, int] = field(default_factory=dict)
 
 
 class CPUAllocation(Struct, frozen=True):
@@ -58,6 +60,13 @@ class CPUAllocation(Struct, frozen=True):
     not_free: CPUSet
     """CPUs that belonged to somebody else (only ever by a fault of the kubelet)."""
     steps: tuple[Step, ...]
+    idle: CPUSet | None = None
+    """Their siblings, on which nothing runs; None: the container is not SMT-isolated."""
+
+    @property
+    def claim(self) -> CPUSet:
+        """All that nobody else can have."""
+        return self.cpus if self.idle is None else self.cpus | self.idle
 
 
 class StaticPolicy(Struct, frozen=True):
@@ -193,7 +202,13 @@ class StaticPolicy(Struct, frozen=True):
         present = transaction.assigned.get(container.name)
         if present is not None:
             _update_reusable(transaction, pod, container, present)
-            return CPUAllocation(CPUSet.from_mask(present), CPUSet(), ())
+            idle = transaction.idle.get(container.name)
+            return CPUAllocation(
+                CPUSet.from_mask(present),
+                CPUSet(),
+                (),
+                None if idle is None else CPUSet.from_mask(idle),
+            )
         steps: list[Step] = []
         free = self._available(transaction) | transaction.reusable
         taken = 0

@@ -41,6 +41,13 @@ class IsolatedCPUs(_Options, frozen=True):
     """Whether exclusive CPUs are isolated ones; ``never`` ignores isolation, as a kubelet does."""
 
 
+class SMTIsolate(_Options, frozen=True):
+    """One thread of each core for exclusive use; its siblings stay idle."""
+
+    use: bool = False
+    """Whether containers with exclusive CPUs are alone on their cores, where they do not say."""
+
+
 class OwnPolicies(_Options, frozen=True):
     """What a node does beyond a kubelet, by groups."""
 
@@ -48,6 +55,8 @@ class OwnPolicies(_Options, frozen=True):
     """What the policy ``dynamic`` may do by itself."""
     isolated_cpus: IsolatedCPUs = field(default=IsolatedCPUs(), name="isolatedCPUs")
     """The CPUs that the kernel was booted to isolate."""
+    smt_isolate: SMTIsolate = SMTIsolate()
+    """One thread of each core for exclusive use; its siblings stay idle."""
 
     @property
     def by_group(self) -> dict[str, dict[str, Any]]:

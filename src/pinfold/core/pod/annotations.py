@@ -286,8 +286,9 @@ SMT_ISOLATE: Final = Annotation[bool | None](
     default=None,
     values="`true`, `false`",
     unsaid="the node's",
-    meaning="One thread of each core for the container; its siblings stay idle.",
-    runtimes=_NOWHERE,
+    meaning="One thread of each core for the container; "
+    "[its siblings stay idle](../how-to/smt-isolation.md).",
+    planned=True,
 )
 ISOLATED_CPUS: Final = Annotation[str | None](
     name="isolated-cpus",

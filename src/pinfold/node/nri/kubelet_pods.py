@@ -83,7 +83,9 @@ class KubeletPods:
         pod = self._workload(runtime_pod.sandbox, {**runtime_pod.containers, name: container}).pod
         node = books.view.node
         if not EXCLUSIVE_CPUS.of(runtime_pod.sandbox.annotations, name):
-            node = replace(node, cpu_policy=None, localities=None, isolation=None, mixes=False)
+            node = replace(
+                node, cpu_policy=None, localities=None, isolation=None, smt=None, mixes=False
+            )
         assigned = books.view.state.ledger.assignments.get(pod.uid, {})
         idle = {
             other: assigned.get(other, CPUSet())
@@ -128,14 +130,14 @@ class KubeletPods:
         assigned = dict(ledger.assignments.get(uid, {}))
         assigned.pop(name, None)
         given = decision.allocations.get(name)
-        if given is not None:
-            assigned = {
-                other: cpus
-                for other, cpus in assigned.items()
-                if cpus.isdisjoint(given.cpus) or not runtime_pod.has_ended(other)
-            }
-            assigned[name] = given.cpus
-        return ledger.with_pod(uid, assigned)
+        if given is None:
+            return ledger.with_pod(uid, assigned)
+        assigned = {
+            other: cpus
+            for other, cpus in assigned.items()
+            if cpus.isdisjoint(given.claim) or not runtime_pod.has_ended(other)
+        }
+        return ledger.with_pod(uid, assigned).with_assignment(uid, name, given.claim, given.idle)
 
     def take(
         self, draft: Draft, runtime_pod: RuntimePod, container: Container, decision: Decision
@@ -174,6 +176,7 @@ class KubeletPods:
             record,
             manifest=manifest,
             assignments=dict(state.ledger.assignments.get(uid, {})),
+            idle=dict(state.ledger.idle.get(uid, {})),
             memory=state.memory_of(uid),
         )
         draft.state = state
@@ -219,9 +222,10 @@ class KubeletPods:
     ) -> None:
         """A decision for the history, with what the pod's other containers have."""
         books, uid = self._books, runtime_pod.sandbox.uid
+        ledger = books.view.state.ledger
         given = {
-            name: CPUAllocation(cpus, CPUSet(), ())
-            for name, cpus in books.view.state.ledger.assignments.get(uid, {}).items()
+            name: CPUAllocation(cpus, CPUSet(), (), ledger.idle_of(uid, name))
+            for name, cpus in ledger.used_by(uid).items()
         }
         whole = replace(decision, allocations={**given, **decision.allocations})
         document = await books.observers.describe(whole, books.view.state)

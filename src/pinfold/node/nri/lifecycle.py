@@ -338,7 +338,8 @@ class ContainerLifecycle:
             outcome = "keeps its CPUs, and gets no memory of its own"
         problem = f"container {one.name} {outcome}: {refused.reason}: {refused.message}"
         self.books.observers.report(runtime_pod.name, problem)
-        allocations = {one.name: CPUAllocation(kept, CPUSet(), ())} if kept else {}
+        idle = self.books.view.state.ledger.idle_of(runtime_pod.sandbox.uid, one.name)
+        allocations = {one.name: CPUAllocation(kept, CPUSet(), (), idle)} if kept else {}
         return replace(refused.refused("", ""), admitted=True, allocations=allocations)
 
     async def locate(self, draft: Draft, *shown: tuple[RuntimePod, Container]) -> None:

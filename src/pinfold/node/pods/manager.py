@@ -189,7 +189,8 @@ class Manager:
             reason=decision.reason,
             message=decision.message,
             admitted_at=self.books.observers.clock(),
-            assignments={name: a.cpus for name, a in decision.allocations.items()},
+            assignments=decision.claims,
+            idle=decision.idle,
             memory=decision.memory,
             devices=answers.grants(decision),
         )

@@ -230,7 +230,8 @@ class ManagerHost:
         def give(draft: Draft) -> None:
             now = self.now(pod)
             left = {n: c for n, c in now.record.assignments.items() if n != container.name}
-            draft.put(now, replace(change(now.record), assignments=left))
+            idle = {n: c for n, c in now.record.idle.items() if n != container.name}
+            draft.put(now, replace(change(now.record), assignments=left, idle=idle))
             ledger = draft.state.ledger.without(pod.uid, container.name)
             draft.state = replace(draft.state, ledger=ledger)
 

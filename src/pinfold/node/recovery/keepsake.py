@@ -36,6 +36,7 @@ class _Written(Struct, frozen=True):
     devices: Mapping[str, Mapping[str, tuple[tuple[str, ...], bytes]]]
     """By container and resource: ids, what the plugin answered."""
     baselines: Mapping[str, CPUSet] = {}
+    idle: Mapping[str, CPUSet] = {}
 
 
 class Keepsake(Struct, frozen=True):
@@ -86,6 +87,7 @@ def _text(generation: int, pod: PodRecord) -> str:
             for name, grants in pod.devices.items()
         },
         dict(pod.baselines),
+        dict(pod.idle),
     )
     return msgspec.json.encode(written, enc_hook=str).decode()
 
@@ -110,4 +112,5 @@ def _pod(found: _Written) -> PodRecord:
             for name, grants in found.devices.items()
         },
         baselines=found.baselines,
+        idle=found.idle,
     )

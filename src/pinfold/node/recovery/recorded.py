@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from pinfold.admission.admission import Node, NodeState
+from pinfold.admission.smt_isolation import SMTIsolation
 from pinfold.core.devices.state import DeviceState
 from pinfold.core.memory.memory import MemoryState
 from pinfold.core.memory.reservation import NONE, STATIC
@@ -34,7 +35,7 @@ def with_unplaced(empty: NodeState, record: Record, unplaced: CPUSet) -> NodeSta
 def recorded_ledger(
     record: Record,
     fresh: Ledger,
-    pods: Iterable[tuple[PodRecord, Workload]],
+    pods: Sequence[tuple[PodRecord, Workload]],
     arrived: CPUSet,
     others: Mapping[str, Mapping[str, CPUSet]],
 ) -> tuple[Ledger, CPUSet]:
@@ -47,10 +48,33 @@ def recorded_ledger(
         return fresh, CPUSet()
     own = {pod.uid: dict(pod.assignments) for pod, _ in pods if pod.assignments}
     assignments: dict[str, Mapping[str, CPUSet]] = {**own, **others}
-    new = (arrived & fresh.limits.pool) - record.node.machine
+    owned = CPUSet.union(cpus for sets in assignments.values() for cpus in sets.values())
+    new = (arrived & fresh.limits.pool) - record.node.machine - owned
+    idle = {pod.uid: dict(pod.idle) for pod, _ in pods if pod.idle}
     default = record.node.default | new
-    ledger = Ledger(record.node.policy_name, default, assignments, fresh.limits)
+    ledger = Ledger(record.node.policy_name, default, assignments, fresh.limits, idle)
     return ledger, new
+
+
+def with_siblings(
+    active: Mapping[str, tuple[PodRecord, Workload]], smt: SMTIsolation | None, arrived: CPUSet
+) -> dict[str, tuple[PodRecord, Workload]]:
+    """The pods, with the siblings of their SMT-isolated CPUs among those that are new.
+
+    Such a sibling was offline when its core was given, and nobody knew whose it is.
+    """
+    found = dict(active)
+    if smt is None or not arrived:
+        return found
+    for uid, (pod, workload) in active.items():
+        cpus, idle = dict(pod.assignments), dict(pod.idle)
+        for name in pod.idle:
+            used = cpus[name] - idle[name]
+            more = (CPUSet.from_mask(smt.siblings_of(used.mask)) & arrived) - cpus[name]
+            cpus[name], idle[name] = cpus[name] | more, idle[name] | more
+        if cpus != pod.assignments:
+            found[uid] = (replace(pod, assignments=cpus, idle=idle), workload)
+    return found
 
 
 def recorded_memory(
@@ -108,7 +132,7 @@ def keep(
     if pod.assignments:
         if node.cpu_policy is None:
             raise InvariantError("policy none gives no exclusive CPUs")
-        ledger = ledger.with_pod(pod.uid, dict(pod.assignments))
+        ledger = ledger.with_pod(pod.uid, dict(pod.assignments), dict(pod.idle))
     if pod.memory:
         if node.memory_policy is None:
             raise InvariantError("memory manager policy None gives no memory of a NUMA node")

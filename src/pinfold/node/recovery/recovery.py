@@ -26,6 +26,7 @@ from pinfold.node.recovery.recorded import (
     recorded_ledger,
     recorded_memory,
     with_devices_of,
+    with_siblings,
     with_unplaced,
 )
 from pinfold.node.recovery.survivors import Loss, Survivor, loss, recall
@@ -174,9 +175,11 @@ def restore(  # noqa: PLR0913 - the record, the node, and how to read them
         return restored
     try:
         fresh = restored.state.ledger
-        move = recorded_move(record.move, restored.active)
-        ghosts = claims_of_the_gone(move, restored.active)
-        ledger, new = recorded_ledger(record, fresh, restored.active.values(), arrived, ghosts)
+        active = with_siblings(restored.active, node.smt, arrived & fresh.limits.machine)
+        move = recorded_move(record.move, active)
+        ghosts = claims_of_the_gone(move, active)
+        ledger, new = recorded_ledger(record, fresh, tuple(active.values()), arrived, ghosts)
+        restored.active = active
         if new:
             restored.report.append(
                 f"CPUs {new} were offline so far, and are in the shared pool now"
@@ -269,7 +272,13 @@ def _repair(restored: Restored, node: Node, move: PendingMove | None) -> None:
         if decision.admitted:
             state = with_devices_of(state, pod)
             given = {n: a.cpus for n, a in decision.allocations.items()}
-            again_as = replace(pod, assignments=given, memory=decision.memory, baselines={})
+            again_as = replace(
+                pod,
+                assignments=decision.claims,
+                idle=decision.idle,
+                memory=decision.memory,
+                baselines={},
+            )
             restored.active[uid] = (again_as, workload)
             where = ", ".join(f"{n} {cpus}" for n, cpus in given.items()) or "the shared pool"
             restored.report.append(f"pod {name} goes on: {where}")

@@ -196,17 +196,20 @@ def _as_seen(pod: PodRecord, living: Iterable[Survivor], offline: CPUSet) -> Pod
     """A pod with the CPUs that its containers have, which the kernel knows better.
 
     Of those that are offline it may know nothing: cgroup v1 takes them out of a cpuset for good.
+    Nor does it know of the siblings that stay idle.
     """
-    cpus = dict(pod.assignments)
+    cpus, idle = dict(pod.assignments), dict(pod.idle)
     for one in living:
         if one.seen is None or not one.seen.exclusive:
             continue
         own = one.seen.configured or one.seen.effective
         known = cpus.get(one.key.name, CPUSet())
-        is_known = bool(known) and (known <= offline or (own <= known and known - own <= offline))
+        away = offline | idle.get(one.key.name, CPUSet())
+        is_known = bool(known) and (known <= offline or (own <= known and known - own <= away))
         if own and not is_known:
             cpus[one.key.name] = own
-    return replace(pod, assignments=cpus)
+            idle.pop(one.key.name, None)
+    return replace(pod, assignments=cpus, idle=idle)
 
 
 def _sure(pod: PodRecord, living: Iterable[Survivor]) -> set[str]:
@@ -219,7 +222,7 @@ def _as_it_lives(pod: PodRecord, living: Sequence[Survivor], others: CPUSet) -> 
     """A pod without the CPUs that it had once and that others have now."""
     sure = _sure(pod, living)
     cpus = {n: c for n, c in pod.assignments.items() if n in sure or c.isdisjoint(others)}
-    return replace(pod, assignments=cpus)
+    return replace(pod, assignments=cpus, idle={n: c for n, c in pod.idle.items() if n in cpus})
 
 
 def _made_up(uid: str, living: Sequence[Survivor], known: PodRecord | None) -> PodRecord:
