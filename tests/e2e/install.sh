@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs what the tests of containers need, on Debian and Ubuntu, as root: containerd 1.7 or newer
-# (1.6 has no NRI), runc, a static busybox. What is there already stays as it is; elsewhere than on
-# Debian, or without root, nothing is done, and the tests that need it say so and are skipped.
+# (1.6 has no NRI), runc, a static busybox, a C compiler. What is there already stays as it is;
+# elsewhere than on Debian, or without root, nothing is done, and the tests that need it say so and
+# are skipped.
 set -eu
 
 has_containerd() {
@@ -15,6 +16,7 @@ has_containerd() {
 missing=
 command -v runc >/dev/null || missing="$missing runc"
 [ -x /bin/busybox ] && ! ldd /bin/busybox >/dev/null 2>&1 || missing="$missing busybox-static"
+command -v cc >/dev/null || missing="$missing gcc libc6-dev"
 has_containerd || missing="$missing containerd"
 [ -n "$missing" ] || exit 0
 
