@@ -30,6 +30,7 @@ from pinfold.core.pod.workload_fields import PROCESS, check_fields
 from pinfold.documents.machine import Machine
 from pinfold.documents.node import Node
 from pinfold.documents.status import Agent, AgentConfig, Gates
+from pinfold.node.moves.resizing import Answered
 from pinfold.node.nri.kubelet_devices import KubeletDevices
 from pinfold.node.pods.caller import NOBODY, Caller
 from pinfold.node.pods.manager import Manager
@@ -97,6 +98,11 @@ class AgentOnFakes:
 
     async def delete(self, name: str, *, grace: float | None, caller: Caller = NOBODY) -> None:
         await self.manager.release(name, grace=grace, caller=caller)
+
+    async def resize(
+        self, name: str, container: str | None, cpus: int, *, caller: Caller = NOBODY
+    ) -> Answered:
+        return await self.manager.resizing.resize(name, container, cpus, begun=caller.begin)
 
     async def reconcile(self) -> list[Drift]:
         return await reconcile(self.books)

@@ -165,7 +165,7 @@ def test_an_unknown_path(api: Served, path: str) -> None:
     [
         ("POST", "/v1/status", "GET, HEAD"),
         ("PUT", "/v1/pods", "GET, HEAD, POST"),
-        ("PATCH", "/v1/pods/a/b", "DELETE, GET, HEAD"),
+        ("PUT", "/v1/pods/a/b", "DELETE, GET, HEAD, PATCH"),
         ("GET", "/v1/run", "POST"),
         ("OPTIONS", "/v1/run", "POST"),
     ],

@@ -27,6 +27,7 @@ from pinfold.core.pod.workload import Workload
 from pinfold.core.pod.workload_api import workload_from_api
 from pinfold.core.pod.workload_fields import PROCESS, check_fields
 from pinfold.core.values.names import LONGEST_LABEL
+from pinfold.node.moves.resizing import Answered
 from pinfold.node.pods.caller import NOBODY, Caller
 from pinfold.node.pods.manager import Manager
 from pinfold.node.pods.pod_life import PodLife
@@ -132,6 +133,13 @@ class Pods:
         """End a pod; see :meth:`pinfold.node.pods.manager.Manager.release`."""
         await self._claim.look()
         await self._manager.release(name, grace=grace, caller=caller)
+
+    async def resize(
+        self, name: str, container: str | None, cpus: int, *, caller: Caller = NOBODY
+    ) -> Answered:
+        """See :meth:`pinfold.web.backend.PodBackend.resize`."""
+        await self._claim.look()
+        return await self._manager.resizing.resize(name, container, cpus, begun=caller.begin)
 
     def life(self, uid: str) -> PodLife | None:
         """See :meth:`pinfold.web.backend.PodBackend.life`."""

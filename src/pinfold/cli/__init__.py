@@ -19,6 +19,7 @@ COMMANDS: Final = {
     "Compares the record of exclusive CPUs with the running kernel.",
     "capture": "Capture what --machine needs of this machine, and nothing private.",
     "agent": "Run pods on this machine, each on its CPUs, until SIGTERM; they outlive the agent.",
+    "resize": "Give a running container more or fewer CPUs of its own, while it runs.",
     "run": "Run COMMAND on CPUs that nobody else uses, and exit with its status.",
     "apply": "Run the pods of FILE...",
     "delete": "End pods, and wait until they are gone and their CPUs are free.",

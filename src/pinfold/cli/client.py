@@ -150,6 +150,10 @@ class Client:
         """Send a document, get one."""
         return self._ask("POST", path, document)
 
+    def patch(self, path: str, document: Mapping[str, Any], **query: object) -> Any:  # noqa: ANN401 - any document
+        """Change a part of something, get what became of it."""
+        return self._ask("PATCH", _with_query(path, query), document)
+
     def delete(self, path: str, **query: object) -> None:
         """Remove something."""
         self._ask("DELETE", _with_query(path, query))

@@ -7,6 +7,7 @@ from typing import Annotated, Any, TypeAlias
 
 from msgspec import Meta, Raw
 
+from pinfold.documents.plan import PlannedResize
 from pinfold.documents.records import CPUs, Document, Record
 from pinfold.documents.status import Pod
 
@@ -64,6 +65,39 @@ class Run(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A Pod as the Kubernetes API has it, with one container and ``restartPolicy: Never``."""
     pid: Annotated[int, Meta(ge=2, lt=1 << 31)]
     """The process, which waits before its first instruction."""
+
+
+class CPUResources(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many CPUs a container asks for; what stands there is the same in both."""
+
+    requests: Mapping[str, str | int] = {}
+    """``cpu`` only, as the Kubernetes API writes quantities."""
+    limits: Mapping[str, str | int] = {}
+
+
+class ContainerResize(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which container is to have how many CPUs."""
+
+    name: str | None = None
+    """Needed where the pod has several."""
+    resources: CPUResources
+
+
+class ResizeSpec(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is to be other in a pod."""
+
+    containers: Annotated[Sequence[ContainerResize], Meta(min_length=1, max_length=1)]
+    """One at a time."""
+
+
+class Resize(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Another number of CPUs for a running container, as a patch of its pod."""
+
+    spec: ResizeSpec
+
+
+class ResizeAnswer(PlannedResize, Document, frozen=True, kw_only=True):
+    """What became of a resize."""
 
 
 class Exit(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -32,6 +32,20 @@ class Displaced(Record, frozen=True, kw_only=True):
     """Why it is not there."""
 
 
+class Resized(Record, frozen=True, kw_only=True):
+    """``resized``, ``infeasible``: a running container was to have another number of CPUs."""
+
+    container: str
+    cpus: int
+    """How many it asks for."""
+    before: CPUs
+    after: CPUs
+    """What it is to have; as before where it is infeasible."""
+    reason: str | None
+    """Why it is infeasible, one word; null where it is feasible."""
+    message: str | None
+
+
 class Started(Record, frozen=True, kw_only=True):
     """``repaired`` at a start: what was changed of a record that did not fit."""
 

@@ -28,6 +28,8 @@ from pinfold.documents.api import (
     PodDocument,
     PodFacts,
     PodList,
+    Resize,
+    ResizeAnswer,
     Run,
 )
 from pinfold.documents.assignment import Assignment
@@ -82,6 +84,10 @@ DOCUMENTS: Final[Mapping[str, Published]] = {
     "plan": Published(Plan, "`pinfold plan -o json`"),
     "pod": Published(PodDocument, "`GET /v1/pods/{namespace}/{name}`"),
     "pods": Published(PodList, "`GET /v1/pods`"),
+    "resize": Published(Resize, "body of `PATCH /v1/pods/{namespace}/{name}`"),
+    "resized": Published(
+        ResizeAnswer, "`pinfold resize -o json`, answer of `PATCH /v1/pods/{namespace}/{name}`"
+    ),
     "run": Published(Run, "body of `POST /v1/run`"),
     "shield": Published(Shield, "`pinfold shield -o json`"),
     "state-check": Published(StateCheck, "`pinfold state check -o json`"),

@@ -20,6 +20,10 @@ class UnknownPodError(Exception):
     """There is no pod of that name or uid."""
 
 
+class UnknownContainerError(UnknownPodError):
+    """A pod has no container of that name, or several and none is named."""
+
+
 class PodTable(Struct, frozen=True):
     """By uid: ``active`` pods own their CPUs; ``ended`` ones do not, and stand oldest first."""
 

@@ -9,6 +9,7 @@ from pinfold.documents.machine import Machine
 from pinfold.documents.node import Node
 from pinfold.documents.status import Agent, AgentConfig
 from pinfold.node.books import Books
+from pinfold.node.moves.resizing import Answered
 from pinfold.node.pods.caller import NOBODY, Caller
 from pinfold.node.pods.pod_life import PodLife
 from pinfold.node.reconciler import Drift
@@ -78,6 +79,22 @@ class PodBackend(Protocol):
         Raises:
             UnknownPodError: no such pod.
             PortError: that it is to go could not be written down.
+        """
+
+    async def resize(
+        self, name: str, container: str | None, cpus: int, *, caller: Caller = NOBODY
+    ) -> Answered:
+        """Decide about another number of CPUs for a running container, and begin its moves.
+
+        Args:
+            name: the pod, as ``namespace/name``.
+            container: which; None: the pod's only one.
+            cpus: how many; 0 for what is no whole number.
+            caller: who waits, and may go away before anything is changed.
+
+        Raises:
+            UnknownPodError, UnknownContainerError: there is none.
+            PortError: it could not be written down.
         """
 
     def life(self, uid: str) -> PodLife | None:

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from pinfold.documents.api import Exit, PodList, Run
+from pinfold.documents.api import Exit, PodList, Resize, ResizeAnswer, Run
 from pinfold.documents.status import Status
 from pinfold.node.pods.caller import Caller
 from pinfold.node.pods.pod_life import PodLife
@@ -29,7 +29,8 @@ from pinfold.web.documents import (
 )
 from pinfold.web.operations import POD, POD_LOG
 from pinfold.web.pod_logs import pod_log
-from pinfold.web.requests import decoded, json_object, limit, seconds
+from pinfold.web.requests import decoded, flag, json_object, limit, seconds
+from pinfold.web.resizes import answered, asked
 from pinfold.web.snapshots import Snapshots
 
 DECISIONS: Final = ("admitted", "rejected")
@@ -40,6 +41,9 @@ START_PATIENCE: Final = 30.0
 
 END_PATIENCE: Final = 3.0
 """Seconds that the report of an exit waits for the pod's end, which is quick as a rule."""
+
+LONGEST_GRACE: Final = 10.0
+"""Seconds for which an application may be told before CPUs are taken from it."""
 
 
 class Handlers:
@@ -136,6 +140,25 @@ class Handlers:
         deletion = self._pods().delete(name, grace=grace, caller=caller)
         await self._changes.run(deletion, request=request, caller=caller, longer=longer)
         return Response(status_code=204)
+
+    async def resize_pod(self, request: Request) -> Response:
+        """Give a running container another number of CPUs."""
+        name, wait = _named(request), flag(request, "wait", default=True)
+        container, cpus = asked(await decoded(request, Resize))
+        pods, caller = self._pods(), Caller()
+
+        async def whole() -> ResizeAnswer:
+            answer = await pods.resize(name, container, cpus, caller=caller)
+            if wait and answer.moving is not None:
+                ended = await answer.moving.ended()
+                if ended.replaced:
+                    raise Refusal(409, f"another resize of {answer.pod} has taken its place")
+                if not ended.done:
+                    raise Refusal(503, f"the resize was undone: {ended.problem}")
+            return answered(answer)
+
+        work = self._changes.run(whole(), request=request, caller=caller, longer=LONGEST_GRACE)
+        return Document(await work)
 
     async def pod_log(self, request: Request) -> Response:
         """What a container has written."""

@@ -26,6 +26,10 @@ PARAMETERS: Final[dict[str, dict[str, Any]]] = {
         "description": "seconds from SIGTERM to SIGKILL; without it the pod's own",
         "schema": {"type": "number", "minimum": 0},
     },
+    "wait": {
+        "description": "answer when it is done, and not as soon as it is begun",
+        "schema": {"type": "boolean", "default": True},
+    },
     "pod": {
         "description": "NAMESPACE/NAME, NAME (in namespace default) or uid",
         "schema": _TEXT,

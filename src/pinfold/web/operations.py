@@ -16,6 +16,8 @@ from pinfold.documents.api import (
     OpenAPI,
     PodDocument,
     PodList,
+    Resize,
+    ResizeAnswer,
     Run,
 )
 from pinfold.documents.explanation import Explanation
@@ -128,6 +130,20 @@ OPERATIONS: Final = (
         "One pod",
         (Answer(200, "the pod", PodDocument),),
         errors=(404,),
+    ),
+    Operation(
+        "PATCH",
+        POD,
+        "resize_pod",
+        "Give a running container another number of exclusive CPUs",
+        (
+            Answer(
+                200, "it is done, or infeasible with the reason, and nothing changed", ResizeAnswer
+            ),
+        ),
+        errors=(404, 409, 413),
+        query=("wait",),
+        body=Resize,
     ),
     Operation(
         "DELETE",

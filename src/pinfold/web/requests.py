@@ -115,9 +115,9 @@ def whole_number(request: Request, name: str) -> int | None:
     return int(text)
 
 
-def flag(request: Request, name: str) -> bool:
-    """A parameter that is ``true`` or ``false``, which is what it is without; raises Refusal."""
-    text = request.query_params.get(name, "false")
+def flag(request: Request, name: str, *, default: bool = False) -> bool:
+    """A parameter that is ``true`` or ``false``; raises Refusal."""
+    text = request.query_params.get(name, "true" if default else "false")
     if text not in ("true", "false"):
         raise Refusal(400, f"{name}={text[:40]!r}: must be true or false")
     return text == "true"

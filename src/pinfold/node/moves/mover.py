@@ -36,12 +36,12 @@ from pinfold.node.draft import Draft
 from pinfold.node.drafted import Unwritten
 from pinfold.node.moves.finishing import finish
 from pinfold.node.moves.moving import BusyError, Moving
+from pinfold.node.moves.placing import AtWorkError, Placing, RefusedError
 from pinfold.node.moves.runs import is_over, is_told, key_of, keys_of, run_end, still_for
 from pinfold.node.moves.waiting import has_waited
 from pinfold.node.node_containers import may_live
 from pinfold.ports.errors import ContainerKey, PortError, StoreError
 from pinfold.ports.records import PendingMove, PendingResize
-from pinfold.ports.runtime import ContainerState, ContainerStatus
 from pinfold.retry.backoff import Backoff
 from pinfold.state.ledger import InvariantError
 
@@ -50,28 +50,12 @@ _LONGEST_PAUSE: Final = 10.0
 """Seconds between two tries of what could not be made or written."""
 
 
-class _RefusedError(Exception):
-    """A step was refused; ``attempted`` are those made before it, and itself."""
-
-    def __init__(self, problem: str, attempted: int) -> None:
-        super().__init__(problem)
-        self.problem = problem
-        self.attempted = attempted
-
-
-class _AtWorkError(Exception):
-    """A container is being started or ended, and would not be where it was put."""
-
-    def __init__(self, key: ContainerKey) -> None:
-        super().__init__("it is being started or ended")
-        self.key = key
-
-
 class Mover:
     """One for each node; it has the books, like everybody who changes them."""
 
     def __init__(self, books: Books) -> None:
         self.books = books
+        self._placing = Placing(books)
         self._moving: Moving | None = None
         self._task: asyncio.Task[None] | None = None
         self._backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
@@ -133,7 +117,7 @@ class Mover:
         )
         await draft.write_ahead()
         if self._moving is not None:
-            self._moving.end("another plan has taken its place")
+            self._moving.end(replaced=True)
         self._moving, self._began = Moving(plan), observers.uptime()
         self.go_on()
         return self._moving
@@ -156,25 +140,27 @@ class Mover:
 
     def go_on(self) -> None:
         """Carry out what is in flight, as after a restart; nothing where nothing is."""
-        if self.is_busy and (self._task is None or self._task.done()):
+        if (move := self.books.view.move) is None:
+            return
+        if self._moving is None:
+            self._moving, self._began = Moving(move.plan), self.books.observers.uptime()
+        if self._task is None or self._task.done():
             self._task = self.books.spawn(self._carry_out(), name="moves")
 
     # ----------------------------------------------------------------------------------- the steps
 
     async def _carry_out(self) -> None:
         while (move := self.books.view.move) is not None:
-            if self._moving is None:
-                self._moving, self._began = Moving(move.plan), self.books.observers.uptime()
             try:
                 await self._advance(move)
-            except _AtWorkError as error:
+            except AtWorkError as error:
                 await self.books.containers.seen.until_idle([error.key])
-            except _RefusedError as error:
+            except RefusedError as error:
                 await self._refused(error)
             except StoreError as error:
                 await self._pause(f"{error}")
             except InvariantError as error:
-                await self._refused(_RefusedError(str(error), move.made))
+                await self._refused(RefusedError(str(error), move.made))
             else:
                 self._backoff.well()
 
@@ -183,8 +169,8 @@ class Mover:
 
         Raises:
             StoreError: it could not be written, and was not made.
-            _RefusedError, InvariantError: it was refused.
-            _AtWorkError: a container is in other hands just now.
+            RefusedError, InvariantError: it was refused.
+            AtWorkError: a container is in other hands just now.
         """
         if is_over(move):
             await self._change(move, self._finish)
@@ -202,7 +188,7 @@ class Mover:
             run = move.plan.steps[move.made : end]
             keys = list(keys_of(*run))
             for key in keys:
-                self._expect_idle(key)
+                self._placing.expect_idle(key)
             await self._change(move, partial(self._make, end=end), *still_for(run, keys))
 
     async def _change(
@@ -245,55 +231,20 @@ class Mover:
             if isinstance(step, ShrinkPool):
                 await draft.apply_pool()
             elif isinstance(step, Widen | Narrow):
-                await self._place(step.owner)
-        except _AtWorkError:
+                await self._placing.place(step.owner)
+        except AtWorkError:
             draft.progress(replace(self._now, made=at))
             raise
         except PortError as error:
             draft.progress(replace(self._now, made=at))
             self.books.counters.cgroup_failures += 1
-            raise _RefusedError(str(error), at + 1) from error
+            raise RefusedError(str(error), at + 1) from error
 
     @property
     def _now(self) -> PendingMove:
         move = self.books.view.move
         assert move is not None, "the steps of a plan are made while it is in flight"  # noqa: S101 - no caller's fault
         return move
-
-    def _expect_idle(self, key: ContainerKey) -> None:
-        if key in self.books.containers.seen.busy:
-            raise _AtWorkError(key)
-
-    async def _place(self, owner: Owner) -> None:
-        """See an owner where the books say; who does not run is put there when it is started.
-
-        Raises:
-            PortError: it is not there.
-            _AtWorkError: somebody is starting or ending it, who may have looked before.
-        """
-        books = self.books
-        status, pod = self._running(owner), books.view.pods.active.get(owner.pod_uid)
-        if status is None or pod is None:
-            return
-        (container,) = (c for c in pod.workload.pod.all_containers if c.name == owner.container)
-        try:
-            await books.containers.adopt(status, books.placement(pod.uid, container))
-        except PortError:
-            if may_live(books.containers.cgroups, status):
-                raise
-
-    def _running(self, owner: Owner) -> ContainerStatus | None:
-        """An owner that has a container now; None: nobody is there, and its claim is all there is.
-
-        Raises:
-            _AtWorkError: somebody is starting or ending it.
-        """
-        key = key_of(owner)
-        if is_gone(owner):
-            return None
-        self._expect_idle(key)
-        status = self.books.containers.seen.statuses.get(key)
-        return None if status is None or status.state is ContainerState.EXITED else status
 
     async def _finish(self, draft: Draft, move: PendingMove) -> None:
         """Write down that it is over, and let the pool have what is free."""
@@ -304,8 +255,8 @@ class Mover:
         if move.resize is not None:
             try:
                 # Its limits may have changed with what it asks for.
-                await self._place(move.resize.owner)
-            except (PortError, _AtWorkError) as error:
+                await self._placing.place(move.resize.owner)
+            except (PortError, AtWorkError) as error:
                 self.books.observers.report(None, f"{move.resize.owner}: {error}")
         seconds = self.books.observers.uptime() - self._began
         outcome = "undone" if move.plan.back else "done"
@@ -337,14 +288,14 @@ class Mover:
 
         Until then the owner has both, and nobody narrows its NUMA nodes by the way.
         """
-        status, key = self._running(step.owner), key_of(step.owner)
+        status, key = self._placing.running(step.owner), key_of(step.owner)
         moved: MemoryMoved | None = None
         if status is not None:
             try:
                 moved = await self.books.containers.cgroups.migrate(key, step.now)
             except PortError as error:
                 if may_live(self.books.containers.cgroups, status):
-                    raise _RefusedError(str(error), move.made + 1) from error
+                    raise RefusedError(str(error), move.made + 1) from error
         await self._change(move, partial(self._migrated, moved=moved))
 
     async def _migrated(
@@ -357,7 +308,7 @@ class Mover:
 
     # ---------------------------------------------------------------------------- what goes wrong
 
-    async def _refused(self, refused: _RefusedError) -> None:
+    async def _refused(self, refused: RefusedError) -> None:
         """Turn back; on the way back try again, for ever."""
         move = self.books.view.move
         if move is None:

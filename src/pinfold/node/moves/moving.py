@@ -14,15 +14,19 @@ class BusyError(Exception):
 
 
 class Ended(Struct, frozen=True):
-    """How a plan ended: ``problem`` is why it was undone or given up, "" where it was done."""
+    """How a plan ended: ``problem`` is why it was undone, "" where it was done.
+
+    One that was ``replaced`` was given up for another plan of the same owner.
+    """
 
     plan: MovePlan
     problem: str = ""
+    replaced: bool = False
 
     @property
     def done(self) -> bool:
         """Whether everybody is where he was to be."""
-        return not self.problem
+        return not self.problem and not self.replaced
 
 
 class Moving:
@@ -39,7 +43,7 @@ class Moving:
         """
         return await asyncio.shield(self._ended)
 
-    def end(self, problem: str) -> None:
+    def end(self, problem: str = "", *, replaced: bool = False) -> None:
         """It is over."""
         if not self._ended.done():
-            self._ended.set_result(Ended(self.plan, problem))
+            self._ended.set_result(Ended(self.plan, problem, replaced))

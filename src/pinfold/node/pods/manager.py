@@ -21,6 +21,7 @@ from pinfold.node.books import FIRST_PAUSE, LONGEST_PAUSE, Books
 from pinfold.node.draft import Draft
 from pinfold.node.drafted import Unwritten
 from pinfold.node.moves.mover import Mover
+from pinfold.node.moves.resizing import Resizing
 from pinfold.node.pod_table import NameTakenError
 from pinfold.node.pods.caller import NOBODY, Caller
 from pinfold.node.pods.containers import PodContainers
@@ -44,7 +45,8 @@ FOREGROUND: Final = "run"
 class Manager:
     """Admits pods, lets them live, and ends them; the books have the same containers.
 
-    ``lives`` are those of the pods that it runs, by uid; ``mover`` takes them to other CPUs.
+    ``lives`` are those of the pods that it runs, by uid; ``mover`` takes them to other CPUs,
+    ``resizing`` gives them more or fewer.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Manager:
         self.plugins = plugins
         self.host = ManagerHost(books, containers, plugins, self.ended_by_itself)
         self.mover = Mover(books)
+        self.resizing = Resizing(books, self.mover)
         self.lives: dict[str, PodLife] = {}
         self._workers: dict[str, PodWorker] = {}
 

@@ -1,0 +1,140 @@
+"""Resizes of running containers on fakes: the rules of KEP-5554, the record, the kernel."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.node.pod_table import UnknownContainerError, UnknownPodError
+from tests.scenes.manager_harness import manifest
+from tests.scenes.moves_harness import Node, allowed, pods, run
+
+
+def recorded(node: Node, pod: str) -> tuple[str, str]:
+    """What a pod asks for on record, and what it is counted for."""
+    (one,) = json.loads(node.store.pods[f"uid-{pod}"].manifest)["spec"]["containers"]
+    limits = node.books.view.pods.active[f"uid-{pod}"].workload.pod.containers[0].limits
+    assert one["resources"]["requests"]["cpu"] == one["resources"]["limits"]["cpu"]
+    assert str(limits["cpu"]) == one["resources"]["limits"]["cpu"]
+    return one["resources"]["limits"]["cpu"], str(node.books.view.state.requested["cpu"])
+
+
+def graceful(name: str, cpus: str, seconds: int) -> dict[str, Any]:
+    pod = manifest(name, cpus)
+    pod["spec"]["scaleDownGracePeriodSeconds"] = seconds
+    return pod
+
+
+def test_growing_and_shrinking_keep_the_baseline() -> None:
+    async def scenario(node: Node) -> None:
+        await pods(node, a="2", web="")
+        assert await node.resize("a", 4) == "2-5"
+        assert recorded(node, "a") == ("4", "4000")
+        assert node.has() == {"a/c0": "2-5"}
+        assert node.store.pods["uid-a"].baselines == {"c0": CPUSet([2, 3])}
+        assert await node.resize("a", 3) == "2-4"
+        assert await node.resize("a", 1) == "prohibitedCPUAllocationError"
+        assert await node.resize("a", 2) == "2-3"
+        assert recorded(node, "a") == ("2", "2000")
+        assert node.store.pods["uid-a"].baselines == {}
+        assert allowed(node, "a", "web") == {"a": "2-3", "web": "1,4-7"}
+        assert await node.resize("web", 2) == "inconsistentCPUAllocationError"
+        assert await node.resize("a", 9) == "resizeAllocateCPUsError"
+
+    run(scenario)
+
+
+def test_who_is_asked_for_has_to_be_there() -> None:
+    async def scenario(node: Node) -> None:
+        await node.admit(manifest("a", "1", "1"))
+        with pytest.raises(UnknownPodError):
+            await node.resize("b", 2)
+        with pytest.raises(UnknownContainerError, match="c0, c1"):
+            await node.resize("a", 2)
+        with pytest.raises(UnknownContainerError, match="'x'"):
+            await node.resize("a", 2, "x")
+
+    run(scenario)
+
+
+def test_a_second_resize_while_the_first_is_announced() -> None:
+    async def scenario(node: Node) -> None:
+        await node.admit(graceful("a", "2", 10))
+        await pods(node, web="")
+        assert await node.resize("a", 6) == "2-7"
+        loop, first = asyncio.get_running_loop(), await node.begin_resize("a", 4)
+        began = loop.time()
+        await asyncio.sleep(5)
+        assert node.has() == {"a/c0": "2-7"}
+        assert recorded(node, "a")[0] == "6"
+        second = await node.begin_resize("a", 2)
+        assert (await first.ended()).replaced
+        assert (await second.ended()).done
+        assert loop.time() >= began + 15
+        assert node.has() == {"a/c0": "2-3"}
+
+        assert await node.resize("a", 6) == "2-7"
+        first = await node.begin_resize("a", 3)
+        await asyncio.sleep(5)
+        node.effects.clear()
+        assert await node.resize("a", 6) == "2-7"
+        assert (await first.ended()).replaced
+        assert recorded(node, "a")[0] == "6"
+        assert node.books.view.move is None
+        assert {value for what, value in node.effects if what == "c0"} == {"2-7"}
+
+        first = await node.begin_resize("a", 3)
+        await asyncio.sleep(5)
+        assert await node.resize("a", 5) == "2-4,6-7"
+        assert recorded(node, "a") == ("5", "5000")
+
+    run(scenario)
+
+
+def test_a_grow_that_the_kernel_refuses_leaves_nothing() -> None:
+    async def scenario(node: Node) -> None:
+        await pods(node, a="2", web="")
+        for at in (1, 2):
+            node.cgroups.faults.calls = 0
+            node.cgroups.faults.fail_at = {at}
+            moving = await node.begin_resize("a", 4)
+            assert "the kernel refused" in (await moving.ended()).problem
+            assert recorded(node, "a") == ("2", "2000")
+            assert node.has() == {"a/c0": "2-3"}
+            assert node.store.pods["uid-a"].baselines == {}
+
+    run(scenario)
+
+
+def test_a_pod_that_is_deleted_while_it_shrinks() -> None:
+    async def scenario(node: Node) -> None:
+        await node.admit(graceful("a", "2", 10))
+        await pods(node, web="")
+        await node.resize("a", 6)
+        moving = await node.begin_resize("a", 4)
+        await node.manager.release("a")
+        await moving.ended()
+        assert node.has() == {}
+        assert node.store.pods.keys() == {"uid-web"}
+        assert allowed(node, "web") == {"web": "1-7"}
+
+    run(scenario)
+
+
+def test_others_wait_for_their_turn() -> None:
+    async def scenario(node: Node) -> None:
+        await node.admit(graceful("a", "2", 10))
+        await node.admit(manifest("b", "1"))
+        await node.resize("a", 4)
+        shrink = await node.begin_resize("a", 2)
+        grow = asyncio.create_task(node.resize("b", 2))
+        await asyncio.sleep(5)
+        assert not grow.done()
+        assert (await shrink.ended()).done
+        assert len(CPUSet.parse(await grow)) == 2
+
+    run(scenario)
