@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pinfold.core.kubelet.node_config import NodeConfig
-from pinfold.core.moves.owners import Owner
+from pinfold.core.moves.owners import MoveOptions, Owner, Wish
+from pinfold.core.moves.planner import plan_moves
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.pod_table import NameTakenError, UnknownPodError
 from pinfold.node.reconciler import reconcile
 from pinfold.node.recovery.recovery import OnMismatch
-from pinfold.planning.fake_cgroups import FakeCgroups
-from pinfold.ports.cgroups import Partition, Placement
+from pinfold.ports.cgroups import Partition
 from pinfold.ports.errors import CgroupError, ContainerKey, PortError
 from pinfold.ports.records import PodPhase
 from pinfold.ports.runtime import ContainerState
@@ -28,42 +28,12 @@ from pinfold.web.documents import Documents
 from tests.scenes.manager_harness import Harness, manifest, mixed, run_virtually
 from tests.scenes.offline_harness import EVERY, VERSIONS, Node
 from tests.scenes.offline_harness import run as run_offline
-
-
-class Kernel(FakeCgroups):
-    """A kernel that looks at itself after each effect: is anybody where somebody else owns?"""
-
-    def __init__(self, machine: CPUSet, version: int = 2) -> None:
-        super().__init__(machine, version)
-        self.effects: list[str] = []
-
-    async def set_shared(self, cpus: CPUSet) -> None:
-        await super().set_shared(cpus)
-        self._look(f"shared {cpus}")
-
-    async def place(self, key: ContainerKey, placement: Placement) -> str:
-        granted = await super().place(key, placement)
-        self._look(f"{key.pod_uid} {placement.cpus}")
-        return granted
-
-    async def enter(self, key: ContainerKey, pid: int, *, start: int | None = None) -> None:
-        await super().enter(key, pid, start=start)
-        self._look(f"enter {key.pod_uid}")
-
-    def _look(self, effect: str) -> None:
-        self.effects.append(effect)
-        running = [(pid, key) for pid, key in self.processes.items() if key is not None]
-        for _, owner in running:
-            own = self.groups[owner].placement.cpus or CPUSet()
-            for pid, key in running:
-                if key.pod_uid != owner.pod_uid:
-                    strange = self.allowed(pid) & own
-                    assert not strange, f"{key} is on {strange} of {owner}: {self.effects}"
+from tests.scenes.watched_cgroups import WatchedCgroups
 
 
 def watched(version: int = 2, **more: Any) -> Harness:
     node = Harness(**more)
-    node.cgroups = Kernel(node.view.topology.cpus, version)
+    node.cgroups = WatchedCgroups(node.view.topology.cpus, version)
     node.runtime = type(node.runtime)(node.cgroups)
     return node
 
@@ -117,11 +87,11 @@ def test_who_comes_waits_for_it_to_leave() -> None:
     """The pool and all who are mixed have left its CPUs before its cgroup is made."""
 
     async def scenario(node: Harness) -> None:
-        assert isinstance(node.cgroups, Kernel)
+        assert isinstance(node.cgroups, WatchedCgroups)
         await node.admit(lane())
         del node.cgroups.effects[:]
         await node.admit(manifest("db", "2"))
-        assert node.cgroups.effects[:2] == ["shared 4-7", "uid-db 2-3"]
+        assert node.cgroups.effects[:2] == [("shared", "4-7"), ("c0", "2-3")]
 
     run(scenario)
 
@@ -320,6 +290,48 @@ def test_cpus_that_go_offline_and_come_back(version: int) -> None:
                 assert await reconcile(node.books) == []
 
     run_offline(scenario, Node(version))
+
+
+# --------------------------------------------------------------------------------- moves
+
+
+async def moved(node: Harness, **wishes: str) -> None:
+    """Move the first containers of pods, and wait for the end."""
+    async with node.books.change() as draft:
+        told = [Wish(Owner(f"uid-{pod}", "c0"), CPUSet.parse(cpus)) for pod, cpus in wishes.items()]
+        options = MoveOptions(mixed=node.books.view.mixed)
+        plan = plan_moves(draft.state.ledger, told, options)
+        assert plan.mixed == node.books.view.mixed
+        moving = await node.manager.mover.begin(draft, plan, why="rebalance")
+    assert (await moving.ended()).done
+
+
+@VERSIONS
+def test_it_follows_the_pools_steps_of_a_plan_and_moves_as_any_other(version: int) -> None:
+    async def scenario(node: Harness) -> None:
+        assert isinstance(node.cgroups, WatchedCgroups)
+        await node.admit(manifest("web", ""))
+        await node.admit(lane())
+        await node.admit(manifest("db", "2"))
+        assert node.cpus("lane") == {"c0": "1,4-7"}
+        del node.cgroups.effects[:]
+        # Another grows into the pool: it is narrowed with it, before that one is widened.
+        await moved(node, db="2-5")
+        assert node.cpus("lane") == {"c0": "1,6-7"}
+        assert [one for one in node.cgroups.effects if one[1] in {"6-7", "2-5"}][:2] == [
+            ("shared", "6-7"),
+            ("c0", "2-5"),
+        ]
+        # An exchange, and its own CPUs alone.
+        await moved(node, lane="2", db="1,3-5")
+        assert node.cpus("lane") == {"c0": "2,6-7"}
+        assert node.cpus("db") == {"c0": "1,3-5"}
+        await moved(node, lane="6", db="3-5")
+        assert node.cpus("lane") == {"c0": "1-2,6-7"}
+        assert node.cpus("web") == {"c0": "1-2,7"}
+        assert await reconcile(node.books) == []
+
+    run(scenario, watched(version))
 
 
 # ------------------------------------------------------------------------------- any life

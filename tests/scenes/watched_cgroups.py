@@ -39,11 +39,13 @@ class WatchedCgroups(FakeCgroups):
             if self.groups[key].placement.cpus is not None
         }
         for pid, key in exclusive.items():
-            for cpu in self.allowed(pid):
+            placement, own = self.groups[key].placement, self.allowed(pid)
+            # Of a mixed one the rest is the pool's.
+            for cpu in own & (placement.cpus or own) if placement.mixed else own:
                 other = owners.setdefault(cpu, key)
                 assert other.pod_uid == key.pod_uid, f"{key} and {other} on {cpu}: {self.effects}"
         for pid, key in everybody.items():
-            if pid not in exclusive:
+            if pid not in exclusive or self.groups[key].placement.mixed:
                 for cpu in self.allowed(pid):
                     other = owners.get(cpu, key)
                     assert other.pod_uid == key.pod_uid, f"{key} runs on {cpu} of {other}"

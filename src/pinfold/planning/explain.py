@@ -155,6 +155,11 @@ class _Constraint(Struct, frozen=True):
         if CPU in wanted:
             plural = "s" * (asked != 1)
             outcome = f"{asked} exclusive CPU{plural}: Guaranteed pod with a whole cpu request"
+            if container.name in decision.pod.mixed:
+                outcome = (
+                    f"{asked} exclusive CPU{plural} and the shared pool: a mixed container of a "
+                    "Guaranteed pod owns the whole part of its cpu request"
+                )
             outcome += self._isolated(container)
             if (given := decision.allocations.get(container.name)) and given.idle is not None:
                 outcome += f", alone on {'its core' if asked == 1 else 'their cores'}"
