@@ -27,6 +27,7 @@ from pinfold.core.moves.rebalance import RebalanceOptions
 from pinfold.core.pod.api import pod_from_api
 from pinfold.core.pod.pod import Pod
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.planning.explain import explain_pod
 from pinfold.planning.planner import Planner
 from pinfold.state.restore import to_checkpoint, to_ledger
 from tests.scenes.manager_harness import isolating
@@ -300,6 +301,16 @@ def test_what_cannot_be_is_refused(asking: Pod, config: dict[str, Any], words: s
     # A kubelet knows no such annotation.
     kubelet = Planner(planner.machine, replace(STATIC, **config))
     assert decide(kubelet.node, kubelet.empty, asking).admitted
+
+
+def test_an_explanation_says_so() -> None:
+    (one,) = explain_pod(node(), [alone("a", 2)], "a").containers
+    assert "2 exclusive CPUs: Guaranteed pod with a whole cpu request, alone on their cores" in (
+        one.constraint
+    )
+    explanation = explain_pod(node(), [alone("a", 4)], "a")
+    assert "is to have 4 cores for itself" in explanation.containers[0].constraint
+    assert any("3 CPUs" in remedy for remedy in explanation.remedies)
 
 
 def test_each_container_says_for_itself() -> None:

@@ -75,6 +75,19 @@ def test_a_mixed_owner_is_no_stranger_in_the_pool() -> None:
     }
 
 
+def test_an_owner_that_is_alone_on_its_core_is_not_to_run_on_idle_siblings() -> None:
+    alone = replace(DB, idle=cpus("3"))
+    record = replace(RECORD, owners=(alone,))
+    fits = with_groups(group("/own/db", "2"))
+    assert "cpuset-differs" not in findings(fits, record)
+    found = findings(with_groups(group("/own/db", "2-3")), record)["cpuset-differs"]
+    assert found.what == "db/main: recorded 2, the kernel has 2-3"
+    assert (found.cpus, found.fix) == (cpus("3"), (f"echo 2 > {TOP}/own/db/cpuset.cpus",))
+    # A stranger on the sibling is one on an exclusive CPU.
+    ran = replace(fits, tasks=with_tasks(task(99, "/", "3", 3)).tasks)
+    assert findings(ran, record).keys() & {"stranger-ran", "stranger-allowed"}
+
+
 def test_a_parent_that_is_too_narrow_is_widened_first() -> None:
     found = only("cpuset-differs", with_groups(group("/own", "0-2"), group("/own/db", "2-3", "2")))
     assert found.fix == (f"echo 0-3 > {TOP}/own/cpuset.cpus",)

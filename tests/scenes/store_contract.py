@@ -184,6 +184,7 @@ async def _check_every_field(store: Store) -> None:
     ]
     written += [
         PodRecord("bare", "", "", "{}", PodPhase.ADMITTED),
+        pod("alone", idle={"a": CPUSet.parse("3,9-511"), "ü": CPUSet()}),
         PodRecord(
             uid=nasty,
             namespace=nasty,

@@ -205,7 +205,9 @@ def decide(node: Node, state: NodeState, pod: Pod, answers: Answers = NO_ANSWERS
         return decision
     requests = amounts(pod)
     kept_idle = len(state.ledger.idle_siblings)
-    more_idle = len(settle(state, decision).ledger.idle_siblings) - kept_idle
+    more_idle = 0
+    if decision.idle:
+        more_idle = len(settle(state, decision).ledger.idle_siblings) - kept_idle
 
     def short_of(idle: int) -> tuple[str, str] | None:
         return shortage(

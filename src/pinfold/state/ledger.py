@@ -97,6 +97,8 @@ class Ledger(Struct, frozen=True, dict=True):
     @cached_property
     def idle_siblings(self) -> CPUSet:
         """Every CPU that is claimed so that nothing runs on it."""
+        if not self.idle:
+            return CPUSet()
         used = 0
         for uid, containers in self.assignments.items():
             idle = self.idle.get(uid, _EMPTY)

@@ -116,6 +116,29 @@ async def test_an_annotation_that_is_none_is_said_once(h: LifecycleHarness) -> N
 
 
 @story
+async def test_one_is_alone_on_its_cores(h: LifecycleHarness) -> None:
+    await h.run(await h.pod("web", "burstable"), "main", BEST_EFFORT)
+    annotations = {"smt-isolate.pinfold.dev/pod": "true"}
+    pod = await h.node.run_pod("uid-quick", "quick", "/kubepods/poduid-quick", annotations)
+    first = await h.run(pod, "main", guaranteed(2))
+    assert h.kernel() == {"web/main": "1,6-7", "quick/main": "2,4"}
+    assert h.node.starts[-1] == (first.key, CPUSet([2, 4]))
+    await h.run(await h.pod("db"), "main", guaranteed(2))
+    with pytest.raises(RefusedError, match=r"SMTIsolationError: .* only 0 of the 3"):
+        await h.run(pod, "side", guaranteed(1))
+    # Made anew with the same number, or another one.
+    await h.node.stop(first)
+    await h.run(pod, "main", guaranteed(1))
+    assert h.kernel() == {"web/main": "1,4-5", "quick/main": "2", "db/main": "6-7"}
+    await h.settle()
+    assert h.recorded() == h.kernel()
+    await h.kill()
+    await h.start()
+    assert h.kernel() == {"web/main": "1,4-5", "quick/main": "2", "db/main": "6-7"}
+    assert str(h.books.view.state.ledger.idle_siblings) == "3"
+
+
+@story
 async def test_a_restart_gets_the_same_cpus(h: LifecycleHarness) -> None:
     pod = await h.pod("db")
     first = await h.run(pod, "main", guaranteed(2))
