@@ -35,6 +35,7 @@ NEED_V1: Final = (
     f"{_ESCAPES}::test_who_has_left_is_ended_with_its_container[cpuset_only",
 )
 MEMORY: Final = "tests/adapters/cgroup/test_cgroup_memory.py"
+MOVES: Final = "tests/guest/test_guest_moves.py"
 V2: Final = (
     "tests/adapters/cgroup/test_cgroup_live.py",
     "tests/adapters/cgroup/test_runtime_gates.py",
@@ -50,6 +51,7 @@ V2: Final = (
     "tests/e2e/test_pod_facts.py",
     "tests/adapters/cgroup/test_cgroup_offline.py",
     MEMORY,
+    MOVES,
     # Last: it changes the pools of huge pages.
     "tests/guest/test_guest_memory.py",
 )
@@ -57,6 +59,7 @@ V1: Final = (
     "tests/adapters/cgroup/test_cgroup_live.py",
     MEMORY,
     "tests/agent/test_mixed_live.py",
+    MOVES,
     "tests/e2e/test_spec_pods.py::test_all_example_pods_of_the_cpu_manager_together",
     "tests/e2e/test_pod_facts.py",
     "tests/guest/test_guest_memory.py",
