@@ -100,6 +100,8 @@ class Crowd:
     unanswered: int = 0
     resized: int = 0
     infeasible: int = 0
+    undone: list[str] = field(default_factory=list)
+    """Resizes that were begun, and answered with a failure."""
     rebalanced: int = 0
     killed_in_moves: int = 0
     """Kills while a change of running owners was asked for and not answered."""
@@ -173,7 +175,9 @@ class Crowd:
             answer = self._asked(
                 "PATCH", f"/v1/pods/default/{name}", {"spec": {"containers": [container]}}
             )
-        except Refused:
+        except Refused as error:
+            if "undone" in str(error):
+                self.undone.append(f"{name}: {error}")
             answer = {"feasible": False}
         if answer is None:
             return  # either may be so by now, or become so

@@ -53,6 +53,7 @@ def _undisturbed(scene: Scene, *, resizes: bool, rebalances: bool) -> None:
     with scene.crowd.moving(resize=resizes, rebalance=rebalances):
         time.sleep(SECONDS)
     scene.check(scene.crowd.resized > before, "nobody was resized")
+    _look_at_undone(scene)
 
 
 def _killed(scene: Scene, *, resizes: bool, rebalances: bool) -> None:
@@ -69,6 +70,12 @@ def _killed(scene: Scene, *, resizes: bool, rebalances: bool) -> None:
             scene.node.kill()
             scene.start()
             scene.crowd.killed_in_moves += scene.crowd.unanswered > unanswered
+    _look_at_undone(scene)
+
+
+def _look_at_undone(scene: Scene) -> None:
+    scene.check(not scene.crowd.undone, "; ".join(scene.crowd.undone))
+    scene.crowd.undone.clear()
 
 
 def _fill(scene: Scene) -> None:
