@@ -192,8 +192,8 @@ class Crowd:
         """Ask for better places for all who may move."""
         self.asked.set()
         with suppress(Refused):
-            if self._asked("POST", "/v1/rebalance") is not None:
-                self.rebalanced += 1
+            answer = self._asked("POST", "/v1/rebalance")
+            self.rebalanced += bool(answer and answer["steps"])
 
     def _ask(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 - JSON
         """The answer; None where there is none, or an error (the pod stays unsure)."""
