@@ -26,7 +26,10 @@ from tests.scenes.waiting import eventually, wait_until
 LANE = """
 import json, os, sys, threading, time
 
-own = [int(cpu) for cpu in os.environ["PINFOLD_EXCLUSIVE_CPUS"].split(",")]
+own = []
+for part in os.environ["PINFOLD_EXCLUSIVE_CPUS"].split(","):
+    first, _, last = part.partition("-")
+    own += range(int(first), int(last or first) + 1)
 os.sched_setaffinity(0, set(range(8192)) - set(own))
 tids = {}
 
