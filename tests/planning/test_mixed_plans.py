@@ -8,6 +8,7 @@ from pinfold.admission.node_status import node_resource_topology, node_status
 from pinfold.cli.views.plan import PlannedOn, plan_view
 from pinfold.core.kubelet.node_config import NodeConfig, OwnPolicies
 from pinfold.core.machine.short_form import parse_short_form
+from pinfold.core.moves.owners import Owner
 from pinfold.core.pod.pod import Container, Pod
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.core.values.quantity import Quantity
@@ -15,6 +16,7 @@ from pinfold.planning.compare import changed_pods
 from pinfold.planning.explain import explain_pod
 from pinfold.planning.plan_document import plan_document
 from pinfold.planning.planner import Plan, Planner
+from pinfold.planning.resizes import ResizeWish
 
 MACHINE = parse_short_form("1s4c2t")
 KUBELETS = NodeConfig(
@@ -86,3 +88,14 @@ def test_an_explanation_says_what_is_exclusive_and_why() -> None:
     found = explain_pod(Planner(MACHINE, OURS), (pod("lane", 2500),), "default/lane")
     (one,) = found.containers
     assert one.constraint.startswith("2 exclusive CPUs and the shared pool: a mixed container")
+
+
+def test_moves_name_those_whose_cpusets_follow_the_pool() -> None:
+    plan = planned(OURS, pod("lane", 2500), pod("db", 2000, "false"))
+    planner = plan.planner
+    lane = {Owner("uid-lane", "main")}
+    options = planner.who_may_move(plan.state, [one.pod for one in plan.admitted])
+    assert options.moves.mixed == lane
+    (answered,) = planner.resize(plan, ResizeWish("db", "main", 3)).resizes
+    assert answered.moves is not None
+    assert answered.moves.mixed == lane

@@ -7,11 +7,15 @@ containers do that share.  A kubelet knows no such thing.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pinfold.admission.nearness import INVALID_ANNOTATION
+from pinfold.core.moves.owners import Owner
 from pinfold.core.pod.annotations import CONTAINER, MIXED_CPUS, POD, AnnotationError
 from pinfold.core.pod.pod import Pod, QOSClass, guaranteed_cpus
 from pinfold.core.topology_manager.hints import AllocationError
 from pinfold.core.topology_manager.manager import UNEXPECTED_ADMISSION_ERROR
+from pinfold.state.ledger import Ledger
 
 
 class MixedError(AllocationError):
@@ -57,6 +61,16 @@ def mixed_refusal(
             why = f"{who} for a whole CPU; ask for 1 CPU or more"
         return MixedError(f"annotation {MIXED_CPUS.key(holder)}: {why}")
     return None
+
+
+def mixed_owners(ledger: Ledger, pods: Iterable[Pod]) -> frozenset[Owner]:
+    """The containers of these pods that use the shared pool besides CPUs of their own."""
+    return frozenset(
+        Owner(pod.uid, name)
+        for pod in pods
+        for name in pod.mixed
+        if ledger.cpus_of(pod.uid, name) is not None
+    )
 
 
 def _why_not(pod: Pod, *, exclusive: bool) -> str | None:

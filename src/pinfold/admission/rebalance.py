@@ -8,11 +8,12 @@ from msgspec.structs import replace
 
 from pinfold.admission.admission import Node, NodeState, decide
 from pinfold.admission.isolation import isolated_wish
+from pinfold.admission.mixed import mixed_owners
 from pinfold.admission.moves import with_claims
 from pinfold.core.cpu.hints import cpu_hints, nodes_to_cpus
 from pinfold.core.cpu.static_policy import StaticPolicy
 from pinfold.core.moves.objective import CORES, NUMA_NODES
-from pinfold.core.moves.owners import MoveError, Owner, Refusal, Wish
+from pinfold.core.moves.owners import MoveError, MoveOptions, Owner, Refusal, Wish
 from pinfold.core.moves.planner import plan_moves
 from pinfold.core.moves.rebalance import Rebalance, RebalanceOptions, make_room, plan_rebalance
 from pinfold.core.pod.annotations import NEVER, REBALANCE
@@ -107,7 +108,8 @@ def who_may_move(
                     if cpus <= kind:
                         within[owner] = kind
     told = {owner: seconds for owner, seconds in delays.items() if seconds}
-    return RebalanceOptions(fixed=frozenset(fixed), delays=told, within=within)
+    moves = MoveOptions(mixed=mixed_owners(state.ledger, known.values()))
+    return RebalanceOptions(moves=moves, fixed=frozenset(fixed), delays=told, within=within)
 
 
 def options_of(node: Node, state: NodeState, options: RebalanceOptions) -> RebalanceOptions:

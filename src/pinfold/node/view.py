@@ -8,6 +8,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from pinfold.admission.admission import Node, NodeState
+from pinfold.admission.mixed import mixed_owners
 from pinfold.core.moves.owners import Owner
 from pinfold.core.pod.pod import Container
 from pinfold.core.values.cpuset import CPUSet
@@ -120,12 +121,8 @@ class View(Struct, frozen=True):
     @property
     def mixed(self) -> frozenset[Owner]:
         """The owners that use the shared pool besides their own CPUs."""
-        ledger = self.state.ledger
-        return frozenset(
-            Owner(pod.uid, container.name)
-            for pod, container in self.pods.containers().values()
-            if pod.is_mixed(container) and pod.exclusive_cpus(ledger, container) is not None
-        )
+        pods = (pod.workload.pod for pod in self.pods.active.values())
+        return mixed_owners(self.state.ledger, pods)
 
     def anybody_shares(self) -> bool:
         """Whether a container of an active pod runs, or has to run, on the shared pool."""

@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pinfold.admission.admission import Decision, Node, NodeState, decide, settle
+from pinfold.admission.mixed import mixed_owners
 from pinfold.admission.model import build_node, check_device_hints, empty_state
 from pinfold.admission.rebalance import make_room_for, rebalance, who_may_move
 from pinfold.admission.resize import Resize, decide_resize, settle_resize
@@ -269,7 +270,7 @@ class Planner:
         if not decision.feasible:
             return _answered(plan, ResizedContainer(pod, container, wish.cpus, decision))
         delay = grace_of(pod, container, self.config.scale_down_grace_period)
-        moves = plan_moves(plan.ledger, [decision.wish(delay)], self._move_options(plan.state))
+        moves = plan_moves(plan.ledger, [decision.wish(delay)], self._move_options(plan))
         after = _with_resize(plan, placed, decision, settle_resize(plan.state, pod, decision))
         return _answered(after, ResizedContainer(pod, container, wish.cpus, decision, moves))
 
@@ -303,12 +304,13 @@ class Planner:
         except MoveError:
             return None
 
-    def _move_options(self, state: NodeState) -> MoveOptions:
+    def _move_options(self, plan: Plan) -> MoveOptions:
         policy = self.node.cpu_policy
         return MoveOptions(
             self.view.topology,
             whole_cores=policy is not None and policy.options.full_pcpus_only,
-            avoid=state.offline,
+            avoid=plan.state.offline,
+            mixed=mixed_owners(plan.ledger, (placed.pod for placed in plan.admitted)),
             pool_may_be_empty=True,
         )
 
