@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from pinfold.admission.admission import Decision, NodeState, decide, release, settle
 from pinfold.admission.container import decide_container
 from pinfold.admission.model import NodeError
+from pinfold.admission.moves import with_claims
 from pinfold.admission.node_status import (
     assignable_cpus,
     node_resource_topology,
@@ -23,7 +24,10 @@ from pinfold.admission.smt_isolation import NO_SMT, SMT_ISOLATION_ERROR
 from pinfold.core.kubelet.faults import SOUND
 from pinfold.core.kubelet.node_config import IsolatedCPUs, NodeConfig, OwnPolicies, SMTIsolate
 from pinfold.core.machine.short_form import parse_short_form
+from pinfold.core.moves.owners import Owner, Wish
+from pinfold.core.moves.planner import plan_moves
 from pinfold.core.moves.rebalance import RebalanceOptions
+from pinfold.core.moves.steps import after
 from pinfold.core.pod.api import pod_from_api
 from pinfold.core.pod.pod import Pod
 from pinfold.core.values.cpuset import CPUSet
@@ -387,6 +391,21 @@ def test_a_resize_is_refused_and_a_rebalance_leaves_it_alone() -> None:
     ledger = state.ledger.without("x")
     found = rebalance(planner.node, replace(state, ledger=ledger), RebalanceOptions())
     assert all(owner.pod_uid != "a" for owner in found.plan.start.placed)
+
+
+def test_moves_of_others_leave_a_claim_as_it_is() -> None:
+    """Another container of the same pod moves: what is idle stays so at every step."""
+    planner = node("1s8c2t")
+    mine = pod("a", 2, 2, **{"container.c0": "true"})
+    ledger = planner.plan([mine]).ledger
+    assert (str(ledger.cpus_of("a", "c0")), str(ledger.cpus_of("a", "c1"))) == ("2,4", "6-7")
+    plan = plan_moves(ledger, [Wish(Owner("a", "c1"), CPUSet([8, 9]))])
+    for written in range(len(plan.steps) + 1):
+        after_step = with_claims(ledger, after(plan, written))
+        assert after_step.violations() == []
+        assert str(after_step.idle_siblings) == "3,5"
+        assert str(after_step.cpus_of("a", "c0")) == "2,4"
+    assert str(with_claims(ledger, plan.end).cpus_of("a", "c1")) == "8-9"
 
 
 def test_a_state_file_gives_the_siblings_to_nobody_else() -> None:

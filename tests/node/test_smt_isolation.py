@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from typing import Any
 
 import pytest
@@ -10,14 +11,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from pinfold.core.kubelet.faults import SOUND
 from pinfold.core.kubelet.node_config import OwnPolicies, SMTIsolate
+from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.pod_resources import allocatable_resources, pod_resources
 from pinfold.node.pod_table import NameTakenError, UnknownPodError
 from pinfold.node.reconciler import reconcile
-from pinfold.node.recovery.recovery import OnMismatch
+from pinfold.node.recovery.recovery import OnMismatch, restore
+from pinfold.planning.planner import Planner
+from pinfold.ports.records import NodeRecord, PodPhase, PodRecord, Record
 from pinfold.web.documents import Documents
-from tests.scenes.manager_harness import STATIC, Copy, Harness, manifest, run, run_virtually
+from tests.scenes.manager_harness import (
+    STATIC,
+    Copy,
+    Harness,
+    manifest,
+    parse,
+    run,
+    run_virtually,
+)
 
 
 def alone(name: str, *cpus: str, said: str = "true", **more: Any) -> dict[str, Any]:
@@ -147,6 +160,47 @@ def test_init_containers_give_back_what_nobody_needs() -> None:
         check(node)
 
     run(scenario)
+
+
+def test_a_sibling_that_nobody_knew_joins_its_core() -> None:
+    """CPU 3 was offline when core 2 was given, and is online at this start."""
+    planner = Planner(parse_short_form("1s4c2t"), use(everywhere=False), rules=SOUND)
+    everything, known = CPUSet(range(8)), CPUSet(range(8)) - CPUSet([3])
+    pod = PodRecord(
+        "uid-quick",
+        "default",
+        "quick",
+        json.dumps(alone("quick", "1")),
+        PodPhase.RUNNING,
+        assignments={"c0": CPUSet([2])},
+        idle={"c0": CPUSet()},
+    )
+    record = Record(
+        NodeRecord("static", known - CPUSet([2]), CPUSet([0]), known), {pod.uid: pod}, generation=1
+    )
+    restored = restore(
+        record,
+        planner.node,
+        planner.empty,
+        parse=parse,
+        on_mismatch=OnMismatch.REFUSE,
+        arrived=CPUSet([3]),
+    )
+    ledger = restored.state.ledger
+    assert (ledger.cpus_of(pod.uid, "c0"), ledger.idle_siblings) == (CPUSet([2]), CPUSet([3]))
+    assert ledger.default == everything - CPUSet([2, 3])
+    assert restored.active[pod.uid][0].idle == {"c0": CPUSet([3])}
+    # Of anybody else it would be the pool's.
+    plain = replace(pod, idle={})
+    others = restore(
+        replace(record, pods={pod.uid: plain}),
+        planner.node,
+        planner.empty,
+        parse=parse,
+        on_mismatch=OnMismatch.REFUSE,
+        arrived=CPUSet([3]),
+    )
+    assert others.state.ledger.default == everything - CPUSet([2])
 
 
 @settings(max_examples=40, deadline=None)
