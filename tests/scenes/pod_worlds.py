@@ -320,7 +320,8 @@ class NriWorld:
         name = pod["metadata"]["name"]
         # A kubelet puts the pod's cgroup below that of its class.
         qos = apply_defaults(pod_from_api(pod)).qos
-        self.sandboxes[name] = sandbox = self.kubelet.pod(name, QOS_FOLDERS[qos])
+        said = pod["metadata"].get("annotations", {})
+        self.sandboxes[name] = sandbox = self.kubelet.pod(name, QOS_FOLDERS[qos], **said)
         started = {}
         for container in pod["spec"]["containers"]:
             try:
