@@ -103,8 +103,14 @@ Fields of `containers` hold for `initContainers`, whose `restartPolicy` is in fo
 older agent has admitted runs on as it was admitted.
 
 A process sees the files of the machine where they are. So a `hostPath` is in force where it is
-mounted at its own path, and refused elsewhere; an `emptyDir` is found at the path in the variable
-`PINFOLD_VOLUME_NAME`; no mount is `readOnly`.
+mounted at its own path, and refused elsewhere; an `emptyDir` or `downwardAPI` volume is found at
+the path in the variable `PINFOLD_VOLUME_NAME`; no mount is `readOnly`.
+
+Of the downward API, `fieldRef` has `metadata.name`, `metadata.namespace` and `metadata.uid`, and
+`resourceFieldRef` has `assigned.cpuset` and `assigned.memset` (KEP-6369): the exclusive CPUs of a
+container, and the NUMA nodes of its memory, in the kernel's list format, and empty where it has
+none. In a volume they [change with them](../how-to/follow-your-cpus.md), laid out as by a
+kubelet; a variable stays as it was when the container was created. Anything else is refused.
 
 ## The rights of a process
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import stat
 import subprocess
+import sys
 from collections.abc import Collection
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +18,15 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pinfold.adapters.volumes import VolumeFolders
-from pinfold.core.pod.workload import EmptyDir, HostPath, Process, VolumeMount
+from pinfold.core.pod.assigned_fields import Values, filled
+from pinfold.core.pod.workload import (
+    DownwardAPI,
+    DownwardFile,
+    EmptyDir,
+    HostPath,
+    Process,
+    VolumeMount,
+)
 from pinfold.core.pod.workload_api import workload_from_api
 from pinfold.ports.errors import ContainerKey
 from pinfold.ports.runtime import ContainerSpec
@@ -71,12 +80,17 @@ class Shelf:
 
     def __init__(self, *, broken: Collection[str] = ()) -> None:
         self.made: dict[tuple[str, str], EmptyDir] = {}
+        self.projected: dict[tuple[str, str], dict[str, str]] = {}
         self.broken = broken
 
     async def prepare(self, pod_uid: str, name: str, source: EmptyDir) -> str:
         if name in self.broken:
             raise VolumeError("no room", "make some")
         self.made[pod_uid, name] = source
+        return f"/shelf/{pod_uid}/{name}"
+
+    def project(self, pod_uid: str, name: str, source: DownwardAPI, values: Values) -> str:
+        self.projected[pod_uid, name] = {one.path: filled(one.text, values) for one in source.files}
         return f"/shelf/{pod_uid}/{name}"
 
     async def remove(self, pod_uid: str) -> None:
@@ -258,3 +272,65 @@ def test_what_a_pod_says_of_its_group_reaches_its_volumes() -> None:
     }
     (mount,) = workload_from_api(pod).processes["a"].volume_mounts
     assert mount.empty_dir == EmptyDir(group=9, for_users=True)
+
+
+DOWNWARD = DownwardAPI(
+    (
+        DownwardFile("cpus", "\0assigned.cpuset/app\0", 0o440),
+        DownwardFile("deep/all", "a=\0assigned.memset/app\0", 0o644),
+    )
+)
+
+
+def values(**texts: str) -> Values:
+    return lambda resource, _container: texts[resource.partition(".")[2]]
+
+
+def test_the_downward_api_is_a_folder_that_is_swapped(tmp_path: Path) -> None:
+    folders = VolumeFolders(tmp_path / "pods")
+    place = Path(folders.project("uid", "told", DOWNWARD, values(cpuset="2-3", memset="0")))
+    assert place == tmp_path / "pods/uid/volumes/kubernetes.io~downward-api/told"
+    assert (place / "cpus").read_text() == "2-3"
+    assert (place / "deep/all").read_text() == "a=0"
+    assert stat.S_IMODE((place / "cpus").stat().st_mode) == 0o440
+    first = (place / "..data").readlink()
+    folders.project("uid", "told", DOWNWARD, values(cpuset="2-3", memset="0"))
+    assert (place / "..data").readlink() == first
+    folders.project("uid", "told", DOWNWARD, values(cpuset="2", memset=""))
+    assert (place / "cpus").read_text() == "2"
+    asyncio.run(folders.remove("uid"))
+    assert not (tmp_path / "pods" / "uid").exists()
+
+
+def test_a_volume_of_the_downward_api_that_cannot_be_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "pods").write_text("in the way")
+    with pytest.raises(VolumeError, match=r"told: .*make room on its disk"):
+        VolumeFolders(tmp_path / "pods").project(
+            "uid", "told", DOWNWARD, values(cpuset="1", memset="")
+        )
+
+
+def test_containers_get_volumes_of_the_downward_api() -> None:
+    shelf = Shelf()
+    mount = VolumeMount("told", "/etc/told", read_only=True, downward=DOWNWARD)
+    spec = replace(SPEC, process=Process(volume_mounts=(mount,)))
+    made = asyncio.run(with_volumes(spec, shelf, values(cpuset="5", memset="1")))
+    assert shelf.projected == {("uid", "told"): {"cpus": "5", "deep/all": "a=1"}}
+    assert made.process.volume_mounts[0].host_path == HostPath("/shelf/uid/told")
+    assert made.env["PINFOLD_VOLUME_TOLD"] == "/etc/told"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_the_downward_api_is_for_the_users_and_the_group_of_the_pod() -> None:
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        source = replace(DOWNWARD, group=65533, for_users=True)
+        folders = VolumeFolders(Path(folder) / "pods")
+        place = folders.project("uid", "told", source, values(cpuset="1", memset=""))
+        words = (
+            "import os, sys; os.setgroups([]); os.setgid({}); os.setuid(65534); open(sys.argv[1])"
+        )
+        for group, is_let_in in ((65533, True), (65534, False)):
+            program = [sys.executable, "-c", words.format(group), f"{place}/cpus"]
+            done = subprocess.run(program, check=False, capture_output=True)
+            assert (done.returncode == 0) == is_let_in, done.stderr

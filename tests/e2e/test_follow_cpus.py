@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,7 @@ def python_client(_folder: Path) -> list[str]:
     return [sys.executable, str(CLIENTS / "follow.py"), "3"]
 
 
-def pod(command: Sequence[str]) -> dict[str, object]:
+def pod(command: Sequence[str]) -> dict[str, Any]:
     limits = {"cpu": "1", "memory": "64Mi"}
     return {
         "kind": "Pod",
@@ -138,5 +139,56 @@ def test_who_does_nothing_keeps_its_cpus_until_the_deadline(tmp_path: Path) -> N
             assert (cpus, threads) == ("1", {"0-1"})
             assert time.monotonic() - began >= 2.0
             assert threads_on(pid) == {"1"}
+
+    asyncio.run(scene())
+
+
+def test_a_volume_of_the_downward_api_follows_and_a_variable_does_not(tmp_path: Path) -> None:
+    script = 'echo "$CPUS/$MEMS/$PINFOLD_VOLUME_TOLD" >"$PINFOLD_VOLUME_OUT/words"; exec sleep 1000'
+    manifest = pod(["sh", "-c", script])
+
+    def field(resource: str) -> dict[str, object]:
+        return {"resourceFieldRef": {"resource": resource, "containerName": OWNER.container}}
+
+    items = [
+        {"path": "cpus", **field("assigned.cpuset")},
+        {"path": "deep/mems", **field("assigned.memset"), "mode": 0o400},
+        {"path": "name", "fieldRef": {"fieldPath": "metadata.name"}},
+    ]
+    manifest["spec"]["volumes"] = [
+        {"name": "told", "downwardAPI": {"items": items, "defaultMode": 0o444}},
+        {"name": "out", "emptyDir": {}},
+    ]
+    (container,) = manifest["spec"]["containers"]
+    container["volumeMounts"] = [
+        {"name": "told", "mountPath": "/etc/told"},
+        {"name": "out", "mountPath": "/out"},
+    ]
+    container["env"] = [
+        {"name": "CPUS", "valueFrom": field("assigned.cpuset")},
+        {"name": "MEMS", "valueFrom": field("assigned.memset")},
+    ]
+
+    async def scene() -> None:
+        async with live_node(tmp_path) as node:
+            await node.admit(manifest, json.dumps(manifest))
+            volumes = tmp_path / "pods" / OWNER.pod_uid / "volumes"
+            told = volumes / "kubernetes.io~downward-api" / "told"
+            words = volumes / "kubernetes.io~empty-dir" / "out" / "words"
+            await until(lambda: words.exists() and words.read_text())
+            assert words.read_text() == f"1//{told}\n"
+            files = {name: (told / name).read_text() for name in ("cpus", "deep/mems", "name")}
+            assert files == {"cpus": "1", "deep/mems": "", "name": "follower"}
+            assert (told / "cpus").readlink() == Path("..data/cpus")
+            assert [(told / n).stat().st_mode & 0o777 for n in files] == [0o444, 0o400, 0o444]
+            assert (await (await node.move(OWNER, "0-1", 0.0)).ended()).done
+            await until(lambda: (told / "cpus").read_text() == "0-1")
+            moving = await node.move(OWNER, "0", 60.0)
+            # What is to come is shown from the beginning of the delay.
+            await until(lambda: (told / "cpus").read_text() == "0")
+            acknowledgement = node.assignments / OWNER.pod_uid / OWNER.container / "ack/generation"
+            acknowledgement.write_text("3")
+            assert (await moving.ended()).done
+        assert not volumes.exists()
 
     asyncio.run(scene())

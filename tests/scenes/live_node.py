@@ -17,6 +17,7 @@ from pinfold.adapters.cgroup import open_cgroups
 from pinfold.adapters.machines.source import open_machine
 from pinfold.adapters.podfiles import AssignmentFolders, PodFileFolder
 from pinfold.adapters.process import ProcessRuntime
+from pinfold.adapters.volumes import VolumeFolders
 from pinfold.core.kubelet.faults import SOUND
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.moves.owners import MoveOptions, Owner, Wish
@@ -120,7 +121,8 @@ async def live_node(folder: Path) -> AsyncIterator[LiveNode]:
     cgroups = Narrowing(found)
     runtime = ProcessRuntime(folder / "containers", log_root=folder / "logs")
     settings = NodeSettings()
-    containers = PodContainers(cgroups, runtime, settings, runtime)
+    volumes = VolumeFolders(folder / "pods")
+    containers = PodContainers(cgroups, runtime, settings, runtime, volumes=volumes)
     assignments = folder / "assignments"
     books = Books(
         planner.node,
@@ -132,6 +134,7 @@ async def live_node(folder: Path) -> AsyncIterator[LiveNode]:
             lambda _state, _pods: None,
             observers.report,
             Tellings(AssignmentFolders(assignments, observers.report), observers),
+            volumes,
         ),
         settings=settings,
         observers=observers,

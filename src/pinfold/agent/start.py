@@ -68,9 +68,6 @@ SHIELD: Final = "shield.json"
 PODS: Final = "pods"
 """The folder in the state directory with what pods are told of their CPUs, and their volumes."""
 
-ASSIGNMENTS: Final = "assignments"
-"""The folder in the state directory with what containers with exclusive CPUs are told of them."""
-
 LOGS: Final = "logs"
 """The folder in the state directory with what containers write."""
 
@@ -315,16 +312,17 @@ class Start:
             uptime=lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
             boot=boot_id(),
         )
-        tellings = None
-        if self.config.own.moves.assignment_folders:
-            teller = self.front(AssignmentFolders(self.state_dir / ASSIGNMENTS, report))
-            tellings = Tellings(teller, observers)
+        teller = AssignmentFolders(self.state_dir / "assignments", report)
+        told = self.config.own.moves.assignment_folders
+        tellings = Tellings(self.front(teller), observers) if told else None
         return Books(
             node,
             restored,
             containers=containers,
             store=store,
-            announcements=Announcements(files, StateFiles(self.state_dir).write, report, tellings),
+            announcements=Announcements(
+                files, StateFiles(self.state_dir).write, report, tellings, containers.volumes
+            ),
             settings=settings,
             observers=observers,
         )

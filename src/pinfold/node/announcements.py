@@ -19,16 +19,18 @@ import msgspec
 
 from pinfold.admission.admission import NodeState
 from pinfold.core.moves.owners import Owner
+from pinfold.core.pod.assigned_fields import ASSIGNED_CPUSET, Values
 from pinfold.core.pod.pod import Container
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.api import ContainerFacts, PodFacts
 from pinfold.node.admitted_pod import AdmittedPod
-from pinfold.node.tellings import Tellings
+from pinfold.node.tellings import Tellings, assigned_now
 from pinfold.node.view import Reader, View, Whereabouts
 from pinfold.ports.errors import ContainerKey, PortError
 from pinfold.ports.podfiles import PodFiles
 from pinfold.ports.records import PendingMove, PodRecord
 from pinfold.ports.tellers import TellingError
+from pinfold.ports.volumes import Volumes
 
 _PAUSE: Final = 0.01
 
@@ -41,6 +43,7 @@ class Announcements:
         mirror: writes who has what in the kubelet's layouts; raises PortError.
         report: takes a problem for the operator (pod as ``namespace/name`` or None).
         tellings: tells containers with exclusive CPUs; None: nobody does.
+        volumes: has the pods' volumes of the downward API; None: there are none.
     """
 
     def __init__(
@@ -49,8 +52,10 @@ class Announcements:
         mirror: Callable[[NodeState, Sequence[PodRecord]], None],
         report: Callable[[str | None, str], None],
         tellings: Tellings | None = None,
+        volumes: Volumes | None = None,
     ) -> None:
         self.tellings = tellings
+        self._volumes = volumes
         self._files = files
         self._write_mirror = mirror
         self._report = report
@@ -122,6 +127,7 @@ class Announcements:
                 if self.tellings is not None:
                     for container in containers:
                         await self.tellings.tell(view, pod, container)
+                self._project(view, pod)
             except PortError as error:
                 self._report(pod.name, str(error))
             else:
@@ -146,9 +152,41 @@ class Announcements:
         containers = view.pods.containers()
         for key in keys:
             if key in containers:
-                await self.tell(view, *containers[key])
+                pod, container = containers[key]
+                await self.tell(view, pod, container)
+                try:
+                    self._project(view, pod)
+                except PortError as error:
+                    self._report(pod.name, str(error))
         with nullcontext() if self.tellings is None else self.tellings.ahead(keys):
             yield
+
+    def values(self, view: View, pod: AdmittedPod) -> Values:
+        """What is assigned to the containers of a pod, as they were told it."""
+
+        def value(resource: str, name: str) -> str:
+            key = ContainerKey(pod.uid, name)
+            told = None if self.tellings is None else self.tellings.last(key)
+            (one,) = (c for c in pod.workload.pod.all_containers if c.name == name)
+            coming = assigned_now(view, pod, one) if told is None else told.coming
+            return str(coming.cpus if resource == ASSIGNED_CPUSET else coming.mems)
+
+        return value
+
+    def _project(self, view: View, pod: AdmittedPod) -> None:
+        """Bring a pod's volumes of the downward API to what holds; raises VolumeError."""
+        if self._volumes is None:
+            return
+        processes = pod.workload.processes.values()
+        found = {
+            mount.volume: mount.downward
+            for process in processes
+            for mount in process.volume_mounts
+            if mount.downward is not None
+        }
+        values = self.values(view, pod)
+        for name, source in found.items():
+            self._volumes.project(pod.uid, name, source, values)
 
     def moved(self, move: PendingMove) -> None:
         """A plan is about to be over; see :meth:`pinfold.node.tellings.Tellings.moved`."""

@@ -15,6 +15,7 @@ from pinfold.ports.cgroups import Cgroups, Placement
 from pinfold.ports.errors import CgroupError, ContainerKey
 from pinfold.ports.logs import PodLogs
 from pinfold.ports.runtime import ContainerStatus
+from pinfold.ports.volumes import Volumes
 
 HELD: Final = "held "
 """What the id of a container begins with that nobody can follow: its cgroup has processes, and the
@@ -36,11 +37,13 @@ class NodeContainers(Protocol):
 
     Attributes:
         logs: keeps what they write; None where that is not kept here.
+        volumes: makes the volumes that end with their pods; None where nobody does here.
         exits: those that have exited, and those who wait for it.
         seen: as they were seen last.
     """
 
     logs: PodLogs | None
+    volumes: Volumes | None
     exits: Exits
     seen: SeenContainers
 

@@ -90,6 +90,10 @@ class Tellings:
         for owner in move.plan.start.placed:
             self._moved[ContainerKey(*owner)] = _reason_of(move)
 
+    def last(self, key: ContainerKey) -> Assignment | None:
+        """What this agent has told a container last."""
+        return self._last.get(key)
+
     @contextmanager
     def ahead(self, keys: Collection[ContainerKey]) -> Iterator[None]:
         """What was told to these is about to be written down; meanwhile they are told nothing."""
@@ -144,10 +148,7 @@ class Tellings:
         last: Assignment | None,
     ) -> Assignment:
         owner = Owner(pod.uid, container.name)
-        mems = where.mems if where.mems is not None else pod.record.memory_nodes(container.name)
-        has = Assigned(
-            CPUSet() if where.own is None else where.own - where.offline, mems or CPUSet()
-        )
+        has = assigned_now(view, pod, container)
         move = view.move if view.move and owner in view.move.plan.start.placed else None
         if last is not None and move is not None and _is_being_widened(move, owner):
             return last  # what is coming follows at once
@@ -199,6 +200,15 @@ class Tellings:
         if last is not None and last.coming == announced and last.deadline is not None and not left:
             deadline = last.deadline  # it is over
         return Pending(announced, deadline)
+
+
+def assigned_now(view: View, pod: AdmittedPod, container: Container) -> Assigned:
+    """The exclusive CPUs and the NUMA nodes that a container has at this moment."""
+    where = view.where(pod, container)
+    if where.own is None:
+        return Assigned()
+    mems = where.mems if where.mems is not None else pod.record.memory_nodes(container.name)
+    return Assigned(where.own - where.offline, mems or CPUSet())
 
 
 def _reason_of(move: PendingMove) -> str:

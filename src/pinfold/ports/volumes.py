@@ -1,4 +1,4 @@
-"""What a node needs of the volumes that live and die with a pod (``emptyDir``).
+"""What a node needs of the volumes that live and die with a pod: ``emptyDir``, ``downwardAPI``.
 
 An adapter makes them real: a folder, a tmpfs, or a hugetlbfs mount.
 """
@@ -10,7 +10,8 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from pinfold.core.pod.workload import EmptyDir, HostPath
+from pinfold.core.pod.assigned_fields import Values, nothing_assigned
+from pinfold.core.pod.workload import DownwardAPI, EmptyDir, HostPath
 from pinfold.ports.errors import PortError
 from pinfold.ports.runtime import ContainerSpec
 
@@ -20,13 +21,23 @@ class VolumeError(PortError):
 
 
 class Volumes(Protocol):
-    """Makes and removes the ``emptyDir`` volumes of pods."""
+    """Makes and removes the volumes of pods that live and die with them."""
 
     async def prepare(self, pod_uid: str, name: str, source: EmptyDir) -> str:
         """Make a volume, empty, unless the pod has it already; the path of it on the host.
 
         Raises:
             VolumeError: it cannot be made here; nothing of it is left.
+        """
+
+    def project(self, pod_uid: str, name: str, source: DownwardAPI, values: Values) -> str:
+        """Make a volume of the downward API, or bring its files to ``values``, all at once.
+
+        Returns:
+            The path of it on the host.
+
+        Raises:
+            VolumeError: it cannot be; it has the files that it had.
         """
 
     async def remove(self, pod_uid: str) -> None:
@@ -45,9 +56,13 @@ class Volumes(Protocol):
 
 
 async def with_volumes(
-    spec: ContainerSpec, volumes: Volumes, *, mounted: bool = True
+    spec: ContainerSpec,
+    volumes: Volumes,
+    values: Values = nothing_assigned,
+    *,
+    mounted: bool = True,
 ) -> ContainerSpec:
-    """A container's specification with its ``emptyDir`` volumes made.
+    """A container's specification with its volumes of ``emptyDir`` and ``downwardAPI`` made.
 
     Each is a path of the host from then on, for a runtime that mounts it, and the process is told
     where it sees it, as ``PINFOLD_VOLUME_<NAME>`` (in upper case, ``-`` as ``_``).
@@ -55,6 +70,7 @@ async def with_volumes(
     Args:
         spec: the container's.
         volumes: what makes them.
+        values: what is assigned to containers of the pod.
         mounted: whether the process sees them at their mount paths (the first of several), or at
             their paths on the host, since nothing is mounted for it.
 
@@ -68,8 +84,11 @@ async def with_volumes(
             mounts.append(mount)
             continue
         try:
-            source = replace(mount.empty_dir, for_users=False) if mounted else mount.empty_dir
-            path = await volumes.prepare(spec.key.pod_uid, mount.volume, source)
+            if mount.downward is not None:
+                path = volumes.project(spec.key.pod_uid, mount.volume, mount.downward, values)
+            else:
+                source = replace(mount.empty_dir, for_users=False) if mounted else mount.empty_dir
+                path = await volumes.prepare(spec.key.pod_uid, mount.volume, source)
         except VolumeError as error:
             raise VolumeError(f"volume {mount.volume}: {error.problem}", error.remedy) from None
         mounts.append(replace(mount, host_path=HostPath(path)))

@@ -1,6 +1,7 @@
-"""The ``emptyDir`` volumes of pods below a folder, laid out as the kubelet does.
+"""The volumes of pods that end with them, below a folder, laid out as the kubelet does.
 
-A volume is at ``UID/volumes/kubernetes.io~empty-dir/NAME``.  Any user of the pod may write there.
+An ``emptyDir`` is at ``UID/volumes/kubernetes.io~empty-dir/NAME``: any user of the pod may write
+there.  A ``downwardAPI`` volume is in ``kubernetes.io~downward-api`` beside, and only read.
 The kernel's table of mounts says what is mounted, so an agent that was killed in the middle finds
 what it left.
 """
@@ -20,15 +21,19 @@ from urllib.parse import quote, unquote
 
 from pinfold.adapters.volumes.mounts import knows, mount, mounts_below, unmount
 from pinfold.core.memory.hugepage_pools import size_text
+from pinfold.core.pod.assigned_fields import Values, filled
 from pinfold.core.pod.hugepages import MEDIUM_MEMORY, folder_name
-from pinfold.core.pod.workload import EmptyDir
+from pinfold.core.pod.workload import DownwardAPI, EmptyDir
 from pinfold.linux.mounts import Mount
+from pinfold.linux.swapped_folder import SwappedFile, swap
 from pinfold.ports.volumes import VolumeError
 
 _LAYOUT: Final = Path("volumes", "kubernetes.io~empty-dir")
+_DOWNWARD: Final = Path("volumes", "kubernetes.io~downward-api")
 _TOP: Final = "volumes"
 _LONGEST: Final = 255
 _PRIVATE: Final = 0o750
+_SEEN: Final = 0o755
 _OPEN: Final = 0o777
 _OF_A_GROUP: Final = 0o2777
 """What is made in there has the group, too, as under a kubelet."""
@@ -60,6 +65,28 @@ class VolumeFolders:
         path = folder / name
         async with self._locks[pod_uid]:
             await asyncio.to_thread(_make, self._root, path, source)
+        return str(path)
+
+    def project(self, pod_uid: str, name: str, source: DownwardAPI, values: Values) -> str:
+        """See :meth:`pinfold.ports.volumes.Volumes.project`.
+
+        It is done at once, so that nothing is made for a pod that has ended meanwhile.
+        """
+        path = self._folder(pod_uid) / _DOWNWARD / name
+        files = {
+            one.path: SwappedFile(filled(one.text, values).encode(), one.mode, source.group)
+            for one in source.files
+        }
+        try:
+            _make_above(self._root, path)
+            if not path.is_dir():
+                path.mkdir()
+                path.chmod(_SEEN)
+            swap(path, files)
+            if source.for_users:
+                _let_users_in(self._root, path)
+        except OSError as error:
+            raise _unwritten(path, error) from None
         return str(path)
 
     async def remove(self, pod_uid: str) -> None:
@@ -105,9 +132,7 @@ def _make(root: Path, path: Path, source: EmptyDir) -> None:
     kind, options = _filesystem(source)
     was_there = path.is_dir()
     try:
-        for parent in (root, path.parents[2], path.parents[1], path.parents[0]):
-            if not parent.is_dir():
-                parent.mkdir(mode=_PRIVATE, parents=parent == root)
+        _make_above(root, path)
         found = [one for one in mounts_below(path) if one.path == path]
         if kind is None:
             if found:
@@ -128,6 +153,11 @@ def _make(root: Path, path: Path, source: EmptyDir) -> None:
         raise _failure(path, kind, source, error) from None
 
 
+def _make_above(root: Path, path: Path) -> None:
+    for parent in (root, path.parents[2], path.parents[1], path.parents[0]):
+        parent.mkdir(mode=_PRIVATE, parents=parent == root, exist_ok=True)
+
+
 def _open_folder(path: Path) -> None:
     if not path.is_dir():
         path.mkdir()
@@ -141,14 +171,18 @@ def _let_in(root: Path, path: Path, source: EmptyDir) -> None:
         os.chown(path, -1, source.group)
         path.chmod(_OF_A_GROUP)
     if source.for_users:
-        for parent in path.parents:
-            if root in (parent, *parent.parents):
-                parent.chmod(stat.S_IMODE(parent.stat().st_mode) | _PASSABLE)
-            elif not parent.stat().st_mode & stat.S_IXOTH:
-                raise VolumeError(
-                    f"{parent}: who is not root cannot get to the volumes below it",
-                    f"chmod o+x {parent}, as the systemd unit has it, or leave out runAsUser",
-                )
+        _let_users_in(root, path)
+
+
+def _let_users_in(root: Path, path: Path) -> None:
+    for parent in path.parents:
+        if root in (parent, *parent.parents):
+            parent.chmod(stat.S_IMODE(parent.stat().st_mode) | _PASSABLE)
+        elif not parent.stat().st_mode & stat.S_IXOTH:
+            raise VolumeError(
+                f"{parent}: who is not root cannot get to the volumes below it",
+                f"chmod o+x {parent}, as the systemd unit has it, or leave out runAsUser",
+            )
 
 
 def _filesystem(source: EmptyDir) -> tuple[str | None, list[str]]:
@@ -187,10 +221,14 @@ def _is_it(found: Mount, kind: str, source: EmptyDir) -> bool:
     return not wanted or wanted in found.options
 
 
+def _unwritten(path: Path, error: OSError) -> VolumeError:
+    remedy = "make room on its disk, or let the agent write there"
+    return VolumeError(f"{path}: {error.strerror}", remedy)
+
+
 def _failure(path: Path, kind: str | None, source: EmptyDir, error: OSError) -> VolumeError:
-    problem = f"{path}: {error.strerror}"
     if kind is None:
-        return VolumeError(problem, "make room on its disk, or let the agent write there")
+        return _unwritten(path, error)
     problem = f"{path}: mounting {kind}: {error.strerror}"
     if error.errno in _MAY_MOUNT:
         return VolumeError(

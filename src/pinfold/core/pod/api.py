@@ -59,6 +59,15 @@ def pod_from_api(manifest: Mapping[str, Any], path: str = "") -> Pod:
     )
 
 
+def metadata_of(pod: Pod) -> dict[str, str]:
+    """What a ``fieldRef`` may name here."""
+    return {
+        "metadata.name": pod.name,
+        "metadata.namespace": pod.namespace,
+        "metadata.uid": pod.uid,
+    }
+
+
 def _containers(spec: Mapping[str, Any], key: str, path: str) -> Iterable[Container]:
     items = spec.get(key)
     if items is None:

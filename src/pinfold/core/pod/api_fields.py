@@ -96,13 +96,15 @@ _SECURITY: Final[Fields] = {
 }
 
 _NO_OBJECTS: Final = "there is no API server to get it from; write a value"
+_ASSIGNED: Final = _in_force("containerName", "resource", "divisor")
 _ENV: Final[Fields] = {
     **_in_force("name", "value"),
     "valueFrom": _with(
         {
             **_in_force("fieldRef"),
             **_refused(_NO_OBJECTS, "configMapKeyRef", "secretKeyRef"),
-            **_refused("write a value", "resourceFieldRef", "fileKeyRef"),
+            "resourceFieldRef": _with(_ASSIGNED),
+            **_refused("write a value", "fileKeyRef"),
         }
     ),
 }
@@ -163,9 +165,20 @@ _VOLUME: Final[Fields] = {
             "type": Field(_SAID, _YES, "it is neither checked nor made for a process"),
         }
     ),
+    "downwardAPI": _with(
+        {
+            **_in_force("defaultMode"),
+            "items": _with(
+                {
+                    **_in_force("path", "mode", "fieldRef"),
+                    "resourceFieldRef": _with(_ASSIGNED),
+                }
+            ),
+        }
+    ),
     **_refused(
         "there is no API server to get it from; use hostPath or emptyDir",
-        *("configMap", "secret", "downwardAPI", "projected", "persistentVolumeClaim", "ephemeral"),
+        *("configMap", "secret", "projected", "persistentVolumeClaim", "ephemeral"),
     ),
     **_refused(
         "it is not mounted here; mount it on the machine, and use hostPath",

@@ -6,10 +6,11 @@ Source: upstream ``pkg/apis/core/validation`` (1.34).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from pinfold.core.pod.annotations import MAX_GRACE_PERIOD
 from pinfold.core.pod.api import PodError, quantity_from_api
+from pinfold.core.pod.downward_validation import downward_problems, resource_field_problems
 from pinfold.core.pod.hugepages import is_divisible
 from pinfold.core.pod.manifest_names import CONTAINER_LISTS, items, name_problems, refused
 from pinfold.core.pod.pod import (
@@ -31,14 +32,6 @@ from pinfold.core.pod.resource_names import (
 )
 from pinfold.core.values.names import label_problems, subdomain_problems
 from pinfold.core.values.quantity import Quantity
-
-_BINARY_DIVISORS: Final = (
-    *("1", "1k", "1M", "1G", "1T", "1P", "1E"),
-    *("1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"),
-)
-_FIELD_RESOURCES: Final = tuple(
-    f"{key}.{name}" for key in ("limits", "requests") for name in (CPU, "ephemeral-storage", MEMORY)
-)
 
 
 def validate_pod(pod: Pod, path: str = "") -> None:
@@ -205,7 +198,8 @@ def validate_manifest(manifest: Mapping[str, Any], path: str = "") -> None:
 def manifest_problems(manifest: Mapping[str, Any], path: str = "") -> Iterator[PodError]:
     """Yield what the API server would refuse in fields of a pod that only its manifest has.
 
-    These are names, the size limits of ``emptyDir`` volumes and variables of ``resourceFieldRef``;
+    These are names, the size limits of ``emptyDir`` volumes, the files of ``downwardAPI`` volumes
+    and variables of ``resourceFieldRef``;
     arguments as :func:`pinfold.core.pod.api.pod_from_api`.
     """
     yield from name_problems(manifest, path)
@@ -216,13 +210,16 @@ def manifest_problems(manifest: Mapping[str, Any], path: str = "") -> Iterator[P
         source = volume.get("emptyDir")
         if isinstance(source, Mapping):
             yield from _size_limit_problems(source.get("sizeLimit"), f"{here}.emptyDir.sizeLimit")
+        source = volume.get("downwardAPI")
+        if isinstance(source, Mapping):
+            yield from downward_problems(source, f"{here}.downwardAPI")
     for key in CONTAINER_LISTS:
         for container, outer in items(spec, key, f"{path}spec"):
             for variable, here in items(container, "env", outer):
                 source = variable.get("valueFrom")
                 field = source.get("resourceFieldRef") if isinstance(source, Mapping) else None
                 if isinstance(field, Mapping):
-                    yield from _field_problems(field, f"{here}.valueFrom.resourceFieldRef")
+                    yield from resource_field_problems(field, f"{here}.valueFrom.resourceFieldRef")
 
 
 def _size_limit_problems(value: object, path: str) -> Iterator[PodError]:
@@ -235,40 +232,3 @@ def _size_limit_problems(value: object, path: str) -> Iterator[PodError]:
         return
     if limit.sign < 0:
         yield PodError(path, "Forbidden: SizeLimit field must be a valid resource quantity")
-
-
-def _field_problems(field: Mapping[str, Any], path: str) -> Iterator[PodError]:
-    resource = field.get("resource")
-    if not isinstance(resource, str) or not resource:
-        yield PodError(f"{path}.resource", "Required value")
-        return
-    key, _, name = resource.partition(".")
-    pages = key in ("limits", "requests") and is_hugepages(name)
-    if not pages and resource not in _FIELD_RESOURCES:
-        names = ", ".join(f'"{known}"' for known in _FIELD_RESOURCES)
-        yield PodError(
-            f"{path}.resource", f'Unsupported value: "{resource}": supported values: {names}'
-        )
-        return
-    value = field.get("divisor")
-    try:
-        divisor = quantity_from_api("0" if value is None else value, f"{path}.divisor")
-    except PodError as error:
-        yield error
-        return
-    if divisor.is_zero:
-        return
-    known: tuple[str, ...] = _BINARY_DIVISORS
-    texts, kind = ", ".join(known), name
-    if name == CPU:
-        known, texts = ("1m", "1"), "1m and 1"
-    elif name == "ephemeral-storage":
-        kind = "local ephemeral storage"
-    elif pages:
-        kind = "hugepages"
-    if str(divisor) not in known:
-        yield PodError(
-            f"{path}.divisor",
-            f'Invalid value: "{resource}": only divisor\'s values {texts} are supported with the '
-            f"{kind} resource",
-        )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from enum import Enum
-from typing import Final
+from typing import Final, TypeAlias
 
 from msgspec import Struct, field
 
@@ -63,14 +63,41 @@ class EmptyDir(Struct, frozen=True):
 ON_DISK: Final = EmptyDir()
 
 
+class DownwardFile(Struct, frozen=True):
+    """A file of a ``downwardAPI`` volume; marks in its text stand for what is not known yet.
+
+    See :mod:`pinfold.core.pod.assigned_fields`.
+    """
+
+    path: str
+    text: str
+    mode: int
+
+
+class DownwardAPI(Struct, frozen=True):
+    """The API's ``DownwardAPIVolumeSource``; the others as of :class:`EmptyDir`."""
+
+    files: tuple[DownwardFile, ...] = ()
+    group: int | None = None
+    for_users: bool = False
+
+
+Source: TypeAlias = HostPath | EmptyDir | DownwardAPI
+"""What a volume can be here."""
+
+
 class VolumeMount(Struct, frozen=True):
-    """A volume in a container; with ``host_path`` None it is ``empty_dir``, gone with the pod."""
+    """A volume in a container, from the host's files or from the ``downward`` API.
+
+    With neither it is ``empty_dir``.  Both of the latter are gone with the pod.
+    """
 
     volume: str
     mount_path: str
     host_path: HostPath | None = None
     read_only: bool = False
     empty_dir: EmptyDir = ON_DISK
+    downward: DownwardAPI | None = None
 
 
 class Process(Struct, frozen=True):

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from pinfold.core.pod.api import PodError, pod_from_api
+from pinfold.core.pod.api import PodError, metadata_of, pod_from_api
+from pinfold.core.pod.assigned_fields import mark_of
 from pinfold.core.pod.manifest_fields import MOST_CONTAINERS, Room, flag, text_of
 from pinfold.core.pod.manifest_names import CONTAINER_LISTS, reference_problems
 from pinfold.core.pod.pod import apply_defaults
@@ -17,23 +18,25 @@ from pinfold.core.pod.security import Security, fs_group, security_of
 from pinfold.core.pod.validation import validate_manifest, validate_pod
 from pinfold.core.pod.workload import (
     DEFAULT_GRACE_PERIOD,
-    EmptyDir,
-    HostPath,
     Process,
     PullPolicy,
     RestartPolicy,
     SandboxOptions,
+    Source,
     Workload,
 )
 from pinfold.core.pod.workload_volumes import mounts_of, volumes_of
 
 _REFERENCE: Final = re.compile(r"\$(\$|\(([-._a-zA-Z][-._a-zA-Z0-9]*)\))")
 _VARIABLE: Final = re.compile(r"[^=\0]+")
-_FIELDS: Final = {
-    "metadata.name": "name",
-    "metadata.namespace": "namespace",
-    "metadata.uid": "uid",
-}
+
+
+class _Known(NamedTuple):
+    """What variables of a container may be taken from."""
+
+    metadata: Mapping[str, str]
+    container: str
+    containers: tuple[str, ...]
 
 
 def workload_from_api(manifest: Mapping[str, Any], *, admitted: bool = False) -> Workload:
@@ -53,7 +56,8 @@ def workload_from_api(manifest: Mapping[str, Any], *, admitted: bool = False) ->
         validate_pod(pod)
         validate_manifest(manifest)
     spec = manifest.get("spec") or {}
-    metadata = {name: getattr(pod, attribute) for name, attribute in _FIELDS.items()}
+    names = tuple(container.name for container in pod.all_containers)
+    metadata = metadata_of(pod)
     containers = [
         (item, path, security_of(spec, item, path))
         for key in CONTAINER_LISTS
@@ -63,7 +67,9 @@ def workload_from_api(manifest: Mapping[str, Any], *, admitted: bool = False) ->
     volumes = volumes_of(spec.get("volumes"), pod, group=fs_group(spec), for_users=users)
     room = Room()
     processes = {
-        item["name"]: _process(item, path, metadata, volumes, security=security, room=room)
+        item["name"]: _process(
+            item, path, _Known(metadata, item["name"], names), volumes, security=security, room=room
+        )
         for item, path, security in containers
     }
     if not admitted:
@@ -96,13 +102,13 @@ def _check_count(manifest: Mapping[str, Any]) -> None:
 def _process(  # noqa: PLR0913 - what it is of, and what it is made with
     item: Mapping[str, Any],
     path: str,
-    metadata: Mapping[str, str],
-    volumes: Mapping[str, HostPath | EmptyDir],
+    known: _Known,
+    volumes: Mapping[str, Source],
     *,
     security: Security,
     room: Room,
 ) -> Process:
-    env = _environment(item.get("env"), f"{path}.env", metadata, room)
+    env = _environment(item.get("env"), f"{path}.env", known, room)
     command, args = (
         tuple(_expanded(word, env, room) for word in _words(item.get(key), f"{path}.{key}"))
         for key in ("command", "args")
@@ -143,9 +149,7 @@ def _words(value: object, path: str) -> Iterator[str]:
         yield text
 
 
-def _environment(
-    value: object, path: str, metadata: Mapping[str, str], room: Room
-) -> dict[str, str]:
+def _environment(value: object, path: str, known: _Known, room: Room) -> dict[str, str]:
     env: dict[str, str] = {}
     if value is None:
         return env
@@ -159,7 +163,7 @@ def _environment(
         if not name or not _VARIABLE.fullmatch(name):
             raise PodError(f"{here}.name", "must be a name without '='")
         if item.get("valueFrom") is not None:
-            env[name] = _field(item["valueFrom"], f"{here}.valueFrom", metadata)
+            env[name] = _field(item["valueFrom"], f"{here}.valueFrom", known)
             continue
         text = text_of(item.get("value"), f"{here}.value") or ""
         if "\0" in text:
@@ -168,7 +172,11 @@ def _environment(
     return env
 
 
-def _field(value: object, path: str, metadata: Mapping[str, str]) -> str:
+def _field(value: object, path: str, known: _Known) -> str:
+    metadata = known.metadata
+    resource = value.get("resourceFieldRef") if isinstance(value, Mapping) else None
+    if isinstance(resource, Mapping):
+        return mark_of(resource, f"{path}.resourceFieldRef", known.container, known.containers)
     reference = value.get("fieldRef") if isinstance(value, Mapping) else None
     name = reference.get("fieldPath") if isinstance(reference, Mapping) else None
     if not isinstance(name, str) or name not in metadata:

@@ -182,7 +182,7 @@ def _seen_by_a_process(
                 f"not available here: a process sees the machine's files, where {place} is at "
                 f"{place}; write that",
             )
-    elif isinstance(volume.get("emptyDir"), Mapping):
+    elif any(isinstance(volume.get(kind), Mapping) for kind in ("emptyDir", "downwardAPI")):
         name = str(mount.get("name")).upper().replace("-", "_")
         yield Finding(
             f"{path}.mountPath",

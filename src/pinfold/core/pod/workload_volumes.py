@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from pinfold.core.pod.api import PodError, quantity_from_api
+from pinfold.core.pod.api import PodError, metadata_of, quantity_from_api
+from pinfold.core.pod.assigned_fields import mark_of
 from pinfold.core.pod.cgroup_values import pod_cgroup
 from pinfold.core.pod.hugepages import (
     MEDIUM_MEMORY,
@@ -15,9 +16,16 @@ from pinfold.core.pod.hugepages import (
     is_hugepage_medium,
     volume_page_quantity,
 )
-from pinfold.core.pod.manifest_fields import absolute, flag, mapping, mappings, text_of
+from pinfold.core.pod.manifest_fields import absolute, flag, mapping, mappings, number, text_of
 from pinfold.core.pod.pod import Pod
-from pinfold.core.pod.workload import EmptyDir, HostPath, VolumeMount
+from pinfold.core.pod.workload import (
+    DownwardAPI,
+    DownwardFile,
+    EmptyDir,
+    HostPath,
+    Source,
+    VolumeMount,
+)
 from pinfold.core.values.names import label_problems
 
 _HOST_PATH_TYPES: Final = frozenset(
@@ -28,7 +36,7 @@ _HOST_PATH_TYPES: Final = frozenset(
 
 def volumes_of(
     value: object, pod: Pod, *, group: int | None = None, for_users: bool = False
-) -> dict[str, HostPath | EmptyDir]:
+) -> dict[str, Source]:
     """The volumes of a pod that can be mounted, by name; others are not honoured.
 
     ``value`` is ``spec.volumes``, ``group`` the pod's ``fsGroup``; ``for_users``: one of its
@@ -37,7 +45,7 @@ def volumes_of(
     Raises:
         PodError: a field of the wrong type, or a path or name that cannot be.
     """
-    volumes: dict[str, HostPath | EmptyDir] = {}
+    volumes: dict[str, Source] = {}
     for item, path in mappings(value, "spec.volumes"):
         name = text_of(item.get("name"), f"{path}.name")
         if not name:
@@ -57,7 +65,33 @@ def volumes_of(
                 raise PodError(f"{path}.name", "must be a lower-case DNS label")
             found = _empty_dir(source, f"{path}.emptyDir", pod)
             volumes[name] = replace(found, group=group, for_users=for_users)
+        elif "downwardAPI" in item:
+            source = mapping(item["downwardAPI"], f"{path}.downwardAPI")
+            files = tuple(_files(source, f"{path}.downwardAPI", pod))
+            volumes[name] = DownwardAPI(files, group, for_users)
     return volumes
+
+
+def _files(source: Mapping[str, Any], path: str, pod: Pod) -> Iterator[DownwardFile]:
+    default = number(source.get("defaultMode"), f"{path}.defaultMode")
+    names = tuple(container.name for container in pod.all_containers)
+    known = metadata_of(pod)
+    for item, here in mappings(source.get("items"), f"{path}.items"):
+        mode = number(item.get("mode"), f"{here}.mode")
+        if item.get("fieldRef") is not None:
+            field = mapping(item["fieldRef"], f"{here}.fieldRef")
+            text = known.get(str(field.get("fieldPath")))
+            if text is None:
+                raise PodError(
+                    f"{here}.fieldRef.fieldPath",
+                    f"only {', '.join(known)} are known here; write a value",
+                )
+        else:
+            field = mapping(item.get("resourceFieldRef"), f"{here}.resourceFieldRef")
+            text = mark_of(field, f"{here}.resourceFieldRef", "", names)
+        name = text_of(item.get("path"), f"{here}.path") or ""
+        chosen = next((one for one in (mode, default) if one is not None), 0o644)
+        yield DownwardFile(name, text, chosen)
 
 
 def _empty_dir(source: Mapping[str, Any], path: str, pod: Pod) -> EmptyDir:
@@ -77,9 +111,7 @@ def _empty_dir(source: Mapping[str, Any], path: str, pod: Pod) -> EmptyDir:
     return EmptyDir(medium, size, problem=problem)
 
 
-def mounts_of(
-    value: object, path: str, volumes: Mapping[str, HostPath | EmptyDir]
-) -> Iterator[VolumeMount]:
+def mounts_of(value: object, path: str, volumes: Mapping[str, Source]) -> Iterator[VolumeMount]:
     """Yield the mounts of a container, of the volumes that can be mounted.
 
     Raises:
@@ -93,5 +125,8 @@ def mounts_of(
             source = volumes[name]
             if isinstance(source, HostPath):
                 yield VolumeMount(name, target, source, read_only)
+            elif isinstance(source, DownwardAPI):
+                # As under a kubelet, nobody writes there.
+                yield VolumeMount(name, target, read_only=True, downward=source)
             else:
                 yield VolumeMount(name, target, None, read_only, source)

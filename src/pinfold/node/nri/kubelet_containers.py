@@ -24,6 +24,7 @@ from pinfold.ports.errors import ContainerKey
 from pinfold.ports.logs import PodLogs
 from pinfold.ports.nri import Container
 from pinfold.ports.runtime import ContainerState, ContainerStatus
+from pinfold.ports.volumes import Volumes
 
 _STATES: Final = {
     nri.ContainerState.CREATED: ContainerState.CREATED,
@@ -45,6 +46,7 @@ class KubeletContainers:
     """
 
     logs: PodLogs | None = None
+    volumes: Volumes | None = None
 
     def __init__(self, cgroups: FoundCgroups, on_record: RuntimeLedger) -> None:
         self.cgroups = cgroups

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from pinfold.core.devices.devices import DeviceRunOptions
 from pinfold.core.pod.annotations import MEMORY_LIMIT
+from pinfold.core.pod.assigned_fields import Values, filled_process, nothing_assigned
 from pinfold.core.pod.cgroup_values import container_cgroup, pod_cgroup
 from pinfold.core.pod.pod import Container, Pod
 from pinfold.core.pod.workload import (
@@ -90,13 +91,14 @@ class PodContainers:
         generation: int = 0,
         attached: HeldProcess | None = None,
         folder: str | None = None,
+        values: Values = nothing_assigned,
     ) -> tuple[ContainerStatus, str]:
         """Create, place, then let go; the first instruction runs on the container's CPUs.
 
         ``cpus`` are its own, None where it has none, ``shared`` those that it may use besides, as
         they are now; ``attempt`` is how often it was started before, ``generation`` the record's,
-        for its keepsake.  ``attached`` is the process that it takes over,
-        ``folder`` where it is told its CPUs while it runs.
+        for its keepsake.  ``attached`` is the process that it takes over, ``folder`` where it is
+        told its CPUs while it runs, ``values`` what is assigned to containers of its pod.
 
         Returns:
             The running container, and what was not granted to it ("" when nothing).
@@ -104,7 +106,7 @@ class PodContainers:
         Raises:
             PortError: it was not started; the runtime may have something of this attempt.
         """
-        process = pod.workload.processes[container.name]
+        process = filled_process(pod.workload.processes[container.name], values)
         mounts, seen, hidden = process.volume_mounts, folder, ""
         if folder is not None and self.adopter is None:
             own = assignment_mounts(folder, [mount.mount_path for mount in mounts])
@@ -138,7 +140,8 @@ class PodContainers:
             status = await self.adopter.attach(spec, *attached)
         else:
             if self.volumes is not None:
-                spec = await with_volumes(spec, self.volumes, mounted=self.adopter is None)
+                mounted = self.adopter is None
+                spec = await with_volumes(spec, self.volumes, values, mounted=mounted)
             status = await self.create(spec)
         status, note = await self.resume(status, placement)
         if attempt == 0:

@@ -84,6 +84,7 @@ class ManagerHost:
         generation = books.store.generation
         shared = books.view.pool if self.now(pod).is_mixed(container) else None
         folder = await books.announcements.tell(books.view, self.now(pod), container)
+        values = books.announcements.values(books.view, self.now(pod))
 
         async def start(placement: Placement) -> tuple[ContainerStatus, str]:
             return await self.containers.start(
@@ -93,6 +94,7 @@ class ManagerHost:
                 generation=generation,
                 attached=pod.attached,
                 folder=folder,
+                values=values,
             )
 
         return start
