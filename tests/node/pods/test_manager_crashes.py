@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -21,99 +20,9 @@ from pinfold.ports.errors import PortError
 from pinfold.ports.records import PodPhase
 from pinfold.ports.runtime import ContainerState
 from tests.scenes.manager_harness import ALL_MANAGERS, Harness, manifest, mixed, run_virtually
+from tests.scenes.mortal_harness import MortalHarness, until_dead
 
 GPU = "example.com/gpu"
-
-
-@dataclass
-class Death:
-    """Ends the agent at one call, before or after its effect; the dead call nobody."""
-
-    at: int = 0
-    after: bool = False
-    calls: int = 0
-    dead: asyncio.Event = field(default_factory=asyncio.Event)
-    buried: bool = False
-
-    async def call(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        if self.dead.is_set():
-            await self._never()
-        self.calls += 1
-        if self.calls == self.at and not self.after:
-            await self._die()
-        result = await work(*args, **kwargs)
-        if self.calls == self.at:
-            await self._die()
-        return result
-
-    async def _die(self) -> None:
-        self.dead.set()
-        await self._never()
-
-    async def _never(self) -> None:
-        if self.buried:
-            raise asyncio.CancelledError
-        await asyncio.Event().wait()
-
-
-_AT_ONCE = {"exits", "lives", "known", "reconnect", "allowed", "inventory", "subscribe", "options"}
-
-
-class Mortal:
-    """A port of an agent that may die."""
-
-    def __init__(self, port: Any, death: Death) -> None:
-        self._port = port
-        self._death = death
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._port, name)
-        if name in _AT_ONCE or not callable(method):
-            return method
-
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            return await self._death.call(method, *args, **kwargs)
-
-        return call
-
-
-class MortalHarness(Harness):
-    """A node whose agent dies where it is told to."""
-
-    death: Death
-
-    def arm(self, at: int, *, after: bool) -> None:
-        """The agent that starts next dies at this call."""
-        self.death = Death(at, after)
-
-    async def start(self, *args: Any) -> Any:
-        names = ("cgroups", "runtime", "store", "files", "plugins")
-        ports = {name: getattr(self, name) for name in names}
-        try:
-            vars(self).update({name: Mortal(port, self.death) for name, port in ports.items()})
-            return await super().start(*args)
-        finally:
-            vars(self).update(ports)
-
-    async def kill(self) -> None:
-        self.death.buried = True
-        await super().kill()
-
-
-async def until_dead(node: MortalHarness, life: Any) -> bool:
-    """Run a life of the agent; True when it died on the way."""
-    living = asyncio.create_task(life)
-    dying = asyncio.create_task(node.death.dead.wait())
-    await asyncio.wait({living, dying}, return_when=asyncio.FIRST_COMPLETED)
-    died = node.death.dead.is_set()
-    node.death.buried = died
-    for task in (living, dying):
-        task.cancel()
-    results = await asyncio.gather(living, dying, return_exceptions=True)
-    error = results[0]
-    if isinstance(error, Exception) and not died:
-        raise error
-    return died
 
 
 DEVICES = tuple(Device(f"gpu-{n}", numa_nodes=(n % 2,)) for n in range(4))

@@ -289,6 +289,10 @@ class Mover:
         Until then the owner has both, and nobody narrows its NUMA nodes by the way.
         """
         status, key = self._placing.running(step.owner), key_of(step.owner)
+        pod = self.books.view.pods.active.get(step.owner.pod_uid)
+        if pod is not None and step.owner.container in pod.record.memory:
+            problem = f"{step.owner}: the memory manager gave it its memory, which stays"
+            raise RefusedError(problem, move.made + 1)
         moved: MemoryMoved | None = None
         if status is not None:
             try:

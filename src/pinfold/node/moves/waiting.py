@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from pinfold.core.moves.gone import is_gone
 from pinfold.core.moves.steps import Wait
 from pinfold.node.books import Books
 from pinfold.node.moves.runs import key_of
 from pinfold.ports.records import PendingMove
+
+_SHORTEST: Final = 0.001
+"""Seconds."""
 
 
 async def has_waited(books: Books, move: PendingMove, step: Wait) -> bool:
@@ -21,6 +25,8 @@ async def has_waited(books: Books, move: PendingMove, step: Wait) -> bool:
         acknowledged = asyncio.create_task(books.announcements.acknowledged(key_of(step.owner)))
         both = {replanned, acknowledged}
         try:
+            # So short a time that a clock does not show it would be waited for again and again.
+            left = max(left, _SHORTEST)
             await asyncio.wait(both, timeout=left, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in both:

@@ -321,9 +321,9 @@ class Manager:
 
     def _forget(self, draft: Draft, pod: PodLife, phase: PodPhase | None) -> None:
         """Nothing is left of a pod: its CPUs go back."""
-        draft.state = release(draft.state, pod.workload.pod)
-        draft.note("released" if phase is None else "ended", (pod.uid, pod.name))
         now = self.host.now(pod)
+        draft.state = release(draft.state, now.workload.pod)
+        draft.note("released" if phase is None else "ended", (pod.uid, pod.name))
         draft.end(now, phase and _last(pod, now.record, phase))
 
     async def _forget_sandbox(self, pod: PodLife) -> None:
