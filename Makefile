@@ -25,7 +25,7 @@ MAKE_VENV = "$(PYTHON)" -m venv --clear $(VENV)
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 endif
 
-.PHONY: help run test check bench bench-effect e2e guest trial fuzz mutants docs wheel venv lock clean
+.PHONY: help run test check bench bench-effect bench-fragmentation e2e guest trial fuzz mutants docs wheel venv lock clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -50,6 +50,10 @@ bench: $(VENV)/.dev  ## Measure; table here, JSON and SVG in build/ (ARGS="merge
 bench-effect: $(VENV)/.dev  ## As root: a pod beside noisy neighbours, none against static; also an SVG
 	@mkdir -p build
 	$(BIN)/python -m benchmarks.effect --json build/effect.json --svg build/effect.svg $(ARGS)
+
+bench-fragmentation: $(VENV)/.dev  ## What a stream of pods leaves of a node, static against dynamic; TRACE=FOLDER has the trace
+	@mkdir -p build
+	$(BIN)/python -m benchmarks.fragmentation $(TRACE) --json build/fragmentation.json --svg docs/pictures/fragmentation.svg $(ARGS)
 
 e2e: $(VENV)/.dev  ## Wheel in a fresh place; as root: crashes, confinement, shield, a real containerd
 	@sh tests/e2e/install.sh
