@@ -90,8 +90,11 @@ def test_flags_without_an_effect_are_noted(write: Write) -> None:
     unknown = ["feature gates without an effect here: Foo"]
     assert notes("--feature-gate", "Foo=true") == unknown
     assert notes("--kubelet-config", file, "--feature-gate", "Foo=true") == unknown
-    (dynamic,) = notes("--kubelet-config", file, "--policy", "dynamic")
-    assert "moves no running container" in dynamic
+    assert notes("--kubelet-config", file, "--policy", "dynamic") == []
+    idle = write("idle.yaml", CONFIG + "pinfold: {dynamic: {makeRoom: true}}\n")
+    (idly,) = notes("--kubelet-config", idle)
+    assert "pinfold.dynamic has no effect" in idly
+    assert notes("--kubelet-config", idle, "--policy", "dynamic")
     gated = write("gated.yaml", CONFIG + "featureGates: {Foo: true}\n")
     (only,) = notes("--kubelet-config", gated, "--policy", "static")
     assert only == f"{gated}: {unknown[0]}"

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from pinfold.admission.admission import Decision, NodeState
 from pinfold.admission.model import build_node, empty_state
 from pinfold.core.kubelet.faults import SOUND
-from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.node_config import DynamicOptions, NodeConfig
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.machine.machine import Machine
 from pinfold.core.machine.short_form import parse_short_form
@@ -149,6 +149,7 @@ class Harness:
     config: NodeConfig = STATIC
     settings: NodeSettings = field(default_factory=lambda: NodeSettings(backoff=0.01))
     describe: Callable[[Decision, NodeState], Awaitable[str]] = no_document
+    dynamic: DynamicOptions | None = None
     problems: list[str] = field(default_factory=list)
     mirrored: list[Ledger] = field(default_factory=list)
 
@@ -193,7 +194,7 @@ class Harness:
             settings=settings,
             observers=observers,
         )
-        manager = Manager(books, containers, self.plugins)
+        manager = Manager(books, containers, self.plugins, self.dynamic)
         follower = asyncio.create_task(containers.exits.follow(self.runtime.exits()))
         self.running = manager, follower
         self.health = DeviceHealth(manager)

@@ -30,6 +30,7 @@ from pinfold.core.pod.workload_fields import PROCESS, check_fields
 from pinfold.documents.machine import Machine
 from pinfold.documents.node import Node
 from pinfold.documents.status import Agent, AgentConfig, Gates
+from pinfold.node.moves.rebalancing import Rebalancing
 from pinfold.node.moves.resizing import Answered
 from pinfold.node.nri.kubelet_devices import KubeletDevices
 from pinfold.node.pods.caller import NOBODY, Caller
@@ -70,6 +71,10 @@ class AgentOnFakes:
         self.counted = PluginCounters()
         self.kubelet = KubeletDevices(None, lambda _pod, _problem: None)
         self.loops = Loops()
+
+    @property
+    def rebalancing(self) -> Rebalancing:
+        return self.manager.rebalancing
 
     async def apply(
         self,

@@ -102,7 +102,7 @@ async def cri_agent(start: Start) -> AsyncIterator[Agent]:
         )
         yield await pods_agent(
             start,
-            Manager(books, containers, plugins),
+            Manager(books, containers, plugins, config.node.dynamic),
             runtime,
             restored,
             _told_runtime(client, info, runtime, record, ledger),

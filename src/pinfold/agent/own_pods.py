@@ -10,7 +10,13 @@ from pinfold.adapters.podfiles import PodFileFolder
 from pinfold.agent.claims import Claim, ClaimKeeper
 from pinfold.agent.hugepages import HugepageFollower
 from pinfold.agent.pods import Pods
-from pinfold.agent.runnables import Runnable, bounded_logs, container_exits, device_plugins
+from pinfold.agent.runnables import (
+    Runnable,
+    bounded_logs,
+    container_exits,
+    device_plugins,
+    rebalances,
+)
 from pinfold.agent.service import Agent
 from pinfold.agent.start import Start
 from pinfold.agent.static_pods import static_pods
@@ -55,6 +61,7 @@ async def pods_agent(  # noqa: PLR0913 - the parts, one each
         *static_pods(config.static_pod_path, manager, pods.apply, claim, start.loops),
         *more,
         bounded_logs(runtime),
+        *rebalances(manager.rebalancing, config.node.dynamic),
         *start.served(books),
     ]
     if manager.plugins is not None:

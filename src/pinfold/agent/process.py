@@ -52,7 +52,7 @@ async def process_agent(start: Start) -> AsyncIterator[Agent]:
         books = start.books(restored, containers, store, files, settings, plugins=plugins)
         yield await pods_agent(
             start,
-            Manager(books, containers, plugins),
+            Manager(books, containers, plugins, config.node.dynamic),
             runtime,
             restored,
             files=files,

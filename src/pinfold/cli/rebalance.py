@@ -6,29 +6,30 @@ from typing import Any
 
 import click
 
-from pinfold.admission.moves import rebalance_document
-from pinfold.cli.client import RefusedError
-from pinfold.cli.node import load_request, placed_pods
+from pinfold.cli.client import Client, RefusedError, socket_option
 from pinfold.cli.node_options import node_options, resize_option
 from pinfold.cli.output import color_option, output_option, print_json, print_text
 from pinfold.cli.terminal import style
 from pinfold.cli.views.moves import moves_view
-from pinfold.cli.views.plan import plan_view, planned_on
+from pinfold.cli.views.status import status_view
 from pinfold.core.moves.owners import MoveError
 from pinfold.documents.move_plan import MovePlan
-from pinfold.planning.plan_document import plan_document
+from pinfold.documents.node import Node
+from pinfold.documents.status import Status
 from pinfold.render.moves import MovesView, render_moves, render_moves_svg
 
 
 @click.command()
 @click.argument("manifests", nargs=-1, metavar="[MANIFEST...]")
 @click.option("--dry-run", is_flag=True, help="Say what would move, and why; change nothing.")
+@socket_option
 @resize_option
 @node_options
 @output_option("text", "json", "svg")
 @color_option
-def rebalance(
+def rebalance(  # noqa: PLR0913 - the options, one each
     manifests: tuple[str, ...],
+    socket: str,
     resizes: tuple[str, ...],
     output: str,
     color: bool | None,  # noqa: FBT001 - click
@@ -38,11 +39,21 @@ def rebalance(
 ) -> None:
     """Move containers to better CPUs while they run: fewer NUMA nodes, caches and cores.
 
-    With MANIFEST... and --dry-run: what would move once these pods are placed as by pinfold plan.
+    It asks the agent, whose policy has to be dynamic; with --dry-run it asks what would move.
+
+    With MANIFEST... and --dry-run it asks no agent: what would move once these pods are placed as
+    by pinfold plan.
     """
-    if not manifests or not dry_run:
-        raise click.UsageError("say what runs: --dry-run with manifests")
-    view, document = _planned(manifests, resizes, node)
+    if manifests:
+        if not dry_run:
+            raise click.UsageError("pods of manifests do not run: add --dry-run")
+        view, document = _planned(manifests, resizes, node)
+    else:
+        given = [name for name, value in {**node, "resize": resizes}.items() if value]
+        if given:
+            name = given[0].replace("_", "-")
+            raise click.UsageError(f"--{name} is for MANIFEST...; the agent knows its own node")
+        view, document = _live(socket, dry_run=dry_run)
     if output == "json":
         print_json(document)
     elif output == "svg":
@@ -51,9 +62,24 @@ def rebalance(
         print_text(render_moves(view, style(color)))
 
 
+def _live(socket: str, *, dry_run: bool) -> tuple[MovesView, MovePlan]:
+    """What the agent would move, or has moved, on its node as it was before."""
+    client = Client(socket, timeout=None if not dry_run else 60.0)
+    status = client.read("/v1/status", Status)
+    before = status_view(status, client.get("/v1/machine"), client.read("/v1/node", Node))
+    told = client.get("/v1/rebalance") if dry_run else client.post("/v1/rebalance")
+    document = client.understood(told, MovePlan)
+    return moves_view(document, before), document
+
+
 def _planned(
     manifests: tuple[str, ...], resizes: tuple[str, ...], node: dict[str, Any]
 ) -> tuple[MovesView, MovePlan]:
+    from pinfold.admission.moves import rebalance_document  # noqa: PLC0415 - 8 ms
+    from pinfold.cli.node import load_request, placed_pods  # noqa: PLC0415 - 17 ms
+    from pinfold.cli.views.plan import plan_view, planned_on  # noqa: PLC0415 - 11 ms
+    from pinfold.planning.plan_document import plan_document  # noqa: PLC0415 - 11 ms
+
     request = load_request(manifests, node)
     placed = placed_pods(request.planner, request.pods, resizes)
     try:

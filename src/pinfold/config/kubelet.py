@@ -14,7 +14,7 @@ from pinfold.config.startup_checks import check_startup
 from pinfold.config.values import AGENT_SECTION, ConfigError, SettingError, show
 from pinfold.core.kubelet.eviction import DEFAULT_EVICTION_HARD
 from pinfold.core.kubelet.feature_gates import FEATURE_GATES
-from pinfold.core.kubelet.node_config import DYNAMIC, NodeConfig
+from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.formats.json_or_yaml import DocumentError, read_documents
 
 if TYPE_CHECKING:
@@ -33,9 +33,7 @@ MAX_BYTES: Final = 4 * 1024 * 1024
 KIND: Final = "KubeletConfiguration"
 API_GROUP: Final = "kubelet.config.k8s.io"
 VERSION: Final = f"{API_GROUP}/v1beta1"
-_NOT_YET: Final = (
-    "cpuManagerPolicy: dynamic places as static does; this version moves no running container"
-)
+_NOT_DYNAMIC: Final = "pinfold.dynamic has no effect: cpuManagerPolicy is {}"
 _HEADER: Final = f"it starts with apiVersion: {VERSION} and kind: {KIND}"
 
 
@@ -110,8 +108,8 @@ def config_notes(config: NodeConfig, before: NodeConfig | None = None) -> tuple[
     old = before or NodeConfig()
     gates = {n: on for n, on in config.feature_gates.items() if n not in old.feature_gates}
     notes = _unknown_gates(gates)
-    if config.cpu_manager_policy == DYNAMIC != old.cpu_manager_policy:
-        notes.append(_NOT_YET)
+    if config.has_idle_dynamic and not (before is not None and before.has_idle_dynamic):
+        notes.append(_NOT_DYNAMIC.format(config.cpu_manager_policy))
     return tuple(notes)
 
 

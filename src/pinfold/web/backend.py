@@ -9,6 +9,7 @@ from pinfold.documents.machine import Machine
 from pinfold.documents.node import Node
 from pinfold.documents.status import Agent, AgentConfig
 from pinfold.node.books import Books
+from pinfold.node.moves.rebalancing import Rebalancing
 from pinfold.node.moves.resizing import Answered
 from pinfold.node.pods.caller import NOBODY, Caller
 from pinfold.node.pods.pod_life import PodLife
@@ -30,6 +31,10 @@ class PodBackend(Protocol):
     @property
     def plugins(self) -> DevicePlugins | None:
         """The device plugins; None where there are none."""
+
+    @property
+    def rebalancing(self) -> Rebalancing:
+        """Finds better places for those who run."""
 
     async def apply(
         self,

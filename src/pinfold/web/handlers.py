@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from pinfold.core.moves.owners import MoveError
 from pinfold.documents.api import Exit, PodList, Resize, ResizeAnswer, Run
 from pinfold.documents.status import Status
+from pinfold.node.moves.moving import BusyError
 from pinfold.node.pods.caller import Caller
 from pinfold.node.pods.pod_life import PodLife
 from pinfold.ports.records import HistoryEntry, PodPhase
@@ -44,6 +46,9 @@ END_PATIENCE: Final = 3.0
 
 LONGEST_GRACE: Final = 10.0
 """Seconds for which an application may be told before CPUs are taken from it."""
+
+REBALANCE_PATIENCE: Final = 10 * LONGEST_GRACE
+"""Seconds beside the usual: who is in another's way is told before he goes, and the other too."""
 
 
 class Handlers:
@@ -190,6 +195,25 @@ class Handlers:
                 return None
             count *= 10
 
+    # ---------------------------------------------------------------------------------- moves
+
+    async def would_rebalance(self, _request: Request) -> Response:
+        """What would move."""
+        with _move_refusals():
+            return Document(self._pods().rebalancing.would_move())
+
+    async def rebalance(self, request: Request) -> Response:
+        """Move whoever would sit better elsewhere."""
+        caller = Caller()
+        with _move_refusals():
+            work = self._pods().rebalancing.rebalance(caller.begin)
+            document, problem = await self._changes.run(
+                work, request=request, caller=caller, longer=REBALANCE_PATIENCE
+            )
+        if problem:
+            raise Refusal(503, f"the moves were undone: {problem}", "see the agent's log")
+        return Document(document)
+
     # ------------------------------------------------------- processes that somebody else starts
 
     async def run(self, request: Request) -> Response:
@@ -273,6 +297,16 @@ class Handlers:
         from pinfold.web.openapi import openapi_document  # noqa: PLC0415 - 0.5 ms: seldom asked for
 
         return Document(openapi_document())
+
+
+@contextlib.contextmanager
+def _move_refusals() -> Iterator[None]:
+    try:
+        yield
+    except MoveError as error:
+        raise Refusal(400, error.problem, error.remedy) from None
+    except BusyError as error:
+        raise Refusal(503, str(error), "ask again when it is over") from None
 
 
 def _named(request: Request, path: str = POD) -> str:

@@ -22,6 +22,7 @@ from pinfold.documents.api import (
 )
 from pinfold.documents.explanation import Explanation
 from pinfold.documents.machine import Machine
+from pinfold.documents.move_plan import MovePlan
 from pinfold.documents.node import Node
 from pinfold.documents.records import Record
 from pinfold.documents.status import Status
@@ -171,6 +172,20 @@ OPERATIONS: Final = (
         (Answer(204, "taken note of; its CPUs are free, but where that takes seconds"),),
         errors=(404, 413),
         body=Exit,
+    ),
+    Operation(
+        "GET",
+        "/v1/rebalance",
+        "would_rebalance",
+        "Which moves would bring the containers to better CPUs; nothing moves",
+        (Answer(200, "the moves and their price, none where nothing is better", MovePlan),),
+    ),
+    Operation(
+        "POST",
+        "/v1/rebalance",
+        "rebalance",
+        "Move containers to better CPUs; answers when they are there",
+        (Answer(200, "the moves that were made", MovePlan),),
     ),
     Operation(
         "GET",

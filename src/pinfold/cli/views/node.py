@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
+from pinfold.core.kubelet.node_config import OwnPolicies
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.plan import PlannedContainer, PlannedPod
 from pinfold.documents.records import Policies
@@ -13,6 +14,8 @@ from pinfold.render.node_map import Owner
 
 ENDED: Final = ("Succeeded", "Failed", "Rejected")
 """The phases of pods that have nothing any more."""
+
+_DEFAULTS: Final = OwnPolicies().by_group
 
 PlacedPod: TypeAlias = PlannedPod | Pod
 PlacedContainer: TypeAlias = PlannedContainer | Container
@@ -85,7 +88,7 @@ def policies(config: Policies, memory: str, scope: str = "") -> str:
         f"{group}.{name}={str(value).lower()}"
         for group, own in (config.pinfold or {}).items()
         for name, value in own.items()
-        if value not in (False, "never")
+        if value != _DEFAULTS.get(group, {}).get(name)
     ]
     cpu = f"CPU manager {config.cpu_manager_policy}" + (
         f" ({', '.join(options)})" if options else ""

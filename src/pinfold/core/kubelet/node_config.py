@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from msgspec import Struct, field, to_builtins
+from msgspec import Meta, Struct, field, to_builtins
 from msgspec.structs import fields
 
 from pinfold.core.kubelet.eviction import DEFAULT_EVICTION_HARD
@@ -26,12 +26,35 @@ others can tell a policy with options from a plain one.
 """
 
 
+NEVER: Final = "never"
+_UNITS: Final[Mapping[str, int]] = MappingProxyType({"s": 1, "m": 60, "h": 3600})
+
+
 class _Options(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """A group of options, named as in the section ``pinfold`` of a configuration file."""
 
 
 class DynamicOptions(_Options, frozen=True):
-    """What the policy ``dynamic`` may do by itself; it has no options yet."""
+    """What the policy ``dynamic`` may do by itself: nothing, unless it is told to."""
+
+    rebalance_period: Annotated[str, Meta(pattern="^(never|[1-9][0-9]{0,4}[smh])$")] = "never"
+    """How often containers are moved to fewer NUMA nodes, where that is possible: ``never``, or
+    seconds, minutes or hours such as ``5m``."""
+    make_room: bool = False
+    """Whether others are moved for a pod that is rejected although enough CPUs are free."""
+    moves_per_hour: Annotated[int, Meta(ge=0, le=3600)] = 12
+    """How many containers may be moved within an hour, where nobody asks for it."""
+    most_moved: Annotated[int, Meta(ge=1, le=100)] = 4
+    """How many containers may be moved at once, where nobody asks for it."""
+    opt_in: bool = False
+    """Whether only those containers are moved whose pods ask for it (annotation ``rebalance``)."""
+
+    @property
+    def period_seconds(self) -> float:
+        """The period in seconds; 0 for never."""
+        if self.rebalance_period == NEVER:
+            return 0.0
+        return float(self.rebalance_period[:-1]) * _UNITS[self.rebalance_period[-1]]
 
 
 class IsolatedCPUs(_Options, frozen=True):
@@ -107,6 +130,19 @@ class NodeConfig(Struct, frozen=True):
         """The options of the CPU manager's policy, the kubelet's and Pinfold's own."""
         own = {} if self.own is None else self.own.options
         return {**self.cpu_manager_policy_options, **own}
+
+    @property
+    def dynamic(self) -> DynamicOptions | None:
+        """What the policy ``dynamic`` may do by itself; None under another policy."""
+        if self.own is None or self.cpu_manager_policy != DYNAMIC:
+            return None
+        return self.own.dynamic
+
+    @property
+    def has_idle_dynamic(self) -> bool:
+        """Whether there are options of the policy ``dynamic`` under another one."""
+        own = self.own
+        return self.dynamic is None and own is not None and own.dynamic != DynamicOptions()
 
     @property
     def gives_exclusive_cpus(self) -> bool:

@@ -241,7 +241,7 @@ SCALE_DOWN_GRACE_PERIOD: Final = Annotation[int | None](
     values=f"seconds, 0 to {MAX_GRACE_PERIOD}",
     unsaid="the node's",
     meaning="How long an application is told before CPUs are taken from it.",
-    runtimes=_NOWHERE,
+    runtimes=("process", "cri"),
 )
 RESIZE_BELOW_BASELINE: Final = Annotation(
     name="resize-below-baseline",
@@ -249,8 +249,9 @@ RESIZE_BELOW_BASELINE: Final = Annotation(
     default=False,
     values="`true`, `false`",
     unsaid="`false`",
-    meaning="A resize may leave fewer CPUs than the container was given at its admission.",
-    runtimes=_NOWHERE,
+    meaning="[A resize](../how-to/resize.md) may leave fewer CPUs than the container was given at "
+    "its admission.",
+    runtimes=("process", "cri"),
 )
 KEEP_CPUS: Final = Annotation(
     name="keep-cpus",
@@ -259,7 +260,7 @@ KEEP_CPUS: Final = Annotation(
     values="CPUs: `3,5`",
     unsaid="any",
     meaning="The CPUs that a shrink leaves to the container.",
-    runtimes=_NOWHERE,
+    runtimes=("process", "cri"),
 )
 REBALANCE: Final = Annotation[bool | None](
     name="rebalance",
@@ -267,8 +268,9 @@ REBALANCE: Final = Annotation[bool | None](
     default=None,
     values="`true`, `false`",
     unsaid="the node's",
-    meaning="Whether the container may be moved to better CPUs while it runs.",
-    runtimes=_NOWHERE,
+    meaning="Whether the container may be moved "
+    "[to better CPUs](../how-to/rebalance.md) while it runs.",
+    runtimes=("process", "cri"),
 )
 MIXED_CPUS: Final = Annotation(
     name="mixed-cpus",

@@ -15,12 +15,15 @@ from typing import Final
 from msgspec.structs import replace
 
 from pinfold.admission.admission import POOL_EMPTY, Decision, release, settle
+from pinfold.core.kubelet.node_config import DynamicOptions
 from pinfold.core.pod.workload import Workload
 from pinfold.core.topology_manager.manager import UNEXPECTED_ADMISSION_ERROR
 from pinfold.node.books import FIRST_PAUSE, LONGEST_PAUSE, Books
 from pinfold.node.draft import Draft
 from pinfold.node.drafted import Unwritten
 from pinfold.node.moves.mover import Mover
+from pinfold.node.moves.moving import Moving
+from pinfold.node.moves.rebalancing import Rebalancing
 from pinfold.node.moves.resizing import Resizing
 from pinfold.node.pod_table import NameTakenError
 from pinfold.node.pods.caller import NOBODY, Caller
@@ -45,12 +48,17 @@ FOREGROUND: Final = "run"
 class Manager:
     """Admits pods, lets them live, and ends them; the books have the same containers.
 
-    ``lives`` are those of the pods that it runs, by uid; ``mover`` takes them to other CPUs,
-    ``resizing`` gives them more or fewer.
+    ``lives`` are those of the pods that it runs, by uid; ``mover`` takes them to other CPUs:
+    ``resizing`` to more or fewer, ``rebalancing`` to better ones.  ``dynamic`` is what that may do
+    unasked; None under another policy.
     """
 
     def __init__(
-        self, books: Books, containers: PodContainers, plugins: DevicePlugins | None = None
+        self,
+        books: Books,
+        containers: PodContainers,
+        plugins: DevicePlugins | None = None,
+        dynamic: DynamicOptions | None = None,
     ) -> None:
         self.books = books
         self.containers = containers
@@ -58,6 +66,7 @@ class Manager:
         self.host = ManagerHost(books, containers, plugins, self.ended_by_itself)
         self.mover = Mover(books)
         self.resizing = Resizing(books, self.mover)
+        self.rebalancing = Rebalancing(books, self.mover, dynamic)
         self.lives: dict[str, PodLife] = {}
         self._workers: dict[str, PodWorker] = {}
 
@@ -90,6 +99,7 @@ class Manager:
         """
         books, pod = self.books, workload.pod
         answers = PluginAnswers(self.plugins, books.counters, asyncio.get_running_loop().time)
+        made: Moving | None = None
         while True:
             async with books.change() as draft:
                 await draft.look_at_cpus()
@@ -101,13 +111,20 @@ class Manager:
                 if books.store.problem:
                     raise StoreError(books.store.problem, NO_ROOM_REMEDY)
                 decision, question = self._decide(draft, workload, answers)
-                if question is None:
+                moving: Moving | None = None
+                if question is None and made is None and not decision.admitted:
+                    made = moving = await self.rebalancing.make_room(draft, pod)
+                if question is None and moving is None:
                     caller.begin()
                     record = self._record(decision, answers, manifest, source)
                     await self._take(draft, workload, record, decision, held)
                     return record
             # A plugin may take its time: others are admitted meanwhile, and it is decided anew.
-            await answers.ask(question)
+            # So is it once others have moved aside.
+            if question is not None:
+                await answers.ask(question)
+            elif moving is not None:
+                await moving.ended()
 
     def _check_held(self, held: HeldProcess) -> None:
         """See that a process is no container of a pod, nor is to be one.

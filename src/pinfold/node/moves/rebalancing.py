@@ -1,0 +1,192 @@
+"""Better places for those who run on a live node, and room for a pod that is rejected."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from msgspec.structs import replace
+
+from pinfold.admission.moves import rebalance_document
+from pinfold.admission.rebalance import make_room_for, rebalance, who_may_move
+from pinfold.core.kubelet.node_config import DynamicOptions
+from pinfold.core.moves.objective import LEVELS, NUMA_NODES
+from pinfold.core.moves.owners import MoveError, MoveOptions, Refusal
+from pinfold.core.moves.rebalance import Rebalance, RebalanceOptions
+from pinfold.core.pod.pod import Pod, pod_guaranteed_cpus
+from pinfold.documents.move_plan import MovePlan
+from pinfold.node.admitted_pod import AdmittedPod
+from pinfold.node.books import Books
+from pinfold.node.draft import Draft
+from pinfold.node.moves.mover import Mover
+from pinfold.node.moves.moving import BusyError, Moving
+from pinfold.node.view import View
+from pinfold.ports.runtime import ContainerState
+
+REBALANCE: Final = "rebalance"
+MAKE_ROOM: Final = "make-room"
+_HOUR: Final = 3600.0
+
+
+class Rebalancing:
+    """Finds better places, and has the mover bring everybody there.
+
+    Args:
+        books: the node's.
+        mover: carries the plans out.
+        dynamic: what the policy ``dynamic`` may do; None: another policy, under which nobody moves.
+    """
+
+    def __init__(self, books: Books, mover: Mover, dynamic: DynamicOptions | None = None) -> None:
+        self._books = books
+        self._mover = mover
+        self._dynamic = dynamic
+        self._moved: deque[float] = deque()
+
+    # ------------------------------------------------------------------------- when it is asked for
+
+    def would_move(self) -> MovePlan:
+        """What :meth:`rebalance` would do now.
+
+        Raises:
+            BusyError: a plan is in flight.
+            MoveError: nobody has CPUs of his own, or no CPU is free.
+        """
+        view = self._expect_idle()
+        return rebalance_document(self._plan(view), REBALANCE, _names(view))
+
+    async def rebalance(self, begun: Callable[[], None] = lambda: None) -> tuple[MovePlan, str]:
+        """Bring everybody to the best place that can be had.
+
+        Args:
+            begun: called when somebody is about to move.
+
+        Returns:
+            The plan, once it is over, and why it was undone ("" where it was not).
+
+        Raises:
+            BusyError: a plan is in flight.
+            MoveError: the policy is another one than ``dynamic``, or no CPU is free.
+            StoreError: the plan cannot be written down.
+        """
+        if self._dynamic is None:
+            raise MoveError(
+                Refusal.UNKNOWN_OWNER,
+                "nobody is moved while he runs, but under CPU manager policy dynamic",
+                "set cpuManagerPolicy to dynamic, in a file with a section pinfold",
+            )
+        document, moving = await self._begin(begun)
+        return document, "" if moving is None else (await moving.ended()).problem
+
+    async def _begin(
+        self,
+        begun: Callable[[], None],
+        most: int | None = None,
+        levels: tuple[str, ...] = LEVELS,
+    ) -> tuple[MovePlan, Moving | None]:
+        """Plan, which takes some 50 ms with 200 containers on 512 CPUs, and begin."""
+        async with self._books.change() as draft:
+            await draft.look_at_cpus()
+            view = self._expect_idle()
+            found = self._plan(view, most, levels)
+            document = rebalance_document(found, REBALANCE, _names(view))
+            if not found.plan.steps:
+                return document, None
+            begun()
+            return document, await self._mover.begin(draft, found.plan, why=REBALANCE)
+
+    def _expect_idle(self) -> View:
+        if self._mover.is_busy:
+            raise BusyError("another plan of moves is under way")
+        return self._books.view
+
+    def _plan(
+        self, view: View, most: int | None = None, levels: tuple[str, ...] = LEVELS
+    ) -> Rebalance:
+        options = replace(self._options(view), most_moved=most, levels=levels)
+        return rebalance(view.node, view.state, options)
+
+    def _options(self, view: View) -> RebalanceOptions:
+        """Who may move now: nobody of a pod that is being started or ended."""
+        opt_in = self._dynamic is not None and self._dynamic.opt_in
+        pods = [pod.workload.pod for pod in view.pods.active.values() if self._is_calm(pod)]
+        grace = view.settings.scale_down_grace_period
+        found = who_may_move(view.node, view.state, pods, grace=grace, opt_in=opt_in)
+        moves = MoveOptions(mixed=view.mixed, pool_may_be_empty=not view.anybody_shares())
+        return replace(found, moves=moves)
+
+    def _is_calm(self, pod: AdmittedPod) -> bool:
+        seen = self._books.containers.seen
+        if pod.is_ending:
+            return False
+        for container in pod.workload.pod.containers:
+            key = pod.key(container)
+            status = seen.statuses.get(key)
+            if key in seen.busy or status is None or status.state is ContainerState.CREATED:
+                return False
+        return True
+
+    # ------------------------------------------------------------------------------- by itself
+
+    async def go_on(self) -> None:
+        """Rebalance every period for fewer NUMA nodes, within the budget; for ever."""
+        while (dynamic := self._dynamic) is not None and dynamic.period_seconds:
+            await asyncio.sleep(dynamic.period_seconds)
+            await self.once(dynamic)
+
+    async def once(self, dynamic: DynamicOptions) -> None:
+        """Rebalance once, if nobody is being started and the budget has anything left."""
+        now = self._books.observers.uptime()
+        left = min(dynamic.most_moved, self._left(dynamic, now))
+        view = self._books.view
+        starting = any(not self._is_calm(pod) for pod in view.pods.active.values())
+        if left <= 0 or starting or self._mover.is_busy:
+            return
+        try:
+            _, moving = await self._begin(most=left, levels=(NUMA_NODES,), begun=lambda: None)
+        except (BusyError, MoveError):
+            return
+        if moving is not None:
+            self._count(moving, now)
+            await moving.ended()
+
+    def _left(self, dynamic: DynamicOptions, now: float) -> int:
+        while self._moved and self._moved[0] <= now - _HOUR:
+            self._moved.popleft()
+        return dynamic.moves_per_hour - len(self._moved)
+
+    def _count(self, moving: Moving, now: float) -> None:
+        self._moved.extend(now for _ in moving.plan.moved)
+
+    # ------------------------------------------------------------------------ for who is rejected
+
+    async def make_room(self, draft: Draft, pod: Pod) -> Moving | None:
+        """Begin the moves after which a pod is admitted that is rejected now.
+
+        None where that is not configured, or no moves lead there, or others are under way.
+
+        Raises:
+            StoreError: the plan cannot be written down.
+        """
+        dynamic, view, policy = self._dynamic, self._books.view, draft.node.cpu_policy
+        if dynamic is None or not dynamic.make_room or policy is None or self._mover.is_busy:
+            return None
+        now = self._books.observers.uptime()
+        most = min(dynamic.most_moved, self._left(dynamic, now))
+        free = (draft.state.ledger.default & policy.assignable) - draft.state.offline
+        if most <= 0 or not 0 < pod_guaranteed_cpus(pod) <= len(free):
+            return None
+        options = replace(self._options(view), most_moved=most)
+        try:
+            found = make_room_for(draft.node, draft.state, pod, options)
+        except MoveError:
+            return None
+        moving = await self._mover.begin(draft, found.plan, why=MAKE_ROOM)
+        self._count(moving, now)
+        return moving
+
+
+def _names(view: View) -> dict[str, str]:
+    return {uid: pod.name for uid, pod in view.pods.active.items()}
