@@ -122,11 +122,13 @@ class Lane:
     def check(self) -> None:
         """It is on its own CPUs and the pool, and each thread where it has asked to be."""
         eventually(self.cpuset, self.own | self.pool)
-        assert self.where() == {
-            "spins": CPUSet([min(self.own)]) if keeps_choices() else self.own | self.pool,
-            "logs": self.pool if keeps_choices() else self.own | self.pool,
-            "measures": self.pool if keeps_choices() else self.own | self.pool,
-        }
+        self.check_threads()
+
+    def check_threads(self) -> None:
+        chosen = {"spins": CPUSet([min(self.own)]), "logs": self.pool, "measures": self.pool}
+        for name, cpus in self.where().items():
+            forgotten = () if keeps_choices() else (self.own | self.pool,)
+            assert cpus in (chosen[name], *forgotten), name
 
 
 def keeps_choices() -> bool:
@@ -156,7 +158,7 @@ def test_own_cpus_and_the_pool(node: AgentProcess) -> None:
     node.kill()
     node.start()
     assert lane.cpuset() == lane.own | lane.pool
-    assert lane.where()["logs"] == (lane.pool if keeps_choices() else lane.own | lane.pool)
+    lane.check_threads()
     node.run("delete", "pod/lane")
     eventually(lambda: allowed(node.pids("web")["main"]), lane.own | lane.pool)
 
