@@ -18,8 +18,10 @@ from trial.patience import PATIENCE
 SHARED: Final = 6
 MOVERS: Final = 20
 _SLEEPING: Final = f"while :; do sleep {0.2 * PATIENCE}; done"
+_TURNS: Final = round(20000 / PATIENCE**2)
 _BUSY: Final = (
-    f"while :; do i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep {0.05 * PATIENCE}; done"
+    f"while :; do i=0; while [ $i -lt {_TURNS} ]; do i=$((i+1)); done; "
+    f"sleep {0.05 * PATIENCE}; done"
 )
 
 SETTLED: Final = 60.0 * PATIENCE

@@ -62,10 +62,7 @@ def _killed(scene: Scene, *, resizes: bool, rebalances: bool) -> None:
         for _ in range(KILLS):
             scene.crowd.asked.clear()
             scene.crowd.asked.wait(SECONDS)
-            time.sleep(
-                scene.rng.choice([0, scene.rng.uniform(0, 0.05), scene.rng.uniform(0, 1)])
-                * PATIENCE
-            )
+            time.sleep(scene.rng.choice([0, 0.05, 0.3]) * scene.rng.random() * PATIENCE)
             unanswered = scene.crowd.unanswered
             scene.node.kill()
             scene.start()
