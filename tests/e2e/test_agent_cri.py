@@ -12,6 +12,7 @@ import yaml
 from pinfold.cli.client import RefusedError
 from tests.scenes.agent_process import allowed, skip_unless_an_agent_can_run
 from tests.scenes.agent_with_containerd import Scene
+from tests.scenes.assigned_container import check_assignment
 from tests.scenes.containerd_node import ContainerdNode
 from tests.scenes.waiting import eventually, wait_until
 
@@ -164,3 +165,8 @@ def test_a_log_is_followed_to_the_end_of_its_container(scene: Scene) -> None:
     with scene.agent.begin("logs", "-f", "web") as following:
         text, errors = following.communicate(timeout=60)
     assert (text, errors) == ("1\n2\n3\n", "")
+
+
+def test_an_owner_is_told_its_cpus(scene: Scene) -> None:
+    scene.run("db", "1")
+    check_assignment(scene.agent.pids("db")["main"], "1")

@@ -14,6 +14,7 @@ from tests.scenes.agent_process import (
     AgentProcess,
     skip_unless_an_agent_can_run,
 )
+from tests.scenes.assigned_container import check_assignment
 from tests.scenes.containerd_node import ContainerdNode
 from tests.scenes.kubelet_stand_in import KubeletStandIn
 from tests.scenes.waiting import PATIENCE, eventually
@@ -225,3 +226,17 @@ def test_status_explain_and_audit_know_the_pods(scene: Scene) -> None:
     refused = scene.agent.run("delete", "pod/db")
     assert refused.returncode == 1
     assert "through Kubernetes" in refused.stderr
+
+
+def test_an_owner_is_told_its_cpus(scene: Scene) -> None:
+    kubelet = scene.kubelet
+    web = kubelet.run(kubelet.pod("web", "besteffort"), "main")
+    assert not Path(f"/proc/{kubelet.pid(web)}/root/run/pinfold").exists()
+    pod = kubelet.pod("db")
+    db = kubelet.run(pod, "main", 1)
+    check_assignment(kubelet.pid(db), "1")
+    told = scene.agent.state / "assignments"
+    (folder,) = told.glob("*/main")
+    assert (folder / "ack" / "generation").read_text() == "1"
+    kubelet.end(pod)
+    eventually(lambda: list(told.iterdir()), [])
