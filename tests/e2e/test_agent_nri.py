@@ -14,7 +14,7 @@ from tests.scenes.agent_process import (
     AgentProcess,
     skip_unless_an_agent_can_run,
 )
-from tests.scenes.assigned_container import check_assignment
+from tests.scenes.assigned_container import check_assignment, told_in
 from tests.scenes.containerd_node import ContainerdNode
 from tests.scenes.kubelet_stand_in import KubeletStandIn
 from tests.scenes.waiting import PATIENCE, eventually
@@ -231,7 +231,7 @@ def test_status_explain_and_audit_know_the_pods(scene: Scene) -> None:
 def test_an_owner_is_told_its_cpus(scene: Scene) -> None:
     kubelet = scene.kubelet
     web = kubelet.run(kubelet.pod("web", "besteffort"), "main")
-    assert not Path(f"/proc/{kubelet.pid(web)}/root/run/pinfold").exists()
+    assert not told_in(kubelet.pid(web)).exists()
     pod = kubelet.pod("db")
     db = kubelet.run(pod, "main", 1)
     check_assignment(kubelet.pid(db), "1")

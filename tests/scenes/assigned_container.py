@@ -8,10 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from pinfold.core.pod.workload import ASSIGNMENT_FOLDER
+
+
+def told_in(pid: int) -> Path:
+    """Where the container of a process is told, if it is."""
+    return Path("/proc", str(pid), "root", ASSIGNMENT_FOLDER.lstrip("/"))
+
 
 def check_assignment(pid: int, cpus: str) -> None:
     """The container of a process is told these CPUs, and writes nothing but its word."""
-    seen = Path(f"/proc/{pid}/root/run/pinfold")
+    seen = told_in(pid)
     environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     assert b"PINFOLD_ASSIGNMENT_DIR=/run/pinfold" in environment
     told = json.loads((seen / "assignment.json").read_text())
