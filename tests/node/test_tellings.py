@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from msgspec.structs import replace
+
 from pinfold.core.moves.owners import Owner, Wish
 from pinfold.core.moves.planner import plan_moves
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.moves.moving import Moving
 from pinfold.ports.errors import ContainerKey
-from pinfold.ports.tellers import Assignment
+from pinfold.ports.tellers import Assigned, Assignment
 from tests.scenes.manager_harness import ALL_MANAGERS, Harness, manifest, run_virtually
 
 A = ContainerKey("uid-a", "c0")
+A_OWNER = ("uid-a", "c0")
 
 
 class Told(Harness):
@@ -236,5 +239,64 @@ def test_a_manifest_that_is_in_the_way_gets_no_mount() -> None:
         assert [mount.mount_path for mount in spec.process.volume_mounts] == ["/run/pinfold/sub"]
         assert "PINFOLD_ASSIGNMENT_DIR" not in spec.env
         assert any("mount at or below /run/pinfold" in problem for problem in node.problems)
+
+    run(scenario)
+
+
+def test_who_was_told_what_never_came_to_be_is_told_what_holds() -> None:
+    async def scenario(node: Told) -> None:
+        await node.admit(manifest("a", "4"))
+        await node.settle()
+        (first,) = node.news()
+        await node.kill()
+        # The agent died after it had told, and before that was on record.
+        coming = Assigned(CPUSet.parse("2-3"))
+        await node.teller.tell(
+            A, replace(first, generation=2, coming=coming, deadline=node.clock() + 5)
+        )
+        await node.start()
+        await node.settle()
+        assert node.texts()[-1] == (3, "2-5", "2-5", "-", "undo", None)
+
+    run(scenario)
+
+
+def test_an_announcement_that_is_not_written_is_made_again() -> None:
+    async def scenario(node: Told) -> None:
+        await node.admit(manifest("a", "4"))
+        await node.settle()
+        moving = await node.move(5.0, a="2-3")
+        # The plan is on record; its announcement is the next transaction.
+        node.store.faults.fail_at = {node.store.faults.calls + 1}
+        assert (await moving.ended()).done
+        await node.settle()
+        told = [one[:3] for one in node.texts()[1:]]
+        assert told == [(2, "2-5", "2-3"), (3, "2-3", "2-3")]
+        assert any("injected" in problem for problem in node.problems)
+
+    run(scenario)
+
+
+def test_a_second_shrink_is_another_generation() -> None:
+    async def scenario(node: Told) -> None:
+        await node.admit(manifest("a", "4"))
+        await node.settle()
+        first = await node.move(5.0, a="2-4")
+        await node.settle()
+        async with node.books.change() as draft:
+            plan = plan_moves(
+                draft.state.ledger, [Wish(Owner(*A_OWNER), CPUSet.parse("2-3"), delay=5.0)]
+            )
+            second = await node.manager.mover.begin(draft, plan, why="resize", replaces=True)
+        assert not (await first.ended()).done
+        await node.settle()
+        await node.teller.acknowledge(A, 2)
+        await node.settle()
+        assert [one[:4] for one in node.texts()[1:]] == [
+            (2, "2-5", "2-4", "2-5"),
+            (3, "2-5", "2-3", "2-5"),
+        ]
+        await node.teller.acknowledge(A, 3)
+        assert (await second.ended()).done
 
     run(scenario)

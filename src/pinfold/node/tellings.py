@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import takewhile
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -150,7 +151,7 @@ class Tellings:
         owner = Owner(pod.uid, container.name)
         has = assigned_now(view, pod, container)
         move = view.move if view.move and owner in view.move.plan.start.placed else None
-        if last is not None and move is not None and _is_being_widened(move, owner):
+        if last is not None and move is not None and _is_told_next(move, owner):
             return last  # what is coming follows at once
         pending = None if move is None else self._pending(move, owner, has, last)
         news = Assignment(
@@ -215,8 +216,11 @@ def _reason_of(move: PendingMove) -> str:
     return UNDO if move.plan.back else move.why
 
 
-def _is_being_widened(move: PendingMove, owner: Owner) -> bool:
-    """Whether it has new CPUs, and the next step for it is to tell it what becomes of that."""
+def _is_told_next(move: PendingMove, owner: Owner) -> bool:
+    """Whether what is next is to tell it what is coming: at once, or now that it has new CPUs."""
+    at_once = takewhile(lambda step: isinstance(step, Announce), move.plan.steps[move.made :])
+    if any(isinstance(step, Announce) and step.owner == owner for step in at_once):
+        return True
     made = [
         step
         for step in move.plan.steps[: move.made]
@@ -236,6 +240,8 @@ def _reason(where: Whereabouts, has: Assigned, last: Assignment) -> str:
         return last.reason
     if where.offline:
         return OFFLINE
+    if has == last.current:
+        return UNDO  # what was announced is not to be
     if last.reason == OFFLINE:
         return ONLINE
     # It was moved, and nobody remembers why.
