@@ -98,3 +98,23 @@ def test_no_moves_admit_what_is_too_large(pods: str) -> None:
     Path(pods).write_text(large)
     ask = ("explain", *STATIC, "--topology-manager-policy", "single-numa-node", pods)
     assert "moves" not in document(*ask, "--pod", "d")
+
+
+def test_a_plan_with_dynamic_shows_what_would_be_possible(tmp_path: Path, pods: str) -> None:
+    outcome = {}
+    for policy in ("static", "dynamic"):
+        config = tmp_path / f"{policy}.yaml"
+        config.write_text(
+            "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+            f"cpuManagerPolicy: {policy}\nreservedSystemCPUs: '0,8'\npinfold: {{}}\n"
+            "topologyManagerPolicy: single-numa-node\n"
+        )
+        ask = ("plan", "--machine", "2s4c2t", "--kubelet-config", str(config), pods)
+        told = document(*ask)
+        check_document("plan", told)
+        (rejected,) = [pod for pod in told["pods"] if not pod["admitted"]]
+        outcome[policy] = rejected.pop("moves", None)
+        words = " ".join(run(*ask).stdout.split())
+        assert ("after moves: default/c app 4-5 → 14-15" in words) is (policy == "dynamic")
+    assert outcome["static"] is None
+    assert [owner["after"] for owner in outcome["dynamic"]["owners"]] == ["14-15"]

@@ -329,7 +329,9 @@ class Start:
 
     async def _describe(self, decision: Decision, state: NodeState) -> str:
         def document() -> str:
-            explanation = explain_decision(self.planner, state, decision)
+            agent = self._agent
+            pods = [p.workload.pod for p in agent.books.view.pods.active.values()] if agent else []
+            explanation = explain_decision(self.planner, state, decision, pods=pods)
             return msgspec.json.encode(explain_document(self.planner, explanation)).decode()
 
         if decision.admitted:

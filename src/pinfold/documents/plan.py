@@ -78,6 +78,8 @@ class PlannedPod(Record, frozen=True, kw_only=True):
     notes: Sequence[str]
     """Wishes that were not binding and could not be met."""
     containers: Sequence[PlannedContainer]
+    moves: MovePlan | UnsetType = UNSET
+    """Under policy ``dynamic``: moves of others after which a rejected pod would be admitted."""
 
 
 class MemoryUse(Record, frozen=True, kw_only=True):

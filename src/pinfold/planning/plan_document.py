@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import UNSET, UnsetType
 
-from pinfold.admission.moves import move_plan_document
+from pinfold.admission.moves import move_plan_document, rebalance_document
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.memory.memory import Block
 from pinfold.documents import plan as form
@@ -19,6 +19,7 @@ from pinfold.planning.planner import ContainerPlacement, Plan, PodPlacement, Res
 def plan_document(plan: Plan, notes: Sequence[str] | UnsetType = UNSET) -> form.Plan:
     """The document of a plan; ``notes`` are on what was passed over while reading."""
     topology, machine = plan.planner.view.topology, plan.planner.machine
+    names = {one.pod.uid: f"{one.pod.namespace}/{one.pod.name}" for one in plan.pods}
     return form.Plan(
         machine=form.PlannedMachine(
             name=machine.name,
@@ -32,7 +33,7 @@ def plan_document(plan: Plan, notes: Sequence[str] | UnsetType = UNSET) -> form.
             notes=plan.planner.view.notes,
         ),
         config=planned_config(plan.planner.config),
-        pods=[_pod(pod, str(plan.pool)) for pod in plan.pods],
+        pods=[_pod(pod, str(plan.pool), names) for pod in plan.pods],
         shared=str(plan.shared),
         pool=UNSET if plan.pool == plan.shared else str(plan.pool),
         reserved=str(plan.reserved),
@@ -57,7 +58,7 @@ def planned_config(config: NodeConfig) -> form.PlannedConfig:
     )
 
 
-def _pod(placement: PodPlacement, pool: str) -> form.PlannedPod:
+def _pod(placement: PodPlacement, pool: str, names: Mapping[str, str]) -> form.PlannedPod:
     pod, decision = placement.pod, placement.decision
     return form.PlannedPod(
         namespace=pod.namespace,
@@ -70,6 +71,9 @@ def _pod(placement: PodPlacement, pool: str) -> form.PlannedPod:
         kubelet_fault=None if decision.fault is None else decision.fault.slug,
         notes=decision.notes,
         containers=[_container(container, pool) for container in placement.containers],
+        moves=UNSET
+        if placement.moves is None
+        else rebalance_document(placement.moves, "make-room", names),
     )
 
 

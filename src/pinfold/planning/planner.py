@@ -63,12 +63,14 @@ class ContainerPlacement(Struct, frozen=True):
 class PodPlacement(Struct, frozen=True):
     """The answer to one pod, and where its containers ended up when all pods were in.
 
-    ``resized`` is the pod as it asks after a resize; None where it had none.
+    ``resized`` is the pod as it asks after a resize; None where it had none.  ``moves`` of others
+    would have admitted it, under policy ``dynamic``.
     """
 
     decision: Decision
     containers: tuple[ContainerPlacement, ...]
     resized: Pod | None = None
+    moves: Rebalance | None = None
 
     @property
     def pod(self) -> Pod:
@@ -217,10 +219,14 @@ class Planner:
 
     def plan(self, pods: Iterable[Pod]) -> Plan:
         """Place the pods, oldest first, in the order given where they are equally old."""
-        decisions = []
+        decisions: list[Decision] = []
+        moves: list[Rebalance | None] = []
         state = self.empty
         for pod in admission_order(pods):
             decision = decide(self.node, state, pod)
+            possible = self.config.dynamic is not None and not decision.admitted
+            running = (one.pod for one in decisions if one.admitted)
+            moves.append(self.room_for(state, pod, running) if possible else None)
             decisions.append(decision)
             state = settle(state, decision)
         ledger = state.ledger
@@ -228,7 +234,10 @@ class Planner:
         pool = self.pool(ledger, (one.pod for one in decisions if one.admitted))
         return Plan(
             planner=self,
-            pods=tuple(PodPlacement(d, _placements(d, pool)) for d in decisions),
+            pods=tuple(
+                PodPlacement(decision, _placements(decision, pool), moves=possible_moves)
+                for decision, possible_moves in zip(decisions, moves, strict=True)
+            ),
             shared=ledger.default,
             reserved=self.config.reserved_system_cpus if policy is None else policy.reserved,
             allocatable=CPUSet() if policy is None else policy.assignable - ledger.idle_siblings,

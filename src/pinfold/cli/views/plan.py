@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec import UNSET
+
 from pinfold.cli.views.node import besides, idle_siblings, owner_key, pod_owners, policies
 from pinfold.core.machine.kubelet_view import KubeletView
 from pinfold.core.machine.machine import Machine
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.documents.move_plan import MovePlan
 from pinfold.documents.plan import DeviceCounts, MemoryUse, Plan, PlannedPod, PlannedResize
 from pinfold.planning import planner
 from pinfold.planning.node_use import unlocated_devices
 from pinfold.render.machine_map import machine_map
+from pinfold.render.move_words import owner_facts, owner_name
 from pinfold.render.node_map import Owner, number_owners
 from pinfold.render.numa_panel import Gauge, NUMAGauges
 from pinfold.render.plan_view import ContainerRow, PlanView, PodRow, ResizeRow, extras
@@ -96,8 +100,13 @@ def _planned(pod: PlannedPod, keys: set[str]) -> PodRow:
             for container in pod.containers
         ),
         pod.reason,
-        pod.message,
+        pod.message if pod.moves is UNSET else f"{pod.message}; {_possible(pod.moves)}",
     )
+
+
+def _possible(moves: MovePlan) -> str:
+    told = ", ".join(f"{owner_name(owner)} {change}" for owner, change, _ in owner_facts(moves))
+    return f"it would be admitted after moves: {told}"
 
 
 def _planned_gauges(plan: Plan, unlocated: Mapping[str, DeviceCounts]) -> tuple[NUMAGauges, ...]:
