@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import statistics
+import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from benchmarks.agent_measuring import cpu_time, detailed
 from benchmarks.agent_scene import GivenUpError, pod
 from benchmarks.measure import Result
+from pinfold.adapters.store import SQLiteStore
 from pinfold.admission.model import build_node, empty_state
 from pinfold.core.kubelet.faults import SOUND
 from pinfold.core.kubelet.node_config import NodeConfig
@@ -31,6 +35,7 @@ from pinfold.node.settings import NodeSettings
 from pinfold.planning.fake_cgroups import FakeCgroups
 from pinfold.planning.fakes import FakeRuntime, MemoryPodFiles, MemoryStore
 from pinfold.ports.records import PodPhase
+from pinfold.ports.store import Store
 
 MACHINE: Final = "2s64c2t@half"
 PODS: Final = 1000
@@ -38,10 +43,12 @@ RECONCILED: Final = 500
 SHAPES: Final = ("", "", "2", "500m", "1", "4")
 """The CPUs of the pods, drawn at random: a third BestEffort, half exclusive."""
 TIMES: Final = 5
+RESIZED: Final = 200
+RESIZES: Final = 40
 
 
-def make_manager() -> Manager:
-    """A manager of an empty node, on fakes."""
+def make_manager(store: Store | None = None) -> Manager:
+    """A manager of an empty node, on fakes, but for the record where one is given."""
     machine = parse_short_form(MACHINE)
     view = kubelet_view(machine)
     config = NodeConfig(
@@ -56,7 +63,7 @@ def make_manager() -> Manager:
         node,
         Restored(empty_state(node, view.topology.cpus)),
         containers=containers,
-        store=MemoryStore(),
+        store=store or MemoryStore(),
         announcements=Announcements(MemoryPodFiles(), lambda _state, _pods: None, report),
         settings=settings,
         observers=Observers(time.time, no_document, report),
@@ -134,7 +141,51 @@ def _reconcile(count: int) -> Result:
     return result
 
 
+async def _resizes(count: int, folder: Path) -> tuple[list[int], list[int]]:
+    """Nanoseconds of resizes beside so many containers: until the kernel has it, and until all is.
+
+    The kernel is a fake, the record is on the disk.
+    """
+    store = SQLiteStore.open(folder / "pinfold.db")
+    manager = make_manager(store)
+    async with manager.books.change() as draft:
+        await draft.apply_pool()
+    for number in range(count):
+        await _admit(manager, f"p{number}", "" if number % 5 else "2")
+    for life in manager.lives.values():
+        await life.started.wait()
+    confirmed, over = [], []
+    for number in range(RESIZES):
+        began = time.perf_counter_ns()
+        answer = await manager.resizing.resize("p0", None, 2 if number % 2 else 4)
+        while not (number % 2 or _is_made(manager)):  # noqa: ASYNC110 - a step is looked for
+            await asyncio.sleep(0)
+        took = time.perf_counter_ns() - began
+        if answer.moving is None or not (await answer.moving.ended()).done:
+            raise GivenUpError(f"a resize was not made: {answer.decision.message}")
+        over.append(time.perf_counter_ns() - began)
+        if not number % 2:
+            confirmed.append(took)
+    await manager.close()
+    await store.close()
+    return confirmed, over
+
+
+def _is_made(manager: Manager) -> bool:
+    """Whether the kernel has confirmed a grow: the pool has left, the owner is there."""
+    move = manager.books.view.move
+    return move is None or move.made >= 2
+
+
+def _resize(count: int) -> Result:
+    """From the request to grow until the kernel has confirmed it."""
+    with tempfile.TemporaryDirectory() as folder:
+        confirmed, over = asyncio.run(_resizes(count, Path(folder)))
+    return detailed(confirmed, until_over_ms=statistics.median(over) / 1e6)
+
+
 MEASURED: Final[dict[str, Callable[[], Result]]] = {
     f"agent.admit.fakes.{PODS}": partial(_churn, PODS),
     f"agent.reconcile.fakes.{RECONCILED}": partial(_reconcile, RECONCILED),
+    f"agent.resize.fakes.{RESIZED}": partial(_resize, RESIZED),
 }
