@@ -127,19 +127,25 @@ def test_an_owner_that_was_created_while_no_agent_ran(scene: Scene) -> None:
     assert "at first" not in scene.agent.run("status").stdout
 
 
-def test_a_resize_down_and_up(scene: Scene) -> None:
+def test_a_resize_that_is_infeasible_changes_nothing(scene: Scene) -> None:
     kubelet = scene.kubelet
     db = kubelet.run(kubelet.pod("db"), "main", 1)
     # Of a creation containerd reports what was asked for; of a change, what it has written.
     assert (kubelet.allowed(db), kubelet.quota(db)) == ("1", -1)
     assert kubelet.reported_quota(db) == 100_000
-    kubelet.resize(db, 0.5)
-    assert kubelet.quota(db) == 50_000
-    assert kubelet.reported_quota(db) == 50_000
+    for _ in range(3):
+        with pytest.raises(grpc.RpcError, match="inconsistentCPUAllocationError"):
+            kubelet.resize(db, 0.5)
+    with pytest.raises(grpc.RpcError, match=r"resizeAllocateCPUsError.*not enough cpus"):
+        kubelet.resize(db, 2)
+    assert (kubelet.allowed(db), kubelet.quota(db)) == ("1", -1)
+    assert kubelet.reported_quota(db) == 100_000
+    history = scene.agent.client.get("/v1/history")["entries"]
+    infeasible = [one for one in history if one["kind"] == "infeasible"]
+    assert len(infeasible) == 2, infeasible
+    # What is not of CPUs goes through, and leaves them alone.
     kubelet.resize(db, 1)
-    eventually(lambda: (kubelet.allowed(db), kubelet.quota(db)), ("1", -1))
-    # A kubelet makes no limit of that, and goes on to show 500m.
-    assert kubelet.reported_quota(db) == -1
+    assert (kubelet.allowed(db), kubelet.quota(db)) == ("1", -1)
 
 
 def test_containerd_is_killed_and_comes_back(

@@ -187,8 +187,9 @@ def test_cpus_and_memory_are_those_of_the_device(scene: Scene) -> None:
     scene.agent.kill()
     scene.start()
     assert (mems(kubelet, near), recorded_mems(kubelet, near)) == (str(node), str(node))
-    kubelet.resize(near, 0.5)
-    assert mems(kubelet, near) == str(node), "half a CPU is shared, memory is not"
+    with pytest.raises(grpc.RpcError, match="inconsistentCPUAllocationError"):
+        kubelet.resize(near, 0.5)
+    assert mems(kubelet, near) == str(node)
     assert "memory" in scene.agent.run("explain", "pod/near").stdout
 
 

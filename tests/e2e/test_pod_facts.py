@@ -115,20 +115,16 @@ def test_containers_one_after_the_other_hand_their_cpus_on(world: NriWorld) -> N
     assert CPUSet.parse(status["shared"]) == everything - _allowed(kubelet, main)
 
 
-def test_a_resize_to_a_fraction_and_back(world: NriWorld) -> None:
+def test_a_resize_to_a_fraction_is_infeasible(world: NriWorld) -> None:
     kubelet = world.kubelet
     one = kubelet.run(_sandbox(world, "db"), "main", 1)
-    other = kubelet.run(_sandbox(world, "other", "besteffort"), "main")
-    own = _allowed(kubelet, one)
-    shared = _allowed(kubelet, other)
+    half = kubelet.run(_sandbox(world, "half"), "main", 0.5)
+    own, shared = _allowed(kubelet, one), _allowed(kubelet, half)
     assert own.isdisjoint(shared)
-    kubelet.resize(one, 0.5)
-    eventually(lambda: _allowed(kubelet, one) == _allowed(kubelet, other), expected=True)
-    assert own <= _allowed(kubelet, other)
-    check(world)
-    kubelet.resize(one, 1)
-    eventually(lambda: _allowed(kubelet, one), own)
-    eventually(lambda: _allowed(kubelet, other), shared)
+    for container, cpus in ((one, 0.5), (half, 1)):
+        with pytest.raises(grpc.RpcError, match="inconsistentCPUAllocationError"):
+            kubelet.resize(container, cpus)
+    assert (_allowed(kubelet, one), _allowed(kubelet, half)) == (own, shared)
     check(world)
 
 

@@ -21,12 +21,14 @@ from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.announcements import Announcements
 from pinfold.node.books import Books
 from pinfold.node.loading import load
+from pinfold.node.moves.mover import Mover
 from pinfold.node.nri.events import PluginEvents
 from pinfold.node.nri.kubelet_containers import KubeletContainers
 from pinfold.node.nri.kubelet_devices import KubeletDevices
 from pinfold.node.nri.kubelet_pods import KubeletPods
 from pinfold.node.nri.lifecycle import ContainerLifecycle
 from pinfold.node.nri.lost_removals import LostRemovals
+from pinfold.node.nri.resizes import KubeletResizes
 from pinfold.node.observers import Observers
 from pinfold.node.recovery.recovery import OnMismatch, restore
 from pinfold.node.runtime_ledger import RuntimeLedger
@@ -36,7 +38,7 @@ from pinfold.planning.fake_nri import FakeContainer, FakeNode
 from pinfold.planning.fake_plugins import FakeKubeletDevices
 from pinfold.planning.fake_runtime_cgroups import FakeRuntimeCgroups, MemoryGateRecord
 from pinfold.planning.fakes import MemoryPodFiles, MemoryStore, MemoryTeller
-from pinfold.ports.nri import ContainerUpdate, PodSandbox, Resources
+from pinfold.ports.nri import Container, ContainerUpdate, PodSandbox, Resources
 from pinfold.web.documents import Documents
 from tests.scenes.manager_harness import STATIC, no_document, parse, run_virtually
 
@@ -90,6 +92,8 @@ class LifecycleHarness:
         self.kubelet = FakeKubeletDevices()
         self.now = 0.0
         self._follower: asyncio.Task[None] | None = None
+        self._resizing: asyncio.Task[None] | None = None
+        self.told: list[str] = []
 
     async def start(self, on_mismatch: OnMismatch = OnMismatch.REFUSE) -> Books:
         """Start an agent, which registers with the runtime."""
@@ -126,7 +130,10 @@ class LifecycleHarness:
         self.pods = pods
         self.devices = KubeletDevices(self.kubelet, self.report)
         containers = ContainerLifecycle(self.books, pods, table, self.ledger, self.devices)
-        events = PluginEvents(containers)
+        self.mover = Mover(self.books)
+        self.resizes = KubeletResizes(containers, self.mover, self.tell)
+        events = PluginEvents(containers, self.resizes)
+        self._resizing = asyncio.create_task(self.resizes.run())
         self.asked_again: list[str] = []
         self.lost = LostRemovals(
             events,
@@ -154,9 +161,10 @@ class LifecycleHarness:
     async def kill(self) -> None:
         """End the agent; the runtime goes on without it."""
         self.node.plugin = None
-        if self._follower is not None:
-            self._follower.cancel()
-            await asyncio.gather(self._follower, return_exceptions=True)
+        if self._follower is not None and self._resizing is not None:
+            for task in (self._follower, self._resizing):
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
             await self.books.close()
 
     def register_again(self, why: str) -> bool:
@@ -165,6 +173,9 @@ class LifecycleHarness:
 
     def report(self, pod: str | None, text: str) -> None:
         self.problems.append(f"{pod}: {text}")
+
+    def tell(self, pod: PodSandbox, container: Container, text: str) -> None:
+        self.told.append(f"{pod.name}/{container.name}: {text}")
 
     def clock(self) -> float:
         self.now += 1.0
@@ -225,8 +236,13 @@ class LifecycleHarness:
             if one.runs
         }
 
+    async def until_moved(self) -> None:
+        """Let moves that are in flight come to their end."""
+        while (move := self.books.view.move) is not None:
+            await self.books.until_replanned(move)
+
     def check(self) -> None:
-        """What must hold whenever no call is under way."""
+        """What must hold whenever no call is under way, and no move."""
         ledger = self.books.view.state.ledger
         assert ledger.violations() == []
         self.check_memory()

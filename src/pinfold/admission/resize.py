@@ -101,7 +101,8 @@ def decide_resize(
         decision = decide(replace(ask, free=one), policy, admit)
         if decision.feasible:
             break
-    if not decision.feasible or resize.cpus <= len(decision.before):
+    # Whether it fits the node at all is a kubelet's question, where there is one.
+    if not decision.feasible or not gives or resize.cpus <= len(decision.before):
         return decision
     return _within_capacity(node, state, pod, resize, decision)
 

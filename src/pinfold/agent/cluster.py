@@ -86,7 +86,7 @@ class Cluster:
             container=container,
             qos=qos_of(sandbox),
             seen=pod.containers[container].resources,
-            cpus=self._books.view.state.ledger.cpus_of(sandbox.uid, container),
+            cpus=self._books.view.in_the_end(sandbox.uid, container),
             declined=not EXCLUSIVE_CPUS.of(sandbox.annotations, container),
         )
         self.checks.check(sandbox.namespace, sandbox.name, decided)

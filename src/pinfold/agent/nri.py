@@ -26,12 +26,14 @@ from pinfold.agent.service import Agent
 from pinfold.agent.start import CRI_BATCH, PODS, Start, parse, report, report_of_node
 from pinfold.documents.status import NRI, KubeletPodResources
 from pinfold.node.loading import load
+from pinfold.node.moves.mover import Mover
 from pinfold.node.nri.events import PluginEvents
 from pinfold.node.nri.kubelet_containers import KubeletContainers
 from pinfold.node.nri.kubelet_devices import KubeletDevices
 from pinfold.node.nri.kubelet_pods import KubeletPods
 from pinfold.node.nri.lifecycle import ContainerLifecycle
 from pinfold.node.nri.lost_removals import LostRemovals
+from pinfold.node.nri.resizes import KubeletResizes, nobody
 from pinfold.node.runtime_ledger import SETTLED, RuntimeLedger
 from pinfold.ports.figures import Figure
 
@@ -90,7 +92,9 @@ async def nri_agent(start: Start) -> AsyncIterator[Agent]:
         pods, devices = KubeletPods(books, parse), KubeletDevices(kubelet, report)
         containers = ContainerLifecycle(books, pods, table, ledger, devices)
         cluster = open_cluster(config, books, report)
-        events = front(PluginEvents(containers, cluster))
+        tell = nobody if cluster is None else cluster.refused
+        resizes = KubeletResizes(containers, Mover(books), tell)
+        events = front(PluginEvents(containers, resizes, cluster))
 
         async def serve(plugin: NriPlugin) -> None:
             lost = LostRemovals(
@@ -101,7 +105,7 @@ async def nri_agent(start: Start) -> AsyncIterator[Agent]:
             )
             record = plugin if client is None else CriRecord(client)
             async with asyncio.TaskGroup() as tasks:  # none goes on without the others
-                for work in (plugin.run(), ledger.run(record), lost.run()):
+                for work in (plugin.run(), ledger.run(record), lost.run(), resizes.run()):
                     tasks.create_task(work)
 
         def stopped(problem: str) -> None:

@@ -109,6 +109,14 @@ class View(Struct, frozen=True):
         frozen = not self.pool or (own is not None and freezes)
         return Whereabouts(own, gone, frozen, mems)
 
+    def in_the_end(self, pod_uid: str, container: str) -> CPUSet | None:
+        """The CPUs that a container owns once the plan in flight is done; None: none."""
+        if self.move is not None:
+            own = self.move.plan.end.placed.get(Owner(pod_uid, container))
+            if own is not None:
+                return own
+        return self.state.ledger.cpus_of(pod_uid, container)
+
     def affected(self) -> Iterator[tuple[AdmittedPod, Container, Whereabouts]]:
         """The containers that own CPUs of which some are offline, or that are frozen."""
         if not self.state.offline:

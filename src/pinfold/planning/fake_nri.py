@@ -164,9 +164,14 @@ class FakeNode:
         updates: Sequence[ContainerUpdate] = ()
         if self.plugin is not None:
             updates = await self.plugin.update_container(container.pod, container.seen, wanted)
+        own = wanted
+        for update in updates:
+            if update.container_id == container.seen.id:
+                own = _applied(own, update.resources)
+        self._change([one for one in updates if one.container_id != container.seen.id])
         if self.slowness:
             await asyncio.sleep(self.slowness)
-        self._change([ContainerUpdate(container.seen.id, wanted), *updates])
+        self._change([ContainerUpdate(container.seen.id, own)])
         if self.plugin is not None:
             await self.plugin.post_update_container(container.pod, container.seen)
 

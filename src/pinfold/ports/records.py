@@ -105,6 +105,10 @@ class PodRecord(Struct, frozen=True):
         return replace(self, assignments={}, memory={}, devices={}, baselines={}, idle={})
 
 
+_MOMENT: Final = 1e-6
+"""Seconds that a pause is too coarse for."""
+
+
 class PendingResize(Struct, frozen=True):
     """The resize that moves carry out: from ``was`` CPUs to ``now``."""
 
@@ -161,7 +165,9 @@ class PendingMove(Struct, frozen=True, dict=True):
     def seconds_left(self, owner: Owner, uptime: float, boot: str) -> float:
         """For how long nothing is taken from an owner; a boot ends all deadlines."""
         deadline = self.deadlines.get(owner)
-        return 0.0 if deadline is None or boot != self.boot else max(deadline - uptime, 0.0)
+        if deadline is None or boot != self.boot or deadline - uptime < _MOMENT:
+            return 0.0
+        return deadline - uptime
 
 
 class NodeRecord(Struct, frozen=True):

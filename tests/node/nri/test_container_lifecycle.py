@@ -198,22 +198,6 @@ async def test_a_removed_container_gives_its_cpus_back(h: LifecycleHarness) -> N
 
 
 @story
-async def test_a_resize_in_place(h: LifecycleHarness) -> None:
-    shared = await h.run(await h.pod("web", "burstable"), "main", BEST_EFFORT)
-    owner = await h.run(await h.pod("db"), "main", guaranteed(2))
-    await h.node.resize(owner, guaranteed(4))
-    assert (owner.kernel, shared.kernel) == (CPUSet([2, 3, 4, 5]), CPUSet([1, 6, 7]))
-    assert owner.seen.resources.cpu_quota == -1
-    await h.node.resize(owner, guaranteed(1.5))
-    assert owner.kernel == shared.kernel == CPUSet(range(1, 8))
-    await h.node.resize(owner, guaranteed(1))
-    assert (owner.kernel, shared.kernel) == (CPUSet([1]), CPUSet(range(2, 8)))
-    with pytest.raises(RefusedError, match="not enough cpus"):
-        await h.node.resize(owner, guaranteed(8))
-    assert owner.kernel == CPUSet([1])
-
-
-@story
 async def test_a_restarted_agent_goes_on(h: LifecycleHarness) -> None:
     shared = await h.run(await h.pod("web", "burstable"), "main", BEST_EFFORT)
     owner = await h.run(await h.pod("db"), "main", guaranteed(2))

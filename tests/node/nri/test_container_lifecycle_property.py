@@ -55,10 +55,12 @@ async def _life(seed: int, length: int, *, faults: bool) -> None:
             # What the kernel refused is made right by the next reconciliation; here by a restart.
             await h.kill()
             await h.start()
+        await h.until_moved()
         h.check()
         if not faults:
             h.check_first_instructions()
     await h.settle()
+    await h.until_moved()
     h.check()
     assert h.ledger.behind == 0
     assert h.recorded() == h.kernel()

@@ -73,8 +73,10 @@ async def _life(seed: int, length: int, *, faults: bool) -> None:
             # What the kernel refused is made right by the next reconciliation; here by a restart.
             await h.kill()
             await h.start()
+        await h.until_moved()
         h.check()
     await h.settle()
+    await h.until_moved()
     h.check()
     assert h.ledger.behind == 0
     assert h.recorded() == h.kernel()

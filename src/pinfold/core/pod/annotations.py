@@ -241,7 +241,6 @@ SCALE_DOWN_GRACE_PERIOD: Final = Annotation[int | None](
     values=f"seconds, 0 to {MAX_GRACE_PERIOD}",
     unsaid="the node's",
     meaning="How long an application is told before CPUs are taken from it.",
-    runtimes=("process", "cri"),
 )
 RESIZE_BELOW_BASELINE: Final = Annotation(
     name="resize-below-baseline",
@@ -251,7 +250,6 @@ RESIZE_BELOW_BASELINE: Final = Annotation(
     unsaid="`false`",
     meaning="[A resize](../how-to/resize.md) may leave fewer CPUs than the container was given at "
     "its admission.",
-    runtimes=("process", "cri"),
 )
 KEEP_CPUS: Final = Annotation(
     name="keep-cpus",
@@ -260,7 +258,6 @@ KEEP_CPUS: Final = Annotation(
     values="CPUs: `3,5`",
     unsaid="any",
     meaning="The CPUs that a shrink leaves to the container.",
-    runtimes=("process", "cri"),
 )
 REBALANCE: Final = Annotation[bool | None](
     name="rebalance",

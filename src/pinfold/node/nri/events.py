@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from pinfold.core.topology_manager.manager import UNEXPECTED_ADMISSION_ERROR
 from pinfold.node.nri.creation import adjustment
 from pinfold.node.nri.lifecycle import ContainerLifecycle
+from pinfold.node.nri.resizes import KubeletResizes
 from pinfold.node.nri.runtime_pod import RuntimePod
 from pinfold.ports.errors import CgroupError, ContainerKey
 from pinfold.ports.nri import (
@@ -57,11 +58,18 @@ class PluginEvents:
 
     Args:
         containers: what is known of the containers, and all that it is kept in.
+        resizes: decides about those of containers with CPUs of their own.
         watcher: told what is decided; None: nobody is.
     """
 
-    def __init__(self, containers: ContainerLifecycle, watcher: Watcher | None = None) -> None:
+    def __init__(
+        self,
+        containers: ContainerLifecycle,
+        resizes: KubeletResizes,
+        watcher: Watcher | None = None,
+    ) -> None:
         self._containers = containers
+        self._resizes = resizes
         self._watcher = watcher
         self._books = containers.books
         self._pods = containers.pods
@@ -88,6 +96,7 @@ class PluginEvents:
             self._creating = {key: one for key, one in self._creating.items() if one not in shown}
             await self._containers.synchronize(draft, pods, containers, devices)
         self._table.shown.set()
+        self._resizes.look()
         by_sandbox = {pod.id: pod for pod in pods}
         for container in containers:
             if (pod := by_sandbox.get(container.sandbox_id)) is not None:
@@ -257,33 +266,56 @@ class PluginEvents:
         self, pod: PodSandbox, container: Container, wanted: Resources
     ) -> Sequence[ContainerUpdate]:
         books, pods = self._books, self._pods
-        changed = replace(container, resources=container.resources.changed_by(wanted))
         key = ContainerKey(pod.uid, container.name)
+        changed = replace(container, resources=container.resources.changed_by(wanted))
+        if not self._is_known(key, container):
+            return ()
+        resizes = wanted.changes_requests and self._resizes.is_one(pods.by_uid[pod.uid], changed)
+        if resizes:
+            self._resizes.refuse_again(pod, changed)
         devices = await self._containers.devices_of(pod, changed)
+        if resizes:
+            await self._resizes.resize(pod, changed, devices)
         async with books.change() as draft:
-            runtime_pod = pods.by_uid.get(pod.uid)
-            if runtime_pod is None or self._table.id_of(key) != container.id:
+            if not self._is_known(key, container):
                 return ()
+            self._on_record.writes.begun(key)
+            runtime_pod = pods.by_uid[pod.uid]
             if not wanted.changes_requests:
                 # Only where it runs is to change (the record that follows), and that is decided.
                 return (self._where_it_is(runtime_pod, changed),)
-            decision = pods.decide(runtime_pod, changed, devices)
-            if not decision.admitted:
-                await pods.refuse(draft, runtime_pod, decision)
-            await pods.note(draft, runtime_pod, "resized", decision)
-            given = await self._containers.settle(draft, runtime_pod, changed, decision)
+            if resizes:
+                given = self._containers.resources(key.pod_uid, key.name)
+                self._containers.note(runtime_pod, changed, given)
+            else:
+                keeps = self._containers.keeps(runtime_pod, changed)
+                decision = pods.decide(runtime_pod, changed, devices, keeps=keeps)
+                if not decision.admitted:
+                    await pods.refuse(draft, runtime_pod, decision)
+                await pods.note(draft, runtime_pod, "resized", decision)
+                given = await self._containers.settle(draft, runtime_pod, changed, decision)
         return (ContainerUpdate(container.id, given), *self._on_record.answer())
+
+    def _is_known(self, key: ContainerKey, container: Container) -> bool:
+        """Whether this is the newest container of its name, of a pod that is here."""
+        return (
+            key.pod_uid in self._pods.by_uid
+            and key.pod_uid in self._books.view.pods.active
+            and self._table.id_of(key) == container.id
+        )
 
     async def post_update_container(self, pod: PodSandbox, container: Container) -> None:
         """See :class:`pinfold.ports.nri.RuntimeEvents`.
 
-        Whatever it has written, the kernel is made right.
+        Whatever it has written, the kernel is made right, and the record follows.
         """
         key = ContainerKey(pod.uid, container.name)
         async with self._books.change():
-            if self._table.id_of(key) != container.id:
-                return
             self._on_record.writes.over(key)
+            if not self._is_known(key, container):
+                return
+            # An answer about somebody else may have said something newer of this one meanwhile.
+            self._containers.record(key, container.id, container.resources)
             try:
                 await self._containers.place(key.pod_uid, key.name)
             except CgroupError as error:

@@ -22,6 +22,8 @@ from pinfold.admission.admission import (
 from pinfold.admission.container import decide_container, keeps_memory
 from pinfold.core.cpu.static_policy import CPUAllocation
 from pinfold.core.memory.memory import remove_container
+from pinfold.core.moves.owners import Owner
+from pinfold.core.moves.resize import resized
 from pinfold.core.pod.annotations import EXCLUSIVE_CPUS, annotation_problems
 from pinfold.core.pod.pod import QOSClass, guaranteed_cpus
 from pinfold.core.pod.workload import Workload
@@ -76,41 +78,70 @@ class KubeletPods:
         return runtime_pod
 
     def decide(
-        self, runtime_pod: RuntimePod, container: Container, devices: PodDevices = NO_DEVICES
+        self,
+        runtime_pod: RuntimePod,
+        container: Container,
+        devices: PodDevices = NO_DEVICES,
+        *,
+        keeps: bool = False,
     ) -> Decision:
-        """Decide about a container of a pod that has these devices; nothing is changed."""
+        """Decide about a container of a pod that has these devices; nothing is changed.
+
+        One that ``keeps`` the CPUs that it runs on is given no others, however many it asks for;
+        so does one that is just being moved.
+        """
         books, name = self._books, container.name
         pod = self._workload(runtime_pod.sandbox, {**runtime_pod.containers, name: container}).pod
+        state = books.view.state
+        moved = self._is_moved(pod.uid, name)
+        has = self._runs_on(pod.uid, name) if keeps or moved else None
+        if has and len(has) != self.asked(runtime_pod.sandbox, container):
+            pod = resized(pod, name, len(has))
+        if has and moved:
+            state = replace(state, ledger=state.ledger.with_assignment(pod.uid, name, has))
         node = books.view.node
         if not EXCLUSIVE_CPUS.of(runtime_pod.sandbox.annotations, name):
             node = replace(
                 node, cpu_policy=None, localities=None, isolation=None, smt=None, mixes=False
             )
-        assigned = books.view.state.ledger.assignments.get(pod.uid, {})
+        assigned = state.ledger.assignments.get(pod.uid, {})
         idle = {
             other: assigned.get(other, CPUSet())
-            for other in {**assigned, **books.view.state.memory_of(pod.uid)}
+            for other in {**assigned, **state.memory_of(pod.uid)}
             if other != name and runtime_pod.has_ended(other)
         }
-        decision = decide_container(node, books.view.state, pod, name, idle, devices)
+        decision = decide_container(node, state, pod, name, idle, devices)
         if not decision.admitted:
             return decision
-        left = self._ledger_after(runtime_pod, decision, name).default - books.view.state.offline
+        left = self._ledger_after(runtime_pod, decision, name).default - state.offline
         owns = bool(decision.allocations) and name not in decision.pod.mixed
         if left or (owns and not books.view.anybody_shares()):
             return decision
         return decision.refused(UNEXPECTED_ADMISSION_ERROR, POOL_EMPTY)
 
+    def asked(self, sandbox: PodSandbox, container: Container) -> int:
+        """How many CPUs of its own a container is to have, by what it asks for."""
+        owns = EXCLUSIVE_CPUS.of(sandbox.annotations, container.name)
+        if self._books.view.node.cpu_policy is None or not owns:
+            return 0
+        pod = self._workload(sandbox, {container.name: container}).pod
+        return guaranteed_cpus(pod, pod.containers[0])
+
     def keeps_cpus(self, sandbox: PodSandbox, container: Container) -> CPUSet | None:
         """The CPUs that a container has, if they are as many as it is to own; None otherwise."""
-        books = self._books
-        asked = 0
-        owns = EXCLUSIVE_CPUS.of(sandbox.annotations, container.name)
-        if books.view.node.cpu_policy is not None and owns:
-            pod = self._workload(sandbox, {container.name: container}).pod
-            asked = guaranteed_cpus(pod, pod.containers[0])
-        has = books.view.state.ledger.cpus_of(sandbox.uid, container.name) or CPUSet()
-        return has if len(has) == asked else None
+        has = self._books.view.in_the_end(sandbox.uid, container.name) or CPUSet()
+        return has if len(has) == self.asked(sandbox, container) else None
+
+    def _is_moved(self, uid: str, name: str) -> bool:
+        move = self._books.view.move
+        return move is not None and Owner(uid, name) in move.plan.start.placed
+
+    def _runs_on(self, uid: str, name: str) -> CPUSet | None:
+        """The exclusive CPUs on which a container is to run now; of these it claims each."""
+        move, ledger = self._books.view.move, self._books.view.state.ledger
+        if move is not None and (own := move.holds.placed.get(Owner(uid, name))) is not None:
+            return own
+        return ledger.cpus_of(uid, name)
 
     def is_to_be_aligned(self, sandbox: PodSandbox, container: Container) -> bool:
         """Whether a container is to get CPUs or memory of NUMA nodes that it does not have yet."""
@@ -125,8 +156,13 @@ class KubeletPods:
         return pod.qos is QOSClass.GUARANTEED and not keeps_memory(memory, pod, pod.containers[0])
 
     def _ledger_after(self, runtime_pod: RuntimePod, decision: Decision, name: str) -> Ledger:
-        """The ledger after a decision; who has ended and lost some CPUs to ``name`` loses all."""
+        """The ledger after a decision; who has ended and lost some CPUs to ``name`` loses all.
+
+        What is just being moved has what its plan says.
+        """
         ledger, uid = self._books.view.state.ledger, runtime_pod.sandbox.uid
+        if self._is_moved(uid, name):
+            return ledger
         assigned = dict(ledger.assignments.get(uid, {}))
         assigned.pop(name, None)
         given = decision.allocations.get(name)
@@ -172,12 +208,19 @@ class KubeletPods:
         before = None if active is None else active.workload.pod
         state = recount(after, before, workload.pod)
         record = self._new_record(runtime_pod, containers) if active is None else active.record
+        assignments = dict(state.ledger.assignments.get(uid, {}))
         record = replace(
             record,
             manifest=manifest,
-            assignments=dict(state.ledger.assignments.get(uid, {})),
+            assignments=assignments,
             idle=dict(state.ledger.idle.get(uid, {})),
             memory=state.memory_of(uid),
+            # Who is given others anew was admitted with those.
+            baselines={
+                name: cpus
+                for name, cpus in record.baselines.items()
+                if assignments.get(name) == record.assignments.get(name)
+            },
         )
         draft.state = state
         draft.forget(*pods.ended_namesakes(workload.pod))

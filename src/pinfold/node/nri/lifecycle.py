@@ -292,13 +292,14 @@ class ContainerLifecycle:
         Raises:
             StoreError: it could not be written down.
         """
-        known = self.books.view.state
-        if devices and not self.pods.is_to_be_aligned(runtime_pod.sandbox, one):
+        known, uid, name = self.books.view.state, runtime_pod.sandbox.uid, one.name
+        # How many it asks for is another question: it runs, so CPUs are not just taken from it.
+        keeps = self.keeps(runtime_pod, one)
+        if keeps or (devices and not self.pods.is_to_be_aligned(runtime_pod.sandbox, one)):
             devices = NO_DEVICES
-        decision = self.pods.decide(runtime_pod, one, devices)
+        decision = self.pods.decide(runtime_pod, one, devices, keeps=keeps)
         if not decision.admitted:
             decision = self._without(runtime_pod, one, decision)
-        uid, name = runtime_pod.sandbox.uid, one.name
         own = decision.allocations.get(name)
         if own is not None and (one.resources.is_capped or not one.resources.cpus):
             self._tell_of_adoption(runtime_pod, one, own.cpus)
@@ -309,6 +310,12 @@ class ContainerLifecycle:
             await self.pods.note(draft, runtime_pod, "adopted", decision)
         await draft.write()
         self.note(runtime_pod, one, one.resources)
+
+    def keeps(self, runtime_pod: RuntimePod, container: Container) -> bool:
+        """Whether a container owns CPUs, and is to own some."""
+        uid = runtime_pod.sandbox.uid
+        has = self.books.view.state.ledger.cpus_of(uid, container.name)
+        return has is not None and self.pods.asked(runtime_pod.sandbox, container) > 0
 
     def _tell_of_adoption(self, runtime_pod: RuntimePod, one: Container, cpus: CPUSet) -> None:
         """Say of an owner that ran without its CPUs since when it has them."""
@@ -333,6 +340,8 @@ class ContainerLifecycle:
     def _without(self, runtime_pod: RuntimePod, one: Container, refused: Decision) -> Decision:
         """What is done with a container that is there, and cannot have all that it asks for."""
         kept = self.pods.keeps_cpus(runtime_pod.sandbox, one)
+        if self.keeps(runtime_pod, one):
+            kept = self.books.view.state.ledger.cpus_of(runtime_pod.sandbox.uid, one.name)
         outcome = "was created while nobody answered, and shares its CPUs"
         if kept:
             outcome = "keeps its CPUs, and gets no memory of its own"
