@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
@@ -11,6 +12,8 @@ from pinfold.core.moves.owners import Owner, Wish
 from pinfold.core.moves.planner import plan_moves
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.moves.moving import Moving
+from pinfold.planning.fake_cgroups import FakeCgroups
+from pinfold.ports.cgroups import Placement
 from pinfold.ports.errors import ContainerKey
 from pinfold.ports.tellers import Assigned, Assignment
 from tests.scenes.manager_harness import ALL_MANAGERS, Harness, manifest, run_virtually
@@ -143,6 +146,56 @@ def test_a_grow_is_told_once_it_can_be_used() -> None:
         assert node.texts()[1:] == [(2, "2-5", "2-5", "2-3", "resize", None)]
 
     run(scenario)
+
+
+class SlowCgroups(FakeCgroups):
+    """A kernel that takes its time, in which others go on."""
+
+    def __init__(self, machine: CPUSet) -> None:
+        super().__init__(machine)
+        self.beside: Callable[[], Awaitable[None]] | None = None
+
+    async def place(self, key: ContainerKey, placement: Placement) -> str:
+        if self.beside is not None:
+            await self.beside()
+        return await super().place(key, placement)
+
+
+class Slow(Told):
+    """A node that tells its containers while the kernel works."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.slow = SlowCgroups(self.view.topology.cpus)
+        self.cgroups = self.slow
+        self.runtime = type(self.runtime)(self.cgroups)
+
+    async def publish(self) -> None:
+        await self.books.announcements.publish(["uid-a"], self.books)
+
+
+def test_nobody_is_told_of_cpus_before_the_kernel_lets_it_use_them() -> None:
+    async def scenario(node: Told) -> None:
+        assert isinstance(node, Slow)
+        await node.admit(manifest("a", "2"))
+        await node.settle()
+        seen: list[tuple[str, str, str]] = []
+
+        async def beside() -> None:
+            await node.publish()
+            told, facts = node.news()[-1], json.loads(node.files.documents["uid-a"])
+            in_file = facts["containers"]["c0"]["cpus"]
+            seen.append((str(told.current.cpus), in_file, node.cpus("a")["c0"]))
+
+        node.slow.beside = beside
+        await (await node.move(0.0, a="2-5")).ended()
+        await node.settle()
+        assert node.texts()[-1][:3] == (2, "2-5", "2-5")
+        await (await node.move(0.0, a="2-4")).ended()
+        # More is told of after it can be used, less before it is taken.
+        assert seen == [("2-3", "2-3", "2-3"), ("2-4", "2-4", "2-5")]
+
+    run(scenario, Slow())
 
 
 def test_the_right_word_ends_the_delay_early() -> None:
@@ -298,5 +351,26 @@ def test_a_second_shrink_is_another_generation() -> None:
         ]
         await node.teller.acknowledge(A, 3)
         assert (await second.ended()).done
+
+    run(scenario)
+
+
+def test_a_word_for_what_was_announced_before_ends_no_delay() -> None:
+    async def scenario(node: Told) -> None:
+        await node.admit(manifest("a", "6"))
+        await node.settle()
+        await node.move(5.0, a="2-5")
+        await node.settle()
+        node.teller.faults.fail_all = True
+        async with node.books.change() as draft:
+            wish = Wish(Owner(*A_OWNER), CPUSet.parse("2-3"), delay=5.0)
+            plan = plan_moves(draft.state.ledger, [wish])
+            second = await node.manager.mover.begin(draft, plan, why="resize", replaces=True)
+        began = node.clock()
+        await node.settle()
+        await node.teller.acknowledge(A, 2)
+        assert (await second.ended()).done
+        assert node.clock() - began >= 5.0
+        assert node.texts()[-1][:3] == (2, "2-7", "2-5")
 
     run(scenario)

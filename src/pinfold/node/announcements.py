@@ -111,7 +111,7 @@ class Announcements:
         for uid in list(uids):
             # Hundreds of files must not hold up those who wait for an answer.
             await asyncio.sleep(_PAUSE if yields and books.is_changing else 0)
-            view = books.view
+            view = books.view.confirmed
             if (pod := view.pods.active.get(uid)) is None:
                 continue
             containers = pod.workload.pod.all_containers
@@ -141,7 +141,7 @@ class Announcements:
         if self.tellings is None:
             return None
         try:
-            return await self.tellings.tell(view, pod, container)
+            return await self.tellings.tell(view.confirmed, pod, container)
         except TellingError as error:
             self._report(pod.name, f"container {container.name} was not told its CPUs: {error}")
             return None
@@ -168,7 +168,7 @@ class Announcements:
             key = ContainerKey(pod.uid, name)
             told = None if self.tellings is None else self.tellings.last(key)
             (one,) = (c for c in pod.workload.pod.all_containers if c.name == name)
-            coming = assigned_now(view, pod, one) if told is None else told.coming
+            coming = assigned_now(view.confirmed, pod, one) if told is None else told.coming
             return str(coming.cpus if resource == ASSIGNED_CPUSET else coming.mems)
 
         return value
@@ -193,11 +193,11 @@ class Announcements:
         if self.tellings is not None:
             self.tellings.moved(move)
 
-    async def acknowledged(self, key: ContainerKey) -> None:
+    async def acknowledged(self, key: ContainerKey, coming: CPUSet) -> None:
         """Return once a container has acknowledged what is coming; never, where nobody hears it."""
         if self.tellings is not None:
             try:
-                await self.tellings.acknowledged(key)
+                await self.tellings.acknowledged(key, coming)
             except TellingError as error:
                 self._report(None, f"container {key} is not heard: {error}")
             else:

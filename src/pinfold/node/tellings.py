@@ -104,8 +104,10 @@ class Tellings:
         finally:
             self._ahead.difference_update(keys)
 
-    async def acknowledged(self, key: ContainerKey) -> None:
-        """Return once a container has acknowledged what is coming, as it was told last.
+    async def acknowledged(self, key: ContainerKey, coming: CPUSet) -> None:
+        """Return once a container has acknowledged that it will have these CPUs.
+
+        Its word for anything else counts for nothing, also where it could not be told these.
 
         Raises:
             TellingError: it cannot be heard.
@@ -113,7 +115,7 @@ class Tellings:
         while True:
             news, last = asyncio.create_task(self._news.wait()), self._last.get(key)
             heard = {news}
-            if last is not None and last.coming != last.current:
+            if last is not None and last.coming != last.current and last.coming.cpus == coming:
                 heard.add(asyncio.create_task(self._hear(key, last.generation)))
             try:
                 done, _ = await asyncio.wait(heard, return_when=asyncio.FIRST_COMPLETED)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.admission.admission import Node, NodeState
 from pinfold.admission.mixed import mixed_owners
@@ -138,6 +139,13 @@ class View(Struct, frozen=True):
             (where := self.where(pod, container)).own is None or where.shares
             for pod, container in self.pods.containers().values()
         )
+
+    @property
+    def confirmed(self) -> View:
+        """The same without CPUs that owners are only being given: what they may be told of."""
+        if self.move is None or not self.move.widens:
+            return self
+        return replace(self, move=self.move.confirmed)
 
     def is_news_after(self, before: View) -> bool:
         """Whether others want to hear of what has changed."""

@@ -134,6 +134,8 @@ class PendingMove(Struct, frozen=True, dict=True):
         made: how many of its steps this agent has made, or is making; what is written, for whoever
             reads a record, since he puts everybody there first.
         memory: what became of the memory in the steps of these numbers.
+        widens: whether the last of those made gives an owner more, and the kernel has not confirmed
+            it so far.
     """
 
     plan: MovePlan
@@ -146,6 +148,7 @@ class PendingMove(Struct, frozen=True, dict=True):
     problem: str = ""
     made: int = 0
     memory: Mapping[int, MemoryMoved] = field(default_factory=dict)
+    widens: bool = False
 
     @cached_property
     def on_record(self) -> MoveState:
@@ -156,6 +159,11 @@ class PendingMove(Struct, frozen=True, dict=True):
     def holds(self) -> MoveState:
         """Where everybody who moves is to run now, and what was announced."""
         return after(self.plan, self.made)
+
+    @property
+    def confirmed(self) -> PendingMove:
+        """The same without what an owner is only being given: it cannot use that so far."""
+        return replace(self, made=self.made - 1, widens=False) if self.widens else self
 
     @property
     def start_over(self) -> PendingMove:

@@ -226,19 +226,22 @@ class Mover:
     async def _step(self, draft: Draft, at: int, step: Step) -> None:
         """Have the kernel make a step; what it refuses was made in part, or not at all."""
         before = self._now
-        draft.progress(replace(before, made=at + 1))
+        widens = isinstance(step, Widen)
+        draft.progress(replace(before, made=at + 1, widens=widens))
         try:
             if isinstance(step, ShrinkPool):
                 await draft.apply_pool()
             elif isinstance(step, Widen | Narrow):
                 await self._placing.place(step.owner)
         except AtWorkError:
-            draft.progress(replace(self._now, made=at))
+            draft.progress(replace(self._now, made=at, widens=False))
             raise
         except PortError as error:
-            draft.progress(replace(self._now, made=at))
+            draft.progress(replace(self._now, made=at, widens=False))
             self.books.counters.cgroup_failures += 1
             raise RefusedError(str(error), at + 1) from error
+        if widens:
+            draft.progress(replace(self._now, widens=False))
 
     @property
     def _now(self) -> PendingMove:

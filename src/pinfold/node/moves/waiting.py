@@ -17,12 +17,13 @@ _SHORTEST: Final = 0.001
 
 async def has_waited(books: Books, move: PendingMove, step: Wait) -> bool:
     """Wait for a deadline, or the word of the owner; False where there is another plan by then."""
-    observers = books.observers
+    observers, key = books.observers, key_of(step.owner)
     while not is_gone(step.owner) and (
         left := move.seconds_left(step.owner, observers.uptime(), observers.boot)
     ):
         replanned = asyncio.create_task(books.until_replanned(move))
-        acknowledged = asyncio.create_task(books.announcements.acknowledged(key_of(step.owner)))
+        coming = move.holds.coming[step.owner]
+        acknowledged = asyncio.create_task(books.announcements.acknowledged(key, coming))
         both = {replanned, acknowledged}
         try:
             # So short a time that a clock does not show it would be waited for again and again.
