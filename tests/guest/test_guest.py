@@ -38,6 +38,7 @@ MEMORY: Final = "tests/adapters/cgroup/test_cgroup_memory.py"
 MOVES: Final = "tests/guest/test_guest_moves.py"
 V2: Final = (
     "tests/adapters/cgroup/test_cgroup_live.py",
+    "tests/adapters/cgroup/test_cgroup_narrowing.py",
     "tests/adapters/cgroup/test_runtime_gates.py",
     _MOVING,
     _ESCAPES,

@@ -112,6 +112,14 @@ async def _check_owner(node: Node, sharer: int) -> None:
         await cgroups.remove(OWNER)
     assert await cgroups.observe() == seen
 
+    # It gets more, and loses them again: then it can run on none of those.
+    await cgroups.place(OWNER, Placement(cpus=everything))
+    assert node.allowed(owner) == everything
+    for _ in range(2):
+        await cgroups.place(OWNER, Placement(cpus=own))
+        assert node.allowed(owner) == own
+    assert await cgroups.observe() == seen
+
     # Changing places: nobody shares a CPU on the way when the pool goes first.
     other = CPUSet([min(everything)])
     await cgroups.set_shared(everything - other - own or own)

@@ -138,13 +138,15 @@ class Cgroups(Protocol):
     async def place(self, key: ContainerKey, placement: Placement) -> str:
         """Make or change a container's cgroup, and read back what the kernel made of it.
 
-        One that is mixed is known as such from now on, even where this fails.
+        Of one with CPUs of its own, no task can run elsewhere when this returns, children being
+        born included: what it has lost may be given to others.  One that is mixed is known as such from now on, even where this fails.
 
         Returns:
             What was granted in place of a wish that was not, for the record; "" when all was.
 
         Raises:
-            CgroupError: the CPUs or limits are not in force.
+            CgroupError: the CPUs or limits are not in force, or the kernel still lets a task of an
+                owner run elsewhere.
         """
 
     async def weigh(self, key: ContainerKey, mems: CPUSet) -> int:

@@ -243,6 +243,18 @@ async def test_children_born_during_a_move_are_caught(world: World) -> None:
 
 
 @story
+async def test_children_of_an_owner_that_loses_cpus_are_caught(world: World) -> None:
+    affinity, key = await opened(world.low, patience=10), ContainerKey("storm", "owner")
+    await affinity.place(key, Placement(cpus=world.cpus))
+    await affinity.enter(key, world.python(STORM))
+    for _ in range(4):
+        await affinity.place(key, Placement(cpus=world.low))
+        for _ in range(3):
+            assert world.places() <= {world.low}
+        await affinity.place(key, Placement(cpus=world.cpus))
+
+
+@story
 async def test_threads_born_during_a_move_are_caught(world: World) -> None:
     affinity = await opened(world.cpus)
     main = world.python(

@@ -143,6 +143,11 @@ class ContainerCpusets:
                 return await self._pin_sharer(known, folder)
             return await self._pin_owner(known, folder, own)
 
+    async def confirm(self, known: Known) -> None:
+        """See that no thread of a container may run elsewhere; raises CgroupError."""
+        async with self._lock:
+            await self._confirm([known])
+
     async def _pin_sharer(self, known: Known, folder: Path) -> tuple[CPUSet, CPUSet]:
         gate, mems, wanted = known.gate, known.placement.mems, known.within(self.pool)
         if gate is not None and (who := self._below().get(gate)) is not None:

@@ -11,7 +11,7 @@ from typing import Final
 from pinfold.adapters.cgroup.files import CgroupGoneError, put, read, read_cpus, write
 from pinfold.adapters.cgroup.folders import children, members
 from pinfold.adapters.cgroup.moving import gather
-from pinfold.adapters.cgroup.tasks import catch_strays
+from pinfold.adapters.cgroup.tasks import check_in_force, confirm
 from pinfold.adapters.cgroup.watch import CPUS, MEMS, PARTITION
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.linux.cgroup_mounts import CgroupMount
@@ -114,11 +114,7 @@ class FoundCpusets:
             if folder.exists() and members(folder):
                 raise
             return CPUSet(), wanted
-        if not effective or effective - wanted:
-            raise CgroupError(
-                f"{folder}: {CPUS} is {wanted}, but in force is {effective}",
-                "a cgroup above it or a partition has these CPUs, or they are offline",
-            )
+        check_in_force(folder, wanted, effective)
         return before - wanted, effective
 
     async def bring_back(self, folder: Path) -> bool:
@@ -138,11 +134,11 @@ class FoundCpusets:
         """See that no thread of these, or ``below`` them, may run elsewhere; raises CgroupError."""
         if not folders:
             return
-        strays = await catch_strays(
-            lambda: [tid for one in folders for tid in self._threads(one, below=below)], cpus
+        await confirm(
+            str(folders[0]) if len(folders) == 1 else "a container",
+            lambda: [tid for one in folders for tid in self._threads(one, below=below)],
+            cpus,
         )
-        for tid, mask in strays.items():
-            raise CgroupError(f"thread {tid} of a container may still run on {mask - cpus}")
 
     def _write(self, folder: Path, cpus: CPUSet) -> None:
         if self._version == 2:

@@ -330,8 +330,9 @@ class RuntimeCgroups:
             return ""
         left, effective = pinned
         wanted = known.within(self._all.pool)
-        if await self._cpusets.bring_back(folder) or left:
-            await self._cpusets.confirm([folder], wanted)
+        # An owner each time: who was here last may have been ended between the write and the look.
+        if await self._cpusets.bring_back(folder) or left or known.placement.cpus is not None:
+            await self._all.confirm(known)
         missing = wanted - effective
         notes = [f"CPUs {missing} are not in force: offline"] if missing else []
         if known.placement.frozen:

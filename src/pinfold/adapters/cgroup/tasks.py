@@ -12,10 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from pinfold.adapters.cgroup.watch import CPUS
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.linux.affinity import outside, widen
 from pinfold.linux.descriptors import gone_or_raise
 from pinfold.linux.processes import PROC, began, is_over, lives, living_threads, pids, threads
+from pinfold.ports.errors import CgroupError
 
 _LOOKS: Final = 30
 _LOOK_PAUSE: Final = 0.001
@@ -40,6 +42,31 @@ async def catch_strays(tids: Callable[[], list[int]], cpus: CPUSet) -> dict[int,
         known.update(now)
         await asyncio.sleep(_LOOK_PAUSE if attempt else 0)
     return {tid: mask for tid, mask in outside(strays, cpus).items() if lives(tid)}
+
+
+async def confirm(who: str, tids: Callable[[], list[int]], cpus: CPUSet) -> None:
+    """See that no thread may run elsewhere, as :func:`catch_strays` does.
+
+    Raises:
+        CgroupError: one still may; ``who`` says whose they are.
+    """
+    for tid, mask in (await catch_strays(tids, cpus)).items():
+        raise CgroupError(f"{who}: thread {tid} may still run on {mask - cpus}")
+
+
+def check_in_force(folder: Path, cpus: CPUSet, effective: CPUSet) -> None:
+    """Check that a cpuset has some of the CPUs that were written, and no others.
+
+    With none of its own it would be let use those of its parent.
+
+    Raises:
+        CgroupError: others are in force, or none.
+    """
+    if not effective or effective - cpus:
+        raise CgroupError(
+            f"{folder}: {CPUS} is {cpus}, but in force is {effective}",
+            "a cgroup above it or a partition has these CPUs, or they are offline",
+        )
 
 
 def tree(pid: int) -> list[int]:

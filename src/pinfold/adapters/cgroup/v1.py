@@ -28,7 +28,7 @@ from pinfold.adapters.cgroup.limits import apply_nested, v1_settings
 from pinfold.adapters.cgroup.mixed import MixedOwners
 from pinfold.adapters.cgroup.moving import end_all, gather
 from pinfold.adapters.cgroup.names import can_be_named, container_folder, pod_folder
-from pinfold.adapters.cgroup.tasks import catch_strays, tree, widen_all
+from pinfold.adapters.cgroup.tasks import confirm, tree, widen_all
 from pinfold.adapters.cgroup.v1_cpusets import EFFECTIVE, SHARED, CpusetTree
 from pinfold.adapters.cgroup.watch import CPUS, watch_cpusets
 from pinfold.core.values.cpuset import CPUSet
@@ -97,9 +97,7 @@ class CgroupsV1:
             )
         self._cpusets.set_shared(cpus)
         await self._mixed.follow(cpus)
-        strays = await catch_strays(self._cpusets.sharing_threads, cpus)
-        for tid, mask in strays.items():
-            raise CgroupError(f"{shared}: thread {tid} may still run on {mask - cpus}")
+        await confirm(str(shared), self._cpusets.sharing_threads, cpus)
 
     async def place(self, key: ContainerKey, placement: Placement) -> str:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
@@ -141,6 +139,8 @@ class CgroupsV1:
         self._mixed.put(key, placement)
         # An agent that was killed while it moved processes has left them stopped.
         freeze(frozen=placement.frozen)
+        if placement.cpus is not None:
+            await self._mixed.confirm(cpuset, placement)
         return "; ".join(notes)
 
     async def weigh(self, key: ContainerKey, mems: CPUSet) -> int:

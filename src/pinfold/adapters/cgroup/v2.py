@@ -37,7 +37,7 @@ from pinfold.adapters.cgroup.mixed import MixedOwners
 from pinfold.adapters.cgroup.moving import KILL_PAUSE, Patience, end_all, ended, gather, unending
 from pinfold.adapters.cgroup.names import can_be_named, container_folder, pod_folder
 from pinfold.adapters.cgroup.partitions import Partitions, observed_owner
-from pinfold.adapters.cgroup.tasks import catch_strays, tree, widen_all
+from pinfold.adapters.cgroup.tasks import check_in_force, confirm, tree, widen_all
 from pinfold.adapters.cgroup.watch import CPUS, MEMS, Written, watch_cpusets
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.move_plan import MemoryMoved
@@ -119,9 +119,7 @@ class CgroupsV2:
         if before < cpus:
             return  # nobody has to leave a CPU
         folders = self._sharing()
-        strays = await catch_strays(lambda: _threads(folders), cpus)
-        for tid, mask in strays.items():
-            raise CgroupError(f"{self._shared}: thread {tid} may still run on {mask - cpus}")
+        await confirm(str(self._shared), lambda: _threads(folders), cpus)
 
     def _write(self, folder: Path, cpus: CPUSet) -> CPUSet:
         self._written.put(folder / CPUS, str(cpus))
@@ -169,6 +167,8 @@ class CgroupsV2:
         self._mixed.put(key, placement)
         # An agent that was killed while it moved processes has left them stopped.
         freeze(frozen=placement.frozen)
+        if exclusive:
+            await self._mixed.confirm(folder, placement)
         return "; ".join(notes)
 
     async def weigh(self, key: ContainerKey, mems: CPUSet) -> int:
@@ -204,14 +204,12 @@ class CgroupsV2:
         if not self._partitions.is_so(folder, cpus, wish):
             note = self._partitions.wish(folder, cpus, wish)
         effective = _effective(folder)
-        # Without any of its own the kernel would let it use those of its parent.
-        if not effective or effective - cpus:
+        try:
+            check_in_force(folder, cpus, effective)
+        except CgroupError:
             self._partitions.dissolve(folder)
             self._written.put(folder / CPUS, str(before))
-            raise CgroupError(
-                f"{folder}: {CPUS} is {cpus}, but in force is {effective}",
-                "a parent cgroup or a partition has these CPUs, or they are offline",
-            )
+            raise
         missing = cpus - effective
         offline = f"CPUs {missing} are not in force: offline, or taken by a partition"
         return [text for text in (note, offline if missing else "") if text]
