@@ -139,7 +139,8 @@ class Cgroups(Protocol):
         """Make or change a container's cgroup, and read back what the kernel made of it.
 
         Of one with CPUs of its own, no task can run elsewhere when this returns, children being
-        born included: what it has lost may be given to others.  One that is mixed is known as such from now on, even where this fails.
+        born included: what it has lost may be given to others.  One that is mixed is known as such
+        from now on, even where this fails.
 
         Returns:
             What was granted in place of a wish that was not, for the record; "" when all was.

@@ -15,6 +15,7 @@ import pytest
 
 from pinfold.adapters.cgroup import CgroupError
 from pinfold.adapters.cgroup.runtime_cgroups import RuntimeCgroups
+from pinfold.adapters.cgroup.v1 import CgroupsV1
 from pinfold.adapters.cgroup.v2 import CgroupsV2
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.cgroups import Cgroups, Placement
@@ -23,6 +24,8 @@ from tests.scenes.cgroups_contract import FORKER, OWNER
 from tests.scenes.waiting import wait_until
 
 kernel = pytest.fixture(a_kernel)
+
+_THREADS: Final = {CgroupsV1: "tasks", CgroupsV2: "cgroup.threads"}
 
 OBSERVER: Final = """
 import os, sys
@@ -44,7 +47,7 @@ for line in sys.stdin:
                 found.append(pid)
     print(seen, *found, flush=True)
 """
-"""Who of a session may run on a CPU, by nothing but what proc says: how many there were, and who."""
+"""Who of a session may run on a CPU, by what proc says: how many there are, and who."""
 
 
 @contextmanager
@@ -121,12 +124,13 @@ def test_a_narrowing_is_not_over_while_a_task_may_run_elsewhere(
 
     async def scenario() -> None:
         cgroups = kernel.cgroups
-        lost, kept = CPUSet([min(kernel.cpus)]), kernel.cpus - CPUSet([min(kernel.cpus)])
+        kept = kernel.cpus - CPUSet([min(kernel.cpus)])
+        narrow = Placement(cpus=kept, mixed=mixed)
         await cgroups.open(kept)
         await cgroups.place(OWNER, Placement(cpus=kernel.cpus, mixed=mixed))
         await cgroups.enter(OWNER, kernel.start())
-        await _check_refused(cgroups, kernel, tmp_path, _threads_of_owner(kernel), lost, mixed)
-        await cgroups.place(OWNER, Placement(cpus=kept, mixed=mixed))
+        await _check_refused(cgroups, kernel, tmp_path, narrow)
+        await cgroups.place(OWNER, narrow)
 
     asyncio.run(scenario())
 
@@ -136,7 +140,8 @@ def test_nor_is_that_of_a_container_that_a_runtime_has_made(
     kernel: Kernel, tmp_path: Path, mixed: bool
 ) -> None:
     async def scenario() -> None:
-        lost, kept = CPUSet([min(kernel.cpus)]), kernel.cpus - CPUSet([min(kernel.cpus)])
+        kept = kernel.cpus - CPUSet([min(kernel.cpus)])
+        narrow = Placement(cpus=kept, mixed=mixed)
         await kernel.cgroups.open(kernel.cpus)
         await kernel.cgroups.place(OWNER, Placement(cpus=kernel.cpus))
         pid = kernel.start()
@@ -145,23 +150,16 @@ def test_nor_is_that_of_a_container_that_a_runtime_has_made(
         await found.open(kept)
         await found.place(OWNER, Placement(cpus=kernel.cpus, mixed=mixed))
         await found.enter(OWNER, pid)
-        await _check_refused(found, kernel, tmp_path, _threads_of_owner(kernel), lost, mixed)
-        await found.place(OWNER, Placement(cpus=kept, mixed=mixed))
+        await _check_refused(found, kernel, tmp_path, narrow)
+        await found.place(OWNER, narrow)
         await found.close(remove=False)
 
     asyncio.run(scenario())
 
 
-def _threads_of_owner(kernel: Kernel) -> Path:
-    name = "cgroup.threads" if isinstance(kernel.cgroups, CgroupsV2) else "tasks"
-    (file,) = (kernel.tree / "exclusive").glob(f"*/*/{name}")
-    return file
-
-
-async def _check_refused(
-    cgroups: Cgroups, kernel: Kernel, folder: Path, threads: Path, lost: CPUSet, mixed: bool
-) -> None:
+async def _check_refused(cgroups: Cgroups, kernel: Kernel, folder: Path, narrow: Placement) -> None:
+    (threads,) = (kernel.tree / "exclusive").glob(f"*/*/{_THREADS[type(kernel.cgroups)]}")
     with a_late_child(kernel, threads, folder) as pid:
         for _ in range(2):
-            with pytest.raises(CgroupError, match=f"thread {pid} may still run on {lost}"):
-                await cgroups.place(OWNER, Placement(cpus=kernel.cpus - lost, mixed=mixed))
+            with pytest.raises(CgroupError, match=f"thread {pid} may still run on"):
+                await cgroups.place(OWNER, narrow)
