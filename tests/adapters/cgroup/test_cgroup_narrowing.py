@@ -83,7 +83,7 @@ def test_an_owner_that_forks_without_pause_is_off_the_cpus_that_it_lost(
         pid = kernel.start(*FORKER)
         wait_until(lambda: len(kernel.family(pid)) > 1, 60)
         await cgroups.enter(OWNER, pid)
-        for _ in range(20):
+        for _ in range(6):
             await cgroups.place(OWNER, Placement(cpus=kept, mixed=mixed))
             for _ in range(2):
                 seen, found = ask(looks, pid, min(lost))
