@@ -18,7 +18,6 @@ from pinfold.core.moves.steps import (
     Wait,
     Widen,
     after,
-    resume,
 )
 
 CPUs = frozenset[int]
@@ -142,7 +141,8 @@ class Node:
 
     def run(self, plan: MovePlan, stop: int | None = None, *, written: int = 0) -> None:
         """Carry out a plan of which so much is on record, up to ``stop`` steps."""
-        for index, _ in resume(plan, written):
+        # The last one that is on record may have been made, and is made again.
+        for index in range(max(written - 1, 0), len(plan.steps)):
             if stop is None or index < stop:
                 self.write(plan, index + 1)
                 self.make(plan, index)

@@ -132,7 +132,7 @@ class PendingMove(Struct, frozen=True, dict=True):
         resize: what it is made for, where that is a resize.
         problem: why it is undone, on the way back, or why that cannot be done.
         made: how many of its steps this agent has made, or is making; what is written, for whoever
-            reads a record, since he puts everybody there first.
+            reads a record: he puts everybody there, and makes the last of them again before others.
         memory: what became of the memory in the steps of these numbers.
         widens: whether the last of those made gives an owner more, and the kernel has not confirmed
             it so far.

@@ -157,15 +157,6 @@ def after(plan: MovePlan, count: int) -> MoveState:
     return state
 
 
-def resume(plan: MovePlan, written: int) -> tuple[tuple[int, Step], ...]:
-    """The steps that are left of a plan of which ``written`` are on record, with their numbers.
-
-    The last of these may have been made, in part or not at all, and is made again.
-    """
-    first = max(written - 1, 0)
-    return tuple(enumerate(plan.steps))[first:]
-
-
 def undo(plan: MovePlan, written: int) -> MovePlan:
     """The way back from a plan of which ``written`` steps are on record; a plan like any other.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import Final
 
@@ -37,7 +37,7 @@ from pinfold.node.drafted import Unwritten
 from pinfold.node.moves.finishing import finish
 from pinfold.node.moves.moving import BusyError, Moving
 from pinfold.node.moves.placing import AtWorkError, Placing, RefusedError
-from pinfold.node.moves.runs import is_over, is_told, key_of, keys_of, run_end, still_for
+from pinfold.node.moves.runs import is_over, is_told, key_of, keys_of, last_run, run_end, still_for
 from pinfold.node.moves.waiting import has_waited
 from pinfold.node.node_containers import may_live
 from pinfold.ports.errors import ContainerKey, PortError, StoreError
@@ -57,6 +57,7 @@ class Mover:
         self.books = books
         self._placing = Placing(books)
         self._moving: Moving | None = None
+        self._is_sure = not self.is_busy
         self._task: asyncio.Task[None] | None = None
         self._backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
         self._began = 0.0
@@ -69,7 +70,11 @@ class Mover:
     @property
     def in_flight(self) -> Moving | None:
         """The plan in flight."""
-        return self._moving if self.is_busy else None
+        if (move := self.books.view.move) is None:
+            return None
+        if self._moving is None:
+            self._moving, self._began = Moving(move.plan), self.books.observers.uptime()
+        return self._moving
 
     async def begin(
         self,
@@ -119,6 +124,7 @@ class Mover:
         if self._moving is not None:
             self._moving.end(replaced=True)
         self._moving, self._began = Moving(plan), observers.uptime()
+        self._is_sure = True
         self.go_on()
         return self._moving
 
@@ -131,6 +137,7 @@ class Mover:
         move = self.books.view.move
         return (
             move is not None
+            and move.resize is not None
             and not move.plan.back
             and move.plan.start.placed.keys() == {owner}
             and move.holds.placed == move.on_record.claims
@@ -140,10 +147,8 @@ class Mover:
 
     def go_on(self) -> None:
         """Carry out what is in flight, as after a restart; nothing where nothing is."""
-        if (move := self.books.view.move) is None:
+        if self.in_flight is None:
             return
-        if self._moving is None:
-            self._moving, self._began = Moving(move.plan), self.books.observers.uptime()
         if self._task is None or self._task.done():
             self._task = self.books.spawn(self._carry_out(), name="moves")
 
@@ -152,17 +157,24 @@ class Mover:
     async def _carry_out(self) -> None:
         while (move := self.books.view.move) is not None:
             try:
-                await self._advance(move)
-            except AtWorkError as error:
-                await self.books.containers.seen.until_idle([error.key])
-            except RefusedError as error:
-                await self._refused(error)
-            except StoreError as error:
-                await self._pause(f"{error}")
-            except InvariantError as error:
-                await self._refused(RefusedError(str(error), move.made))
-            else:
-                self._backoff.well()
+                await self._go(move)
+            except Exception as error:  # noqa: BLE001 - nobody else carries the plan on
+                await self._stumbled(f"{type(error).__name__}: {error}")
+
+    async def _go(self, move: PendingMove) -> None:
+        try:
+            await self._advance(move)
+        except AtWorkError as error:
+            await self.books.containers.seen.until_idle([error.key])
+        except RefusedError as error:
+            await self._refused(error)
+        except StoreError as error:
+            await self._pause(f"{error}")
+        except InvariantError as error:
+            problem = f"{error}; start with --on-mismatch=repair if this stays"
+            await self._refused(RefusedError(problem if move.plan.back else str(error), move.made))
+        else:
+            self._backoff.well()
 
     async def _advance(self, move: PendingMove) -> None:
         """Make what is next.
@@ -172,6 +184,9 @@ class Mover:
             RefusedError, InvariantError: it was refused.
             AtWorkError: a container is in other hands just now.
         """
+        if not self._is_sure and move.written:
+            await self._run(move, last_run(move.plan, move.written), move.written)
+            return
         if is_over(move):
             await self._change(move, self._finish)
             return
@@ -184,12 +199,14 @@ class Mover:
         elif is_told(step):
             await self._change(move, self._announce)
         else:
-            end = run_end(move.plan, move.made)
-            run = move.plan.steps[move.made : end]
-            keys = list(keys_of(*run))
-            for key in keys:
-                self._placing.expect_idle(key)
-            await self._change(move, partial(self._make, end=end), *still_for(run, keys))
+            await self._run(move, move.made, run_end(move.plan, move.made))
+
+    async def _run(self, move: PendingMove, first: int, end: int) -> None:
+        run = move.plan.steps[first:end]
+        keys = list(keys_of(*run))
+        for key in keys:
+            self._placing.expect_idle(key)
+        await self._change(move, partial(self._make, first=first, end=end), *still_for(run, keys))
 
     async def _change(
         self,
@@ -202,44 +219,56 @@ class Mover:
             for keys in still:
                 await stack.enter_async_context(self.books.containers.still(keys))
             draft = await stack.enter_async_context(self.books.change())
-            if self.books.view.move is move:
-                await work(draft, move)
+            if self.books.view.move is not move:
+                return
+            if move.problem and not move.plan.back:
+                move = replace(move, problem="")
+                draft.progress(move)
+            await work(draft, move)
 
     @staticmethod
     async def _progress(draft: Draft, move: PendingMove, *, made: int) -> None:
         draft.progress(replace(move, made=made))
 
-    async def _make(self, draft: Draft, move: PendingMove, *, end: int) -> None:
+    async def _make(self, draft: Draft, move: PendingMove, *, first: int, end: int) -> None:
         """Write a run down, and have the kernel make it."""
         await draft.look_at_cpus()
-        first, steps = move.made, move.plan.steps
+        steps = move.plan.steps
         if isinstance(steps[first], GiveBack):
             await self._finish(draft, move)
             return
+        offline = self.books.view.state.offline
+        for step in steps[first:end]:
+            # It would run on others' CPUs, though it has some that are online.
+            if isinstance(step, Narrow) and not step.now - offline and step.was - offline:
+                problem = f"{step.owner}: all of CPUs {step.now} are offline"
+                raise RefusedError(problem, move.made)
         if move.written < end:
             draft.carry(replace(move, written=end))
         works = [partial(self._step, draft, at, steps[at]) for at in range(first, end)]
         await draft.write(Unwritten.REFUSED, *works)
         if any(isinstance(step, ShrinkPool) for step in steps[first:end]):
             await draft.look_at_cpus()
+        self._is_sure = True
 
     async def _step(self, draft: Draft, at: int, step: Step) -> None:
         """Have the kernel make a step; what it refuses was made in part, or not at all."""
         before = self._now
-        widens = isinstance(step, Widen)
-        draft.progress(replace(before, made=at + 1, widens=widens))
+        # One that is made again changes nothing of what is known to be made.
+        made = max(before.made, at + 1)
+        widens = isinstance(step, Widen) and made > before.made
+        draft.progress(replace(before, made=made, widens=widens))
         try:
             if isinstance(step, ShrinkPool):
                 await draft.apply_pool()
             elif isinstance(step, Widen | Narrow):
                 await self._placing.place(step.owner)
-        except AtWorkError:
-            draft.progress(replace(self._now, made=at, widens=False))
+        except Exception as error:
+            draft.progress(replace(self._now, made=before.made, widens=False))
+            if isinstance(error, PortError):
+                self.books.counters.cgroup_failures += 1
+                raise RefusedError(str(error), made) from error
             raise
-        except PortError as error:
-            draft.progress(replace(self._now, made=at, widens=False))
-            self.books.counters.cgroup_failures += 1
-            raise RefusedError(str(error), at + 1) from error
         if widens:
             draft.progress(replace(self._now, widens=False))
 
@@ -254,19 +283,21 @@ class Mover:
         self.books.announcements.moved(move)
         finish(draft)
         await draft.write()
-        await draft.grow_pool()
-        if move.resize is not None:
-            try:
+        self._is_sure = True
+        try:
+            await draft.grow_pool()
+            if move.resize is not None:
                 # Its limits may have changed with what it asks for.
                 await self._placing.place(move.resize.owner)
-            except (PortError, AtWorkError) as error:
-                self.books.observers.report(None, f"{move.resize.owner}: {error}")
-        seconds = self.books.observers.uptime() - self._began
-        outcome = "undone" if move.plan.back else "done"
-        self.books.counters.count_move(move.why, outcome, seconds)
-        if self._moving is not None:
-            self._moving.end(move.problem if move.plan.back else "")
-        self._moving = None
+        except (PortError, AtWorkError) as error:
+            self.books.observers.report(None, f"moves of CPUs: {error}")
+        finally:
+            seconds = self.books.observers.uptime() - self._began
+            outcome = "undone" if move.plan.back else "done"
+            self.books.counters.count_move(move.why, outcome, seconds)
+            if self._moving is not None:
+                self._moving.end(move.problem if move.plan.back else "")
+            self._moving = None
 
     # ----------------------------------------------------------------------- what takes its time
 
@@ -321,11 +352,7 @@ class Mover:
         if move is None:
             return
         if move.plan.back:
-            problem = f"{refused.problem}; what was begun cannot be undone so far"
-            async with self.books.change() as draft:
-                if self.books.view.move is not None:
-                    draft.progress(replace(self.books.view.move, problem=problem))
-            await self._pause(problem)
+            await self._stumbled(refused.problem)
             return
         self.books.observers.report(None, f"moves of CPUs are undone: {refused.problem}")
 
@@ -340,11 +367,23 @@ class Mover:
                     )
                 )
                 await draft.write()
+                self._is_sure = True
 
         def failed(error: Exception, pause: float) -> None:
             self.books.observers.report(None, f"{error}; trying again in {pause:g} s")
 
         await Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, StoreError).insist(turn, failed)
+
+    async def _stumbled(self, problem: str) -> None:
+        """Say for all to see that a plan does not go on, and wait before it is tried again."""
+        if (move := self.books.view.move) is not None:
+            if move.plan.back:
+                problem += "; what was begun cannot be undone so far"
+            with suppress(StoreError):
+                async with self.books.change() as draft:
+                    if (move := self.books.view.move) is not None:
+                        draft.progress(replace(move, problem=problem))
+        await self._pause(problem)
 
     async def _pause(self, problem: str) -> None:
         pause = self._backoff.failed(problem)

@@ -48,14 +48,26 @@ class Placing:
         """
         books = self._books
         status, pod = self.running(owner), books.view.pods.active.get(owner.pod_uid)
-        if status is None or pod is None:
+        if pod is None:
             return
         (container,) = (c for c in pod.workload.pod.all_containers if c.name == owner.container)
-        try:
-            await books.containers.adopt(status, books.placement(pod.uid, container))
-        except PortError:
-            if may_live(books.containers.cgroups, status):
-                raise
+        placement, cgroups = books.placement(pod.uid, container), books.containers.cgroups
+        if status is not None:
+            try:
+                await books.containers.adopt(status, placement)
+            except PortError:
+                if may_live(cgroups, status):
+                    raise
+            else:
+                return
+        # What a main process has left behind runs there until it is ended.
+        if await self._is_populated(key_of(owner)):
+            await cgroups.place(key_of(owner), placement)
+
+    async def _is_populated(self, key: ContainerKey) -> bool:
+        observed = await self._books.containers.cgroups.observe()
+        found = observed.containers.get(key)
+        return found is not None and (found.populated or bool(found.strays))
 
     def running(self, owner: Owner) -> ContainerStatus | None:
         """An owner that has a container now; None: nobody is there, and its claim is all there is.

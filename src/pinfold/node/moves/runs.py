@@ -53,6 +53,14 @@ def run_end(plan: MovePlan, first: int) -> int:
     return end
 
 
+def last_run(plan: MovePlan, written: int) -> int:
+    """The number of the first step of the last run that is on record, which is made again."""
+    first = 0
+    while (end := run_end(plan, first)) < written:
+        first = end
+    return first
+
+
 def is_over(move: PendingMove) -> bool:
     """Whether nothing is left to be made but news, which are told from the books anyway."""
     left = move.plan.steps[move.made :]

@@ -1,0 +1,148 @@
+"""What goes wrong while CPUs move: nobody runs where another one does, and the plan goes on."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from msgspec.structs import replace
+
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.ports.cgroups import Placement
+from pinfold.ports.errors import CgroupError, ContainerKey
+from tests.scenes.manager_harness import manifest
+from tests.scenes.moves_harness import Node, allowed, pods, run
+
+A = ContainerKey("uid-a", "c0")
+
+
+@pytest.mark.parametrize("exchange", [False, True])
+def test_a_narrow_that_is_refused_after_a_restart_holds_up_what_follows(exchange: bool) -> None:
+    async def scenario(node: Node) -> None:
+        await pods(node, a="2", b="2", web="")
+        assert (await (await node.move(a="2-3,6-7")).ended()).done
+        real, refusals = node.cgroups.place, 0
+
+        async def hangs(key: ContainerKey, placement: Placement) -> str:
+            if key == A:
+                await asyncio.Event().wait()
+            return await real(key, placement)
+
+        async def refuses(key: ContainerKey, placement: Placement) -> str:
+            nonlocal refusals
+            if key == A and refusals < 2:
+                refusals += 1
+                raise CgroupError("the kernel refused", "x")
+            return await real(key, placement)
+
+        node.cgroups.place = hangs  # type: ignore[method-assign] # one call of the kernel's
+        await (node.move(a="2-3", b="6-7") if exchange else node.move(a="2-3"))
+        await node.settle()
+        await node.kill()
+        node.cgroups.place = refuses  # type: ignore[method-assign]
+        await node.start()
+        moving = node.manager.mover.in_flight
+        assert moving is not None
+        ended = await asyncio.wait_for(moving.ended(), 60)
+        assert "the kernel refused" in ended.problem
+        assert refusals == 2
+        assert node.has() == {"a/c0": "2-3,6-7", "b/c0": "4-5"}
+        assert allowed(node, "a", "b") == {"a": "2-3,6-7", "b": "4-5"}
+
+    run(scenario)
+
+
+def test_nothing_that_fails_ends_the_mover() -> None:
+    async def scenario(node: Node) -> None:
+        await pods(node, a="2", web="")
+        fails = True
+
+        def online() -> CPUSet:
+            if fails:
+                raise OSError(24, "Too many open files")
+            return node.cgroups.online
+
+        moving = await node.move(a="2-5")
+        observers = node.books.observers
+        node.books.observers = replace(observers, online=online)
+        await asyncio.sleep(30)
+        (problem,) = node.books.problems()
+        assert "Too many open files" in problem
+        fails = False
+        assert (await asyncio.wait_for(moving.ended(), 60)).done
+        assert list(node.books.problems()) == []
+        assert node.has() == {"a/c0": "2-5"}
+
+    run(scenario)
+
+
+def test_what_a_main_process_leaves_behind_is_taken_along() -> None:
+    async def scenario(node: Node) -> None:
+        await pods(node, a="2", web="")
+        await node.resize("a", 6)
+        node.cgroups.processes[5555] = A
+        real_kill, real_place, stuck = node.cgroups.kill, node.cgroups.place, True
+
+        async def kill(key: ContainerKey, *, wait: float = 5.0) -> None:
+            if key == A and stuck:
+                raise CgroupError("processes 5555 do not end after SIGKILL", "x")
+            await real_kill(key, wait=wait)
+
+        async def refuses(key: ContainerKey, placement: Placement) -> str:
+            if key == A:
+                raise CgroupError("the kernel refused", "x")
+            return await real_place(key, placement)
+
+        node.cgroups.kill = kill  # type: ignore[method-assign]
+        (main,) = (one for one in node.runtime.known() if one.key == A)
+        node.runtime.exit(main.id, 1)
+        await asyncio.sleep(7)
+        node.cgroups.place = refuses  # type: ignore[method-assign]
+        moving = await node.begin_resize("a", 2)
+        await asyncio.sleep(20)
+        # Nobody else has what it may still run on.
+        assert node.cgroups.allowed(5555) == CPUSet.parse("2-7")
+        assert node.has() == {"a/c0": "2-7"}
+        node.cgroups.place = real_place  # type: ignore[method-assign]
+        assert "the kernel refused" in (await asyncio.wait_for(moving.ended(), 60)).problem
+        await node.resize("a", 2)
+        assert node.cgroups.allowed(5555) == CPUSet.parse("2-3")
+        stuck = False
+        node.cgroups.processes.pop(5555, None)
+        await asyncio.sleep(20)
+
+    run(scenario)
+
+
+def test_a_resize_waits_for_a_rebalance_that_is_announced() -> None:
+    async def scenario(node: Node) -> None:
+        await pods(node, a="4", web="")
+        has = node.has()["a/c0"]
+        rebalance = await node.move(10.0, a="8-11")
+        await node.settle()
+        assert await node.resize("a", 4) == "8-11"
+        assert (await rebalance.ended()).done
+        assert has != node.has()["a/c0"]
+        assert node.books.view.pods.active["uid-a"].record.baseline("c0") == CPUSet.parse("8-11")
+        assert await node.resize("a", 2) == "prohibitedCPUAllocationError"
+
+    run(scenario, machine="1s8c2t")
+
+
+def test_nobody_is_narrowed_to_cpus_that_are_all_offline() -> None:
+    async def scenario(node: Node) -> None:
+        pod = manifest("a", "2")
+        pod["spec"]["scaleDownGracePeriodSeconds"] = 10
+        await node.admit(pod)
+        await pods(node, web="")
+        await node.resize("a", 4)
+        moving = await node.begin_resize("a", 2)
+        await node.settle()
+        node.cgroups.online -= CPUSet.parse("2-3")
+        await node.books.set_offline(CPUSet.parse("2-3"))
+        ended = await asyncio.wait_for(moving.ended(), 60)
+        assert "all of CPUs 2-3 are offline" in ended.problem
+        assert node.has() == {"a/c0": "2-5"}
+        assert allowed(node, "a") == {"a": "4-5"}
+
+    run(scenario)
