@@ -35,11 +35,11 @@ def test_a_narrow_that_is_refused_after_a_restart_holds_up_what_follows(exchange
                 raise CgroupError("the kernel refused", "x")
             return await real(key, placement)
 
-        node.cgroups.place = hangs  # type: ignore[method-assign] # one call of the kernel's
+        node.cgroups.place = hangs  # type: ignore[method-assign] # a kernel that hangs
         await (node.move(a="2-3", b="6-7") if exchange else node.move(a="2-3"))
         await node.settle()
         await node.kill()
-        node.cgroups.place = refuses  # type: ignore[method-assign]
+        node.cgroups.place = refuses  # type: ignore[method-assign] # a kernel that refuses
         await node.start()
         moving = node.manager.mover.in_flight
         assert moving is not None
@@ -93,17 +93,17 @@ def test_what_a_main_process_leaves_behind_is_taken_along() -> None:
                 raise CgroupError("the kernel refused", "x")
             return await real_place(key, placement)
 
-        node.cgroups.kill = kill  # type: ignore[method-assign]
+        node.cgroups.kill = kill  # type: ignore[method-assign] # a kernel that refuses
         (main,) = (one for one in node.runtime.known() if one.key == A)
         node.runtime.exit(main.id, 1)
         await asyncio.sleep(7)
-        node.cgroups.place = refuses  # type: ignore[method-assign]
+        node.cgroups.place = refuses  # type: ignore[method-assign] # a kernel that refuses
         moving = await node.begin_resize("a", 2)
         await asyncio.sleep(20)
         # Nobody else has what it may still run on.
         assert node.cgroups.allowed(5555) == CPUSet.parse("2-7")
         assert node.has() == {"a/c0": "2-7"}
-        node.cgroups.place = real_place  # type: ignore[method-assign]
+        node.cgroups.place = real_place  # type: ignore[method-assign] # a kernel that refuses
         assert "the kernel refused" in (await asyncio.wait_for(moving.ended(), 60)).problem
         await node.resize("a", 2)
         assert node.cgroups.allowed(5555) == CPUSet.parse("2-3")
