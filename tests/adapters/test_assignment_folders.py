@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import json
 import os
 import stat
@@ -15,7 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 from pinfold.adapters.podfiles import AssignmentFolders
-from pinfold.adapters.podfiles.acknowledgements import number_in
+from pinfold.adapters.podfiles.acknowledgements import cut, number_in
 from pinfold.core.pod.workload import ACKNOWLEDGEMENT
 from pinfold.ports.errors import ContainerKey
 from pinfold.ports.tellers import TellingError
@@ -28,6 +29,8 @@ from tests.scenes.teller_contract import (
     check_telling,
 )
 from tests.scenes.waiting import PATIENCE
+
+CUT = "{place} was larger than any number, and is empty now: its container fills a disk"
 
 
 class World:
@@ -179,7 +182,46 @@ def test_hostile_acknowledgements_count_for_nothing(world: World, make: object) 
         await world.folders.forget(OWNER.pod_uid)
 
     asyncio.run(scene())
-    assert world.problems == []
+    place = world.file(ACKNOWLEDGEMENT)
+    is_large = make in (make_sparse, make_huge)
+    assert world.problems == [CUT.format(place=place)] * is_large
+
+
+def test_what_takes_room_is_cut(tmp_path: Path) -> None:
+    place = tmp_path / "generation"
+    place.write_text("7\n")
+    assert not cut(place)
+    assert place.read_text() == "7\n"
+    with place.open("ab") as file:
+        # Behind its end, where nobody reads it.
+        libc = ctypes.CDLL(None, use_errno=True)
+        keeps_size, where, size = 1, ctypes.c_long(0), ctypes.c_long(1 << 20)
+        if libc.fallocate(file.fileno(), keeps_size, where, size) != 0:
+            pytest.skip("this file system reserves no room")
+    assert place.stat().st_blocks * 512 >= 1 << 20
+    assert cut(place)
+    assert place.stat().st_blocks == 0
+    link = tmp_path / "link"
+    (tmp_path / "other").write_bytes(b"1" * (1 << 20))
+    link.symlink_to("other")
+    assert not cut(link)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
+def test_a_container_fills_no_disk_but_the_small_one(tmp_path: Path) -> None:
+    # A mount namespace of its own, in which a folder is shared: what is mounted ends with it.
+    scene = "mount -t tmpfs x $1 && mount --make-shared $1 && exec $2 -m $3 $1"
+    program = [tmp_path, sys.executable, "tests.scenes.small_disk_scene"]
+    done = subprocess.run(
+        ["unshare", "-m", "--propagation", "private", "sh", "-c", scene, "sh", *program],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    if "Operation not permitted" in done.stderr:
+        pytest.skip("nothing can be mounted here")
+    assert (done.stdout, done.stderr) == ("well\n", "")
 
 
 @pytest.mark.parametrize("text", ["", " ", "1 2", "0x1", "-1", "1.0", "٣", str(2**200)])

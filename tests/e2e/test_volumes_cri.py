@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pinfold.adapters.volumes.mounts import mounts_below
+from pinfold.linux.mounting import mounts_below
 from tests.scenes.agent_process import (
     AgentProcess,
     skip_unless_an_agent_can_run,

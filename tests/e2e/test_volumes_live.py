@@ -14,8 +14,8 @@ import pytest
 
 from pinfold.adapters.hugetlb import HugePagePools
 from pinfold.adapters.volumes import VolumeFolders
-from pinfold.adapters.volumes.mounts import mount, mounts_below, unmount
 from pinfold.core.pod.workload import EmptyDir
+from pinfold.linux.mounting import mount, mounts_below, unmount
 from pinfold.linux.mounts import Mount
 from pinfold.ports.volumes import VolumeError
 from tests.scenes.agent_process import (

@@ -36,8 +36,8 @@ from tests.scenes.two_nodes import (
 )
 from tests.scenes.waiting import eventually
 
-from pinfold.adapters.volumes.mounts import mounts_below, unmount
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.linux.mounting import mounts_below, unmount
 
 ASKED: Final = 20
 """Pages of a pod: two such pods fit no node together."""

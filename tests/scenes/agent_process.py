@@ -21,6 +21,7 @@ import yaml
 from pinfold.adapters.cgroup import CgroupError, open_cgroups
 from pinfold.cli.client import Client, NoAgentError, RefusedError
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.linux.mounting import mounts_below, unmount
 from tests.roots import ROOT
 from tests.scenes.waiting import PATIENCE, wait_until
 
@@ -183,7 +184,7 @@ class AgentProcess:
         return {container["name"]: container["pid"] for container in pod["containers"]}
 
     def clean_up(self) -> None:
-        """Leave no agent, no container and no cgroup."""
+        """Leave no agent, no container, no cgroup and no mount."""
         self.kill()
         with contextlib.suppress(CgroupError):
             asyncio.run(_remove(self.name))
@@ -191,6 +192,9 @@ class AgentProcess:
             for pid in _supervisors(folder):
                 with contextlib.suppress(OSError):
                     os.kill(pid, signal.SIGKILL)
+        for found in reversed(mounts_below(self.state)):
+            with contextlib.suppress(OSError):
+                unmount(found.path)
 
 
 async def _remove(name: str) -> None:

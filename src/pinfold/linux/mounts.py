@@ -25,6 +25,7 @@ class Mount(Struct, frozen=True):
         kind: the file system's name, such as ``cgroup2``.
         options: those of the file system itself, such as a cgroup v1 hierarchy's controllers.
         writable: whether neither this mount nor the file system is read-only.
+        is_shared: whether what is mounted below it is seen in other mount namespaces, too.
     """
 
     root: str
@@ -32,6 +33,7 @@ class Mount(Struct, frozen=True):
     kind: str
     options: frozenset[str]
     writable: bool
+    is_shared: bool = False
 
     @property
     def path(self) -> Path:
@@ -57,6 +59,7 @@ def parse_mountinfo(text: str) -> Iterator[Mount]:
             kind=after[0],
             options=options,
             writable="ro" not in options and "ro" not in before[5].split(","),
+            is_shared=any(field.startswith("shared:") for field in before[6:]),
         )
 
 

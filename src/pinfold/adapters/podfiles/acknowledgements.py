@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import stat
 from collections import defaultdict
@@ -15,6 +16,12 @@ from pinfold.linux.inotify import Inotify
 
 _MOST: Final = 24
 """Bytes that are looked at: a number of 19 digits, and the end of a line."""
+
+_LARGE: Final = 1 << 16
+"""Bytes; a page of some kernels."""
+
+_BLOCK: Final = 512
+"""Bytes of one of ``st_blocks``."""
 
 
 class Acknowledgements:
@@ -67,21 +74,39 @@ def number_in(path: Path) -> int | None:
 
     A link is not followed, a device or a FIFO not opened, and of a large file little is read.
     """
-    with suppress(OSError):
-        place = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            if not stat.S_ISREG(os.fstat(place).st_mode):
-                return None
-            # What was looked at is what is opened.
-            flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-            descriptor = os.open(f"/proc/self/fd/{place}", flags)
-            try:
-                data = os.read(descriptor, _MOST)
-            finally:
-                os.close(descriptor)
-        finally:
-            os.close(place)
+    with suppress(OSError), _opened(path, os.O_RDONLY) as descriptor:
+        data = os.read(descriptor, _MOST)
         text = data.strip()
         if text.isdigit() and len(data) < _MOST:
             return int(text)
     return None
+
+
+def cut(path: Path) -> bool:
+    """Empty a file of somebody else that takes more room than a number; whether it did."""
+    with suppress(OSError):
+        status = path.lstat()
+        # There may be room behind its end.
+        if max(status.st_size, status.st_blocks * _BLOCK) > _LARGE:
+            with _opened(path, os.O_WRONLY) as descriptor:
+                os.ftruncate(descriptor, 0)
+            return True
+    return False
+
+
+@contextmanager
+def _opened(path: Path, flags: int) -> Iterator[int]:
+    """A file's descriptor; raises OSError, also where it is not a regular one."""
+    place = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(place).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        # What was looked at is what is opened.
+        flags |= os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(f"/proc/self/fd/{place}", flags)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+    finally:
+        os.close(place)

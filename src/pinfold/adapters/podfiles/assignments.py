@@ -2,13 +2,16 @@
 
 ``assigned.cpuset``, ``assigned.memset`` and ``assignment.json`` change all at once
 (:mod:`pinfold.linux.swapped_folder`); into ``ack/generation`` the container writes, whoever it runs
-as, and nothing else of the folder is writable for it.  A container sees the folder at
-:data:`pinfold.core.pod.workload.ASSIGNMENT_FOLDER`, a process at its path on the machine.
+as, and nothing else of the folder is writable for it.  What it writes there is cut when it is
+looked at, and fills no disk but one for that (:mod:`pinfold.adapters.podfiles.small_disk`).  A
+container sees the folder at :data:`pinfold.core.pod.workload.ASSIGNMENT_FOLDER`, a process at its
+path on the machine.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import shutil
 import stat
 from collections.abc import Callable, Collection, Sequence
@@ -19,7 +22,8 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from pinfold.adapters.podfiles.acknowledgements import Acknowledgements, number_in
+from pinfold.adapters.podfiles.acknowledgements import Acknowledgements, cut, number_in
+from pinfold.adapters.podfiles.small_disk import mount_at, unmount_from
 from pinfold.core.pod.workload import ACKNOWLEDGEMENT
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
 from pinfold.documents import assignment as document
@@ -31,6 +35,7 @@ _JSON: Final = "assignment.json"
 _FOLDER_MODE: Final = 0o755
 _OPEN: Final = 0o666
 _LONGEST: Final = 255
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _REMEDY: Final = "make room on its disk, or let the agent write there"
 
 
@@ -79,9 +84,17 @@ class AssignmentFolders:
             "assigned.memset": str(news.coming.mems).encode(),
             _JSON: text,
         }
+        swapped = {name: SwappedFile(content) for name, content in files.items()}
+        self._cut(folder / ACKNOWLEDGEMENT)
         try:
             _make(self.root, folder)
-            swap(folder, {name: SwappedFile(content) for name, content in files.items()})
+            try:
+                swap(folder, swapped)
+            except OSError as error:
+                if error.errno not in _FULL:
+                    raise
+                self._cut(*self.root.glob(f"*/*/{ACKNOWLEDGEMENT}"))
+                swap(folder, swapped)
         except OSError as error:
             raise _error("write", folder, error) from None
 
@@ -94,6 +107,7 @@ class AssignmentFolders:
                 while True:
                     await changed.wait()
                     changed.clear()
+                    self._cut(path)
                     found = number_in(path)
                     if found == generation:
                         return
@@ -112,6 +126,7 @@ class AssignmentFolders:
         folder = self._of_pod(pod_uid)
         if folder.is_dir():
             await asyncio.to_thread(_remove, folder)
+        unmount_from(self.root)
 
     async def retain(self, pod_uids: Collection[str]) -> Sequence[str]:
         """See :meth:`pinfold.ports.tellers.Teller.retain`."""
@@ -128,7 +143,14 @@ class AssignmentFolders:
                     await asyncio.to_thread(_remove, path)
                 except TellingError as error:
                     problems.append(str(error))
+        unmount_from(self.root)
         return problems
+
+    def _cut(self, *paths: Path) -> None:
+        for path in paths:
+            if cut(path):
+                problem = f"{path} was larger than any number, and is empty now"
+                self._report(None, f"{problem}: its container fills a disk")
 
     def _of_pod(self, pod_uid: str) -> Path:
         name = quote(pod_uid, safe=":", errors="surrogatepass").replace(".", "%2E")
@@ -147,6 +169,8 @@ def _make(root: Path, folder: Path) -> None:
         if not one.is_dir():
             one.mkdir(parents=one is root)
             one.chmod(_FOLDER_MODE)
+        if one is root:
+            mount_at(root)
     try:
         mode = acknowledged.lstat().st_mode
     except FileNotFoundError:

@@ -11,6 +11,9 @@ from typing import Final
 
 from pinfold.linux.mounts import Mount, mounts
 
+UNTRUSTED: Final = 2 | 4 | 8
+"""``MS_NOSUID``, ``MS_NODEV`` and ``MS_NOEXEC``: of what is in there, nothing is run."""
+
 _FILESYSTEMS: Final = Path("/proc/filesystems")
 _MNT_DETACH: Final = 2
 _UMOUNT_NOFOLLOW: Final = 8
@@ -26,14 +29,14 @@ def knows(kind: str) -> bool:
     return kind in _FILESYSTEMS.read_text(encoding="ascii", errors="replace").split()
 
 
-def mount(kind: str, target: Path, options: str) -> None:
+def mount(kind: str, target: Path, options: str, flags: int = 0) -> None:
     """Mount a file system that has no device; raises OSError."""
     _call(
         "mount",
         b"nodev",
         os.fsencode(target),
         kind.encode(),
-        ctypes.c_ulong(0),
+        ctypes.c_ulong(flags),
         options.encode(),
     )
 
