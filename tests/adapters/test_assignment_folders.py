@@ -211,7 +211,7 @@ def test_what_takes_room_is_cut(tmp_path: Path) -> None:
 def test_a_container_fills_no_disk_but_the_small_one(tmp_path: Path) -> None:
     # A mount namespace of its own, in which a folder is shared: what is mounted ends with it.
     scene = "mount -t tmpfs x $1 && mount --make-shared $1 && exec $2 -m $3 $1"
-    program = [tmp_path, sys.executable, "tests.scenes.small_disk_scene"]
+    program = [str(tmp_path), sys.executable, "tests.scenes.small_disk_scene"]
     done = subprocess.run(
         ["unshare", "-m", "--propagation", "private", "sh", "-c", scene, "sh", *program],
         check=False,
