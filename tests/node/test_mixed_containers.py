@@ -330,6 +330,8 @@ def test_it_follows_the_pools_steps_of_a_plan_and_moves_as_any_other(version: in
         assert node.cpus("lane") == {"c0": "1-2,6-7"}
         assert node.cpus("web") == {"c0": "1-2,7"}
         assert await reconcile(node.books) == []
+        # As many as it asks for.
+        await moved(node, db="3-4")
 
     run(scenario, watched(version))
 

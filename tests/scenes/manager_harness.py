@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import selectors
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -12,16 +13,19 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from pinfold.admission.admission import Decision, NodeState
+from pinfold.admission.capacity import amounts
 from pinfold.admission.model import build_node, empty_state
 from pinfold.core.kubelet.faults import SOUND
 from pinfold.core.kubelet.node_config import DynamicOptions, NodeConfig
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.machine.machine import Machine
 from pinfold.core.machine.short_form import parse_short_form
+from pinfold.core.pod.pod import guaranteed_cpus
 from pinfold.core.pod.workload import Workload
 from pinfold.core.pod.workload_api import workload_from_api
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.core.values.quantity import Quantity
+from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.announcements import Announcements
 from pinfold.node.books import Books
 from pinfold.node.observers import Observers
@@ -275,6 +279,12 @@ class Harness:
             assert state.devices.allocations.of_pod(pod.uid) == devices
             if state.memory is not None:
                 assert state.memory.assignments.get(pod.uid, {}) == pod.record.memory
+            self._check_asks(pod)
+        asked: Counter[str] = Counter()
+        for pod in pods.values():
+            asked.update(amounts(pod.workload.pod))
+        assert +Counter(state.requested) == +asked, f"requested {dict(state.requested)}"
+        assert min(state.requested.values(), default=0) >= 0
         assert state.devices.allocations.pods.keys() <= pods.keys()
         if state.memory is not None:
             assert state.memory.assignments.keys() <= pods.keys()
@@ -288,6 +298,25 @@ class Harness:
         }
         assert recorded == {uid: dict(c) for uid, c in ledger.assignments.items()}
         assert self.store.node is None or self.store.node.default == ledger.default
+
+    def _check_asks(self, pod: AdmittedPod) -> None:
+        """A pod asks for what it has, and its containers are limited to that."""
+        spec, view = pod.workload.pod, self.books.view
+        assert parse(pod.record.manifest).pod == spec, f"{pod.name} asks for something else"
+        moving = set() if view.move is None else view.move.plan.start.placed.keys()
+        busy = self.books.containers.seen.busy
+        for container in spec.all_containers:
+            name, key = container.name, pod.key(container)
+            claim = pod.record.assignments.get(name)
+            if claim is not None and (pod.uid, name) not in moving:
+                asks = guaranteed_cpus(spec, container)
+                own = claim - pod.record.idle.get(name, CPUSet())
+                assert len(own) == asks, f"{key} has {own}, and asks for {asks}"
+            group, status = self.cgroups.groups.get(key), self.books.statuses.get(key)
+            runs = status is not None and status.state is ContainerState.RUNNING
+            if group is not None and runs and key not in busy:
+                limits = self.books.placement(key).limits
+                assert group.placement.limits == limits, f"{key} is limited to another number"
 
 
 class Copy:

@@ -42,6 +42,11 @@ class AdmittedPod(Struct, frozen=True):
         """The container's key."""
         return ContainerKey(self.uid, container.name)
 
+    def container(self, name: str) -> Container:
+        """The container of that name as it is now: a resize has made another one of it."""
+        (found,) = (one for one in self.workload.pod.all_containers if one.name == name)
+        return found
+
     def is_mixed(self, container: Container) -> bool:
         """Whether a container uses the shared pool besides the CPUs that it owns, if any."""
         return container.name in self.workload.pod.mixed
@@ -55,7 +60,7 @@ class AdmittedPod(Struct, frozen=True):
         cpus = ledger.cpus_of(self.uid, container.name)
         if cpus is not None:
             return cpus
-        if any(container is init for init in self.workload.pod.init_containers) and (
+        if any(container.name == init.name for init in self.workload.pod.init_containers) and (
             guaranteed_cpus(self.workload.pod, container)
         ):
             return ledger.cpus_of_pod(self.uid) or None

@@ -167,7 +167,7 @@ class Announcements:
         def value(resource: str, name: str) -> str:
             key = ContainerKey(pod.uid, name)
             told = None if self.tellings is None else self.tellings.last(key)
-            (one,) = (c for c in pod.workload.pod.all_containers if c.name == name)
+            one = pod.container(name)
             coming = assigned_now(view.confirmed, pod, one) if told is None else told.coming
             return str(coming.cpus if resource == ASSIGNED_CPUSET else coming.mems)
 

@@ -23,7 +23,6 @@ from typing import Final
 from msgspec import UNSET, UnsetType
 
 from pinfold.admission.admission import Node
-from pinfold.core.pod.pod import Container
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.announcements import Announcements
@@ -104,9 +103,10 @@ class Books:
         """The newest container of each key, as it was seen last."""
         return self.containers.seen.statuses
 
-    def placement(self, uid: str, container: Container) -> Placement:
+    def placement(self, key: ContainerKey) -> Placement:
         """What the kernel is told about a container of an active pod now."""
-        pod = self.view.pods.active[uid]
+        pod = self.view.pods.active[key.pod_uid]
+        container = pod.container(key.name)
         return self.containers.placement(pod, container, self.view.where(pod, container))
 
     async def until_replanned(self, move: PendingMove) -> None:

@@ -180,14 +180,14 @@ async def _repair(
             await draft.apply_pool()
         elif drift.key not in running:
             await books.containers.end(drift.key)
-        elif not await _put_back(books, drift, drift.key, running[drift.key][1]):
+        elif not await _put_back(books, drift, drift.key):
             return None
     except PortError as error:
         return replace(drift, problem=str(error))
     return replace(drift, repaired=True)
 
 
-async def _put_back(books: Books, drift: Drift, key: ContainerKey, container: Container) -> bool:
+async def _put_back(books: Books, drift: Drift, key: ContainerKey) -> bool:
     """See a container placed; False when it has just ended.
 
     Raises:
@@ -201,7 +201,7 @@ async def _put_back(books: Books, drift: Drift, key: ContainerKey, container: Co
         return await _bring_back(cgroups, key, drift.strays)
     try:
         if not drift.is_empty or _lives(cgroups, status):
-            await cgroups.place(key, books.placement(key.pod_uid, container))
+            await cgroups.place(key, books.placement(key))
         if _lives(cgroups, status):
             await cgroups.enter(key, status.pid or 0)
         elif drift.is_empty:

@@ -29,6 +29,30 @@ def graceful(name: str, cpus: str, seconds: int) -> dict[str, Any]:
     return pod
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["the same agent", "another agent"])
+def test_a_resized_container_restarts_with_the_limits_of_now(again: bool) -> None:
+    async def scenario(node: Node) -> None:
+        await pods(node, a="2")
+        if again:
+            await node.kill()
+            await node.start()
+        for cpus in (6, 3):
+            assert await node.resize("a", cpus) != ""
+            (status,) = node.runtime.known()
+            node.runtime.exit(status.id, 1)
+            await asyncio.sleep(5)
+            await node.settle()
+            (anew,) = node.runtime.known()
+            assert anew.attempt == status.attempt + 1
+            limits = node.cgroups.groups[anew.key].placement.limits
+            assert limits.cpu_shares == 1024 * cpus
+            node.check()
+        await node.manager.release("a")
+        assert not any(node.books.view.state.requested.values())
+
+    run(scenario)
+
+
 def test_growing_and_shrinking_keep_the_baseline() -> None:
     async def scenario(node: Node) -> None:
         await pods(node, a="2", web="")

@@ -50,8 +50,7 @@ class Placing:
         status, pod = self.running(owner), books.view.pods.active.get(owner.pod_uid)
         if pod is None:
             return
-        (container,) = (c for c in pod.workload.pod.all_containers if c.name == owner.container)
-        placement, cgroups = books.placement(pod.uid, container), books.containers.cgroups
+        placement, cgroups = books.placement(key_of(owner)), books.containers.cgroups
         if status is not None:
             try:
                 await books.containers.adopt(status, placement)

@@ -33,7 +33,7 @@ async def adjustment(
 
 async def _mounts(books: Books, pod: AdmittedPod, container: Container) -> tuple[Mount, ...]:
     """The folder in which it is told; nothing where its own mounts are in the way."""
-    (own,) = (one for one in pod.workload.pod.all_containers if one.name == container.name)
+    own = pod.container(container.name)
     folder = await books.announcements.tell(books.view, pod, own)
     if folder is None:
         return ()

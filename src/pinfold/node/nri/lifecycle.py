@@ -68,9 +68,7 @@ class ContainerLifecycle:
 
         Its first step is taken unfrozen, for that is waited for.
         """
-        active = self.books.view.pods.active[uid]
-        (container,) = (c for c in active.workload.pod.all_containers if c.name == name)
-        return replace(self.books.placement(uid, container), frozen=False)
+        return replace(self.books.placement(ContainerKey(uid, name)), frozen=False)
 
     def _is_known(self, uid: str, name: str) -> bool:
         active = self.books.view.pods.active.get(uid)

@@ -163,7 +163,7 @@ class Manager:
             return
         draft.state = settle(draft.state, decision)
         draft.admit(workload, record)
-        life = self.lives[pod.uid] = PodLife(workload, held)
+        life = self.lives[pod.uid] = PodLife(pod.uid, name, held)
 
         def failed(error: CgroupError) -> PodRecord:
             life.failure = f"the CPUs could not be taken from the shared pool: {error}"
@@ -275,7 +275,7 @@ class Manager:
         if pod.ending:
             return
         pod.ending = True
-        grace = pod.workload.grace_period if grace is None else grace
+        grace = self.host.now(pod).workload.grace_period if grace is None else grace
         self.books.spawn(self._finish(pod, grace, phase), name=f"end {pod.uid}")
 
     async def _finish(self, pod: PodLife, grace: float, phase: PodPhase | None) -> None:

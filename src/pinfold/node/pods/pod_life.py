@@ -7,7 +7,6 @@ import asyncio
 from msgspec import Struct, field
 
 from pinfold.core.pod.pod import Container
-from pinfold.core.pod.workload import Workload
 from pinfold.ports.errors import ContainerKey
 from pinfold.ports.held_process import HeldProcess
 from pinfold.ports.records import CANNOT_RUN
@@ -18,10 +17,12 @@ class PodLife(Struct, eq=False):
 
     ``lock`` is held while a container is being started or everything is being ended; ``started``
     is set when every container was started once, ``gone`` when nothing of the pod is left.  It has
-    no record: the books have the newest.
+    no record, nor what it is to run: a resize changes both, and the books have the newest.
+    ``name`` is ``namespace/name``.
     """
 
-    workload: Workload
+    uid: str
+    name: str
     attached: HeldProcess | None = None
     """The process of a pod that wraps one which somebody else started."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -37,16 +38,6 @@ class PodLife(Struct, eq=False):
     reported: asyncio.Event = field(default_factory=asyncio.Event)
     reported_exit: int | None = None
     """The exit code of the attached process, from the one who waited for it."""
-
-    @property
-    def uid(self) -> str:
-        """The pod's uid."""
-        return self.workload.pod.uid
-
-    @property
-    def name(self) -> str:
-        """``namespace/name``."""
-        return f"{self.workload.pod.namespace}/{self.workload.pod.name}"
 
     def key(self, container: Container) -> ContainerKey:
         """The container's key."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pinfold.core.pod.pod import Container
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.books import Books
 from pinfold.node.loading import load
@@ -50,7 +49,7 @@ async def take_over(manager: Manager, restored: Restored) -> None:
             books.observers.report(None, problem)
     await books.announcements.announce(books)
     for pod in list(books.view.pods.active.values()):
-        life = manager.lives[pod.uid] = PodLife(pod.workload)
+        life = manager.lives[pod.uid] = PodLife(pod.uid, pod.name)
         if pod.is_ending:
             manager.end_in_background(life)
         else:
@@ -70,7 +69,7 @@ async def _hold(books: Books, held: Iterable[ContainerKey]) -> None:
             books.observers.report(
                 pod.name, f"container {container.name} runs, and its runtime knows nothing of it"
             )
-            await _place(books, status, container)
+            await _place(books, status)
 
 
 async def _end_foreign(books: Books, driver: PodContainers) -> list[ContainerStatus]:
@@ -110,17 +109,16 @@ async def _free(books: Books) -> CPUSet:
 
 async def _adopt(books: Books, newest: Iterable[ContainerStatus]) -> None:
     """Attach containers to their pods and see them placed."""
-    containers = books.view.pods.containers()
     for status in newest:
         books.containers.seen.put(status)
         if status.state is ContainerState.RUNNING:
-            await _place(books, status, containers[status.key][1])
+            await _place(books, status)
 
 
-async def _place(books: Books, status: ContainerStatus, container: Container) -> None:
+async def _place(books: Books, status: ContainerStatus) -> None:
     uid = status.key.pod_uid
     try:
-        await books.containers.adopt(status, books.placement(uid, container))
+        await books.containers.adopt(status, books.placement(status.key))
     except PortError as error:
         # It may have ended a moment ago; the reconciliation looks again.
         books.observers.report(books.view.pods.active[uid].name, str(error))

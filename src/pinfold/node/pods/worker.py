@@ -55,7 +55,7 @@ class PodWorker:
 
     async def _live(self) -> None:
         pod = self._pod
-        spec = pod.workload.pod
+        spec = self._host.now(pod).workload.pod
         for container in spec.init_containers:
             if container.is_sidecar:
                 await self._begin_sidecar(container)
@@ -101,11 +101,12 @@ class PodWorker:
         """Keep a container running as its restart policy says; returns the last exit code."""
         host, pod = self._host, self._pod
         status = host.containers.seen.statuses.get(pod.key(container))
-        record = host.now(pod).record
+        now = host.now(pod)
+        record = now.record
         attempt = record.restarts.get(container.name, 0)
         ended = record.exit_codes.get(container.name)
         if status is None and ended is not None:
-            if not pod.workload.restarts(container, ended):
+            if not now.workload.restarts(container, ended):
                 return ended
             attempt += 1
         loop = asyncio.get_running_loop()
@@ -126,7 +127,7 @@ class PodWorker:
             # The times of the status are those of a clock that somebody may have set meanwhile.
             ran_for = loop.time() - began if is_new else _ran_for(status)
             code = CANNOT_START if status.exit_code is None else status.exit_code
-            again = pod.workload.restarts(container, code)
+            again = host.now(pod).workload.restarts(container, code)
             # In this order: no stray runs on when the CPUs of an init container are given back, and
             # an exit is never forgotten before it is written down.
             await self._for_sure(container, lambda: host.containers.end(pod.key(container)))
@@ -198,8 +199,9 @@ class PodWorker:
         await self.stop()
         pod, loop = self._pod, asyncio.get_running_loop()
         deadline = loop.time() + grace
-        sidecars = [c for c in pod.workload.pod.init_containers if c.is_sidecar]
-        others = [c for c in pod.workload.pod.all_containers if not c.is_sidecar]
+        spec = self._host.now(pod).workload.pod
+        sidecars = [c for c in spec.init_containers if c.is_sidecar]
+        others = [c for c in spec.all_containers if not c.is_sidecar]
         await self._end_all(others, live, deadline)
         for container in reversed(sidecars):
             await self._end_all([container], live, deadline)

@@ -127,24 +127,24 @@ class ManagerHost:
         Raises:
             PortError: it was not started.
         """
-        books = self._books
+        books, key = self._books, pod.key(container)
         while True:
-            placement = books.placement(pod.uid, container)
+            placement = books.placement(key)
             try:
                 # Its first step is taken unfrozen, for that is waited for.
                 status, note = await start(replace(placement, frozen=False))
             except PortError:
-                if books.placement(pod.uid, container) == placement:
+                if books.placement(key) == placement:
                     raise
-                await self.forget_attempts(pod.key(container))
+                await self.forget_attempts(key)
                 continue
-            if placement.frozen or books.placement(pod.uid, container) != placement:
+            if placement.frozen or books.placement(key) != placement:
                 async with books.change():
                     try:
-                        await self.containers.adopt(status, books.placement(pod.uid, container))
+                        await self.containers.adopt(status, books.placement(key))
                     except PortError as error:
                         # It runs, and is tried again as all who could not be brought.
-                        books.offline_owners.misplace(pod.key(container), str(error))
+                        books.offline_owners.misplace(key, str(error))
                         self.report(pod, f"container {container.name}: {error}")
             return status, note
 
@@ -202,7 +202,9 @@ class ManagerHost:
         def ended(record: PodRecord) -> PodRecord:
             return replace(record, exit_codes={**record.exit_codes, container.name: exit_code})
 
-        is_init = any(container is init for init in pod.workload.pod.init_containers)
+        is_init = any(
+            container.name == init.name for init in self.now(pod).workload.pod.init_containers
+        )
         if final and is_init and container.name in self.now(pod).record.assignments:
             await self._give_back(pod, container, ended)
         else:
