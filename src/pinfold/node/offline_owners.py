@@ -129,6 +129,9 @@ class OfflineOwners:
         where: Whereabouts,
     ) -> None:
         """Bring a container where it belongs, or take note that it is not there."""
+        is_away = where.place != "own" or bool(where.offline)
+        # Of who is only tried again, and never was away, there is no return to tell.
+        is_told = is_away or key in self._noted or key not in self.misplaced
         seen = self._containers.seen
         status = seen.statuses.get(key)
         if status is None or status.state is ContainerState.EXITED:
@@ -150,7 +153,9 @@ class OfflineOwners:
             self.misplace(key, str(error))
         else:
             self._drop(key)
-        return await self._note(change, pod, container, where)
+        if is_told:
+            await self._note(change, pod, container, where)
+        return None
 
     async def settle(self, change: Change) -> None:
         """Try again what could not be done.

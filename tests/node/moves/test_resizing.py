@@ -10,6 +10,8 @@ import pytest
 
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.pod_table import UnknownContainerError, UnknownPodError
+from pinfold.ports.cgroups import Placement
+from pinfold.ports.errors import CgroupError, ContainerKey
 from tests.scenes.manager_harness import manifest
 from tests.scenes.moves_harness import Node, allowed, pods, run
 
@@ -160,5 +162,36 @@ def test_others_wait_for_their_turn() -> None:
         assert not grow.done()
         assert (await shrink.ended()).done
         assert len(CPUSet.parse(await grow)) == 2
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("tries", [1, 3])
+def test_limits_that_are_refused_at_the_end_of_a_resize_are_tried_again(tries: int) -> None:
+    async def scenario(node: Node) -> None:
+        await pods(node, a="2")
+        assert await node.resize("a", 6) == "2-7"
+        limits = node.cgroups.groups[ContainerKey("uid-a", "c0")].placement.limits
+        before = len(node.store.entries)
+        real, refused = node.cgroups.place, 0
+
+        async def place(key: ContainerKey, placement: Placement) -> str:
+            nonlocal refused
+            if placement.limits != limits and refused < tries:
+                refused += 1
+                raise CgroupError("cpu.weight: Input/output error", "look at dmesg")
+            return await real(key, placement)
+
+        node.cgroups.place = place  # type: ignore[method-assign]
+        assert await node.resize("a", 4) == "2-5"
+        assert refused == 1
+        for _ in range(tries):
+            assert node.cgroups.groups[ContainerKey("uid-a", "c0")].placement.limits == limits
+            await asyncio.sleep(30)
+            await node.books.settle()
+        node.check()
+        # It never was away from its CPUs.
+        kinds = {entry.kind for entry in node.store.entries[before:]}
+        assert not kinds & {"returned", "displaced"}
 
     run(scenario)

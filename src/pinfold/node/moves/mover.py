@@ -291,6 +291,9 @@ class Mover:
                 await self._placing.place(move.resize.owner)
         except (PortError, AtWorkError) as error:
             self.books.observers.report(None, f"moves of CPUs: {error}")
+            if move.resize is not None:
+                # It is where it belongs; its limits are tried again as all that is refused.
+                self.books.offline_owners.misplace(key_of(move.resize.owner), str(error))
         finally:
             seconds = self.books.observers.uptime() - self._began
             outcome = "undone" if move.plan.back else "done"
