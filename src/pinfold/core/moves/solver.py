@@ -257,7 +257,12 @@ class _Search:
         return [row[-1] for row in ranked[:_REGIONS]]
 
     def _picks(self, seat: Seat, free: int, full: int) -> list[int]:
-        """Places in a region: of whole cores as far as can be, and one that keeps all it can."""
+        """Places in a region: of whole cores as far as can be, and one that keeps all it can.
+
+        There are none where fewer CPUs are free than it has to have.
+        """
+        if free.bit_count() < seat.count:
+            return []
         found = [self._pick(free, full, seat.count, seat.now)]
         kept = seat.now & free
         if 0 < kept.bit_count() < seat.count:
@@ -333,9 +338,9 @@ class _Search:
             self.free |= self.place[other]
         seat = replace(self.seats[at], now=empty)
         room = self.free & region
-        places = [
-            p for p in self._picks(seat, room, self._full(room)) if p.bit_count() == seat.count
-        ]
+        if self.room.whole_cores:
+            room = self._full(room)
+        places = self._picks(seat, room, self._full(room))
         if not places:
             return False
         place = max(places, key=lambda p: (p & empty).bit_count())
