@@ -61,8 +61,11 @@ def decide_resize(
         baseline = resize.baseline or CPUSet()
         owner = Owner(pod.uid, resize.container)
         return ResizeDecision(owner, held, held, baseline, NOT_ALLOCATED, smt_stays(owner))
+    ended = {one.name for one in pod.init_containers if not one.is_sidecar}
     others = {
-        name: cpus for name, cpus in ledger.used_by(pod.uid).items() if name != resize.container
+        name: cpus
+        for name, cpus in ledger.used_by(pod.uid).items()
+        if name not in {resize.container, *ended}
     }
     has, free = held or CPUSet(), _free(policy, ledger, state.offline)
     more = resize.cpus - len(has)

@@ -15,11 +15,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pinfold.core.cpu.hints import cpu_hints
-from pinfold.core.cpu.static_policy import CPUAllocation, PodTransaction, StaticPolicy
+from pinfold.core.cpu.static_policy import (
+    CPUAllocation,
+    PodTransaction,
+    SMTAlignmentError,
+    StaticPolicy,
+)
 from pinfold.core.kubelet.faults import UpstreamFaultError
 from pinfold.core.kubelet.policy_options import StaticPolicyOptions
 from pinfold.core.moves.owners import Owner, Wish
-from pinfold.core.pod.pod import CPU, Container, Pod, guaranteed_cpus, pod_guaranteed_cpus
+from pinfold.core.pod.pod import CPU, Container, Pod, guaranteed_cpus
 from pinfold.core.topology_manager.hints import (
     AllocationError,
     ResourceHints,
@@ -62,7 +67,8 @@ class ResizeAsk(Struct, frozen=True):
         held: its CPUs; None: it has none of its own.
         baseline: those that it was admitted with; None: nobody knows.
         free: CPUs that may be given to it now.
-        siblings: what the pod's other containers have, by name.
+        siblings: what the pod's other containers have, by name, without init containers, which
+            have ended.
         coming: what is left to it once a shrink under way is done; None without one.
         keep: CPUs that it wants to keep (opt-in).
         below_baseline: it may have fewer than the baseline (opt-in).
@@ -121,6 +127,15 @@ class _Choice(Struct, frozen=True):
     kept: CPUSet
     others: CPUSet
 
+    def shown_to(self, policy: StaticPolicy) -> _Choice:
+        """The same; under ``full-pcpus-only`` without CPUs of cores that it cannot have whole."""
+        if not policy.options.full_pcpus_only:
+            return self
+        every = (self.kept | self.others).mask
+        cores = policy.topology.cores.values()
+        whole = CPUSet.from_mask(sum(core for core in cores if core & ~every == 0))
+        return replace(self, others=self.others & whole)
+
 
 def decide_resize(ask: ResizeAsk, policy: StaticPolicy | None, admit: Admit) -> ResizeDecision:
     """Decide about a resize; nothing is changed.
@@ -154,7 +169,7 @@ def decide_resize(ask: ResizeAsk, policy: StaticPolicy | None, admit: Admit) -> 
     owner = Owner(ask.pod.uid, ask.container)
     if ask.cpus == len(held):
         return ResizeDecision(owner, held, held, baseline, kept=held)
-    provider = ResizedCPUs(policy, ask, _choice(ask, held, baseline))
+    provider = ResizedCPUs(policy, ask, _choice(ask, held, baseline).shown_to(policy))
     pod = resized(ask.pod, ask.container, ask.cpus)
     admission = admit(pod, _container(pod, ask.container), provider)
     if not admission.admitted:
@@ -216,12 +231,14 @@ def _refusal(ask: ResizeAsk, held: CPUSet) -> tuple[str, str] | None:
             f"{who} was admitted with {len(ask.baseline)} CPUs ({ask.baseline}) and keeps them; "
             f"{cpus} are too few"
         )
+    if cpus > len(held):
+        return None  # it keeps all that it has
     source = ask.coming if ask.coming is not None and cpus <= len(ask.coming) else held
     if lost := ask.keep - source:
         return PROHIBITED, f"{who} cannot keep CPUs {lost}, which are not its own any more"
     if len(ask.keep) > cpus:
         return PROHIBITED, f"{who} is to keep CPUs {ask.keep}, which are more than {cpus}"
-    if not ask.below_baseline and len(ask.keep | ask.baseline) > cpus < len(held):
+    if not ask.below_baseline and len(ask.keep | ask.baseline) > cpus:
         return PROHIBITED, (
             f"{who} keeps CPUs {ask.baseline}, which it was admitted with; with {ask.keep} these "
             f"are more than {cpus}"
@@ -267,10 +284,11 @@ class ResizedCPUs:
 
     def get_pod_topology_hints(self, pod: Pod) -> ResourceHints | None:
         """The NUMA affinities that could serve the pod, all with what its containers have."""
-        assigned = self.choice.kept.mask
+        del pod
+        beside = 0
         for cpus in self.ask.siblings.values():
-            assigned |= cpus.mask
-        return self._hints(assigned, pod_guaranteed_cpus(pod))
+            beside |= cpus.mask
+        return self._hints(self.choice.kept.mask | beside, self.ask.cpus + beside.bit_count())
 
     def _hints(self, kept: int, requested: int) -> ResourceHints:
         others = self.choice.others.mask & ~kept
@@ -303,8 +321,21 @@ class ResizedCPUs:
             raise AllocationError(f"{error} (kubelet fault {error.fault.slug})") from None
         if given is not None and given.not_free:
             raise AllocationError(f"the kubelet would hand out CPUs {given.not_free}")
+        after = kept if given is None else kept | given.cpus
+        self._check_cores(after)
         self.allocation = given
-        self.after = kept if given is None else kept | given.cpus
+        self.after = after
+
+    def _check_cores(self, after: CPUSet) -> None:
+        """See that ``full-pcpus-only`` holds for all that it has: what it keeps may be in parts."""
+        if not self.policy.options.full_pcpus_only:
+            return
+        cores = self.policy.topology.cores.values()
+        parts = CPUSet.from_mask(
+            sum(core & after.mask for core in cores if core & after.mask not in {0, core})
+        )
+        if parts:
+            raise SMTAlignmentError(f"SMT Alignment Error: CPUs {parts} would be parts of cores")
 
     def _nodes_of(self, cpus: CPUSet) -> int:
         nodes = self.policy.topology.numa_nodes.items()
