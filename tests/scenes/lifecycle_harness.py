@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from pinfold.admission.model import build_node, empty_state
 from pinfold.core.kubelet.faults import SOUND
-from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.node_config import DynamicOptions, NodeConfig
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.memory.memory import MemoryState
@@ -22,10 +22,12 @@ from pinfold.node.announcements import Announcements
 from pinfold.node.books import Books
 from pinfold.node.loading import load
 from pinfold.node.moves.mover import Mover
+from pinfold.node.moves.rebalancing import Rebalancing
 from pinfold.node.nri.events import PluginEvents
 from pinfold.node.nri.kubelet_containers import KubeletContainers
 from pinfold.node.nri.kubelet_devices import KubeletDevices
 from pinfold.node.nri.kubelet_pods import KubeletPods
+from pinfold.node.nri.kubelet_room import KubeletRoom
 from pinfold.node.nri.lifecycle import ContainerLifecycle
 from pinfold.node.nri.lost_removals import LostRemovals
 from pinfold.node.nri.resizes import KubeletResizes
@@ -80,6 +82,7 @@ class LifecycleHarness:
     listed: bool = True
     busy: bool = False
     version: int = 2
+    dynamic: DynamicOptions | None = None
     problems: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -132,7 +135,9 @@ class LifecycleHarness:
         containers = ContainerLifecycle(self.books, pods, table, self.ledger, self.devices)
         self.mover = Mover(self.books)
         self.resizes = KubeletResizes(containers, self.mover, self.tell)
-        events = PluginEvents(containers, self.resizes)
+        self.rebalancing = Rebalancing(self.books, self.mover, self.dynamic)
+        room = KubeletRoom(self.books, pods, self.rebalancing)
+        events = PluginEvents(containers, self.resizes, room)
         self._resizing = asyncio.create_task(self.resizes.run())
         self.asked_again: list[str] = []
         self.lost = LostRemovals(

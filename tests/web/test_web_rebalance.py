@@ -74,10 +74,11 @@ def test_policy_none_has_nobody_to_move(tmp_path: Path) -> None:
         assert server.ask("GET", "/v1/rebalance").status == 400
 
 
-def test_an_agent_of_a_kubelet_is_not_asked(api: Served) -> None:
+def test_an_agent_of_a_kubelet_moves_containers_too(api: Served) -> None:
     api.backend.is_kubelets = True
-    assert api.ask("GET", "/v1/rebalance").status == 503
-    assert api.ask("POST", "/v1/rebalance").status == 503
+    assert api.ask("GET", "/v1/rebalance").json["price"]["owners"] == 1
+    assert api.ask("POST", "/v1/rebalance").status == 200
+    assert where(api) == "8-13"
 
 
 def test_the_command_shows_it_and_does_it(api: Served) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -41,7 +41,13 @@ def rebalance(node: Node, state: NodeState, options: RebalanceOptions) -> Rebala
     return plan_rebalance(state.ledger, policy.topology, filled)
 
 
-def make_room_for(node: Node, state: NodeState, pod: Pod, options: RebalanceOptions) -> Rebalance:
+def make_room_for(
+    node: Node,
+    state: NodeState,
+    pod: Pod,
+    options: RebalanceOptions,
+    admits: Callable[[NodeState], bool] | None = None,
+) -> Rebalance:
     """The moves after which this node admits a pod that it rejects now.
 
     Its containers together get a place where that can be, else one after the other.  That the pod
@@ -52,6 +58,7 @@ def make_room_for(node: Node, state: NodeState, pod: Pod, options: RebalanceOpti
         state: what runs.
         pod: the pod, whose devices need nobody to be asked.
         options: as for :func:`rebalance`.
+        admits: whether it is admitted on such a state; None: :func:`~.admission.decide` says so.
 
     Raises:
         MoveError: no moves lead there.
@@ -66,7 +73,8 @@ def make_room_for(node: Node, state: NodeState, pod: Pod, options: RebalanceOpti
         except MoveError:
             continue
         ledger = with_claims(state.ledger, found.plan.end)
-        if decide(node, replace(state, ledger=ledger), pod).admitted:
+        after = replace(state, ledger=ledger)
+        if decide(node, after, pod).admitted if admits is None else admits(after):
             return found
     raise MoveError(
         Refusal.NO_FREE_CPU,

@@ -21,16 +21,18 @@ from pinfold.agent.claims import ClaimKeeper, RuntimeClaim
 from pinfold.agent.cluster import open_cluster
 from pinfold.agent.guarded_plugin import GuardedPlugin
 from pinfold.agent.hugepages import HugepageFollower
-from pinfold.agent.runnables import Runnable
+from pinfold.agent.runnables import Runnable, rebalances
 from pinfold.agent.service import Agent
 from pinfold.agent.start import CRI_BATCH, PODS, Start, parse, report, report_of_node
 from pinfold.documents.status import NRI, KubeletPodResources
 from pinfold.node.loading import load
 from pinfold.node.moves.mover import Mover
+from pinfold.node.moves.rebalancing import Rebalancing
 from pinfold.node.nri.events import PluginEvents
 from pinfold.node.nri.kubelet_containers import KubeletContainers
 from pinfold.node.nri.kubelet_devices import KubeletDevices
 from pinfold.node.nri.kubelet_pods import KubeletPods
+from pinfold.node.nri.kubelet_room import KubeletRoom
 from pinfold.node.nri.lifecycle import ContainerLifecycle
 from pinfold.node.nri.lost_removals import LostRemovals
 from pinfold.node.nri.resizes import KubeletResizes, nobody
@@ -92,9 +94,12 @@ async def nri_agent(start: Start) -> AsyncIterator[Agent]:
         pods, devices = KubeletPods(books, parse), KubeletDevices(kubelet, report)
         containers = ContainerLifecycle(books, pods, table, ledger, devices)
         cluster = open_cluster(config, books, report)
-        tell = nobody if cluster is None else cluster.refused
-        resizes = KubeletResizes(containers, Mover(books), tell)
-        events = front(PluginEvents(containers, resizes, cluster))
+        mover = Mover(books)
+        resizes = KubeletResizes(containers, mover, nobody if cluster is None else cluster.refused)
+        rebalancing = Rebalancing(books, mover, config.node.dynamic)
+        events = front(
+            PluginEvents(containers, resizes, KubeletRoom(books, pods, rebalancing), cluster)
+        )
 
         async def serve(plugin: NriPlugin) -> None:
             lost = LostRemovals(
@@ -116,7 +121,6 @@ async def nri_agent(start: Start) -> AsyncIterator[Agent]:
         plugin_settings = PluginSettings(
             socket=Path(own.kubelet.nri_socket), index=own.kubelet.nri_plugin_index, pause=QUIET
         )
-        state_file = own.kubelet.kubelet_state_file
         guarded = GuardedPlugin(
             lambda: NriPlugin(
                 events, plugin_settings, report=report_of_node, taken=_log_registration
@@ -124,7 +128,7 @@ async def nri_agent(start: Start) -> AsyncIterator[Agent]:
             serve,
             let_go=lambda: events.synchronize((), ()),
             report=stopped,
-            state_file=Path(state_file) if state_file else None,
+            state_file=Path(file) if (file := own.kubelet.kubelet_state_file) else None,
         )
 
         def about() -> NRI:
@@ -157,6 +161,7 @@ async def nri_agent(start: Start) -> AsyncIterator[Agent]:
                 figures=figures,
             ),
             *(() if cluster is None else (cluster.runnable(lambda: not guarded.problem),)),
+            *rebalances(rebalancing, config.node.dynamic),
             *start.served(books),
         ]
         claim = ClaimKeeper(books, tree)
@@ -167,6 +172,7 @@ async def nri_agent(start: Start) -> AsyncIterator[Agent]:
             claim,
             pages,
             pods=None,
+            rebalancing=rebalancing,
             runnables=runnables,
             cgroups=described,
         )

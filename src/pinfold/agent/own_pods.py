@@ -68,5 +68,12 @@ async def pods_agent(  # noqa: PLR0913 - the parts, one each
         folder = device_plugin_dir(config.own)
         runnables.append(device_plugins(manager, manager.plugins, folder))
     return start.agent(
-        books, listener, claim, pages, pods=pods, runnables=runnables, cgroups=described
+        books,
+        listener,
+        claim,
+        pages,
+        pods=pods,
+        rebalancing=manager.rebalancing,
+        runnables=runnables,
+        cgroups=described,
     )

@@ -27,7 +27,6 @@ from pinfold.core.pod.workload import Workload
 from pinfold.core.pod.workload_api import workload_from_api
 from pinfold.core.pod.workload_fields import PROCESS, check_fields
 from pinfold.core.values.names import LONGEST_LABEL
-from pinfold.node.moves.rebalancing import Rebalancing
 from pinfold.node.moves.resizing import Answered
 from pinfold.node.pods.caller import NOBODY, Caller
 from pinfold.node.pods.manager import Manager
@@ -75,11 +74,6 @@ class Pods:
     def plugins(self) -> DevicePlugins | None:
         """See :class:`pinfold.web.backend.PodBackend`."""
         return self._manager.plugins
-
-    @property
-    def rebalancing(self) -> Rebalancing:
-        """See :class:`pinfold.web.backend.PodBackend`."""
-        return self._manager.rebalancing
 
     async def apply(
         self,

@@ -23,6 +23,7 @@ from pinfold.documents import status as documents
 from pinfold.documents.machine import Machine
 from pinfold.documents.node import Node
 from pinfold.node.books import Books
+from pinfold.node.moves.rebalancing import Rebalancing
 from pinfold.node.reconciler import Drift
 from pinfold.planning.machine_document import machine_document
 from pinfold.planning.planner import Planner
@@ -56,6 +57,7 @@ class Agent:
         background: Background,
         *,
         pods: Pods | None,
+        rebalancing: Rebalancing,
         listener: socket.socket,
         stop: asyncio.Event,
         cgroups: documents.CgroupTree,
@@ -64,6 +66,7 @@ class Agent:
         self.planner = planner
         self.books = books
         self.pods = pods
+        self.rebalancing = rebalancing
         self.started_at = time.time()
         self._background = background
         self._listener = listener

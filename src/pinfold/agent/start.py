@@ -47,6 +47,7 @@ from pinfold.linux.processes import boot_id
 from pinfold.linux.socket_places import is_stale
 from pinfold.node.announcements import Announcements
 from pinfold.node.books import Books
+from pinfold.node.moves.rebalancing import Rebalancing
 from pinfold.node.node_containers import NodeContainers
 from pinfold.node.observers import Observers
 from pinfold.node.recovery.recovery import LostRecordError, OnMismatch, Restored, restore
@@ -195,11 +196,8 @@ class Start:
             return None
         from pinfold.adapters.deviceplugin import DevicePluginServer  # noqa: PLC0415 - 46 ms
 
-        registry = (
-            None
-            if own.devices.plugin_registry_dir is None
-            else Path(own.devices.plugin_registry_dir)
-        )
+        place = own.devices.plugin_registry_dir
+        registry = None if place is None else Path(place)
         server = DevicePluginServer(
             folder,
             registry=registry,
@@ -354,6 +352,7 @@ class Start:
         pages: HugepageFollower,
         *,
         pods: Pods | None,
+        rebalancing: Rebalancing,
         runnables: Sequence[Runnable],
         cgroups: CgroupTree,
     ) -> Agent:
@@ -369,6 +368,7 @@ class Start:
             books,
             background,
             pods=pods,
+            rebalancing=rebalancing,
             listener=listener,
             stop=self.stop,
             cgroups=cgroups,

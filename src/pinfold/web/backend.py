@@ -32,10 +32,6 @@ class PodBackend(Protocol):
     def plugins(self) -> DevicePlugins | None:
         """The device plugins; None where there are none."""
 
-    @property
-    def rebalancing(self) -> Rebalancing:
-        """Finds better places for those who run."""
-
     async def apply(
         self,
         manifest: Mapping[str, Any],
@@ -110,6 +106,10 @@ class Backend(Protocol):
     """The agent, as far as the API needs it; all methods run in the server's event loop."""
 
     books: Books
+
+    @property
+    def rebalancing(self) -> Rebalancing:
+        """Finds better places for those who run."""
 
     @property
     def pods(self) -> PodBackend | None:

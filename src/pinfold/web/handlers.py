@@ -200,13 +200,13 @@ class Handlers:
     async def would_rebalance(self, _request: Request) -> Response:
         """What would move."""
         with _move_refusals():
-            return Document(self._pods().rebalancing.would_move())
+            return Document(self._backend.rebalancing.would_move())
 
     async def rebalance(self, request: Request) -> Response:
         """Move whoever would sit better elsewhere."""
         caller = Caller()
         with _move_refusals():
-            work = self._pods().rebalancing.rebalance(caller.begin)
+            work = self._backend.rebalancing.rebalance(caller.begin)
             document, problem = await self._changes.run(
                 work, request=request, caller=caller, longer=REBALANCE_PATIENCE
             )

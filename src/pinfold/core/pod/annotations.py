@@ -267,7 +267,6 @@ REBALANCE: Final = Annotation[bool | None](
     unsaid="the node's",
     meaning="Whether the container may be moved "
     "[to better CPUs](../how-to/rebalance.md) while it runs.",
-    runtimes=("process", "cri"),
 )
 MIXED_CPUS: Final = Annotation(
     name="mixed-cpus",

@@ -9,11 +9,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from pinfold.admission.admission import NodeState
 from pinfold.admission.moves import rebalance_document
 from pinfold.admission.rebalance import make_room_for, rebalance, who_may_move
 from pinfold.core.kubelet.node_config import DynamicOptions
 from pinfold.core.moves.objective import LEVELS, NUMA_NODES
-from pinfold.core.moves.owners import MoveError, MoveOptions, Refusal
+from pinfold.core.moves.owners import MoveError, MoveOptions, Owner, Refusal
 from pinfold.core.moves.rebalance import Rebalance, RebalanceOptions
 from pinfold.core.pod.pod import Pod, pod_guaranteed_cpus
 from pinfold.documents.move_plan import MovePlan
@@ -162,10 +163,22 @@ class Rebalancing:
 
     # ------------------------------------------------------------------------ for who is rejected
 
-    async def make_room(self, draft: Draft, pod: Pod) -> Moving | None:
+    def is_under_way(self, moving: Moving) -> bool:
+        """Whether it is this plan that is in flight."""
+        return self._mover.in_flight is moving
+
+    async def make_room(
+        self, draft: Draft, pod: Pod, admits: Callable[[NodeState], bool] | None = None
+    ) -> Moving | None:
         """Begin the moves after which a pod is admitted that is rejected now.
 
-        None where that is not configured, or no moves lead there, or others are under way.
+        None where that is not configured, or no moves lead there, or others are under way.  What it
+        has already stays where it is.
+
+        Args:
+            draft: the change of the books in which it was rejected.
+            pod: the pod.
+            admits: see :func:`pinfold.admission.rebalance.make_room_for`.
 
         Raises:
             StoreError: the plan cannot be written down.
@@ -178,9 +191,11 @@ class Rebalancing:
         free = (draft.state.ledger.default & policy.assignable) - draft.state.offline
         if most <= 0 or not 0 < pod_guaranteed_cpus(pod) <= len(free):
             return None
-        options = replace(self._options(view), most_moved=most)
+        options = self._options(view)
+        own = {Owner(pod.uid, name) for name in draft.state.ledger.assignments.get(pod.uid, ())}
+        options = replace(options, most_moved=most, fixed=options.fixed | own)
         try:
-            found = make_room_for(draft.node, draft.state, pod, options)
+            found = make_room_for(draft.node, draft.state, pod, options, admits)
         except MoveError:
             return None
         moving = await self._mover.begin(draft, found.plan, why=MAKE_ROOM)

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from pinfold.core.topology_manager.manager import UNEXPECTED_ADMISSION_ERROR
 from pinfold.node.nri.creation import adjustment
+from pinfold.node.nri.kubelet_room import KubeletRoom
 from pinfold.node.nri.lifecycle import ContainerLifecycle
 from pinfold.node.nri.resizes import KubeletResizes
 from pinfold.node.nri.runtime_pod import RuntimePod
@@ -59,6 +60,7 @@ class PluginEvents:
     Args:
         containers: what is known of the containers, and all that it is kept in.
         resizes: decides about those of containers with CPUs of their own.
+        room: has others move aside for who is refused.
         watcher: told what is decided; None: nobody is.
     """
 
@@ -66,10 +68,12 @@ class PluginEvents:
         self,
         containers: ContainerLifecycle,
         resizes: KubeletResizes,
+        room: KubeletRoom,
         watcher: Watcher | None = None,
     ) -> None:
         self._containers = containers
         self._resizes = resizes
+        self._room = room
         self._watcher = watcher
         self._books = containers.books
         self._pods = containers.pods
@@ -159,6 +163,7 @@ class PluginEvents:
 
     async def _create(self, pod: PodSandbox, container: Container) -> ContainerAdjustment:
         books, pods = self._books, self._pods
+        self._room.refuse_again(pod, container)
         devices = await self._containers.devices_of(pod, container)
         async with books.change() as draft:
             await draft.look_at_cpus()
@@ -166,7 +171,9 @@ class PluginEvents:
             decision = pods.decide(runtime_pod, container, devices)
             books.counters.count_admission(draft.node, decision, container.name)
             if not decision.admitted:
-                await pods.refuse(draft, runtime_pod, decision)
+                state = books.view.state
+                decision = await self._room.make(draft, runtime_pod, container, devices, decision)
+                await pods.refuse(draft, runtime_pod, decision, state)
             runtime_pod.ran_shared.pop(container.name, None)
             await pods.note(draft, runtime_pod, "admitted", decision)
             given = await self._containers.settle(draft, runtime_pod, container, decision)

@@ -25,7 +25,7 @@ from pinfold.core.memory.memory import remove_container
 from pinfold.core.moves.owners import Owner
 from pinfold.core.moves.resize import resized
 from pinfold.core.pod.annotations import EXCLUSIVE_CPUS, annotation_problems
-from pinfold.core.pod.pod import QOSClass, guaranteed_cpus
+from pinfold.core.pod.pod import Pod, QOSClass, guaranteed_cpus
 from pinfold.core.pod.workload import Workload
 from pinfold.core.topology_manager.manager import UNEXPECTED_ADMISSION_ERROR
 from pinfold.core.values.cpuset import CPUSet
@@ -84,15 +84,18 @@ class KubeletPods:
         devices: PodDevices = NO_DEVICES,
         *,
         keeps: bool = False,
+        state: NodeState | None = None,
     ) -> Decision:
         """Decide about a container of a pod that has these devices; nothing is changed.
+
+        It is decided as of this ``state``; None: as the books are.
 
         One that ``keeps`` the CPUs that it runs on is given no others, however many it asks for;
         so does one that is just being moved.
         """
         books, name = self._books, container.name
         pod = self._workload(runtime_pod.sandbox, {**runtime_pod.containers, name: container}).pod
-        state = books.view.state
+        known = state = books.view.state if state is None else state
         moved = self._is_moved(pod.uid, name)
         has = self._runs_on(pod.uid, name) if keeps or moved else None
         if has and len(has) != self.asked(runtime_pod.sandbox, container):
@@ -113,7 +116,7 @@ class KubeletPods:
         decision = decide_container(node, state, pod, name, idle, devices)
         if not decision.admitted:
             return decision
-        left = self._ledger_after(runtime_pod, decision, name).default - state.offline
+        left = self._ledger_after(known.ledger, runtime_pod, decision, name).default - known.offline
         owns = bool(decision.allocations) and name not in decision.pod.mixed
         if left or (owns and not books.view.anybody_shares()):
             return decision
@@ -124,8 +127,12 @@ class KubeletPods:
         owns = EXCLUSIVE_CPUS.of(sandbox.annotations, container.name)
         if self._books.view.node.cpu_policy is None or not owns:
             return 0
-        pod = self._workload(sandbox, {container.name: container}).pod
+        pod = self.alone(sandbox, container)
         return guaranteed_cpus(pod, pod.containers[0])
+
+    def alone(self, sandbox: PodSandbox, container: Container) -> Pod:
+        """A pod as if this were its only container."""
+        return self._workload(sandbox, {container.name: container}).pod
 
     def keeps_cpus(self, sandbox: PodSandbox, container: Container) -> CPUSet | None:
         """The CPUs that a container has, if they are as many as it is to own; None otherwise."""
@@ -152,15 +159,17 @@ class KubeletPods:
         memory = self._books.view.state.memory
         if memory is None:
             return False
-        pod = self._workload(sandbox, {container.name: container}).pod
+        pod = self.alone(sandbox, container)
         return pod.qos is QOSClass.GUARANTEED and not keeps_memory(memory, pod, pod.containers[0])
 
-    def _ledger_after(self, runtime_pod: RuntimePod, decision: Decision, name: str) -> Ledger:
+    def _ledger_after(
+        self, ledger: Ledger, runtime_pod: RuntimePod, decision: Decision, name: str
+    ) -> Ledger:
         """The ledger after a decision; who has ended and lost some CPUs to ``name`` loses all.
 
         What is just being moved has what its plan says.
         """
-        ledger, uid = self._books.view.state.ledger, runtime_pod.sandbox.uid
+        uid = runtime_pod.sandbox.uid
         if self._is_moved(uid, name):
             return ledger
         assigned = dict(ledger.assignments.get(uid, {}))
@@ -180,7 +189,8 @@ class KubeletPods:
     ) -> None:
         """Draft what a decision leads to."""
         state, name = self._books.view.state, container.name
-        ledger, memory = self._ledger_after(runtime_pod, decision, name), decision.memory_state
+        ledger = self._ledger_after(state.ledger, runtime_pod, decision, name)
+        memory = decision.memory_state
         if memory is None and state.memory is not None:
             memory = remove_container(state.memory, runtime_pod.sandbox.uid, name)
         state = replace(state, ledger=ledger, memory=memory)
@@ -229,8 +239,14 @@ class KubeletPods:
         elif active.record != record:
             draft.put(active, record, workload)
 
-    async def refuse(self, draft: Draft, runtime_pod: RuntimePod, decision: Decision) -> None:
-        """Write a refusal down, and tell whoever asked.
+    async def refuse(
+        self,
+        draft: Draft,
+        runtime_pod: RuntimePod,
+        decision: Decision,
+        state: NodeState | None = None,
+    ) -> None:
+        """Write a refusal down, and tell whoever asked; see :meth:`note` for ``state``.
 
         Raises:
             RefusedError: always.
@@ -246,7 +262,7 @@ class KubeletPods:
         )
         if failed.uid not in books.view.pods.active:
             draft.remember(failed)
-        await self.note(draft, runtime_pod, "rejected", decision)
+        await self.note(draft, runtime_pod, "rejected", decision, state)
         try:
             await draft.write()
         except PortError as error:
@@ -261,17 +277,26 @@ class KubeletPods:
         draft.end(active, None)
 
     async def note(
-        self, draft: Draft, runtime_pod: RuntimePod, kind: str, decision: Decision
+        self,
+        draft: Draft,
+        runtime_pod: RuntimePod,
+        kind: str,
+        decision: Decision,
+        state: NodeState | None = None,
     ) -> None:
-        """A decision for the history, with what the pod's other containers have."""
+        """A decision for the history, with what the pod's other containers have.
+
+        It was made from this ``state``; None: from what the books say.
+        """
         books, uid = self._books, runtime_pod.sandbox.uid
-        ledger = books.view.state.ledger
+        state = books.view.state if state is None else state
+        ledger = state.ledger
         given = {
             name: CPUAllocation(cpus, CPUSet(), (), ledger.idle_of(uid, name))
             for name, cpus in ledger.used_by(uid).items()
         }
         whole = replace(decision, allocations={**given, **decision.allocations})
-        document = await books.observers.describe(whole, books.view.state)
+        document = await books.observers.describe(whole, state)
         draft.note(kind, (uid, runtime_pod.name), document)
 
     def _new_record(
