@@ -140,6 +140,37 @@ def test_without_keepsakes_the_kernel_tells_enough() -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize("cpus", [3, 5])
+@pytest.mark.parametrize("wiped", [True, False])
+def test_a_resized_pod_asks_for_what_it_has(wiped: bool, cpus: int) -> None:
+    """Its keepsake is of the time before: the kernel tells how many it has."""
+
+    async def scenario(node: Harness) -> None:
+        nothing = Copy(node)
+        await node.admit(manifest("a", "2"))
+        await node.admit(manifest("web", ""))
+        admitted = node.cpus("a")["c0"]
+        before = nothing if wiped else Copy(node)
+        answer = await node.manager.resizing.resize("a", None, cpus)
+        assert answer.moving is not None
+        await answer.moving.ended()
+        has = node.cpus("a")
+        await node.kill()
+        before.put_back(node, promised=True)
+        await node.start(OnMismatch.REPAIR)
+        assert node.cpus("a") == has
+        assert node.books.view.state.requested["cpu"] == 1000 * cpus
+        node.check()
+        assert str(node.books.view.pods.active["uid-a"].record.baseline("c0")) == admitted
+        # And goes back to what it was admitted with.
+        answer = await node.manager.resizing.resize("a", None, 2)
+        assert answer.moving is not None, answer.decision
+        await answer.moving.ended()
+        assert node.cpus("a")["c0"] == admitted
+
+    run(scenario)
+
+
 def test_what_the_runtime_does_not_know_is_held() -> None:
     """Its cgroup has processes: it keeps its CPUs, and no second instance is started beside it."""
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 from msgspec.json import encode
 from msgspec.structs import replace
 
@@ -12,10 +9,10 @@ from pinfold.admission.admission import recount
 from pinfold.admission.moves import move_plan_document
 from pinfold.core.moves.gone import is_gone
 from pinfold.core.moves.rebalance import carried
-from pinfold.core.moves.resize import resized
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.draft import Draft
 from pinfold.node.drafted import NODE
+from pinfold.node.recovery.asked import asking
 from pinfold.ports.records import PendingMove, PodRecord
 
 
@@ -45,33 +42,11 @@ def draft_cpus(draft: Draft, uid: str, container: str, cpus: int) -> None:
     pod = draft.pod(uid)
     if pod is None:
         return
-    before = pod.workload.pod
-    after = resized(before, container, cpus)
-    if after == before:
+    record, workload = asking(pod.record, pod.workload, container, cpus)
+    if workload is pod.workload:
         return
-    manifest = json.dumps(with_cpus(json.loads(pod.record.manifest), container, cpus))
-    draft.state = recount(draft.state, before, after)
-    workload = replace(pod.workload, pod=after)
-    draft.put(pod, replace(pod.record, manifest=manifest), workload)
-
-
-def with_cpus(manifest: dict[str, Any], container: str, cpus: int) -> dict[str, Any]:
-    """A manifest that asks for so many CPUs for one of its containers."""
-
-    def asks(one: dict[str, Any]) -> dict[str, Any]:
-        if one.get("name") != container:
-            return one
-        resources = {**one.get("resources", {})}
-        for what in ("requests", "limits"):
-            if what == "limits" or what in resources:
-                resources[what] = {**(resources.get(what) or {}), "cpu": str(cpus)}
-        return {**one, "resources": resources}
-
-    spec = {**manifest["spec"]}
-    for kind in ("initContainers", "containers"):
-        if spec.get(kind):
-            spec[kind] = [asks(one) for one in spec[kind]]
-    return {**manifest, "spec": spec}
+    draft.state = recount(draft.state, pod.workload.pod, workload.pod)
+    draft.put(pod, record, workload)
 
 
 def _carry_baselines(draft: Draft, move: PendingMove) -> None:

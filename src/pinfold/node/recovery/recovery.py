@@ -19,6 +19,7 @@ from pinfold.core.devices.state import DeviceOwnershipError, DeviceState
 from pinfold.core.memory.memory import MemoryStateError
 from pinfold.core.pod.workload import Workload
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.node.recovery.asked import asking_for_its_claims
 from pinfold.node.recovery.moving import as_placed, claims_of_the_gone, recorded_move
 from pinfold.node.recovery.recorded import (
     keep,
@@ -253,6 +254,7 @@ def _repair(restored: Restored, node: Node, move: PendingMove | None) -> None:
         restored.active = {
             uid: (as_placed(pod, move), load) for uid, (pod, load) in restored.active.items()
         }
+    restored.active = {uid: asking_for_its_claims(*one) for uid, one in restored.active.items()}
     kept: list[tuple[PodRecord, Workload]] = []
     again: list[str] = []
     for uid, (pod, workload) in restored.active.items():

@@ -198,7 +198,7 @@ def _as_seen(pod: PodRecord, living: Iterable[Survivor], offline: CPUSet) -> Pod
     Of those that are offline it may know nothing: cgroup v1 takes them out of a cpuset for good.
     Nor does it know of the siblings that stay idle.
     """
-    cpus, idle = dict(pod.assignments), dict(pod.idle)
+    cpus, idle, baselines = dict(pod.assignments), dict(pod.idle), dict(pod.baselines)
     for one in living:
         if one.seen is None or not one.seen.exclusive:
             continue
@@ -209,7 +209,12 @@ def _as_seen(pod: PodRecord, living: Iterable[Survivor], offline: CPUSet) -> Pod
         if own and not is_known:
             cpus[one.key.name] = own
             idle.pop(one.key.name, None)
-    return replace(pod, assignments=cpus, idle=idle)
+            # It was resized or moved since: of those that it was admitted with it has these.
+            if baseline := (pod.baseline(one.key.name) or CPUSet()) & own:
+                baselines[one.key.name] = baseline
+            else:
+                baselines.pop(one.key.name, None)
+    return replace(pod, assignments=cpus, idle=idle, baselines=baselines)
 
 
 def _sure(pod: PodRecord, living: Iterable[Survivor]) -> set[str]:
