@@ -62,7 +62,7 @@ def broken(where: Node, state: NodeState, pods: dict[str, Pod], config: dict[str
     return found
 
 
-AMOUNTS = st.integers(1, 6)
+AMOUNTS = st.integers(1, 4)
 
 
 @given(
@@ -79,7 +79,7 @@ AMOUNTS = st.integers(1, 6)
         max_size=4,
     ),
     st.lists(
-        st.tuples(st.integers(0, 3), st.sampled_from(["c0", "side", "c1"]), st.integers(1, 10)),
+        st.tuples(st.integers(0, 3), st.sampled_from(["c0", "side", "c1"]), st.integers(1, 8)),
         min_size=1,
         max_size=5,
     ),
@@ -102,9 +102,11 @@ def test_a_resize_keeps_what_an_admission_keeps(  # noqa: PLR0917 - what is draw
         "topology_manager_scope": scope,
     }
     where, state = node(machine, reserved_system_cpus=CPUSet(reserved), **config)
+    # Odd numbers would be refused at once.
+    width = 2 if "full-pcpus-only" in options and machine.endswith("2t") else 1
     pods: dict[str, Pod] = {}
     for number, sizes in enumerate(asked):
-        pod = planned_pod(f"p{number}", **sizes)
+        pod = planned_pod(f"p{number}", **{name: width * size for name, size in sizes.items()})
         decision = decide(where, state, pod)
         if decision.admitted:
             state, pods[pod.uid] = settle(state, decision), pod
@@ -115,6 +117,7 @@ def test_a_resize_keeps_what_an_admission_keeps(  # noqa: PLR0917 - what is draw
         if pod_now is None or name not in running(pod_now):
             continue
         baseline = baselines[pod_now.uid].get(name)
+        count *= width  # noqa: PLW2901 - as above
         answer = decide_resize(where, state, pod_now, Resize(name, count, baseline))
         event("feasible" if answer.feasible else str(answer.reason))
         if answer.feasible:
