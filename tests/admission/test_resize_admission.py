@@ -91,7 +91,7 @@ def test_a_resize_keeps_what_an_admission_keeps(  # noqa: PLR0917 - what is draw
     policy: str,
     scope: str,
     reserved: set[int],
-    asked: list[dict[str, int]],
+    asked: list[dict[str, Any]],
     resizes: list[tuple[int, str, int]],
 ) -> None:
     if policy == "single-numa-node" and "align-by-socket" in options:
