@@ -240,7 +240,9 @@ class Mover:
         offline = self.books.view.state.offline
         for step in steps[first:end]:
             # It would run on others' CPUs, though it has some that are online.
-            if isinstance(step, Narrow) and not step.now - offline and step.was - offline:
+            if not isinstance(step, Narrow) or is_gone(step.owner):
+                continue
+            if not step.now - offline and step.was - offline:
                 problem = f"{step.owner}: all of CPUs {step.now} are offline"
                 raise RefusedError(problem, move.made)
         if move.written < end:
