@@ -182,7 +182,7 @@ def test_limits_that_are_refused_at_the_end_of_a_resize_are_tried_again(tries: i
                 raise CgroupError("cpu.weight: Input/output error", "look at dmesg")
             return await real(key, placement)
 
-        node.cgroups.place = place  # type: ignore[method-assign]
+        node.cgroups.place = place  # type: ignore[method-assign] # refuses
         assert await node.resize("a", 4) == "2-5"
         assert refused == 1
         for _ in range(tries):
