@@ -20,6 +20,7 @@ from pinfold.core.kubelet.node_config import DynamicOptions, NodeConfig
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.machine.machine import Machine
 from pinfold.core.machine.short_form import parse_short_form
+from pinfold.core.moves.owners import Owner
 from pinfold.core.pod.pod import guaranteed_cpus
 from pinfold.core.pod.workload import Workload
 from pinfold.core.pod.workload_api import workload_from_api
@@ -156,6 +157,8 @@ class Harness:
     dynamic: DynamicOptions | None = None
     problems: list[str] = field(default_factory=list)
     mirrored: list[Ledger] = field(default_factory=list)
+    renumbered: set[Owner] = field(default_factory=set)
+    """To whom a scene gave another number of CPUs than it asks for, without a resize."""
 
     def __post_init__(self) -> None:
         self.view = kubelet_view(parse_short_form(self.machine))
@@ -308,7 +311,7 @@ class Harness:
         for container in spec.all_containers:
             name, key = container.name, pod.key(container)
             claim = pod.record.assignments.get(name)
-            if claim is not None and (pod.uid, name) not in moving:
+            if claim is not None and Owner(pod.uid, name) not in moving | self.renumbered:
                 asks = guaranteed_cpus(spec, container)
                 own = claim - pod.record.idle.get(name, CPUSet())
                 assert len(own) == asks, f"{key} has {own}, and asks for {asks}"
