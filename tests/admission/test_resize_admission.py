@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pinfold.admission.admission import Node, NodeState, decide, settle
 from pinfold.admission.resize import Resize, decide_resize, settle_resize
@@ -159,6 +160,20 @@ def test_an_init_container_that_has_ended_makes_no_room_in_a_numa_node() -> None
     answer = asked_of(where, state, planned_pod("p", init_=4, c0=1), 4)
     assert answer.reason == NOT_ALLOCATED
     assert "TopologyAffinityError" in (answer.message or "")
+
+
+@pytest.mark.parametrize(("count", "milli"), [(2, 2500), (3, 3500)])
+def test_a_mixed_container_keeps_its_part_of_the_shared_pool(count: int, milli: int) -> None:
+    where, state = node()
+    where = replace(where, mixes=True)
+    pod = planned_pod("p", annotations={"mixed-cpus.pinfold.dev/pod": "true"}, c0="2500m")
+    state = admitted(where, state, pod)
+    held = state.ledger.cpus_of(pod.uid, "c0")
+    decision = decide_resize(where, state, pod, Resize("c0", count, held))
+    assert decision.feasible, decision.message
+    after = settle_resize(state, pod, decision)
+    assert after.requested["cpu"] == milli
+    assert len(decision.after) == count
 
 
 def test_what_is_to_be_kept_in_a_shrink_says_nothing_of_a_grow() -> None:

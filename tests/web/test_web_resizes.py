@@ -82,5 +82,17 @@ def test_what_is_no_resize_is_refused(api: Served) -> None:
     assert resize(api, 4, query="?wait=maybe").status == 400
 
 
+def test_the_remedy_names_the_fields_of_the_place(api: Served) -> None:
+    for spec, words, remedy in (
+        ({"containers": [{"name": "c", "image": "x"}]}, "containers[0]: ", "there are name, "),
+        ({"pods": []}, "spec: ", "there are containers"),
+        ({"containers": []}, "spec.containers: Expected 'array' of length", ""),
+    ):
+        error = api.ask("PATCH", "/v1/pods/default/db", {"spec": spec}).error
+        assert words in error["message"]
+        assert (error.get("remedy") or "").startswith(remedy)
+        assert bool(error.get("remedy")) == bool(remedy)
+
+
 def test_a_resize_that_nobody_waits_for(api: Served) -> None:
     assert resize(api, 4, query="?wait=false").status == 200

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import math
 import os
 import socket
 import time
@@ -68,6 +69,24 @@ def socket_option(command: F) -> F:
         show_default="/run/pinfold/pinfold.sock",
         help="The agent's socket.",
     )(command)
+
+
+class Seconds(click.FloatRange):
+    """A number of seconds; ``nan`` and ``inf`` are none."""
+
+    name = "number of seconds"
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 - as click has it
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> float:
+        """Read it; raises BadParameter."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is no number of seconds.", param, ctx)
+        return number
 
 
 class _UnixConnection(http.client.HTTPConnection):

@@ -11,7 +11,14 @@ from urllib.parse import quote
 
 import click
 
-from pinfold.cli.client import Client, NoAgentError, RefusedError, pod_path, socket_option
+from pinfold.cli.client import (
+    Client,
+    NoAgentError,
+    RefusedError,
+    Seconds,
+    pod_path,
+    socket_option,
+)
 from pinfold.documents.api import PodList
 
 _GONE: Final = 404
@@ -26,9 +33,7 @@ _AT_ONCE: Final = 64
 @click.command()
 @click.argument("names", nargs=-1, metavar="pod/NAME...")
 @click.option("--all", "everything", is_flag=True, help="All pods.")
-@click.option(
-    "--grace", type=click.FloatRange(min=0), metavar="SECONDS", help="From SIGTERM to SIGKILL."
-)
+@click.option("--grace", type=Seconds(min=0), metavar="SECONDS", help="From SIGTERM to SIGKILL.")
 @socket_option
 def delete(names: tuple[str, ...], *, everything: bool, grace: float | None, socket: str) -> None:
     """End pods, and wait until they are gone and their CPUs are free.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from pinfold.cli.client import Client, RefusedError, pod_path, socket_option
+from pinfold.cli.client import Client, RefusedError, Seconds, pod_path, socket_option
 from pinfold.cli.output import output_option, print_json
 from pinfold.documents.api import ResizeAnswer
 
@@ -17,7 +17,7 @@ from pinfold.documents.api import ResizeAnswer
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Seconds(min=0, min_open=True, max=1e9),
     metavar="SECONDS",
     help="Give up to wait; what was begun goes on.",
 )

@@ -6,6 +6,7 @@ import math
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.inspect import CollectionType, StructType, type_info
 from starlette.requests import Request
 
 from pinfold.documents.records import Record
@@ -64,8 +65,23 @@ async def decoded(request: Request, form: type[_T]) -> _T:
     except msgspec.ValidationError as error:
         problem, _, place = str(error).replace("`", "'").partition(" - at '$.")
         where = f"{place[:-1]}: " if place else ""
-        known = ", ".join(form.__struct_fields__)
-        raise Refusal(400, where + problem, f"there are {known}") from None
+        known = ", ".join(_fields_at(form, place[:-1]))
+        raise Refusal(400, where + problem, f"there are {known}" if known else "") from None
+
+
+def _fields_at(form: type[Record], place: str) -> tuple[str, ...]:
+    """The fields of the object at a place such as ``spec.containers[0]``; none of what is none."""
+    found = type_info(form)
+    for name in filter(None, place.replace("[", ".[").split(".")):
+        if isinstance(found, CollectionType) and name.startswith("["):
+            found = found.item_type
+        elif isinstance(found, StructType):
+            found = next(one.type for one in found.fields if one.encode_name == name)
+        else:
+            return ()
+    if not isinstance(found, StructType):
+        return ()
+    return tuple(one.encode_name for one in found.fields)
 
 
 def only_parameters(request: Request, known: tuple[str, ...]) -> None:

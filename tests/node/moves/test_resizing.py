@@ -195,3 +195,16 @@ def test_limits_that_are_refused_at_the_end_of_a_resize_are_tried_again(tries: i
         assert not kinds & {"returned", "displaced"}
 
     run(scenario)
+
+
+def test_a_mixed_container_asks_for_its_part_of_the_pool_on_record() -> None:
+    async def scenario(node: Node) -> None:
+        pod = manifest("a", "2500m")
+        pod["metadata"]["annotations"] = {"mixed-cpus.pinfold.dev/pod": "true"}
+        await node.admit(pod)
+        assert await node.resize("a", 3) == "1-3"
+        assert recorded(node, "a") == ("3500m", "3500")
+        assert await node.resize("a", 2) == "2-3"
+        assert recorded(node, "a") == ("2500m", "2500")
+
+    run(scenario)

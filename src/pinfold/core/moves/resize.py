@@ -192,12 +192,18 @@ def _infeasible(ask: ResizeAsk, reason: str, message: str) -> ResizeDecision:
 
 
 def resized(pod: Pod, name: str, cpus: int) -> Pod:
-    """The pod with another number of CPUs for one of its containers."""
-    amount = Quantity.parse(str(cpus))
+    """The pod with another number of CPUs for one of its containers.
+
+    What a mixed one asks for of the shared pool, the fraction, stays as it is.
+    """
 
     def with_cpus(container: Container) -> Container:
         if container.name != name:
             return container
+        amount = Quantity.parse(str(cpus))
+        had = container.requests.get(CPU)
+        if name in pod.mixed and had is not None and (shared := had.milli_value() % 1000):
+            amount = Quantity.parse(f"{1000 * cpus + shared}m")
         return replace(
             container,
             requests={**container.requests, CPU: amount},

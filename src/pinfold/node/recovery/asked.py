@@ -8,9 +8,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from pinfold.core.moves.resize import resized
-from pinfold.core.pod.pod import guaranteed_cpus
+from pinfold.core.pod.pod import CPU, guaranteed_cpus
 from pinfold.core.pod.workload import Workload
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.core.values.quantity import Quantity
 from pinfold.ports.records import PodRecord
 
 
@@ -21,7 +22,8 @@ def asking(
     after = resized(workload.pod, container, cpus)
     if after == workload.pod:
         return pod, workload
-    manifest = json.dumps(_with_cpus(json.loads(pod.manifest), container, cpus))
+    asks = next(one for one in after.all_containers if one.name == container).limits[CPU]
+    manifest = json.dumps(_with_cpus(json.loads(pod.manifest), container, asks))
     return replace(pod, manifest=manifest), replace(workload, pod=after)
 
 
@@ -35,7 +37,7 @@ def asking_for_its_claims(pod: PodRecord, workload: Workload) -> tuple[PodRecord
     return pod, workload
 
 
-def _with_cpus(manifest: dict[str, Any], container: str, cpus: int) -> dict[str, Any]:
+def _with_cpus(manifest: dict[str, Any], container: str, cpus: Quantity) -> dict[str, Any]:
     def asks(one: dict[str, Any]) -> dict[str, Any]:
         if one.get("name") != container:
             return one
