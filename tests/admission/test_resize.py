@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
 from typing import Any
 
 import pytest
@@ -11,15 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pinfold.admission.admission import Node, NodeState, decide, settle
-from pinfold.admission.model import build_node, empty_state
 from pinfold.admission.resize import Resize, decide_resize, settle_resize
-from pinfold.core.kubelet.node_config import NodeConfig
-from pinfold.core.kubelet.policy_options import (
-    CPU_MANAGER_OPTIONS,
-    PolicyOptionError,
-    StaticPolicyOptions,
-)
-from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.moves.owners import MoveOptions
 from pinfold.core.moves.planner import plan_moves
 from pinfold.core.moves.resize import (
@@ -33,34 +24,7 @@ from pinfold.core.moves.resize import (
 from pinfold.core.pod.pod import Container, Pod, PodResources
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.core.values.quantity import Quantity
-
-GATES = {"CPUManagerPolicyAlphaOptions": True}
-NAMES = [option.name for option in CPU_MANAGER_OPTIONS.options]
-
-
-def permitted() -> list[dict[str, str]]:
-    """All combinations of policy options that a kubelet starts with."""
-    found = []
-    for values in product((False, True), repeat=len(NAMES)):
-        options = {name: "true" for name, on in zip(NAMES, values, strict=True) if on}
-        try:
-            StaticPolicyOptions.parse(options, GATES)
-        except PolicyOptionError:
-            continue
-        found.append(options)
-    return found
-
-
-def node(form: str = "2s2n8c2t", **config: Any) -> tuple[Node, NodeState]:
-    machine = parse_short_form(form)
-    usual: dict[str, Any] = {
-        "cpu_manager_policy": "static",
-        "reserved_system_cpus": CPUSet([0, 1]),
-        "feature_gates": GATES,
-        "eviction_hard": {},
-    }
-    built = build_node(machine, NodeConfig(**usual | config))
-    return built, empty_state(built, machine.online)
+from tests.scenes.resized_nodes import POLICIES, admitted, cpus, node, permitted
 
 
 def pod(uid: str, *cpus: object, **more: str) -> Pod:
@@ -71,16 +35,6 @@ def pod(uid: str, *cpus: object, **more: str) -> Pod:
     return Pod(
         uid=uid, name=uid, containers=tuple(container(f"c{n}", c) for n, c in enumerate(cpus))
     )
-
-
-def admitted(where: Node, state: NodeState, what: Pod) -> NodeState:
-    decision = decide(where, state, what)
-    assert decision.admitted, decision.message
-    return settle(state, decision)
-
-
-def cpus(text: str) -> CPUSet:
-    return CPUSet.parse(text)
 
 
 class Running:
@@ -114,9 +68,6 @@ def whole(where: Node, held: CPUSet) -> bool:
     assert where.cpu_policy is not None
     cores = where.cpu_policy.topology.cores.values()
     return all(core & held.mask in {0, core} for core in cores)
-
-
-POLICIES = ["none", "best-effort", "restricted", "single-numa-node"]
 
 
 @given(

@@ -15,8 +15,8 @@ from pinfold.core.cpu.hints import least_nodes
 from pinfold.core.moves.resize import NOT_ALLOCATED, ResizeDecision, resized
 from pinfold.core.pod.pod import Pod, pod_guaranteed_cpus
 from pinfold.core.values.cpuset import CPUSet
-from tests.admission.test_resize import POLICIES, admitted, cpus, node, permitted
 from tests.scenes.planned_pods import planned_pod
+from tests.scenes.resized_nodes import POLICIES, admitted, cpus, node, permitted
 
 MACHINES = ["1s4c2t", "2s3c2t", "4s2c2t", "2s2n4c2t", "2s4c1t"]
 
