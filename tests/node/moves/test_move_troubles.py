@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.cgroups import Placement
-from pinfold.ports.errors import CgroupError, ContainerKey
+from pinfold.ports.errors import CgroupError, ContainerKey, StoreError
 from tests.scenes.manager_harness import manifest
 from tests.scenes.moves_harness import Node, allowed, pods, run
 
@@ -144,5 +144,43 @@ def test_nobody_is_narrowed_to_cpus_that_are_all_offline() -> None:
         assert "all of CPUs 2-3 are offline" in ended.problem
         assert node.has() == {"a/c0": "2-5"}
         assert allowed(node, "a") == {"a": "4-5"}
+
+    run(scenario)
+
+
+def test_what_cannot_be_heard_is_no_acknowledgement() -> None:
+    async def scenario(node: Node) -> None:
+        pod = manifest("a", "2")
+        pod["spec"]["scaleDownGracePeriodSeconds"] = 10
+        await node.admit(pod)
+        await node.resize("a", 4)
+
+        async def deaf(key: ContainerKey, generation: int) -> None:
+            raise OSError(28, f"{key}, {generation}: No space left on device")
+
+        node.teller.acknowledged = deaf  # type: ignore[assignment] # a kernel with no room
+        began = asyncio.get_running_loop().time()
+        assert (await (await node.begin_resize("a", 2)).ended()).done
+        assert asyncio.get_running_loop().time() - began >= 10
+
+    run(scenario)
+
+
+def test_no_moves_begin_where_there_is_only_room_to_end_pods() -> None:
+    async def scenario(node: Node) -> None:
+        await pods(node, a="2", b="1")
+        entries = len(node.store.entries)
+        node.store.problem = "/state: less than 1024 KiB are free"
+        for _ in range(3):
+            assert await node.resize("a", 99) == "resizeAllocateCPUsError"
+        with pytest.raises(StoreError, match="less than 1024 KiB"):
+            await node.resize("a", 4)
+        with pytest.raises(StoreError, match="less than 1024 KiB"):
+            await node.move(a="4-5")
+        assert len(node.store.entries) == entries
+        assert node.has() == {"a/c0": "2-3", "b/c0": "1"}
+        await node.manager.release("b")
+        node.store.problem = ""
+        assert await node.resize("a", 4) == "2-5"
 
     run(scenario)

@@ -102,6 +102,7 @@ class Mover:
         observers = self.books.observers
         if draft.move is not None and not replaces:
             raise BusyError("another plan of moves is under way")
+        self.books.expect_room()
         for owner in plan.start.placed:
             pod = draft.pod(owner.pod_uid)
             has = None if pod is None else pod.record.baseline(owner.container)

@@ -173,7 +173,9 @@ class Resizing:
         who = (active.uid, active.name)
         document = resized_document(answer)
         if plan is None:
-            draft.note("infeasible", who, document)
+            # What room is left is for ending pods, and an answer needs none.
+            if not self._books.store.problem:
+                draft.note("infeasible", who, document)
             return answer
         if not plan.steps and not replaces:
             return answer

@@ -7,8 +7,10 @@ from typing import Final
 
 from pinfold.core.moves.gone import is_gone
 from pinfold.core.moves.steps import Wait
+from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.books import Books
 from pinfold.node.moves.runs import key_of
+from pinfold.ports.errors import ContainerKey
 from pinfold.ports.records import PendingMove
 
 _SHORTEST: Final = 0.001
@@ -23,7 +25,7 @@ async def has_waited(books: Books, move: PendingMove, step: Wait) -> bool:
     ):
         replanned = asyncio.create_task(books.until_replanned(move))
         coming = move.holds.coming[step.owner]
-        acknowledged = asyncio.create_task(books.announcements.acknowledged(key, coming))
+        acknowledged = asyncio.create_task(_word(books, key, coming))
         both = {replanned, acknowledged}
         try:
             # So short a time that a clock does not show it would be waited for again and again.
@@ -38,3 +40,12 @@ async def has_waited(books: Books, move: PendingMove, step: Wait) -> bool:
         if not acknowledged.cancelled():
             return True
     return True
+
+
+async def _word(books: Books, key: ContainerKey, coming: CPUSet) -> None:
+    """Return at the owner's acknowledgement; one that cannot be heard has its whole time."""
+    try:
+        await books.announcements.acknowledged(key, coming)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is no acknowledgement
+        books.observers.report(None, f"container {key}: its acknowledgement is not heard: {error}")
+        await asyncio.Event().wait()

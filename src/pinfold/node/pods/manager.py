@@ -33,13 +33,11 @@ from pinfold.node.pods.pod_life import PodLife
 from pinfold.node.pods.worker import PodWorker
 from pinfold.node.pods.worker_host import ManagerHost
 from pinfold.ports.devices import DevicePlugins
-from pinfold.ports.errors import CgroupError, PortError, StoreError
+from pinfold.ports.errors import CgroupError, PortError
 from pinfold.ports.held_process import HeldProcess
 from pinfold.ports.records import PodPhase, PodRecord
 from pinfold.ports.runtime import ContainerStatus
 from pinfold.retry.backoff import Backoff
-
-NO_ROOM_REMEDY: Final = "make room on the disk; what pods have written goes with them"
 
 FOREGROUND: Final = "run"
 """The source of pods that wrap a process of ``pinfold run``."""
@@ -108,8 +106,7 @@ class Manager:
                 if held is not None:
                     self._check_held(held)
                 self.containers.check_room(pod, pods)
-                if books.store.problem:
-                    raise StoreError(books.store.problem, NO_ROOM_REMEDY)
+                books.expect_room()
                 decision, question = self._decide(draft, workload, answers)
                 moving: Moving | None = None
                 if question is None and made is None and not decision.admitted:
