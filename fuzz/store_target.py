@@ -21,7 +21,7 @@ _PAGE_BYTES: Final = 512
 _ROWS: Final = """
 INSERT INTO node VALUES (1, 'static', '0-1', '0', '0-3', 'Static', 'cri', '/pinfold');
 INSERT INTO pods VALUES (1, 'u', 'ns', 'web', '{"kind": "Pod"}', 'Running', 'run', NULL, 'm', 2.5);
-INSERT INTO assignments VALUES (1, 'c', '2-3', '2');
+INSERT INTO assignments VALUES (1, 'c', '2-3', '2', '3');
 INSERT INTO memory VALUES (1, 'c', 0, 'memory', '[0, 1]', 4096);
 INSERT INTO devices VALUES (1, 'c', 'example.com/gpu', '["g0"]', x'0a00');
 INSERT INTO containers VALUES (1, 'c', 2, NULL);

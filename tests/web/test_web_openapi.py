@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
+from pinfold.core.kubelet.node_config import DynamicOptions
 from pinfold.documents.schemas import DOCUMENTS, json_schema
 from pinfold.ports.records import PodPhase
 from pinfold.web.answers import CODES
@@ -39,9 +40,11 @@ PROMISED = {
     ("GET", "/v1/pods"),
     ("GET", "/v1/pods/{namespace}/{name}"),
     ("GET", "/v1/pods/{namespace}/{name}/log"),
+    ("GET", "/v1/rebalance"),
     ("GET", "/v1/status"),
     ("PATCH", "/v1/pods/{namespace}/{name}"),
     ("POST", "/v1/pods"),
+    ("POST", "/v1/rebalance"),
     ("POST", "/v1/reconcile"),
     ("POST", "/v1/run"),
     ("POST", "/v1/run/{uid}/exit"),
@@ -99,7 +102,7 @@ def test_what_it_does_not_tell_is_not_there(api: Served) -> None:
 
 def test_every_good_answer_that_it_tells_is_given(tmp_path: Path) -> None:
     """Each operation once with success; the answers are checked as they come."""
-    with served(tmp_path / "s", adopts=True) as api:
+    with served(tmp_path / "s", adopts=True, dynamic=DynamicOptions()) as api:
         for path in ("/v1/status", "/v1/machine", "/v1/node", "/v1/pods", "/v1/history"):
             assert api.ask("GET", path).status == 200
         assert api.ask("POST", "/v1/pods", manifest("db", "2")).status == 201
@@ -114,6 +117,8 @@ def test_every_good_answer_that_it_tells_is_given(tmp_path: Path) -> None:
         assert api.ask("POST", "/v1/run", {"manifest": held, "pid": os.getppid()}).status == 200
         assert api.ask("POST", "/v1/run/uid-held/exit", {"code": 0}).status == 204
         assert api.ask("POST", "/v1/reconcile").status == 200
+        for method in ("GET", "POST"):
+            assert api.ask(method, "/v1/rebalance").status == 200
         for path in ("/healthz", "/readyz", "/metrics", "/openapi.json"):
             assert api.ask("GET", path).status == 200
         promised = {

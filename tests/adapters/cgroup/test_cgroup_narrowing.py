@@ -20,12 +20,26 @@ from pinfold.adapters.cgroup.v2 import CgroupsV2
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.cgroups import Cgroups, Placement
 from tests.scenes.cgroup_kernel import Kernel, a_kernel
-from tests.scenes.cgroups_contract import FORKER, OWNER
-from tests.scenes.waiting import wait_until
+from tests.scenes.cgroups_contract import OWNER
 
 kernel = pytest.fixture(a_kernel)
 
 _THREADS: Final = {CgroupsV1: "tasks", CgroupsV2: "cgroup.threads"}
+
+BEARING: Final = (
+    sys.executable,
+    "-S",
+    "-c",
+    """
+import os, time
+end = time.monotonic() + 120
+while time.monotonic() < end:
+    if (pid := os.fork()) == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+""",
+)
+"""Always has a child that is being born, and never more than one: pids are everybody's."""
 
 OBSERVER: Final = """
 import os, sys
@@ -80,8 +94,7 @@ def test_an_owner_that_forks_without_pause_is_off_the_cpus_that_it_lost(
         lost, kept = CPUSet([min(kernel.cpus)]), kernel.cpus - CPUSet([min(kernel.cpus)])
         await cgroups.open(kept)
         await cgroups.place(OWNER, Placement(cpus=kernel.cpus, mixed=mixed))
-        pid = kernel.start(*FORKER)
-        wait_until(lambda: len(kernel.family(pid)) > 1, 60)
+        pid = kernel.start(*BEARING)
         await cgroups.enter(OWNER, pid)
         for _ in range(6):
             await cgroups.place(OWNER, Placement(cpus=kept, mixed=mixed))
