@@ -77,7 +77,8 @@ def test_this_process() -> None:
         after = memory_of([os.getpid()])
     grown = sum(node.ordinary for node in after.nodes.values())
     grown -= sum(node.ordinary for node in before.nodes.values())
-    assert size <= grown < size * 1.2
+    # The rest of this process may have given some pages back meanwhile, or taken some.
+    assert size * 0.9 < grown < size * 1.2
 
 
 def test_the_room_of_a_node(tmp_path: Path) -> None:
