@@ -271,6 +271,24 @@ def test_who_ends_while_it_is_told_holds_nothing(how: str) -> None:
     run()
 
 
+@story
+async def test_what_an_ended_container_leaves_is_nobody_elses_before_its_moves_are_over(
+    h: LifecycleHarness,
+) -> None:
+    init = await an_owner(h, grace=5)
+    await h.node.resize(init, guaranteed(4))
+    await h.node.resize(init, guaranteed(2))
+    await h.node.stop(init)
+    with pytest.raises(RefusedError, match="not enough cpus available"):
+        await h.node.create(init.pod, "app", guaranteed(4))
+    side = await h.run(init.pod, "side", guaranteed(2))
+    assert (side.kernel or CPUSet()).isdisjoint(CPUSet([2, 3, 4, 5]))
+    await h.settle()
+    assert h.books.view.move is None
+    app = await h.run(init.pod, "app", guaranteed(4))
+    assert CPUSet([2, 3]) <= (app.kernel or CPUSet()), "now it has what the other has left"
+
+
 @pytest.mark.parametrize("after", [0.1, 1.0, 7.0])
 def test_an_agent_that_is_killed_meanwhile_goes_on(after: float) -> None:
     @story

@@ -111,7 +111,8 @@ class KubeletPods:
         idle = {
             other: assigned.get(other, CPUSet())
             for other in {**assigned, **state.memory_of(pod.uid)}
-            if other != name and runtime_pod.has_ended(other)
+            # What is just being moved is its plan's, whether it runs or not.
+            if other != name and runtime_pod.has_ended(other) and not self._is_moved(pod.uid, other)
         }
         decision = decide_container(node, state, pod, name, idle, devices)
         if not decision.admitted:
