@@ -86,10 +86,14 @@ class View(Struct, frozen=True):
     def pool(self) -> CPUSet:
         """The CPUs on which the shared containers really run.
 
-        The ledger's shared pool, without offline CPUs, and without ``reservedSystemCPUs`` while
-        there is any other CPU; without isolated CPUs while exclusive CPUs are to be such.
+        The ledger's shared pool, with what moves will take from it, without offline CPUs, and
+        without ``reservedSystemCPUs`` while there is any other CPU; without isolated CPUs while
+        exclusive CPUs are to be such.
         """
-        online = self.state.ledger.default - self.state.offline
+        default = self.state.ledger.default
+        if self.move is not None:
+            default |= self.move.holds.pool - self.move.on_record.pool
+        online = default - self.state.offline
         pool = online - self.settings.reserved_system_cpus or online
         if self.node.isolation is None:
             return pool

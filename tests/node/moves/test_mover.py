@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from pinfold.node.moves.moving import BusyError
+from pinfold.node.reconciler import reconcile
 from pinfold.ports.errors import StoreError
 from tests.scenes.manager_harness import manifest
 from tests.scenes.moves_harness import Node, allowed, pods, run
@@ -26,6 +27,23 @@ def test_an_exchange_goes_over_free_cpus() -> None:
         assert allowed(node, "a", "b", "web") == {"a": "4-5", "b": "2-3", "web": "1,6-7"}
         assert node.store.move is None
         assert [e.kind for e in node.store.entries][-1] == "moved"
+
+    run(scenario)
+
+
+def test_a_plan_that_is_written_and_not_made_is_no_drift() -> None:
+    async def scenario(node: Node) -> None:
+        await pods(node, a="2", web="")
+        moving = await node.move(a="2-5")
+        assert node.has() == {"a/c0": "2-5"}
+        assert await reconcile(node.books) == []
+        assert node.books.view.move is not None
+        # Whoever is admitted in between narrows the pool by his own CPUs only.
+        await node.admit(manifest("b", "1"), wait=False)
+        assert await reconcile(node.books) == []
+        assert (await moving.ended()).done
+        assert allowed(node, "a", "b", "web") == {"a": "2-5", "b": "1", "web": "6-7"}
+        assert await reconcile(node.books) == []
 
     run(scenario)
 
