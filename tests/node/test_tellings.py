@@ -12,6 +12,7 @@ from pinfold.core.moves.owners import Owner, Wish
 from pinfold.core.moves.planner import plan_moves
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.moves.moving import Moving
+from pinfold.node.reconciler import reconcile
 from pinfold.planning.fake_cgroups import FakeCgroups
 from pinfold.ports.cgroups import Placement
 from pinfold.ports.errors import ContainerKey
@@ -25,8 +26,10 @@ A_OWNER = ("uid-a", "c0")
 class Told(Harness):
     """A node whose containers keep what they were told."""
 
+    set_by = 0.0
+
     def clock(self) -> float:
-        return asyncio.get_running_loop().time()
+        return asyncio.get_running_loop().time() + self.set_by
 
     def news(self, key: ContainerKey = A) -> list[Assignment]:
         return [news for owner, news in self.teller.history if owner == key]
@@ -255,10 +258,90 @@ def test_an_agent_that_comes_later_tells_what_its_record_says() -> None:
         await node.settle()
         assert node.texts()[2:] == [(3, "2-3", "2-3", "2-5", "resize", None)]
         await node.kill()
-        # Somebody has lost what was told: generations go on.
         await node.start()
         await node.settle()
         assert len(node.texts()) == 3
+
+    run(scenario)
+
+
+def test_what_was_told_and_is_removed_is_told_again() -> None:
+    async def scenario(node: Told) -> None:
+        for name in ("a", "b"):
+            await node.admit(manifest(name, "2"))
+        await node.admit(manifest("web", ""))
+        await node.settle()
+        told = dict(node.teller.assignments)
+        files = dict(node.files.documents)
+        del node.teller.assignments[A]
+        del node.files.documents["uid-web"]
+        await reconcile(node.books)
+        assert (node.teller.assignments, node.files.documents) == (told, files)
+        assert node.problems == [
+            f"default/a: container {A}: what it was told was removed, and is told again"
+        ]
+        await reconcile(node.books)
+        assert len(node.problems) == 1
+
+    run(scenario)
+
+
+def test_what_is_removed_in_a_delay_is_told_again_and_agreed_to() -> None:
+    async def scenario(node: Told) -> None:
+        await node.admit(manifest("a", "4"))
+        await node.settle()
+        began, moving = node.clock(), await node.move(8.0, a="2-3")
+        await node.settle()
+        announced = node.teller.assignments.pop(A)
+        await asyncio.sleep(2)
+        assert node.teller.assignments[A] == announced
+        await node.teller.acknowledge(A, announced.generation)
+        assert (await moving.ended()).done
+        assert node.clock() - began < 8.0
+
+    run(scenario)
+
+
+def test_generations_never_come_again() -> None:
+    async def scenario(node: Told) -> None:
+        await node.admit(manifest("a", "4"))
+        last = 0
+        for _ in range(3):
+            await (await node.move(0.0, a="2-3")).ended()
+            await (await node.move(0.0, a="2-5")).ended()
+            await node.settle()
+            generations = [one.generation for one in node.news()]
+            assert generations == sorted(set(generations))
+            assert generations[-1] > last
+            last = generations[-1]
+            await node.kill()
+            node.teller.assignments.clear()
+            await node.start()
+            await node.settle()
+        await node.admit(manifest("b", "1"))
+        await node.settle()
+        assert node.texts(ContainerKey("uid-b", "c0"))[0][0] == 1
+
+    run(scenario)
+
+
+def test_a_deadline_is_told_anew_when_the_clock_is_set() -> None:
+    async def scenario(node: Told) -> None:
+        await node.admit(manifest("a", "4"))
+        await node.settle()
+        loop = asyncio.get_running_loop()
+        began, moving = loop.time(), await node.move(8.0, a="2-3")
+        for hours in (-2, 1):
+            await asyncio.sleep(2)
+            node.set_by = hours * 3600.0
+            await asyncio.sleep(2)
+        assert [one[0:3] + one[5:] for one in node.texts()[1:]] == [
+            (2, "2-5", "2-3", began + 8.0),
+            (3, "2-5", "2-3", began + 8.0 - 7200),
+            (4, "2-5", "2-3", began + 8.0 + 3600),
+        ]
+        await moving.ended()
+        assert loop.time() == began + 8.0
 
     run(scenario)
 

@@ -196,7 +196,10 @@ class Harness:
             containers=containers,
             store=self.store,
             announcements=Announcements(
-                self.files, self.mirror, report, Tellings(self.teller, observers)
+                self.files,
+                self.mirror,
+                report,
+                Tellings(self.teller, observers, restored.active, restored.above),
             ),
             settings=settings,
             observers=observers,

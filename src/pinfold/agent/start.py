@@ -311,15 +311,15 @@ class Start:
             boot=boot_id(),
         )
         teller = AssignmentFolders(self.state_dir / "assignments", report)
-        told = self.config.own.moves.assignment_folders
-        tellings = Tellings(self.front(teller), observers) if told else None
+        tellings = Tellings(self.front(teller), observers, restored.active, restored.above)
+        told = tellings if self.config.own.moves.assignment_folders else None
         return Books(
             node,
             restored,
             containers=containers,
             store=store,
             announcements=Announcements(
-                files, StateFiles(self.state_dir).write, report, tellings, containers.volumes
+                files, StateFiles(self.state_dir).write, report, told, containers.volumes
             ),
             settings=settings,
             observers=observers,

@@ -65,9 +65,9 @@ class Announcements:
         self._told: dict[str, tuple[tuple[Whereabouts, CPUSet, object], ...]] = {}
 
     async def announce(self, books: Reader) -> None:
-        """Tell the mirror and the applications what holds now."""
+        """Tell the mirror and the applications what holds now, also what was removed meanwhile."""
         self.mirror(books.view)
-        await self.publish(books.view.pods.active, books)
+        await self.publish(books.view.pods.active, books, anew=True)
 
     def soon(self, books: Reader, spawn: Callable[..., asyncio.Task[None]]) -> None:
         """Mirror what holds now; applications are told beside, at the latest state there is then.
@@ -103,10 +103,13 @@ class Announcements:
         else:
             self._mirrored = state
 
-    async def publish(self, uids: Iterable[str], books: Reader, *, yields: bool = False) -> None:
+    async def publish(
+        self, uids: Iterable[str], books: Reader, *, yields: bool = False, anew: bool = False
+    ) -> None:
         """Tell applications of active pods their CPUs; files whose content stays are not touched.
 
-        Where it ``yields``, files are written slowly while somebody waits for CPUs.
+        Where it ``yields``, files are written slowly while somebody waits for CPUs; ``anew`` it
+        looks at those as well who were told all that holds.
         """
         for uid in list(uids):
             # Hundreds of files must not hold up those who wait for an answer.
@@ -120,7 +123,7 @@ class Announcements:
                 (place, place.within(pool), _stage(view, pod, container))
                 for place, container in zip(places, containers, strict=True)
             )
-            if self._told.get(pod.uid) == told:
+            if not anew and self._told.get(pod.uid) == told:
                 continue
             try:
                 await self._files.publish(pod.uid, _document(pod, places, pool))

@@ -137,7 +137,7 @@ async def reconcile(books: Books) -> list[Drift]:
     well = sum(drift.repaired for drift in repaired)
     books.counters.count_reconcile(loop.time() - began, well, len(repaired) - well)
     books.counters.escapes += sum(len(drift.strays) for drift in repaired if drift.repaired)
-    books.announcements.mirror(books.view)
+    await books.announcements.announce(books)
     return repaired
 
 

@@ -34,6 +34,9 @@ RESIZE: Final = "resize"
 REBALANCE: Final = "rebalance"
 UNDO: Final = "undo"
 
+_MOST_TOLD: Final = 1 << 16
+"""How often a container is told something between two batches of the record, at most."""
+
 _SAME: Final = 1.0
 """Seconds by which a deadline may differ that is the same one, counted anew."""
 
@@ -51,11 +54,20 @@ class Tellings:
     Args:
         teller: how.
         observers: their clocks.
+        recorded: the uids of pods that an earlier agent has told, maybe.
+        batches: how many batches the record had then, or more.
     """
 
-    def __init__(self, teller: Teller, observers: Observers) -> None:
+    def __init__(
+        self,
+        teller: Teller,
+        observers: Observers,
+        recorded: Collection[str] = (),
+        batches: int = 0,
+    ) -> None:
         self._teller = teller
         self._observers = observers
+        self._above = dict.fromkeys(recorded, batches * _MOST_TOLD)
         self._last: dict[ContainerKey, Assignment] = {}
         self._moved: dict[ContainerKey, str] = {}
         self._ahead: set[ContainerKey] = set()
@@ -63,6 +75,8 @@ class Tellings:
 
     async def tell(self, view: View, pod: AdmittedPod, container: Container) -> str | None:
         """Tell a container what holds for it; None for one without CPUs of its own.
+
+        What it was told and somebody has removed is told once more.
 
         Returns:
             The folder on the machine in which it is told.
@@ -75,10 +89,16 @@ class Tellings:
             return None
         key = pod.key(container)
         if key not in self._ahead:
-            last = self._last.get(key) or await self._teller.told(key)
-            news = self._made(view, pod, container, where, last)
-            if news is not self._last.get(key):
+            last = self._last.get(key)
+            is_there = last is not None and self._teller.is_told(key)
+            if last is None:
                 # Known from the disk, it is written once more: some of it may be damaged.
+                last = await self._teller.told(key)
+            elif not is_there:
+                problem = f"container {key}: what it was told was removed, and is told again"
+                self._observers.report(pod.name, problem)
+            news = self._made(view, pod, container, where, last)
+            if news is not last or not is_there:
                 await self._teller.tell(key, news)
                 self._last[key] = news
                 self._moved.pop(key, None)
@@ -157,7 +177,7 @@ class Tellings:
             return last  # what is coming follows at once
         pending = None if move is None else self._pending(move, owner, has, last)
         news = Assignment(
-            generation=1 if last is None else last.generation + 1,
+            generation=1 + (self._above.get(pod.uid, 0) if last is None else last.generation),
             current=has,
             coming=has if pending is None else pending.coming,
             previous=None,

@@ -262,6 +262,10 @@ class MemoryTeller:
         """See :class:`pinfold.ports.tellers.Teller`."""
         return self.assignments.get(owner)
 
+    def is_told(self, owner: ContainerKey) -> bool:
+        """See :class:`pinfold.ports.tellers.Teller`."""
+        return owner in self.assignments
+
     async def tell(self, owner: ContainerKey, news: Assignment) -> None:
         """See :class:`pinfold.ports.tellers.Teller`."""
         if self.faults.due():

@@ -26,7 +26,7 @@ class Assignment(Struct, frozen=True):
     """What a container with exclusive CPUs is told.
 
     Attributes:
-        generation: 1 at first; each news has the next one.
+        generation: 1 at first; each news has the next one, and none that was lost comes again.
         current: where it may run now; on the way to other CPUs the old and the new ones.
         coming: what it will have; ``current`` where nothing is under way.
         previous: what it had before it was moved the last time, or is; None: never.
@@ -63,6 +63,9 @@ class Teller(Protocol):
         Raises:
             TellingError: it cannot be found out.
         """
+
+    def is_told(self, owner: ContainerKey) -> bool:
+        """Whether what a container was told is still there: somebody may have removed it."""
 
     async def tell(self, owner: ContainerKey, news: Assignment) -> None:
         """Replace what a container is told, all of it at once; it has it when this returns.

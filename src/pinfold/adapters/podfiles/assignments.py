@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import shutil
 import stat
 from collections.abc import Callable, Collection, Sequence
@@ -74,6 +75,11 @@ class AssignmentFolders:
             raise _error("read", path, error) from None
         except (msgspec.DecodeError, CPUSetError, ValueError):
             return None  # a power failure, or somebody else
+
+    def is_told(self, owner: ContainerKey) -> bool:
+        """See :meth:`pinfold.ports.tellers.Teller.is_told`."""
+        folder = self._folder(owner)
+        return (folder / _JSON).exists() and os.path.lexists(folder / ACKNOWLEDGEMENT)
 
     async def tell(self, owner: ContainerKey, news: Assignment) -> None:
         """See :meth:`pinfold.ports.tellers.Teller.tell`."""

@@ -14,32 +14,36 @@ from pinfold.ports.errors import ContainerKey
 from pinfold.ports.records import PendingMove
 
 _SHORTEST: Final = 0.001
+_LOOK: Final = 1.0
 """Seconds."""
 
 
 async def has_waited(books: Books, move: PendingMove, step: Wait) -> bool:
-    """Wait for a deadline, or the word of the owner; False where there is another plan by then."""
-    observers, key = books.observers, key_of(step.owner)
-    while not is_gone(step.owner) and (
-        left := move.seconds_left(step.owner, observers.uptime(), observers.boot)
-    ):
-        replanned = asyncio.create_task(books.until_replanned(move))
-        coming = move.holds.coming[step.owner]
-        acknowledged = asyncio.create_task(_word(books, key, coming))
-        both = {replanned, acknowledged}
-        try:
+    """Wait for a deadline, or the word of the owner; False where there is another plan by then.
+
+    Meanwhile those who wait are told again what somebody has removed, and their deadlines where
+    the clock was set.
+    """
+    if is_gone(step.owner):
+        return True
+    observers, told = books.observers, {owner.pod_uid for owner in move.deadlines}
+    replanned = asyncio.create_task(books.until_replanned(move))
+    coming = move.holds.coming[step.owner]
+    acknowledged = asyncio.create_task(_word(books, key_of(step.owner), coming))
+    both = {replanned, acknowledged}
+    try:
+        while left := move.seconds_left(step.owner, observers.uptime(), observers.boot):
             # So short a time that a clock does not show it would be waited for again and again.
-            left = max(left, _SHORTEST)
+            left = max(min(left, _LOOK), _SHORTEST)
             await asyncio.wait(both, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in both:
-                task.cancel()
-            await asyncio.gather(*both, return_exceptions=True)
-        if not replanned.cancelled():
-            return False
-        if not acknowledged.cancelled():
-            return True
-    return True
+            if replanned.done() or acknowledged.done():
+                break
+            await books.announcements.publish(told, books, anew=True)
+    finally:
+        for task in both:
+            task.cancel()
+        await asyncio.gather(*both, return_exceptions=True)
+    return replanned.cancelled()
 
 
 async def _word(books: Books, key: ContainerKey, coming: CPUSet) -> None:

@@ -106,7 +106,7 @@ class Restored(Struct):
     """The state to start from, and what had to be changed to get there.
 
     ``failed`` are pods that lost their CPUs and got no others, ``held`` containers that the runtime
-    does not know, ``above`` a generation that the record's has to be above, ``move`` the plan of
+    does not know, ``above`` the generation that the record's has to be above, ``move`` the plan of
     moves to go on with.
     """
 
@@ -159,7 +159,9 @@ def restore(  # noqa: PLR0913 - the record, the node, and how to read them
     lost = loss(record, living)
     if lost and on_mismatch is OnMismatch.REFUSE:
         raise LostRecordError(lost.describe())
-    restored = Restored(with_unplaced(empty, record, unplaced), above=lost.promised)
+    restored = Restored(
+        with_unplaced(empty, record, unplaced), above=max(lost.promised, record.generation)
+    )
     restored.held = frozenset(one.key for one in living if one.is_held)
     for uid, pod in record.pods.items():
         if not pod.phase.is_active:
