@@ -18,7 +18,7 @@ from typing import Any, Final
 from trial.judge import Judge
 from trial.observed import Process, Processes, online, present
 from trial.patience import PATIENCE
-from trial.switches import Switches
+from trial.switches import Switch, Switches
 
 PAUSE: Final = 0.01 * PATIENCE
 SETTLING: Final = 2.0 * PATIENCE
@@ -35,6 +35,7 @@ class Sampler:
         self.foreign = 0
         self._processes = Processes(trial)
         self._tracing = Switches.open(trial)
+        self._unjudged: list[Switch] = []
         if self._tracing is not None:
             self.switches = 0
         self._walks: list[tuple[float, list[Process], float]] = []
@@ -77,23 +78,31 @@ class Sampler:
     def _count_switches(self) -> None:
         if self._tracing is None:
             return
-        for switch in self._tracing.read():
-            for since, until, owners, pids in self._owned:
-                if not since <= switch.at <= until:
-                    continue
-                owner = next((pod for pod, cpus in owners.items() if switch.cpu in cpus), None)
-                if owner is None:
-                    continue
-                self.switches = (self.switches or 0) + 1
-                other = pids.get(switch.tid)
-                if other is not None and other != owner:
-                    self.foreign += 1
-                    self.judgement.find(
-                        "strangers",
-                        f"thread {switch.tid} of {other} was put on CPU {switch.cpu} of {owner}",
-                    )
-                break
+        until = self._walks[-1][0]
+        switches = [*self._unjudged, *self._tracing.read()]
+        # Who owned what while a walk went on is known after the next one.
+        self._unjudged = [switch for switch in switches if switch.at > until]
+        for switch in switches:
+            if switch.at <= until:
+                self._judge_switch(self._tracing, switch)
         self._owned = self._owned[-100:]
+
+    def _judge_switch(self, tracing: Switches, switch: Switch) -> None:
+        for since, until, owners, pids in self._owned:
+            if not since <= switch.at <= until:
+                continue
+            owner = next((pod for pod, cpus in owners.items() if switch.cpu in cpus), None)
+            if owner is None:
+                continue
+            self.switches = (self.switches or 0) + 1
+            other = pids.get(switch.tid)
+            if other is not None and other != owner and tracing.was_itself(switch):
+                self.foreign += 1
+                self.judgement.find(
+                    "strangers",
+                    f"thread {switch.tid} of {other} was put on CPU {switch.cpu} of {owner}",
+                )
+            return
 
     def result(self) -> dict[str, Any]:
         """What was seen, as JSON has it."""

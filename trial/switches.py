@@ -1,5 +1,10 @@
 """The scheduler's own word on who ran where: ``sched_switch`` of the kernel's tracing.
 
+A thread that has not executed its program yet is still of whoever forked it, and one that is on
+its way out executes nothing of its own and is passed over by the kernel when a cpuset changes
+(``kernel/cgroup/cgroup.c``: an iteration leaves the dying ones out); ``sched_process_exec`` and
+``sched_process_exit`` say when these were.
+
 Source: the kernel's ``Documentation/trace/ftrace.rst``.  It is an instance of its own, so that
 nobody else's tracing is disturbed.
 """
@@ -18,7 +23,14 @@ from typing import Final
 from trial.patience import PATIENCE
 
 _PLACES: Final = (Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing"))
-_LINE: Final = re.compile(rb"\[(\d+)\].*? (\d+\.\d+): sched_switch: .*next_pid=(\d+)")
+_EVENTS: Final = tuple(
+    f"sched_{name}" for name in ("switch", "process_fork", "process_exec", "process_exit")
+)
+_LINE: Final = re.compile(
+    rb"\[(\d+)\].*? (\d+\.\d+): (?:sched_switch: .*next_pid=(\d+)"
+    rb"|sched_process_fork: .* child_pid=(\d+)|sched_process_exec: .* pid=(\d+) "
+    rb"|sched_process_exit: .* pid=(\d+) )"
+)
 _CHUNK: Final = 1 << 20
 
 
@@ -35,13 +47,16 @@ class Switches:
     """A tracing instance that is open; :meth:`close` removes it."""
 
     def __init__(self, name: str) -> None:
+        self._began: dict[int, float] = {}
+        self._ended: dict[int, float] = {}
         self._instance = _place() / "instances" / f"trial-{name}"
         self._instance.mkdir()
         self._pipe = -1
         try:
             self._write("trace_clock", "mono")
             self._write("buffer_size_kb", "4096")
-            self._write("events/sched/sched_switch/enable", "1")
+            for event in _EVENTS:
+                self._write(f"events/sched/{event}/enable", "1")
             self._pipe = os.open(self._instance / "trace_pipe", os.O_RDONLY | os.O_NONBLOCK)
         except BaseException:
             self.close()
@@ -74,13 +89,28 @@ class Switches:
             *lines, self._rest = (self._rest + data).split(b"\n")
             for line in lines:
                 if (match := _LINE.search(line)) is not None:
-                    cpu, at, tid = match.groups()
-                    yield Switch(float(at), int(cpu), int(tid))
+                    cpu, at, switched, forked, executed, ended = match.groups()
+                    if switched:
+                        yield Switch(float(at), int(cpu), int(switched))
+                    elif forked:
+                        # The number may have been somebody's who has ended.
+                        self._began.pop(int(forked), None)
+                        self._ended.pop(int(forked), None)
+                    elif executed:
+                        self._began[int(executed)] = float(at)
+                    else:
+                        self._ended[int(ended)] = float(at)
+
+    def was_itself(self, switch: Switch) -> bool:
+        """Whether the thread had its own program to execute then; of events read until now."""
+        began, ended = self._began.get(switch.tid), self._ended.get(switch.tid)
+        return (began is None or began <= switch.at) and (ended is None or switch.at <= ended)
 
     def close(self) -> None:
         """Trace no more."""
         with suppress(OSError):
-            self._write("events/sched/sched_switch/enable", "0")
+            for event in _EVENTS:
+                self._write(f"events/sched/{event}/enable", "0")
         if self._pipe >= 0:
             os.close(self._pipe)
         with suppress(OSError):

@@ -56,6 +56,7 @@ def test_an_exclusive_pod_beside_noisy_neighbours(node: AgentProcess) -> None:
 
     sampler = threading.Thread(target=sample)
     sampler.start()
+    wait_until(lambda: len(samples) >= len(noise))
     stamp = node.folder / "stamp"
     script = (
         f"import time; open({str(stamp)!r}, 'w').write(str(time.monotonic())); time.sleep(1000)"

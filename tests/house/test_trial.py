@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,6 +17,7 @@ from trial.__main__ import main
 from trial.faults import FAULTS
 from trial.judge import Judge, Judgement
 from trial.observed import Process, Processes, Thread, Told
+from trial.switches import Switches
 
 from tests.roots import ROOT
 from tests.scenes.waiting import wait_until
@@ -297,3 +299,20 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--only", "no such thing"])
     assert end.value.code == 2
     assert "no such fault: no such thing" in capsys.readouterr().err
+
+
+def test_the_scheduler_tells_when_a_thread_is_itself() -> None:
+    """Before its program is executed a process is of whoever forked it; dying, it is nobody's."""
+    switches = Switches.open(f"itself-{os.getpid()}")
+    if switches is None:
+        pytest.skip("no tracing here")
+    try:
+        code = "import time; time.sleep(0.2)"
+        child = subprocess.Popen([sys.executable, "-c", code], preexec_fn=lambda: time.sleep(0.1))  # noqa: PLW1509 - it sleeps
+        child.wait()
+        seen = [one for one in switches.read() if one.tid == child.pid]
+    finally:
+        switches.close()
+    assert not switches.was_itself(seen[0])
+    assert any(switches.was_itself(one) for one in seen)
+    assert not switches.was_itself(replace(seen[-1], at=time.monotonic()))
