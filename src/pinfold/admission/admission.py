@@ -16,20 +16,24 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pinfold.admission.capacity import PODS, amounts, shortage
-from pinfold.admission.cpu_manager import draft_for_pod
+from pinfold.admission.cpu_manager import CPUWish, draft_for_pod
 from pinfold.admission.device_manager import Answers, DeviceManager
 from pinfold.admission.isolation import (
     IsolatedUse,
     Isolation,
     isolated_uses,
     isolation_refusal,
-    using,
 )
 from pinfold.admission.memory_manager import MemoryManager
 from pinfold.admission.mixed import mixed_refusal
 from pinfold.admission.nearness import NearAttempt, near_attempts, near_refusal
 from pinfold.admission.pod_draft import PodDraft
-from pinfold.admission.smt_isolation import SMTIsolation, smt_refusal, smt_shortage, without_smt
+from pinfold.admission.smt_isolation import (
+    SMTIsolation,
+    alone_on_cores,
+    smt_refusal,
+    smt_shortage,
+)
 from pinfold.core.cpu.static_policy import CPUAllocation, StaticPolicy
 from pinfold.core.devices.state import DeviceState
 from pinfold.core.kubelet.faults import KubeletFault
@@ -177,7 +181,7 @@ def decide(node: Node, state: NodeState, pod: Pod, answers: Answers = NO_ANSWERS
     refusal = (
         near_refusal(node.localities, pod, exclusive=exclusive)
         or isolation_refusal(node.isolation, pod, exclusive=exclusive)
-        or smt_refusal(node.smt, node.topology_manager, pod)
+        or smt_refusal(node.smt, pod)
         or mixed_refusal(pod, heeded=node.mixes, exclusive=exclusive)
     )
     if refusal is not None:
@@ -186,10 +190,8 @@ def decide(node: Node, state: NodeState, pod: Pod, answers: Answers = NO_ANSWERS
     def draft(near: NearAttempt, use: IsolatedUse | None) -> PodDraft:
         return PodDraft(
             pod,
-            cpus=without_smt(
-                using(draft_for_pod(node.cpu_policy, state.ledger, state.offline, pod), use),
-                node.smt,
-                pod,
+            cpus=draft_for_pod(
+                node.cpu_policy, state.ledger, state.offline, pod, cpu_wishes(node, pod, use)
             ),
             memory=memory_draft(node, state.memory, pod.uid),
             devices=DeviceManager(state.devices, answers, near.manager.numa.nodes),
@@ -256,6 +258,12 @@ def first_admitted(
         if decision.admitted:
             break
     return decision
+
+
+def cpu_wishes(node: Node, pod: Pod, use: IsolatedUse | None) -> tuple[CPUWish, ...]:
+    """What the containers of a pod want of their CPUs that a kubelet knows nothing of."""
+    wishes: tuple[CPUWish | None, ...] = (alone_on_cores(node.smt, pod), use)
+    return tuple(wish for wish in wishes if wish is not None)
 
 
 def memory_draft(node: Node, memory: MemoryState | None, pod_uid: str) -> MemoryManager | None:

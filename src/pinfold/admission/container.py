@@ -11,10 +11,17 @@ from itertools import product
 
 from msgspec.structs import replace
 
-from pinfold.admission.admission import Decision, Node, NodeState, first_admitted, memory_draft
+from pinfold.admission.admission import (
+    Decision,
+    Node,
+    NodeState,
+    cpu_wishes,
+    first_admitted,
+    memory_draft,
+)
 from pinfold.admission.cpu_manager import draft_for_container
 from pinfold.admission.device_locality import GivenDevices
-from pinfold.admission.isolation import IsolatedUse, isolated_uses, isolation_refusal, using
+from pinfold.admission.isolation import IsolatedUse, isolated_uses, isolation_refusal
 from pinfold.admission.memory_manager import MemoryManager
 from pinfold.admission.mixed import mixed_refusal
 from pinfold.admission.nearness import (
@@ -24,7 +31,7 @@ from pinfold.admission.nearness import (
     near_topology_manager,
 )
 from pinfold.admission.pod_draft import PodDraft
-from pinfold.admission.smt_isolation import smt_refusal, without_smt
+from pinfold.admission.smt_isolation import smt_refusal
 from pinfold.core.memory.memory import MemoryState, remove_container
 from pinfold.core.memory.request import requested_memory
 from pinfold.core.pod.pod import Container, Pod, unmixed
@@ -58,7 +65,7 @@ def decide_container(  # noqa: PLR0913, PLR0917 - the node, the container, what 
     refusal = (
         near_refusal(node.localities, pod, complete=False)
         or isolation_refusal(node.isolation, pod, complete=False)
-        or smt_refusal(node.smt, node.topology_manager, pod, complete=False)
+        or smt_refusal(node.smt, pod, complete=False)
         or mixed_refusal(pod, heeded=node.mixes, exclusive=node.cpu_policy is not None, only=name)
     )
     if refusal is not None:
@@ -77,15 +84,13 @@ def decide_container(  # noqa: PLR0913, PLR0917 - the node, the container, what 
             attempt = replace(attempt, manager=near)
         return PodDraft(
             pod,
-            cpus=without_smt(
-                using(
-                    draft_for_container(
-                        node.cpu_policy, state.ledger, state.offline, (pod, container), idle
-                    ),
-                    use,
-                ),
-                node.smt,
-                pod,
+            cpus=draft_for_container(
+                node.cpu_policy,
+                state.ledger,
+                state.offline,
+                (pod, container),
+                idle,
+                cpu_wishes(node, pod, use),
             ),
             memory=None if manager is None else _AfterOthers(manager, _after(pod, idle)),
             devices=None,

@@ -1,15 +1,80 @@
-"""The CPU manager as a hint provider of the topology manager, for one admission."""
+"""The CPU manager as a hint provider of the topology manager, for one admission.
+
+What a kubelet does not know of CPUs is a *wish*: the allocation is the kubelet's, and each wish
+narrows what it is shown.  Hints and the allocation that follows them are shown the same.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pinfold.admission.refusal import UnmetWishError
 from pinfold.core.cpu.static_policy import CPUAllocation, PodTransaction, StaticPolicy
 from pinfold.core.kubelet.faults import CPUS_NOT_FREE, KubeletFault, UpstreamFaultError
-from pinfold.core.pod.pod import CPU, Container, Pod, guaranteed_cpus
+from pinfold.core.pod.pod import (
+    CPU,
+    Container,
+    Pod,
+    exclusive_requests,
+    guaranteed_cpus,
+    pod_guaranteed_cpus,
+)
 from pinfold.core.topology_manager.hints import AllocationError, ResourceHints, TopologyHint
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.state.ledger import Ledger
+
+
+class Shown(Struct, frozen=True):
+    """What the static policy is shown of a machine.
+
+    Attributes:
+        policy: the one that chooses: the node's, or the same on other cores.
+        cpus: bitmask of the candidates, which are free.
+        siblings: for each candidate the bitmask of the CPUs that are claimed with it and stay idle;
+            None: whoever gets them is not SMT-isolated.
+        shortage: why an allocation would be in vain; hints are made all the same.
+    """
+
+    policy: StaticPolicy
+    cpus: int
+    siblings: Mapping[int, int] | None = None
+    shortage: UnmetWishError | None = None
+
+
+class Asked(Struct, frozen=True):
+    """For whom CPUs are looked for: one container, or all that a pod has still to place.
+
+    Attributes:
+        who: as a message names it.
+        names: the containers.
+        count: how many CPUs they are to get.
+        draft: what the pod has.
+        free: bitmask of all CPUs that nobody has, with those that are offline.
+    """
+
+    who: str
+    names: tuple[str, ...]
+    count: int
+    draft: PodTransaction
+    free: int
+
+
+class CPUWish(Protocol):
+    """What the containers of a pod want of their exclusive CPUs."""
+
+    def narrow(self, shown: Shown, asked: Asked) -> Shown:
+        """What is left of what would be shown; as it is where nobody wishes.
+
+        Raises:
+            UnmetWishError: nothing can be shown to these containers.
+        """
+
+    def notes(self, given: Mapping[str, CPUAllocation]) -> tuple[str, ...]:
+        """What was not binding and is not met, where this is what the containers were given."""
 
 
 class CPUManager:
@@ -17,33 +82,59 @@ class CPUManager:
 
     ``allocations`` is what it has given so far, by container; ``fault`` is set once the kubelet
     itself would have had no valid answer; ``parked`` is the bitmask of CPUs that are nobody's and
-    offline, so that they can only stay idle.
+    offline, so that they can only stay idle.  Each of the ``wishes`` sees what those before left.
     """
 
-    def __init__(self, policy: StaticPolicy, transaction: PodTransaction, parked: int = 0) -> None:
+    def __init__(
+        self,
+        policy: StaticPolicy,
+        transaction: PodTransaction,
+        parked: int = 0,
+        wishes: tuple[CPUWish, ...] = (),
+    ) -> None:
         self.policy = policy
         self.transaction = transaction
         self.parked = parked
+        self.wishes = wishes
         self.allocations: dict[str, CPUAllocation] = {}
         self.fault: KubeletFault | None = None
+        self._hinted: Shown | None = None
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Wishes that were not binding and are not met."""
-        return ()
+        return tuple(note for wish in self.wishes for note in wish.notes(self.allocations))
 
     def get_topology_hints(self, pod: Pod, container: Container) -> ResourceHints | None:
-        """The NUMA affinities that could serve a container (resource ``cpu``)."""
-        return _named(self.policy.container_hints(self.transaction, pod, container))
+        """The NUMA affinities that could serve a container (resource ``cpu``).
+
+        Raises:
+            UnmetWishError: what it wishes for cannot be had.
+        """
+        shown = self._hinted = self._show(self._asked(pod, container))
+        return _named(shown.policy.container_hints(self._view(shown), pod, container))
 
     def get_pod_topology_hints(self, pod: Pod) -> ResourceHints | None:
-        """The NUMA affinities that could serve the whole pod."""
-        return _named(self.policy.pod_hints(self.transaction, pod))
+        """The NUMA affinities that could serve the whole pod.
+
+        Raises:
+            UnmetWishError: what it wishes for cannot be had.
+        """
+        shown = self._hinted = self._show(self._asked_by_all(pod))
+        return _named(shown.policy.pod_hints(self._view(shown), pod))
 
     def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
         """Give the container its exclusive CPUs, if it is to have any; raises AllocationError."""
+        draft, name = self.transaction, container.name
+        is_new = name not in draft.assigned
+        shown = self._hinted
+        if shown is None or not is_new:
+            shown = self._show(self._asked(pod, container))
+        if shown.shortage is not None:
+            raise shown.shortage
+        view = self._view(shown)
         try:
-            allocation = self.policy.allocate(self.transaction, pod, container, affinity)
+            allocation = shown.policy.allocate(view, pod, container, affinity)
         except UpstreamFaultError as error:
             raise self._refusal(error.fault, str(error)) from None
         if allocation is None:
@@ -53,7 +144,45 @@ class CPUManager:
                 CPUS_NOT_FREE,
                 f"the kubelet would hand out CPUs {allocation.not_free}, which are not free",
             )
-        self.allocations[container.name] = allocation
+        if is_new and shown.siblings is not None:
+            idle = CPUSet.union(CPUSet.from_mask(shown.siblings[cpu]) for cpu in allocation.cpus)
+            draft.idle[name] = idle.mask
+            allocation = replace(allocation, idle=idle)
+        claim, is_passed_on = allocation.claim.mask, bool(allocation.cpus.mask & view.reusable)
+        draft.default &= ~claim
+        draft.reusable = draft.reusable | claim if is_passed_on else draft.reusable & ~claim
+        self.parked &= ~claim
+        self.allocations[name] = allocation
+
+    def _asked(self, pod: Pod, container: Container) -> Asked:
+        name = container.name
+        count = 0 if name in self.transaction.assigned else exclusive_requests(pod).get(name, 0)
+        return self._asked_by(f"container {name}", (name,), count)
+
+    def _asked_by_all(self, pod: Pod) -> Asked:
+        assigned, owners = self.transaction.assigned, tuple(exclusive_requests(pod))
+        held = 0
+        for cpus in assigned.values():
+            held |= cpus & ~self.transaction.reusable
+        names = tuple(name for name in owners if name not in assigned) or owners
+        return self._asked_by(f"pod {pod.name}", names, pod_guaranteed_cpus(pod) - held.bit_count())
+
+    def _asked_by(self, who: str, names: tuple[str, ...], count: int) -> Asked:
+        draft = self.transaction
+        free = draft.default & ~self.policy.reserved.mask | draft.reusable
+        return Asked(who, names, count, draft, free | self.parked)
+
+    def _show(self, asked: Asked) -> Shown:
+        shown = Shown(self.policy, asked.free & ~self.parked)
+        for wish in self.wishes:
+            shown = wish.narrow(shown, asked)
+        return shown
+
+    def _view(self, shown: Shown) -> PodTransaction:
+        draft = self.transaction
+        return replace(
+            draft, default=draft.default & shown.cpus, reusable=draft.reusable & shown.cpus
+        )
 
     def _refusal(self, fault: KubeletFault, problem: str) -> AllocationError:
         self.fault = fault
@@ -65,7 +194,11 @@ def _named(hints: list[TopologyHint] | None) -> ResourceHints | None:
 
 
 def draft_for_pod(
-    policy: StaticPolicy | None, ledger: Ledger, offline: CPUSet, pod: Pod
+    policy: StaticPolicy | None,
+    ledger: Ledger,
+    offline: CPUSet,
+    pod: Pod,
+    wishes: tuple[CPUWish, ...],
 ) -> CPUManager | None:
     """The manager to admit a whole pod, which keeps what it has; None under policy none.
 
@@ -76,15 +209,16 @@ def draft_for_pod(
     held = {name: cpus.mask for name, cpus in ledger.used_by(pod.uid).items()}
     free = _free(policy, ledger, offline)
     draft = PodTransaction(pod.uid, free, held, idle=_idle(ledger, pod, held))
-    return CPUManager(policy, draft, (ledger.default & offline).mask)
+    return CPUManager(policy, draft, (ledger.default & offline).mask, wishes)
 
 
-def draft_for_container(
+def draft_for_container(  # noqa: PLR0913, PLR0917 - the node, the container, what its pod leaves
     policy: StaticPolicy | None,
     ledger: Ledger,
     offline: CPUSet,
     asking: tuple[Pod, Container],
     idle: Mapping[str, CPUSet],
+    wishes: tuple[CPUWish, ...],
 ) -> CPUManager | None:
     """The manager for one container of a pod; None where it is to have no CPUs of its own.
 
@@ -110,7 +244,8 @@ def draft_for_container(
         reusable &= ~claims[other].mask
     free = _free(policy, ledger, offline)
     draft = PodTransaction(pod.uid, free, held, reusable & ~offline.mask, _idle(ledger, pod, held))
-    return CPUManager(policy, draft, (ledger.default.mask | reusable) & offline.mask)
+    parked = (ledger.default.mask | reusable) & offline.mask
+    return CPUManager(policy, draft, parked, wishes)
 
 
 def _idle(ledger: Ledger, pod: Pod, held: Mapping[str, int]) -> dict[str, int]:

@@ -2,20 +2,21 @@
 
 A kubelet ignores them.  Here the allocation, which is the kubelet's, is shown other candidates:
 those that are isolated, and with ``prefer`` those that are not where they are too few.  The order
-of calls, for one pod: :func:`isolation_refusal`, then :func:`isolated_uses`, and for each of these
-:func:`using`, until one admits.
+of calls, for one pod: :func:`isolation_refusal`, then :func:`isolated_uses`, and each of these is a
+wish of the CPU manager, until one admits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from pinfold.admission.cpu_manager import CPUManager
-from pinfold.admission.nearness import INVALID_ANNOTATION
+from pinfold.admission.cpu_manager import Asked, Shown
+from pinfold.admission.refusal import INVALID_ANNOTATION, UnmetWishError
+from pinfold.core.cpu.static_policy import CPUAllocation
 from pinfold.core.pod.annotations import (
     CONTAINER,
     ISOLATED_CPUS,
@@ -25,21 +26,10 @@ from pinfold.core.pod.annotations import (
     REQUIRE,
     AnnotationError,
 )
-from pinfold.core.pod.pod import Container, Pod, guaranteed_cpus, pod_guaranteed_cpus
-from pinfold.core.topology_manager.hints import AllocationError, ResourceHints, TopologyHint
-from pinfold.core.topology_manager.manager import UNEXPECTED_ADMISSION_ERROR
+from pinfold.core.pod.pod import Pod, exclusive_requests
 from pinfold.core.values.cpuset import CPUSet
 
-_ALL: Final = -1
 _NOT_BOOTED: Final = "but the kernel was booted without any (isolcpus=, nohz_full=)"
-
-
-class IsolationError(AllocationError):
-    """Isolated CPUs are required and cannot be had, or the wish is none."""
-
-    def __init__(self, message: str, reason: str = UNEXPECTED_ADMISSION_ERROR) -> None:
-        super().__init__(message)
-        self.reason = reason
 
 
 class Isolation(Struct, frozen=True):
@@ -66,14 +56,77 @@ class Isolation(Struct, frozen=True):
         return pool - self.unbalanced or pool
 
     def _is_wanted_by(self, pod: Pod) -> bool:
-        return any(isolated_wish(self, pod, name) != NEVER for name, _ in _owners(pod))
+        return any(isolated_wish(self, pod, name) != NEVER for name in exclusive_requests(pod))
 
 
 class IsolatedUse(Struct, frozen=True):
-    """What the containers of a pod want of the isolated CPUs, by name."""
+    """What the containers of a pod want of the isolated CPUs, by name: a wish of the CPU manager.
+
+    With ``prefer`` a container is shown the isolated ones if they are enough, else the others if
+    those are: one on some of both would have its threads balanced on some of its CPUs only.  Where
+    whole cores are given, they are isolated as a whole or not at all.  ``preferred`` is False where
+    these wishes are passed over, so that they cost the pod nothing.
+    """
 
     cpus: CPUSet
     wishes: Mapping[str, str]
+    preferred: bool = True
+
+    def narrow(self, shown: Shown, asked: Asked) -> Shown:
+        """See :class:`~pinfold.admission.cpu_manager.CPUWish`."""
+        wishes = {self._wish(name) for name in asked.names}
+        if REQUIRE in wishes:
+            wishes.discard(PREFER)
+        if len(wishes) > 1:
+            raise UnmetWishError(
+                "topologyManagerScope: pod aligns all containers of a pod at once, and only some "
+                f"of them are to have isolated CPUs; say {ISOLATED_CPUS.key()} for all of them, or "
+                "use scope container"
+            )
+        wish = next(iter(wishes), None)
+        if wish is None:
+            return shown
+        isolated, others = _sides(shown, self.cpus.mask)
+        if wish == PREFER:
+            enough = (side for side in (isolated, others) if side.bit_count() >= asked.count)
+            return replace(shown, cpus=next(enough, shown.cpus))
+        free = (shown.cpus & self.cpus.mask).bit_count()
+        shortage = self._shortage(asked, free) if free < asked.count else None
+        return replace(shown, cpus=isolated, shortage=shortage)
+
+    def notes(self, given: Mapping[str, CPUAllocation]) -> tuple[str, ...]:
+        """See :class:`~pinfold.admission.cpu_manager.CPUWish`."""
+        why = f"too few of {self.cpus} were free" if self.preferred else f"{self.cpus} did not do"
+        return tuple(
+            f"not on isolated CPUs: {why} for container {name}"
+            for name, wish in self.wishes.items()
+            if wish == PREFER and name in given and not given[name].cpus <= self.cpus
+        )
+
+    def _wish(self, name: str) -> str | None:
+        wish = self.wishes.get(name)
+        return wish if wish == REQUIRE or self.preferred else None
+
+    def _shortage(self, asked: Asked, free: int) -> UnmetWishError:
+        if not self.cpus:
+            return UnmetWishError(f"isolated CPUs are required for {asked.who}, {_NOT_BOOTED}")
+        return UnmetWishError(
+            f"isolated CPUs are required, but only {free} of the {asked.count} for {asked.who} are "
+            f"free (isolated: {self.cpus}); end what runs there, ask for fewer CPUs, or say "
+            f"{PREFER} instead of {REQUIRE}"
+        )
+
+
+def _sides(shown: Shown, isolated: int) -> tuple[int, int]:
+    """The candidates that are isolated, and those that are not (all of them bitmasks)."""
+    sides = shown.cpus & isolated, shown.cpus & ~isolated
+    if not shown.policy.options.full_pcpus_only:
+        return sides
+    torn = shown.policy.reserved_cores.mask
+    for core in shown.policy.topology.cores.values():
+        if core & isolated and core & ~isolated:
+            torn |= core
+    return sides[0] & ~torn, sides[1] & ~torn
 
 
 def isolated_wish(isolation: Isolation | None, pod: Pod, name: str) -> str:
@@ -86,7 +139,7 @@ def isolated_wish(isolation: Isolation | None, pod: Pod, name: str) -> str:
 
 def isolation_refusal(
     isolation: Isolation | None, pod: Pod, *, exclusive: bool = True, complete: bool = True
-) -> IsolationError | None:
+) -> UnmetWishError | None:
     """Why a pod cannot run here whatever is free.
 
     Args:
@@ -101,16 +154,16 @@ def isolation_refusal(
     try:
         said = ISOLATED_CPUS.said(pod.annotations, names if complete else None)
     except AnnotationError as error:
-        return IsolationError(str(error), INVALID_ANNOTATION)
-    owners = {name for name, _ in _owners(pod)} if exclusive else set()
+        return UnmetWishError(str(error), INVALID_ANNOTATION)
+    owners = set(exclusive_requests(pod) if exclusive else ())
     for holder, wish in said.items():
         if wish != REQUIRE:
             continue
         what = f"annotation {ISOLATED_CPUS.key(holder)}: isolated CPUs are required"
         if not isolation.cpus:
-            return IsolationError(f"{what}, {_NOT_BOOTED}")
+            return UnmetWishError(f"{what}, {_NOT_BOOTED}")
         if complete and not (owners if holder == POD else owners & {holder[len(CONTAINER) :]}):
-            return IsolationError(
+            return UnmetWishError(
                 f"{what}, but there are no exclusive CPUs to place; let the pod be Guaranteed with "
                 "whole CPUs, on a node with the static policy"
             )
@@ -125,15 +178,14 @@ def isolated_uses(isolation: Isolation | None, pod: Pod) -> tuple[IsolatedUse | 
     if isolation is None:
         return (None,)
     wishes = {}
-    for name, _ in _owners(pod):
+    for name in exclusive_requests(pod):
         wish = isolated_wish(isolation, pod, name)
         if wish == REQUIRE or (wish == PREFER and isolation.cpus):
             wishes[name] = wish
     if not wishes:
         return (None,)
-    required = {name: wish for name, wish in wishes.items() if wish == REQUIRE}
     use = IsolatedUse(isolation.cpus, wishes)
-    return (use,) if required == wishes else (use, IsolatedUse(isolation.cpus, required))
+    return (use, replace(use, preferred=False)) if PREFER in wishes.values() else (use,)
 
 
 def grow_attempts(  # noqa: PLR0913, PLR0917 - who grows, by how much, and what there is
@@ -159,100 +211,3 @@ def grow_attempts(  # noqa: PLR0913, PLR0917 - who grows, by how much, and what 
         return (isolated,)
     side = isolated if held <= isolation.cpus else free - isolated
     return (side, free) if len(side) >= more else (free,)
-
-
-def using(manager: CPUManager | None, use: IsolatedUse | None) -> CPUManager | None:
-    """The CPU manager for one of :func:`isolated_uses`."""
-    if manager is None or use is None or not use.wishes:
-        return manager
-    return IsolatingCPUManager(manager, use)
-
-
-class IsolatingCPUManager(CPUManager):
-    """A CPU manager that shows the policy only the CPUs that a container is to have.
-
-    With ``prefer`` these are the isolated ones if they are enough, else the others if those are:
-    a container on some of both would have its threads balanced on some of its CPUs only.
-    """
-
-    def __init__(self, manager: CPUManager, use: IsolatedUse) -> None:
-        super().__init__(manager.policy, manager.transaction, manager.parked)
-        self._use = use
-
-    def get_topology_hints(self, pod: Pod, container: Container) -> ResourceHints | None:
-        """See the base class."""
-        wish = self._use.wishes.get(container.name)
-        with self._showing(wish, guaranteed_cpus(pod, container)):
-            return super().get_topology_hints(pod, container)
-
-    def get_pod_topology_hints(self, pod: Pod) -> ResourceHints | None:
-        """See the base class; containers that wish for different things are shown everything."""
-        wishes = {self._use.wishes.get(name) for name, _ in _owners(pod)}
-        wish = wishes.pop() if len(wishes) == 1 else None
-        with self._showing(wish, pod_guaranteed_cpus(pod)):
-            return super().get_pod_topology_hints(pod)
-
-    def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
-        """See the base class.
-
-        Raises:
-            IsolationError: isolated CPUs are required, and too few of them are free.
-        """
-        wish, count = self._use.wishes.get(container.name), guaranteed_cpus(pod, container)
-        if wish == REQUIRE and container.name not in self.transaction.assigned:
-            free = self._free & self._use.cpus.mask
-            if free.bit_count() < count:
-                raise IsolationError(self._shortage(container, count, free.bit_count()))
-        with self._showing(wish, count):
-            super().allocate(pod, container, affinity)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What was preferred and could not be had."""
-        return tuple(
-            f"not on isolated CPUs: too few of {self._use.cpus} were free for container {name}"
-            for name, wish in self._use.wishes.items()
-            if wish == PREFER
-            and name in self.allocations
-            and not self.allocations[name].cpus <= self._use.cpus
-        )
-
-    def _shortage(self, container: Container, count: int, free: int) -> str:
-        if not self._use.cpus:
-            return f"isolated CPUs are required for container {container.name}, {_NOT_BOOTED}"
-        return (
-            f"isolated CPUs are required, but only {free} of the {count} for container "
-            f"{container.name} are free (isolated: {self._use.cpus}); end what runs there, ask for "
-            f"fewer CPUs, or say {PREFER} instead of {REQUIRE}"
-        )
-
-    @property
-    def _free(self) -> int:
-        free = self.transaction.default & ~self.policy.reserved.mask
-        return free | self.transaction.reusable
-
-    @contextmanager
-    def _showing(self, wish: str | None, count: int) -> Iterator[None]:
-        draft, shown = self.transaction, self._candidates(wish, count)
-        hidden, reusable = draft.default & ~shown, draft.reusable & ~shown
-        draft.default &= shown
-        draft.reusable &= shown
-        try:
-            yield
-        finally:
-            draft.default |= hidden
-            draft.reusable |= reusable
-
-    def _candidates(self, wish: str | None, count: int) -> int:
-        isolated, free = self._use.cpus.mask, self._free
-        if wish == REQUIRE or (wish == PREFER and (free & isolated).bit_count() >= count):
-            return isolated
-        return ~isolated if wish == PREFER and (free & ~isolated).bit_count() >= count else _ALL
-
-
-def _owners(pod: Pod) -> Iterator[tuple[str, int]]:
-    """The containers that are to own CPUs, with their number."""
-    if not pod.has_pod_level_resources:
-        for container in pod.all_containers:
-            if count := guaranteed_cpus(pod, container):
-                yield container.name, count

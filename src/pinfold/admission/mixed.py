@@ -9,26 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pinfold.admission.nearness import INVALID_ANNOTATION
+from pinfold.admission.refusal import INVALID_ANNOTATION, UnmetWishError
 from pinfold.core.moves.owners import Owner
 from pinfold.core.pod.annotations import CONTAINER, MIXED_CPUS, POD, AnnotationError
 from pinfold.core.pod.pod import Pod, QOSClass, guaranteed_cpus
-from pinfold.core.topology_manager.hints import AllocationError
-from pinfold.core.topology_manager.manager import UNEXPECTED_ADMISSION_ERROR
 from pinfold.state.ledger import Ledger
-
-
-class MixedError(AllocationError):
-    """A container is to be mixed, and cannot have CPUs of its own."""
-
-    def __init__(self, message: str, reason: str = UNEXPECTED_ADMISSION_ERROR) -> None:
-        super().__init__(message)
-        self.reason = reason
 
 
 def mixed_refusal(
     pod: Pod, *, heeded: bool, exclusive: bool = True, only: str | None = None
-) -> MixedError | None:
+) -> UnmetWishError | None:
     """Why a pod with mixed containers cannot run here whatever is free.
 
     Said of the whole pod, it is about those of its containers that ask for a whole CPU or more; the
@@ -46,7 +36,7 @@ def mixed_refusal(
     try:
         said = MIXED_CPUS.said(pod.annotations, names if only is None else None)
     except AnnotationError as error:
-        return MixedError(str(error), INVALID_ANNOTATION)
+        return UnmetWishError(str(error), INVALID_ANNOTATION)
     asked = {one.name: guaranteed_cpus(pod, one) for one in pod.all_containers}
     for holder in (holder for holder, mixed in said.items() if mixed):
         name = holder.removeprefix(CONTAINER)
@@ -59,7 +49,7 @@ def mixed_refusal(
                 continue
             who = "no container of the pod asks" if holder == POD else f"{name} does not ask"
             why = f"{who} for a whole CPU; ask for 1 CPU or more"
-        return MixedError(f"annotation {MIXED_CPUS.key(holder)}: {why}")
+        return UnmetWishError(f"annotation {MIXED_CPUS.key(holder)}: {why}")
     return None
 
 

@@ -13,14 +13,14 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pinfold.admission.refusal import INVALID_ANNOTATION, UnmetWishError
 from pinfold.core.cpu.static_policy import CPUAllocation
 from pinfold.core.machine.locality import Localities, LocalityError
 from pinfold.core.pod.annotations import PREFERRED, REQUIRED, AnnotationError
 from pinfold.core.pod.near_wishes import NearWish, NearWishes, wishes_of
-from pinfold.core.pod.pod import Container, Pod, guaranteed_cpus
+from pinfold.core.pod.pod import Container, Pod, exclusive_requests
 from pinfold.core.topology_manager.hints import (
     MAX_NUMA_ID,
-    AllocationError,
     NUMAInfo,
     ResourceHints,
     TopologyHint,
@@ -31,8 +31,6 @@ from pinfold.core.topology_manager.manager import TOPOLOGY_AFFINITY_ERROR, Topol
 from pinfold.core.topology_manager.policy import Policy, Scope
 from pinfold.core.values.cpuset import iter_bits
 
-INVALID_ANNOTATION: Final = "InvalidAnnotation"
-
 MAX_NODES: Final = 16
 """Most NUMA nodes with which a topology manager is made for a wish where the node has none; there
 are 2^16 combinations of so many, which takes a tenth of a second."""
@@ -41,17 +39,9 @@ Given = Mapping[str, CPUAllocation]
 """What the CPU manager has given so far, by container (``CPUManager.allocations``)."""
 
 
-class NearnessError(AllocationError):
-    """A wish that cannot be met; ``reason`` is the pod's."""
-
-    def __init__(self, message: str, reason: str = TOPOLOGY_AFFINITY_ERROR) -> None:
-        super().__init__(message)
-        self.reason = reason
-
-
 def near_refusal(
     localities: Localities | None, pod: Pod, *, exclusive: bool = True, complete: bool = True
-) -> NearnessError | None:
+) -> UnmetWishError | None:
     """Why a pod cannot run here whatever is free: the wish is none, or cannot be met.
 
     Args:
@@ -65,17 +55,13 @@ def near_refusal(
     try:
         wishes = wishes_of(pod, complete=complete)
     except AnnotationError as error:
-        return NearnessError(str(error), INVALID_ANNOTATION)
+        return UnmetWishError(str(error), INVALID_ANNOTATION)
     for wish in wishes or ():
         if wish.required and (problem := _problem(localities, wish)) is not None:
-            return NearnessError(f"{_what(wish)} is required: {problem}")
+            return _not_near(wish, f": {problem}")
     if wishes is None or not complete:
         return None
-    owners = {
-        container.name
-        for container in pod.all_containers
-        if exclusive and not pod.has_pod_level_resources and guaranteed_cpus(pod, container)
-    }
+    owners = exclusive_requests(pod) if exclusive else {}
     for name, wish in wishes.containers.items():
         if wish.required and name not in owners:
             return _without_cpus(wish, f"container {name}")
@@ -84,15 +70,17 @@ def near_refusal(
     return None
 
 
-def _without_cpus(wish: NearWish, who: str) -> NearnessError:
-    return NearnessError(
-        f"{_what(wish)} is required, but {who} has no CPUs of its own, which is what is placed; "
-        "let it be Guaranteed with whole CPUs, on a node with the static policy"
+def _without_cpus(wish: NearWish, who: str) -> UnmetWishError:
+    return _not_near(
+        wish,
+        f", but {who} has no CPUs of its own, which is what is placed; "
+        "let it be Guaranteed with whole CPUs, on a node with the static policy",
     )
 
 
-def _what(wish: NearWish) -> str:
-    return f"to be near {','.join(wish.devices)}"
+def _not_near(wish: NearWish, why: str) -> UnmetWishError:
+    what = f"to be near {','.join(wish.devices)} is required"
+    return UnmetWishError(what + why, TOPOLOGY_AFFINITY_ERROR)
 
 
 def _problem(localities: Localities, wish: NearWish) -> str | None:
@@ -218,7 +206,7 @@ class Nearness:
         return {NearWish(tuple(wished)).resource: self._hints(nodes)} if nodes else None
 
     def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
-        """Refuse what a required wish forbids; raises NearnessError."""
+        """Refuse what a required wish forbids; raises UnmetWishError."""
         del pod, affinity
         wish = self.wishes.of(container.name)
         allocation = self.given.get(container.name)
@@ -228,11 +216,12 @@ class Nearness:
         near = self.localities.cpus_at(place.nodes or 0)
         found, all_of_them = len(allocation.cpus & near), len(allocation.cpus)
         if found < all_of_them:
-            raise NearnessError(
-                f"{_what(wish)} is required, but only {found} of the {all_of_them} CPUs for "
+            raise _not_near(
+                wish,
+                f", but only {found} of the {all_of_them} CPUs for "
                 f"container {container.name} can be had at NUMA node "
                 f"{format_numa_mask(place.nodes)}; end what runs there, ask for fewer CPUs, or say "
-                f"{PREFERRED} instead of {REQUIRED}"
+                f"{PREFERRED} instead of {REQUIRED}",
             )
 
     def _place(self, wish: NearWish) -> int | None:

@@ -12,7 +12,7 @@ from pinfold.admission.device_locality import GivenDevices
 from pinfold.admission.device_manager import DeviceManager
 from pinfold.admission.memory_manager import MemoryManager
 from pinfold.admission.nearness import NearAttempt
-from pinfold.admission.smt_isolation import SMTIsolationError
+from pinfold.admission.refusal import UnmetWishError
 from pinfold.core.cpu.hints import TooManyNUMANodesError
 from pinfold.core.devices.state import DeviceState
 from pinfold.core.pod.pod import Container, Pod, QOSClass, pod_guaranteed_cpus
@@ -84,8 +84,8 @@ class PodDraft(Struct, frozen=True):
                 affinity={},
                 decisions=(),
             )
-        except SMTIsolationError as error:
-            # No hints can be made where there are too few cores.
+        except UnmetWishError as error:
+            # No hints can be made.
             return Admission(
                 admitted=False,
                 reason=error.reason,

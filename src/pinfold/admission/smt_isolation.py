@@ -3,43 +3,31 @@
 The allocation is the kubelet's on the same machine with SMT switched off: it is shown the first
 thread of each core of which all threads are free.  What it chooses is claimed with the siblings,
 which are nobody's then.  The order of calls, for one pod: :func:`smt_refusal`, then
-:func:`without_smt` around the CPU manager of each attempt.
+:func:`alone_on_cores`, a wish of the CPU manager.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pinfold.admission.cpu_manager import CPUManager
-from pinfold.admission.nearness import INVALID_ANNOTATION
-from pinfold.core.cpu.static_policy import StaticPolicy
+from pinfold.admission.cpu_manager import Asked, Shown
+from pinfold.admission.refusal import INVALID_ANNOTATION, UnmetWishError
+from pinfold.core.cpu.static_policy import CPUAllocation, StaticPolicy
 from pinfold.core.machine.machine import Machine
 from pinfold.core.machine.topology import CPUTopology
 from pinfold.core.moves.owners import Owner
 from pinfold.core.pod.annotations import CONTAINER, POD, SMT_ISOLATE, AnnotationError
-from pinfold.core.pod.pod import Container, Pod, guaranteed_cpus, pod_guaranteed_cpus
-from pinfold.core.topology_manager.hints import AllocationError, ResourceHints, TopologyHint
-from pinfold.core.topology_manager.manager import TopologyManager
-from pinfold.core.topology_manager.policy import Policy, Scope
+from pinfold.core.pod.pod import Pod, exclusive_requests
 from pinfold.core.values.cpuset import CPUSet
 
 SMT_ISOLATION_ERROR: Final = "SMTIsolationError"
 """The admission reason where cores of its own are not to be had."""
 
 NO_SMT: Final = "smt-isolate does nothing here: no core of this machine has a second thread to idle"
-
-
-class SMTIsolationError(AllocationError):
-    """A container is to be alone on its cores, and cannot be; ``reason`` is the pod's."""
-
-    def __init__(self, message: str, reason: str = SMT_ISOLATION_ERROR) -> None:
-        super().__init__(message)
-        self.reason = reason
 
 
 class SMTIsolation(Struct, frozen=True):
@@ -151,17 +139,12 @@ def smt_wish(smt: SMTIsolation | None, pod: Pod, name: str) -> bool:
 
 
 def smt_refusal(
-    smt: SMTIsolation | None,
-    topology_manager: TopologyManager,
-    pod: Pod,
-    *,
-    complete: bool = True,
-) -> SMTIsolationError | None:
+    smt: SMTIsolation | None, pod: Pod, *, complete: bool = True
+) -> UnmetWishError | None:
     """Why a pod cannot run here whatever is free.
 
     Args:
         smt: the node's; None where it knows no such wish, as a kubelet.
-        topology_manager: what aligns.
         pod: the pod.
         complete: all its containers are known, so that others must not be named.
     """
@@ -171,24 +154,17 @@ def smt_refusal(
     try:
         said = SMT_ISOLATE.said(pod.annotations, names if complete else None)
     except AnnotationError as error:
-        return SMTIsolationError(str(error), INVALID_ANNOTATION)
-    owners = set() if smt.policy is None else {name for name, _ in _owners(pod)}
+        return UnmetWishError(str(error), INVALID_ANNOTATION)
+    owners = set(() if smt.policy is None else exclusive_requests(pod))
     for holder, wish in said.items():
         mine = owners if holder == POD else owners & {holder[len(CONTAINER) :]}
         if wish and complete and not mine:
-            return SMTIsolationError(
+            return UnmetWishError(
                 f"annotation {SMT_ISOLATE.key(holder)}: there are no exclusive CPUs whose siblings "
                 "could stay idle; let the pod be Guaranteed with whole CPUs, on a node with the "
-                "static policy"
+                "static policy",
+                SMT_ISOLATION_ERROR,
             )
-    wishes = {smt_wish(smt, pod, name) for name in owners}
-    whole = topology_manager.policy is not Policy.NONE and topology_manager.scope is Scope.POD
-    if whole and len(wishes) > 1 and smt.has_smt:
-        return SMTIsolationError(
-            "topologyManagerScope: pod aligns all containers of a pod at once, and only some of "
-            f"them are to be SMT-isolated; say {SMT_ISOLATE.key()} for all of them, or use scope "
-            "container"
-        )
     return None
 
 
@@ -205,132 +181,55 @@ def smt_stays(owner: Owner) -> str:
     )
 
 
-def without_smt(
-    manager: CPUManager | None, smt: SMTIsolation | None, pod: Pod
-) -> CPUManager | None:
-    """The CPU manager for a pod of which some containers may be SMT-isolated."""
-    if manager is None or smt is None or smt.policy is None:
-        return manager
-    wishes = frozenset(name for name, _ in _owners(pod) if smt_wish(smt, pod, name))
-    if not (wishes or manager.transaction.idle):
-        return manager
-    return SMTIsolatingCPUManager(manager, smt, smt.policy, wishes)
+def alone_on_cores(smt: SMTIsolation | None, pod: Pod) -> AloneOnCores | None:
+    """What the containers of a pod want, and what those have that are alone; None: nobody can."""
+    if smt is None or smt.policy is None:
+        return None
+    wishes = frozenset(name for name in exclusive_requests(pod) if smt_wish(smt, pod, name))
+    return AloneOnCores(smt, smt.policy, wishes)
 
 
-class SMTIsolatingCPUManager(CPUManager):
-    """A CPU manager that shows another one the machine without SMT, for some containers.
+class AloneOnCores(Struct, frozen=True):
+    """The containers of a pod that are to be SMT-isolated: a wish of the CPU manager.
 
-    What a container has already it keeps, with the siblings that stay idle for it, or without any.
+    They are shown the machine without SMT.  What a container has already it keeps, with the
+    siblings that stay idle for it, or without any.
     """
 
-    def __init__(
-        self, manager: CPUManager, smt: SMTIsolation, alone: StaticPolicy, wishes: frozenset[str]
-    ) -> None:
-        super().__init__(manager.policy, manager.transaction, manager.parked)
-        self.allocations = manager.allocations
-        self._manager = manager
-        self._smt = smt
-        self._alone = alone
-        self._wishes = wishes if smt.has_smt else frozenset[str]()
-        self._asked_in_vain = wishes - self._wishes
+    smt: SMTIsolation
+    policy: StaticPolicy
+    wishes: frozenset[str]
 
-    def get_topology_hints(self, pod: Pod, container: Container) -> ResourceHints | None:
-        """See the base class.
-
-        Raises:
-            SMTIsolationError: too few cores are free.
-        """
-        if not self._is_alone(container.name):
-            return self._manager.get_topology_hints(pod, container)
-        self._require(pod, container)
-        with self._showing(container.name):
-            return self._manager.get_topology_hints(pod, container)
-
-    def get_pod_topology_hints(self, pod: Pod) -> ResourceHints | None:
-        """See the base class.
-
-        Raises:
-            SMTIsolationError: too few cores are free.
-        """
-        owners = [name for name, _ in _owners(pod)]
-        if not all(map(self._is_alone, owners)):
-            return self._manager.get_pod_topology_hints(pod)
-        if not self.transaction.assigned:
-            self._check(f"pod {pod.name}", pod_guaranteed_cpus(pod))
-        with self._showing(None):
-            return self._manager.get_pod_topology_hints(pod)
-
-    def allocate(self, pod: Pod, container: Container, affinity: TopologyHint) -> None:
-        """See the base class.
-
-        Raises:
-            SMTIsolationError: too few cores are free.
-        """
-        name = container.name
-        try:
-            if not guaranteed_cpus(pod, container) or not self._is_alone(name):
-                self._manager.allocate(pod, container, affinity)
-                return
-            self._require(pod, container)
-            with self._showing(name):
-                self._manager.allocate(pod, container, affinity)
-        finally:
-            self.fault = self._manager.fault
-        idle = CPUSet.from_mask(self.transaction.idle[name])
-        self.allocations[name] = replace(self.allocations[name], idle=idle)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What was asked for and has no meaning here, and what the other manager says."""
-        said = (NO_SMT,) if self._asked_in_vain and not self._smt.use else ()
-        return (*self._manager.notes, *said)
-
-    def _is_alone(self, name: str) -> bool:
-        if name in self.transaction.assigned:
-            return name in self.transaction.idle
-        return name in self._wishes
-
-    def _require(self, pod: Pod, container: Container) -> None:
-        if container.name not in self.transaction.assigned:
-            self._check(f"container {container.name}", guaranteed_cpus(pod, container))
-
-    def _check(self, who: str, count: int) -> None:
-        free = (self._firsts() & ~self.parked).bit_count()
-        if free < count:
-            raise SMTIsolationError(
-                f"SMT isolation: {who} is to have {count} cores for itself (smt-isolate), and only "
-                f"{free} of the {len(self._smt.siblings)} that may be owned are free with all of "
-                "their threads; a scheduler counts one CPU for each of them, and the node loses "
-                "them all; end what runs there, ask for fewer CPUs, or do without smt-isolate"
+    def narrow(self, shown: Shown, asked: Asked) -> Shown:
+        """See :class:`~pinfold.admission.cpu_manager.CPUWish`."""
+        alone = {self._is_alone(name, asked) for name in asked.names}
+        if len(alone) > 1:
+            raise UnmetWishError(
+                "topologyManagerScope: pod aligns all containers of a pod at once, and only some "
+                f"of them are to be SMT-isolated; say {SMT_ISOLATE.key()} for all of them, or use "
+                "scope container",
+                SMT_ISOLATION_ERROR,
             )
+        if alone != {True}:
+            return shown
+        cpus = shown.cpus & self.smt.firsts(asked.free)
+        if cpus.bit_count() < asked.count:
+            raise UnmetWishError(
+                f"SMT isolation: {asked.who} is to have {asked.count} cores for itself "
+                f"(smt-isolate), and only {cpus.bit_count()} of the {len(self.smt.siblings)} that "
+                "may be owned are free with all of their threads; a scheduler counts one CPU for "
+                "each of them, and the node loses them all; end what runs there, ask for fewer "
+                "CPUs, or do without smt-isolate",
+                SMT_ISOLATION_ERROR,
+            )
+        return replace(shown, policy=self.policy, cpus=cpus, siblings=self.smt.siblings)
 
-    def _firsts(self) -> int:
-        draft = self.transaction
-        return self._smt.firsts(draft.default | draft.reusable | self.parked)
+    def notes(self, given: Mapping[str, CPUAllocation]) -> tuple[str, ...]:
+        """See :class:`~pinfold.admission.cpu_manager.CPUWish`."""
+        in_vain = given.keys() & self.wishes and not self.smt.has_smt and not self.smt.use
+        return (NO_SMT,) if in_vain else ()
 
-    @contextmanager
-    def _showing(self, name: str | None) -> Iterator[None]:
-        draft, manager = self.transaction, self._manager
-        default, reusable, firsts = draft.default, draft.reusable, self._firsts()
-        draft.default, draft.reusable = default & firsts, reusable & firsts
-        manager.policy = self._alone
-        try:
-            yield
-        finally:
-            manager.policy = self.policy
-            used = 0 if name is None else draft.assigned.get(name, 0)
-            if name is not None and used and name not in draft.idle:
-                draft.idle[name] = self._smt.siblings_of(used)
-            claim = used | (draft.idle[name] if name is not None and used else 0)
-            is_passed_on = bool(used & draft.reusable)
-            draft.default = default & ~claim
-            draft.reusable = reusable | claim if is_passed_on else reusable & ~claim
-            self.parked &= ~claim
-
-
-def _owners(pod: Pod) -> Iterator[tuple[str, int]]:
-    """The containers that are to own CPUs, with their number."""
-    if not pod.has_pod_level_resources:
-        for container in pod.all_containers:
-            if count := guaranteed_cpus(pod, container):
-                yield container.name, count
+    def _is_alone(self, name: str, asked: Asked) -> bool:
+        if name in asked.draft.assigned:
+            return name in asked.draft.idle
+        return name in self.wishes and self.smt.has_smt

@@ -181,6 +181,14 @@ def guaranteed_cpus(pod: Pod, container: Container) -> int:
     return milli // 1000 if milli % 1000 == 0 or container.name in pod.mixed else 0
 
 
+def exclusive_requests(pod: Pod) -> dict[str, int]:
+    """The containers that are to own CPUs, with their number."""
+    if pod.has_pod_level_resources:
+        return {}
+    asked = {container.name: guaranteed_cpus(pod, container) for container in pod.all_containers}
+    return {name: count for name, count in asked.items() if count}
+
+
 def unmixed(pod: Pod) -> Pod:
     """The pod as a kubelet sees it, which knows no mixed containers."""
     if not pod.mixed:
