@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
+from pinfold.admission.admission import Node, NodeState
 from pinfold.core.moves.objective import LEVELS
-from pinfold.core.moves.owners import WHOLE_POD, Owner
+from pinfold.core.moves.owners import WHOLE_POD, MoveOptions, Owner
 from pinfold.core.moves.rebalance import Rebalance
+from pinfold.core.moves.resize import ResizeDecision
 from pinfold.core.moves.steps import (
     Announce,
     GiveBack,
@@ -24,15 +27,31 @@ from pinfold.core.moves.steps import (
 )
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents import move_plan as document
+from pinfold.documents.plan import PlannedResize
 from pinfold.state.ledger import Ledger
 
-UNDO: Final = "undo"
 NO_NAMES: Final[Mapping[str, str]] = {}
 NOT_MOVED: Final[Mapping[int, document.MemoryMoved]] = {}
+
+_Resize = TypeVar("_Resize", bound=PlannedResize)
 
 
 class MoveDocumentError(ValueError):
     """A document of a plan that this version cannot carry out."""
+
+
+def moves_on(node: Node, state: NodeState, options: MoveOptions) -> MoveOptions:
+    """The options, with what follows from the node.
+
+    Nobody goes to CPUs that are offline, and with ``full-pcpus-only`` nobody shares a core.
+    """
+    policy = node.cpu_policy
+    return replace(
+        options,
+        topology=None if policy is None else policy.topology,
+        whole_cores=policy is not None and policy.options.full_pcpus_only,
+        avoid=options.avoid | state.offline,
+    )
 
 
 def with_claims(ledger: Ledger, state: MoveState) -> Ledger:
@@ -142,7 +161,7 @@ def move_plan_document(  # noqa: PLR0913 - what only some plans have is named
                 return document.MoveStep(kind="wait", owner=owner(who), seconds=seconds)
 
     return document.MovePlan(
-        why=UNDO if plan.back else why,
+        why=document.UNDO if plan.back else why,
         pool=str(start.pool),
         pool_after=str(end.pool),
         owners=[moving(one) for one in start.placed],
@@ -160,6 +179,34 @@ def rebalance_document(
     """The document of better places, or of room for somebody; see :func:`move_plan_document`."""
     objective = document.MoveObjective(levels=LEVELS, before=found.before, after=found.after)
     return move_plan_document(found.plan, why, names, objective)
+
+
+def resize_document(
+    kind: type[_Resize], pod: str, cpus: int, decision: ResizeDecision, plan: MovePlan | None
+) -> _Resize:
+    """The document of the answer to a resize.
+
+    Args:
+        kind: which document.
+        pod: ``namespace/name``.
+        cpus: how many CPUs were asked for.
+        decision: the answer.
+        plan: its moves; None where nothing moves.
+    """
+    owner = decision.owner
+    return kind(
+        pod=pod,
+        container=owner.container,
+        cpus=cpus,
+        feasible=decision.feasible,
+        reason=decision.reason,
+        message=decision.message,
+        before=str(decision.before),
+        after=str(decision.after),
+        moves=UNSET
+        if plan is None
+        else move_plan_document(plan, document.RESIZE, {owner.pod_uid: pod}),
+    )
 
 
 def _price(plan: MovePlan) -> document.MovePrice:
@@ -196,7 +243,7 @@ def move_plan_of(told: document.MovePlan) -> MovePlan:
         tuple(_step(step) for step in told.steps),
         frozenset(_owner(one) for one in told.mixed),
         {one: said.delay for one, said in owners.items() if said.delay},
-        told.why == UNDO,
+        told.why == document.UNDO,
     )
 
 

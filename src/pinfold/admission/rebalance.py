@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from pinfold.admission.admission import Node, NodeState, decide
 from pinfold.admission.isolation import isolated_wish
 from pinfold.admission.mixed import mixed_owners
-from pinfold.admission.moves import with_claims
+from pinfold.admission.moves import moves_on, with_claims
 from pinfold.core.cpu.hints import cpu_hints, nodes_to_cpus
 from pinfold.core.cpu.static_policy import StaticPolicy
 from pinfold.core.moves.objective import CORES, NUMA_NODES
@@ -50,6 +50,7 @@ def make_room_for(
 ) -> Rebalance:
     """The moves after which this node admits a pod that it rejects now.
 
+    They are looked for where enough CPUs are free for it, and are not together.
     Its containers together get a place where that can be, else one after the other.  That the pod
     is admitted then was tried: by every manager, on the state of afterwards.
 
@@ -67,7 +68,8 @@ def make_room_for(
     filled = options_of(node, state, options)
     each = [guaranteed_cpus(pod, container) for container in pod.all_containers]
     together = pod_guaranteed_cpus(pod)
-    for counts in ([together], [count for count in each if count]) if together else ():
+    is_possible = 0 < together <= len((state.ledger.default & policy.assignable) - state.offline)
+    for counts in ([together], [count for count in each if count]) if is_possible else ():
         try:
             found = _room(policy, state, counts, filled)
         except MoveError:
@@ -123,10 +125,10 @@ def who_may_move(
 def options_of(node: Node, state: NodeState, options: RebalanceOptions) -> RebalanceOptions:
     """The options, with what follows from the node.
 
-    Nobody goes to CPUs that are offline; with ``full-pcpus-only`` nobody shares a core; what the
-    policy's options spread is not held against it; under a strict topology manager nobody is
-    spread further.  Who has memory at some NUMA nodes stays with it, unless it is to go along, and
-    who has devices goes nearer to them.  Who is SMT-isolated stays.
+    Moves are made as :func:`moves_on` says; what the policy's options spread is not held against
+    it; under a strict topology manager nobody is spread further.  Who has memory at some NUMA nodes
+    stays with it, unless it is to go along, and who has devices goes nearer to them.  Who is
+    SMT-isolated stays.
     """
     policy = _static(node)
     chosen = policy.options
@@ -146,12 +148,7 @@ def options_of(node: Node, state: NodeState, options: RebalanceOptions) -> Rebal
     return replace(
         options,
         fixed=options.fixed | alone,
-        moves=replace(
-            options.moves,
-            topology=policy.topology,
-            whole_cores=chosen.full_pcpus_only,
-            avoid=options.moves.avoid | state.offline,
-        ),
+        moves=moves_on(node, state, options.moves),
         levels=tuple(level for level in options.levels if level not in passed_over),
         numa=options.numa or node.topology_manager.numa,
         near={**near, **options.near},

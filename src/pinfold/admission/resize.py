@@ -11,11 +11,13 @@ from pinfold.admission.cpu_manager import CPUManager
 from pinfold.admission.device_locality import GivenDevices
 from pinfold.admission.device_manager import DeviceManager
 from pinfold.admission.isolation import grow_attempts
+from pinfold.admission.moves import moves_on
 from pinfold.admission.nearness import near_attempts
 from pinfold.admission.pod_draft import PodDraft
 from pinfold.admission.smt_isolation import smt_stays
 from pinfold.core.cpu.static_policy import CPUAllocation, PodTransaction, StaticPolicy
-from pinfold.core.moves.owners import Owner
+from pinfold.core.moves.owners import MoveError, MoveOptions, Owner
+from pinfold.core.moves.planner import plan_moves
 from pinfold.core.moves.resize import (
     NOT_ALLOCATED,
     ResizeAsk,
@@ -24,6 +26,9 @@ from pinfold.core.moves.resize import (
     resized,
 )
 from pinfold.core.moves.resize import decide_resize as decide
+from pinfold.core.moves.steps import MovePlan
+from pinfold.core.pod.annotations import KEEP_CPUS, RESIZE_BELOW_BASELINE
+from pinfold.core.pod.grace import grace_of
 from pinfold.core.pod.pod import Container, Pod
 from pinfold.core.topology_manager.hints import ResourceHints, TopologyHint
 from pinfold.core.topology_manager.manager import Admission
@@ -41,6 +46,47 @@ class Resize(Struct, frozen=True):
     coming: CPUSet | None = None
     keep: CPUSet = CPUSet()
     below_baseline: bool = False
+
+    @classmethod
+    def as_annotated(
+        cls,
+        pod: Pod,
+        container: str,
+        cpus: int,
+        baseline: CPUSet | None,
+        coming: CPUSet | None = None,
+    ) -> Resize:
+        """One with what the pod's annotations say of it."""
+        keep = KEEP_CPUS.of(pod.annotations, container) or CPUSet()
+        below = RESIZE_BELOW_BASELINE.of(pod.annotations, container)
+        return cls(container, cpus, baseline, coming, keep, below)
+
+
+def plan_resize(  # noqa: PLR0913 - what there is, what is asked for, and how it is made
+    node: Node,
+    state: NodeState,
+    pod: Pod,
+    resize: Resize,
+    options: MoveOptions,
+    *,
+    grace: float,
+    devices: PodDevices | None = None,
+) -> tuple[ResizeDecision, MovePlan | None]:
+    """Decide about a resize, and plan its moves; nothing is changed.
+
+    The rest is as for :func:`decide_resize`; ``options`` are filled in by :func:`moves_on`, and a
+    container that says nothing is told for ``grace`` seconds.  The plan is None where it is not
+    feasible.
+    """
+    decision = decide_resize(node, state, pod, resize, devices)
+    if not decision.feasible:
+        return decision, None
+    wish = decision.wish(grace_of(pod, resize.container, grace))
+    try:
+        return decision, plan_moves(state.ledger, [wish], moves_on(node, state, options))
+    except MoveError as error:
+        refused = replace(decision, reason=NOT_ALLOCATED, message=str(error), after=decision.before)
+        return refused, None
 
 
 def decide_resize(

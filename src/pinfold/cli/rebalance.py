@@ -13,7 +13,7 @@ from pinfold.cli.terminal import style
 from pinfold.cli.views.moves import moves_view
 from pinfold.cli.views.status import status_view
 from pinfold.core.moves.owners import MoveError
-from pinfold.documents.move_plan import MovePlan
+from pinfold.documents.move_plan import REBALANCE, MovePlan
 from pinfold.documents.node import Node
 from pinfold.documents.status import Status
 from pinfold.render.moves import MovesView, render_moves, render_moves_svg
@@ -87,6 +87,6 @@ def _planned(
     except MoveError as error:
         raise RefusedError(0, str(error)) from None
     names = {one.pod.uid: f"{one.pod.namespace}/{one.pod.name}" for one in placed.pods}
-    document = rebalance_document(found, "rebalance", names)
+    document = rebalance_document(found, REBALANCE, names)
     view = plan_view(plan_document(placed, request.notes), planned_on(placed))
     return moves_view(document, view), document

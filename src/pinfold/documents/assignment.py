@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from msgspec import Meta
 
-from pinfold.documents.move_plan import NUMANodes
+from pinfold.documents.move_plan import WHY, NUMANodes
 from pinfold.documents.records import CPUs, Document, Record
+
+ADMISSION: Final = "admission"
+OFFLINE: Final = "offline"
+ONLINE: Final = "online"
+"""Why somebody was told, beside plans of moves."""
 
 
 class Assigned(Record, frozen=True, kw_only=True):
@@ -30,22 +35,7 @@ class Assignment(Document, frozen=True, kw_only=True):
     """What it will have; the same as `current` where nothing is under way."""
     previous: Assigned | None
     """What it had before it was moved the last time, or is; null: it never was."""
-    reason: Annotated[
-        str,
-        Meta(
-            extra_json_schema={
-                "enum": [
-                    "admission",
-                    "resize",
-                    "rebalance",
-                    "make-room",
-                    "undo",
-                    "offline",
-                    "online",
-                ]
-            }
-        ),
-    ]
+    reason: Annotated[str, Meta(extra_json_schema={"enum": [ADMISSION, *WHY, OFFLINE, ONLINE]})]
     """Why it was told."""
     deadline: Annotated[str, Meta(extra_json_schema={"format": "date-time"})] | None
     """RFC 3339, in UTC: no sooner is anything of `current` taken, unless this generation is

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 from msgspec import UNSET, Meta, UnsetType
 
 from pinfold.documents.records import CPUs, Document, Record, Size
+
+RESIZE: Final = "resize"
+REBALANCE: Final = "rebalance"
+MAKE_ROOM: Final = "make-room"
+UNDO: Final = "undo"
+WHY: Final = (RESIZE, REBALANCE, MAKE_ROOM, UNDO)
+"""Why there is a plan; the last is the way back from any other."""
 
 NUMANodes: TypeAlias = Annotated[
     str,
@@ -139,9 +146,7 @@ class MoveObjective(Record, frozen=True, kw_only=True):
 class MovePlan(Document, frozen=True, kw_only=True):
     """How owners of CPUs get other ones while they run; no CPU has two owners at any instant."""
 
-    why: Annotated[
-        str, Meta(extra_json_schema={"enum": ["resize", "rebalance", "make-room", "undo"]})
-    ]
+    why: Annotated[str, Meta(extra_json_schema={"enum": [*WHY]})]
     pool: CPUs
     """The shared pool at the start."""
     pool_after: CPUs

@@ -20,19 +20,14 @@ from pinfold.core.moves.owners import Owner
 from pinfold.core.moves.steps import Announce, Narrow, Widen
 from pinfold.core.pod.pod import Container
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.documents.assignment import ADMISSION, OFFLINE, ONLINE
+from pinfold.documents.move_plan import REBALANCE, RESIZE, UNDO
 from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.observers import Observers
 from pinfold.node.view import View, Whereabouts
 from pinfold.ports.errors import ContainerKey
 from pinfold.ports.records import PendingMove
 from pinfold.ports.tellers import Assigned, Assignment, Teller
-
-ADMISSION: Final = "admission"
-OFFLINE: Final = "offline"
-ONLINE: Final = "online"
-RESIZE: Final = "resize"
-REBALANCE: Final = "rebalance"
-UNDO: Final = "undo"
 
 _MOST_TOLD: Final = 1 << 16
 """How often a container is told something between two batches of the record, at most."""

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from pinfold.admission.admission import Node, NodeState
 from pinfold.admission.mixed import mixed_owners
-from pinfold.core.moves.owners import Owner
+from pinfold.core.moves.owners import MoveOptions, Owner
 from pinfold.core.pod.pod import Container
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.admitted_pod import AdmittedPod
@@ -136,6 +136,11 @@ class View(Struct, frozen=True):
         """The owners that use the shared pool besides their own CPUs."""
         pods = (pod.workload.pod for pod in self.pods.active.values())
         return mixed_owners(self.state.ledger, pods)
+
+    @property
+    def move_options(self) -> MoveOptions:
+        """What moves have to heed of the pods: see :class:`MoveOptions`."""
+        return MoveOptions(mixed=self.mixed, pool_may_be_empty=not self.anybody_shares())
 
     def anybody_shares(self) -> bool:
         """Whether a container of an active pod runs, or has to run, on the shared pool."""

@@ -22,6 +22,7 @@ from pinfold.core.topology_manager.hints import ResourceHints, TopologyHint, for
 from pinfold.core.topology_manager.manager import AffinityDecision
 from pinfold.core.values.cpuset import CPUSet, iter_bits
 from pinfold.documents import explanation as form
+from pinfold.documents.move_plan import MAKE_ROOM
 from pinfold.planning.plan_document import memory_blocks
 from pinfold.planning.planner import Planner
 from pinfold.planning.remedies import find_remedies
@@ -276,7 +277,7 @@ def explain_document(planner: Planner, explanation: Explanation) -> form.Explana
         remedies=explanation.remedies,
         moves=UNSET
         if explanation.moves is None
-        else rebalance_document(explanation.moves, "make-room", explanation.names),
+        else rebalance_document(explanation.moves, MAKE_ROOM, explanation.names),
     )
 
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import UNSET, UnsetType
 
-from pinfold.admission.moves import move_plan_document, rebalance_document
+from pinfold.admission.moves import rebalance_document, resize_document
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.memory.memory import Block
 from pinfold.documents import plan as form
-from pinfold.documents.move_plan import MovePlan
+from pinfold.documents.move_plan import MAKE_ROOM
 from pinfold.documents.records import MemoryBlock
 from pinfold.planning.node_use import device_use, numa_use
 from pinfold.planning.planner import ContainerPlacement, Plan, PodPlacement, ResizedContainer
@@ -73,7 +73,7 @@ def _pod(placement: PodPlacement, pool: str, names: Mapping[str, str]) -> form.P
         containers=[_container(container, pool) for container in placement.containers],
         moves=UNSET
         if placement.moves is None
-        else rebalance_document(placement.moves, "make-room", names),
+        else rebalance_document(placement.moves, MAKE_ROOM, names),
     )
 
 
@@ -92,21 +92,8 @@ def _container(container: ContainerPlacement, pool: str) -> form.PlannedContaine
 
 
 def _resize(answer: ResizedContainer) -> form.PlannedResize:
-    decision, pod = answer.decision, f"{answer.pod.namespace}/{answer.pod.name}"
-    moves: MovePlan | UnsetType = UNSET
-    if answer.moves is not None:
-        moves = move_plan_document(answer.moves, "resize", {answer.pod.uid: pod})
-    return form.PlannedResize(
-        pod=pod,
-        container=answer.container,
-        cpus=answer.cpus,
-        feasible=decision.feasible,
-        reason=decision.reason,
-        message=decision.message,
-        before=str(decision.before),
-        after=str(decision.after),
-        moves=moves,
-    )
+    pod = f"{answer.pod.namespace}/{answer.pod.name}"
+    return resize_document(form.PlannedResize, pod, answer.cpus, answer.decision, answer.moves)
 
 
 def memory_blocks(blocks: Iterable[Block]) -> list[MemoryBlock]:

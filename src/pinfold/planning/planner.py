@@ -12,7 +12,7 @@ from pinfold.admission.admission import Decision, Node, NodeState, decide, settl
 from pinfold.admission.mixed import mixed_owners
 from pinfold.admission.model import build_node, check_device_hints, empty_state
 from pinfold.admission.rebalance import make_room_for, rebalance, who_may_move
-from pinfold.admission.resize import Resize, decide_resize, settle_resize
+from pinfold.admission.resize import Resize, plan_resize, settle_resize
 from pinfold.core.devices.devices import DeviceInventory
 from pinfold.core.devices.state import DeviceState
 from pinfold.core.kubelet.faults import KUBELET, AllocationRules
@@ -21,13 +21,10 @@ from pinfold.core.machine.kubelet_view import KubeletView, kubelet_view
 from pinfold.core.machine.machine import Machine
 from pinfold.core.memory.memory import Block
 from pinfold.core.moves.owners import MoveError, MoveOptions, Owner
-from pinfold.core.moves.planner import plan_moves
 from pinfold.core.moves.rebalance import Rebalance, RebalanceOptions
 from pinfold.core.moves.resize import INCONSISTENT, ResizeDecision, resized
 from pinfold.core.moves.steps import MovePlan
-from pinfold.core.pod.annotations import KEEP_CPUS, RESIZE_BELOW_BASELINE
-from pinfold.core.pod.grace import grace_of
-from pinfold.core.pod.pod import Container, Pod, pod_guaranteed_cpus
+from pinfold.core.pod.pod import Container, Pod
 from pinfold.core.pod.resource_names import is_extended
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.planning.resizes import ResizeWish
@@ -267,21 +264,24 @@ class Planner:
                 Owner(pod.uid, container), nothing, nothing, nothing, INCONSISTENT, problem
             )
             return _answered(plan, ResizedContainer(pod, container, wish.cpus, refused))
-        own = self.config.own is not None
-        ask = Resize(
-            container,
-            wish.cpus,
-            _baseline(plan, placed, container),
-            keep=(own and KEEP_CPUS.of(pod.annotations, container)) or CPUSet(),
-            below_baseline=own and RESIZE_BELOW_BASELINE.of(pod.annotations, container),
+        baseline = _baseline(plan, placed, container)
+        if self.config.own is None:
+            ask = Resize(container, wish.cpus, baseline)
+        else:
+            ask = Resize.as_annotated(pod, container, wish.cpus, baseline)
+        mixed = mixed_owners(plan.ledger, (one.pod for one in plan.admitted))
+        decision, moves = plan_resize(
+            self.node,
+            plan.state,
+            pod,
+            ask,
+            MoveOptions(mixed=mixed, pool_may_be_empty=True),
+            grace=self.config.scale_down_grace_period,
         )
-        decision = decide_resize(self.node, plan.state, pod, ask)
-        if not decision.feasible:
-            return _answered(plan, ResizedContainer(pod, container, wish.cpus, decision))
-        delay = grace_of(pod, container, self.config.scale_down_grace_period)
-        moves = plan_moves(plan.ledger, [decision.wish(delay)], self._move_options(plan))
-        after = _with_resize(plan, placed, decision, settle_resize(plan.state, pod, decision))
-        return _answered(after, ResizedContainer(pod, container, wish.cpus, decision, moves))
+        if moves is not None:
+            state = settle_resize(plan.state, pod, decision)
+            plan = _with_resize(plan, placed, decision, state)
+        return _answered(plan, ResizedContainer(pod, container, wish.cpus, decision, moves))
 
     def who_may_move(self, state: NodeState, pods: Iterable[Pod]) -> RebalanceOptions:
         """Who of these pods may move, and for how long each is told beforehand."""
@@ -298,30 +298,11 @@ class Planner:
         return rebalance(self.node, plan.state, self.who_may_move(plan.state, pods))
 
     def room_for(self, state: NodeState, pod: Pod, running: Iterable[Pod]) -> Rebalance | None:
-        """The fewest moves after which a pod is admitted that is rejected now; None without any.
-
-        They are looked for where enough CPUs are free for it, and are not together.
-        """
-        policy = self.node.cpu_policy
-        if policy is None:
-            return None
-        free = (state.ledger.default & policy.assignable) - state.offline
-        if not 0 < pod_guaranteed_cpus(pod) <= len(free):
-            return None
+        """The fewest moves after which a pod is admitted that is rejected now; None without any."""
         try:
             return make_room_for(self.node, state, pod, self.who_may_move(state, running))
         except MoveError:
             return None
-
-    def _move_options(self, plan: Plan) -> MoveOptions:
-        policy = self.node.cpu_policy
-        return MoveOptions(
-            self.view.topology,
-            whole_cores=policy is not None and policy.options.full_pcpus_only,
-            avoid=plan.state.offline,
-            mixed=mixed_owners(plan.ledger, (placed.pod for placed in plan.admitted)),
-            pool_may_be_empty=True,
-        )
 
 
 def _answered(plan: Plan, answer: ResizedContainer) -> Plan:

@@ -9,7 +9,15 @@ from msgspec import UNSET, UnsetType
 
 from pinfold.core.moves.objective import CORES, DISTANCE, NUMA_NODES, SOCKETS, UNCORE_CACHES
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.documents.move_plan import MoveOwner, MovePlan, MoveStep, MovingOwner
+from pinfold.documents.move_plan import (
+    MAKE_ROOM,
+    REBALANCE,
+    RESIZE,
+    MoveOwner,
+    MovePlan,
+    MoveStep,
+    MovingOwner,
+)
 
 _LEVELS: Final = {
     NUMA_NODES: "NUMA nodes beyond need",
@@ -19,8 +27,8 @@ _LEVELS: Final = {
     DISTANCE: "distance to memory and devices",
 }
 _NOTHING: Final = {
-    "rebalance": "nothing moves: no better placement can be had",
-    "make-room": "nothing has to move: there is room",
+    REBALANCE: "nothing moves: no better placement can be had",
+    MAKE_ROOM: "nothing has to move: there is room",
 }
 
 
@@ -43,7 +51,7 @@ def headline(plan: MovePlan) -> str:
     whole = all(owner.container is None for owner in moving(plan))
     who = _counted(price.owners, "pod" if whole else "container")
     verb = "moves" if price.owners == 1 else "move"
-    if plan.why == "resize":
+    if plan.why == RESIZE:
         verb = "is resized" if price.owners == 1 else "are resized"
     text = f"{who} {verb}, {_counted(price.cpus, 'CPU')} anew"
     text += f", {_counted(price.detours, 'detour')}" if price.detours else ""

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from msgspec import UNSET, UnsetType
-
-from pinfold.admission.moves import move_plan_document
+from pinfold.admission.moves import resize_document
 from pinfold.core.pod.pod import CPU
 from pinfold.core.values.quantity import Quantity, QuantityError
 from pinfold.documents.api import ContainerResize, Resize, ResizeAnswer
-from pinfold.documents.move_plan import MovePlan
 from pinfold.node.moves.resizing import Answered
 from pinfold.web.answers import Refusal
 
@@ -50,19 +47,5 @@ def _cpus(one: ContainerResize) -> int:
 
 def answered(answer: Answered) -> ResizeAnswer:
     """The document of an answer."""
-    decision, moving = answer.decision, answer.moving
-    owner = decision.owner
-    plan: MovePlan | UnsetType = UNSET
-    if moving is not None:
-        plan = move_plan_document(moving.plan, "resize", {owner.pod_uid: answer.pod})
-    return ResizeAnswer(
-        pod=answer.pod,
-        container=owner.container,
-        cpus=answer.cpus,
-        feasible=decision.feasible,
-        reason=decision.reason,
-        message=decision.message,
-        before=str(decision.before),
-        after=str(decision.after),
-        moves=plan,
-    )
+    plan = None if answer.moving is None else answer.moving.plan
+    return resize_document(ResizeAnswer, answer.pod, answer.cpus, answer.decision, plan)

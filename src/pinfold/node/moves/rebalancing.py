@@ -14,10 +14,10 @@ from pinfold.admission.moves import rebalance_document
 from pinfold.admission.rebalance import make_room_for, rebalance, who_may_move
 from pinfold.core.kubelet.node_config import DynamicOptions
 from pinfold.core.moves.objective import LEVELS, NUMA_NODES
-from pinfold.core.moves.owners import MoveError, MoveOptions, Owner, Refusal
+from pinfold.core.moves.owners import MoveError, Owner, Refusal
 from pinfold.core.moves.rebalance import Rebalance, RebalanceOptions
-from pinfold.core.pod.pod import Pod, pod_guaranteed_cpus
-from pinfold.documents.move_plan import MovePlan
+from pinfold.core.pod.pod import Pod
+from pinfold.documents.move_plan import MAKE_ROOM, REBALANCE, MovePlan
 from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.books import Books
 from pinfold.node.draft import Draft
@@ -26,8 +26,6 @@ from pinfold.node.moves.moving import BusyError, Moving
 from pinfold.node.view import View
 from pinfold.ports.runtime import ContainerState
 
-REBALANCE: Final = "rebalance"
-MAKE_ROOM: Final = "make-room"
 _HOUR: Final = 3600.0
 
 
@@ -115,8 +113,7 @@ class Rebalancing:
         pods = [pod.workload.pod for pod in view.pods.active.values() if self._is_calm(pod)]
         grace = view.settings.scale_down_grace_period
         found = who_may_move(view.node, view.state, pods, grace=grace, opt_in=opt_in)
-        moves = MoveOptions(mixed=view.mixed, pool_may_be_empty=not view.anybody_shares())
-        return replace(found, moves=moves)
+        return replace(found, moves=view.move_options)
 
     def _is_calm(self, pod: AdmittedPod) -> bool:
         seen = self._books.containers.seen
@@ -183,13 +180,12 @@ class Rebalancing:
         Raises:
             StoreError: the plan cannot be written down.
         """
-        dynamic, view, policy = self._dynamic, self._books.view, draft.node.cpu_policy
-        if dynamic is None or not dynamic.make_room or policy is None or self._mover.is_busy:
+        dynamic, view = self._dynamic, self._books.view
+        if dynamic is None or not dynamic.make_room or self._mover.is_busy:
             return None
         now = self._books.observers.uptime()
         most = min(dynamic.most_moved, self._left(dynamic, now))
-        free = (draft.state.ledger.default & policy.assignable) - draft.state.offline
-        if most <= 0 or not 0 < pod_guaranteed_cpus(pod) <= len(free):
+        if most <= 0:
             return None
         options = self._options(view)
         own = {Owner(pod.uid, name) for name in draft.state.ledger.assignments.get(pod.uid, ())}

@@ -11,15 +11,12 @@ from collections.abc import Callable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pinfold.admission.resize import Resize, decide_resize
-from pinfold.core.moves.owners import MoveError, MoveOptions, Owner
-from pinfold.core.moves.planner import plan_moves
-from pinfold.core.moves.resize import NOT_ALLOCATED, ResizeDecision
+from pinfold.admission.resize import Resize, plan_resize
+from pinfold.core.moves.owners import Owner
+from pinfold.core.moves.resize import ResizeDecision
 from pinfold.core.moves.steps import MovePlan
-from pinfold.core.pod.annotations import KEEP_CPUS, RESIZE_BELOW_BASELINE
-from pinfold.core.pod.grace import grace_of
-from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.history import Resized
+from pinfold.documents.move_plan import RESIZE
 from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.books import Books
 from pinfold.node.draft import Draft
@@ -68,35 +65,16 @@ def decide(  # noqa: PLR0913 - who, what for, and what there is
     """
     active = view.pods.active[owner.pod_uid]
     pod, move = active.workload.pod, draft.move
-    ask = Resize(
-        owner.container,
-        cpus,
-        active.record.baseline(owner.container),
-        move.plan.end.placed[owner] if replaces and move is not None else None,
-        KEEP_CPUS.of(pod.annotations, owner.container) or CPUSet(),
-        RESIZE_BELOW_BASELINE.of(pod.annotations, owner.container),
-    )
-    decision = decide_resize(draft.node, draft.state, pod, ask, devices)
-    if not decision.feasible:
-        return decision, None
-    delay = grace_of(pod, owner.container, view.settings.scale_down_grace_period)
-    try:
-        wish = decision.wish(delay)
-        return decision, plan_moves(draft.state.ledger, [wish], move_options(draft, view))
-    except MoveError as error:
-        refused = replace(decision, reason=NOT_ALLOCATED, message=str(error), after=decision.before)
-        return refused, None
-
-
-def move_options(draft: Draft, view: View) -> MoveOptions:
-    """How moves are made on this node."""
-    policy = draft.node.cpu_policy
-    return MoveOptions(
-        None if policy is None else policy.topology,
-        whole_cores=policy is not None and policy.options.full_pcpus_only,
-        avoid=draft.state.offline,
-        mixed=view.mixed,
-        pool_may_be_empty=not view.anybody_shares(),
+    coming = move.plan.end.placed[owner] if replaces and move is not None else None
+    baseline = active.record.baseline(owner.container)
+    return plan_resize(
+        draft.node,
+        draft.state,
+        pod,
+        Resize.as_annotated(pod, owner.container, cpus, baseline, coming),
+        view.move_options,
+        grace=view.settings.scale_down_grace_period,
+        devices=devices,
     )
 
 
@@ -111,7 +89,7 @@ async def begin(draft: Draft, mover: Mover, plan: MovePlan, owner: Owner, cpus: 
     if cpus > was:
         draft_cpus(draft, *owner, cpus)
     resize = PendingResize(owner, was, cpus)
-    return await mover.begin(draft, plan, why="resize", resize=resize, replaces=replaces)
+    return await mover.begin(draft, plan, why=RESIZE, resize=resize, replaces=replaces)
 
 
 def resized_document(answer: Answered) -> Resized:
