@@ -64,6 +64,14 @@ def test_without_an_answer_it_is_told_at_once() -> None:
     assert ledger.behind == 0
 
 
+def test_it_is_told_of_nobody_who_has_yet_to_be_placed() -> None:
+    ledger, key = a_ledger(1), ContainerKey("uid-new", "main")
+    ledger.put(key, "id-new", None, "0-1")
+    assert play(ledger, 0, 0, 0.1) == [["id-0"]]
+    ledger.move(key, Placement())
+    assert play(ledger, 0, 0, 0.1) == [["id-new"]]
+
+
 def test_it_is_not_told_while_it_may_be_at_work_on_an_answer() -> None:
     ledger = a_ledger(ANSWERED + 2)
     assert play(ledger, 1, 0, SETTLED - 0.1) == []

@@ -84,6 +84,8 @@ class LifecycleHarness:
     version: int = 2
     dynamic: DynamicOptions | None = None
     problems: list[str] = field(default_factory=list)
+    front: Callable[[Any], Any] = lambda port: port
+    """What stands before the ports of an agent that starts."""
 
     def __post_init__(self) -> None:
         self.view = kubelet_view(parse_short_form(self.machine))
@@ -107,7 +109,7 @@ class LifecycleHarness:
             await self.store.load(), node, empty, parse=parse, on_mismatch=on_mismatch
         )
         settings = replace(NodeSettings(), reserved_system_cpus=self.config.reserved_system_cpus)
-        self.cgroups = FakeRuntimeCgroups(self.node, self.gates)
+        self.cgroups: FakeRuntimeCgroups = self.front(FakeRuntimeCgroups(self.node, self.gates))
         self.ledger = RuntimeLedger(self.cgroups, self.report, batch=4)
         table = KubeletContainers(self.cgroups, self.ledger)
         observers = Observers(self.clock, no_document, self.report, self.ledger.follow)
@@ -115,9 +117,9 @@ class LifecycleHarness:
             node,
             restored,
             containers=table,
-            store=self.store,
+            store=self.front(self.store),
             announcements=Announcements(
-                self.files,
+                self.front(self.files),
                 lambda _state, _pods: None,
                 self.report,
                 Tellings(self.teller, observers),

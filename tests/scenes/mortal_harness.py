@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,9 +42,6 @@ class Death:
         await asyncio.Event().wait()
 
 
-_AT_ONCE = {"exits", "lives", "known", "reconnect", "allowed", "inventory", "subscribe", "options"}
-
-
 class Mortal:
     """A port of an agent that may die."""
 
@@ -53,7 +51,7 @@ class Mortal:
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._port, name)
-        if name in _AT_ONCE or not callable(method):
+        if not inspect.iscoroutinefunction(method):
             return method
 
         async def call(*args: Any, **kwargs: Any) -> Any:

@@ -42,19 +42,27 @@ PATIENCE: Final = 1.0
 class _Entry(Struct, frozen=True):
     """A container's id, where it is placed, and what is on record for it.
 
-    Where its placement says no NUMA nodes, whatever is on record holds.  ``capped`` is whether a
-    CPU quota is on record.
+    Before it is placed (``placement`` None), and where that says no NUMA nodes, whatever is on
+    record holds.  ``capped`` is whether a CPU quota is on record.
     """
 
     container_id: str
-    placement: Placement
+    placement: Placement | None
     recorded: CPUSet | None
     recorded_mems: CPUSet | None = None
     capped: bool = False
 
     @property
     def owns(self) -> bool:
-        return self.placement.cpus is not None
+        return self.placement is not None and self.placement.cpus is not None
+
+    @property
+    def shares(self) -> bool:
+        return self.placement is None or self.placement.shares
+
+    @property
+    def mems(self) -> CPUSet | None:
+        return None if self.placement is None else self.placement.mems
 
 
 class RuntimeLedger:
@@ -99,7 +107,7 @@ class RuntimeLedger:
             if keys is not None:
                 return key in keys
             entry = self._entries.get(key)
-            return entry is None or entry.placement.shares
+            return entry is None or entry.shares
 
         return self.writes.still(concerns)
 
@@ -107,13 +115,16 @@ class RuntimeLedger:
         self,
         key: ContainerKey,
         container_id: str,
-        placement: Placement,
+        placement: Placement | None,
         recorded: str,
         *,
         recorded_mems: str = "",
         capped: bool = False,
     ) -> None:
         """Take note of a container, and of the lists that the runtime has for it.
+
+        One that has yet to be placed (``placement`` None) is not told of: the runtime would write
+        it into the kernel, where somebody may have to leave first.
 
         NUMA nodes that the placement does not say are not told; ``capped`` tells of a CPU quota on
         record, which an owner of CPUs is not to have.
@@ -148,13 +159,12 @@ class RuntimeLedger:
         wanted = self._wanted(entry)
         if entry.owns and entry.capped:
             return True
-        mems = entry.placement.mems
-        if mems is not None and entry.recorded_mems != mems:
+        if entry.mems is not None and entry.recorded_mems != entry.mems:
             return True
         return bool(wanted) and entry.recorded != wanted
 
     def _wanted(self, entry: _Entry) -> CPUSet:
-        return entry.placement.within(self._pool)
+        return CPUSet() if entry.placement is None else entry.placement.within(self._pool)
 
     def answer(self) -> tuple[ContainerUpdate, ...]:
         """What an answer to the runtime tells it of the others, a few of them at a time.
@@ -170,7 +180,7 @@ class RuntimeLedger:
             self._entries[key] = replace(
                 entry,
                 recorded=self._wanted(entry),
-                recorded_mems=entry.placement.mems,
+                recorded_mems=entry.mems,
                 capped=entry.capped and not entry.owns,
             )
         return updates
@@ -206,7 +216,7 @@ class RuntimeLedger:
     def _update(self, entry: _Entry) -> ContainerUpdate:
         told = Resources(
             cpus=str(self._wanted(entry)),
-            mems=str(entry.placement.mems or ""),
+            mems=str(entry.mems or ""),
             cpu_quota=NO_CAP if entry.owns and entry.capped else None,
         )
         return ContainerUpdate(entry.container_id, told, ignore_failure=True)
@@ -215,9 +225,7 @@ class RuntimeLedger:
         async with self.writes.telling(), self._gate():
             told = {key: self._entries[key] for key in self._stale()[: self._batch]}
             updates = [self._update(entry) for entry in told.values()]
-            wanted = {
-                key: (self._wanted(entry), entry.placement.mems) for key, entry in told.items()
-            }
+            wanted = {key: (self._wanted(entry), entry.mems) for key, entry in told.items()}
             try:
                 await record.update(updates)
             except PortError:
@@ -228,7 +236,9 @@ class RuntimeLedger:
                 # Also after a failure: the runtime may have written before it failed.
                 for key, entry in told.items():
                     now = self._entries.get(key)
-                    if now is not None and now.container_id == entry.container_id:
+                    if now is None or now.placement is None:
+                        continue
+                    if now.container_id == entry.container_id:
                         await self._cgroups.place(key, now.placement)
             for key, entry in told.items():
                 now = self._entries.get(key)

@@ -9,65 +9,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from pinfold.core.kubelet.node_config import DynamicOptions, NodeConfig
-from pinfold.core.values.cpuset import CPUSet
+from pinfold.core.kubelet.node_config import DynamicOptions
 from pinfold.node.nri.kubelet_room import ROOM_IS_MADE
-from pinfold.planning.fake_nri import FakeContainer
-from pinfold.ports.nri import PodSandbox, RefusedError, Resources
-from tests.scenes.lifecycle_harness import BEST_EFFORT, LifecycleHarness, guaranteed
+from pinfold.ports.nri import Resources
+from tests.scenes.kubelet_node import LOOSE, ROOM, SPREAD, STRICT, Node, crowd, spread
+from tests.scenes.lifecycle_harness import guaranteed
 from tests.scenes.manager_harness import run_virtually
-
-LOOSE = NodeConfig(cpu_manager_policy="static", reserved_system_cpus=CPUSet([0]))
-STRICT = NodeConfig(
-    cpu_manager_policy="static",
-    topology_manager_policy="single-numa-node",
-    reserved_system_cpus=CPUSet([0, 8]),
-)
-ROOM = DynamicOptions(make_room=True)
-SPREAD = "6-11"
-
-
-class Node(LifecycleHarness):
-    """Two NUMA nodes; each write to a cpuset is followed by a look for strangers."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.strangers: list[str] = []
-        self.node.wrote = self._look
-
-    def _look(self) -> None:
-        running = [one for one in self.node.containers.values() if one.runs and one.kernel]
-        for one in running:
-            owned = self.books.view.in_the_end(one.key.pod_uid, one.key.name) is not None
-            for other in running:
-                shared = (one.kernel or CPUSet()) & (other.kernel or CPUSet())
-                if owned and other is not one and shared:
-                    self.strangers.append(f"{one.key} and {other.key} have {shared}")
-
-    async def owner(self, name: str, cpus: int, **annotations: str) -> FakeContainer:
-        return await self.run(await self.sandbox(name, **annotations), "main", guaranteed(cpus))
-
-    async def sandbox(self, name: str, **annotations: str) -> PodSandbox:
-        told = {f"{k.replace('_', '-')}.pinfold.dev/pod": text for k, text in annotations.items()}
-        pod = replace(await self.pod(name), annotations=told)
-        self.node.pods[pod.id] = pod
-        return pod
-
-    def has(self) -> dict[str, str]:
-        """What everybody owns on record."""
-        return {
-            uid.removeprefix("uid-"): str(containers["main"])
-            for uid, containers in self.books.view.state.ledger.assignments.items()
-        }
-
-    async def refused(self, pod: PodSandbox, cpus: int) -> str:
-        """What the runtime is told, and at once."""
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        with pytest.raises(RefusedError) as told:
-            await self.node.create(pod, "main", guaranteed(cpus))
-        assert loop.time() == began
-        return str(told.value)
 
 
 def run(scenario: Callable[[Node], Awaitable[None]], **harness: Any) -> None:
@@ -84,13 +31,6 @@ def run(scenario: Callable[[Node], Awaitable[None]], **harness: Any) -> None:
         await node.kill()
 
     run_virtually(asyncio.wait_for(whole(), 20_000))
-
-
-async def spread(node: Node, **annotations: str) -> FakeContainer:
-    """``c`` sits in both NUMA nodes, although there is room for it in one."""
-    await node.run(await node.pod("web", "burstable"), "main", BEST_EFFORT)
-    await node.owner("a", 5)
-    return await node.owner("c", 6, **annotations)
 
 
 # ------------------------------------------------------------------------------- better places
@@ -201,16 +141,6 @@ def test_what_comes_in_between(how: str) -> None:
 
 
 # ------------------------------------------------------------------------- for who is refused
-
-
-async def crowd(node: Node, **annotations: str) -> FakeContainer:
-    """Four CPUs are free, two in each NUMA node, where ``c`` could go aside."""
-    await node.run(await node.pod("web", "burstable"), "main", BEST_EFFORT)
-    await node.owner("a", 3)
-    await node.owner("b", 5)
-    c = await node.owner("c", 2, **annotations)
-    assert node.has() == {"a": "1-3", "b": "9-13", "c": "4-5"}
-    return c
 
 
 @pytest.mark.parametrize("grace", [0, 5])

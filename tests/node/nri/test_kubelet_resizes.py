@@ -13,6 +13,7 @@ from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.nri.resizes import AGAIN, ANSWERED
 from pinfold.planning.fake_nri import FakeContainer
 from pinfold.ports.nri import PodSandbox, RefusedError, Resources
+from tests.scenes.kubelet_node import watch
 from tests.scenes.lifecycle_harness import BEST_EFFORT, LifecycleHarness, guaranteed, story
 
 GRACE = "scale-down-grace-period.pinfold.dev/pod"
@@ -33,27 +34,6 @@ async def an_owner(
     """A container that is told for so many seconds before it loses CPUs."""
     pod = await annotated(h, name, **{GRACE: str(grace)}, **more)
     return await h.run(pod, "main", guaranteed(cpus))
-
-
-def watch(h: LifecycleHarness) -> list[str]:
-    """Look at all cpusets after each write to one; who shares CPUs of whom."""
-    found: list[str] = []
-
-    def look() -> None:
-        running = [one for one in h.node.containers.values() if one.runs and one.kernel]
-        owners = [one for one in running if h.books.view.in_the_end(*_of(one)) is not None]
-        for one in owners:
-            for other in running:
-                shared = (one.kernel or CPUSet()) & (other.kernel or CPUSet())
-                if other is not one and shared:
-                    found.append(f"{one.key} and {other.key} have {shared}")
-
-    h.node.wrote = look
-    return found
-
-
-def _of(one: FakeContainer) -> tuple[str, str]:
-    return one.key.pod_uid, one.key.name
 
 
 async def told(h: LifecycleHarness, kind: str) -> list[dict[str, Any]]:

@@ -85,14 +85,21 @@ class ContainerLifecycle:
             cpu_quota=None if placement.cpus is None else NO_CAP,
         )
 
-    def note(self, runtime_pod: RuntimePod, container: Container, recorded: Resources) -> None:
+    def note(
+        self,
+        runtime_pod: RuntimePod,
+        container: Container,
+        recorded: Resources,
+        *,
+        is_placed: bool = True,
+    ) -> None:
         """Take note of a container, and of what the runtime has on record for it."""
         uid, name = runtime_pod.sandbox.uid, container.name
         key = ContainerKey(uid, name)
         runtime_pod.containers[name] = container
         self.table.put(key, container)
         self.cgroups.identify(key, container.id)
-        self.record(key, container.id, recorded)
+        self.record(key, container.id, recorded, is_placed=is_placed)
 
     async def settle(
         self, draft: Draft, runtime_pod: RuntimePod, container: Container, decision: Decision
@@ -137,9 +144,16 @@ class ContainerLifecycle:
                 "kubelet's memoryManagerPolicy to None, or pinfold's",
             )
 
-    def record(self, key: ContainerKey, container_id: str, recorded: Resources) -> None:
-        """Take note of what the runtime has on record for a container."""
-        placement = self.placement(key.pod_uid, key.name)
+    def record(
+        self,
+        key: ContainerKey,
+        container_id: str,
+        recorded: Resources,
+        *,
+        is_placed: bool = True,
+    ) -> None:
+        """Take note of what the runtime has on record for a container; it follows who is placed."""
+        placement = self.placement(key.pod_uid, key.name) if is_placed else None
         self.on_record.put(
             key,
             container_id,
@@ -307,7 +321,8 @@ class ContainerLifecycle:
         if not (same_cpus and same_memory):
             await self.pods.note(draft, runtime_pod, "adopted", decision)
         await draft.write()
-        self.note(runtime_pod, one, one.resources)
+        # Whoever is still on its CPUs leaves these before; see :meth:`locate`.
+        self.note(runtime_pod, one, one.resources, is_placed=False)
 
     def keeps(self, runtime_pod: RuntimePod, container: Container) -> bool:
         """Whether a container owns CPUs, and is to own some."""
