@@ -166,9 +166,11 @@ class Books:
             async with self.change() as draft:
                 fill(draft)
 
-        await self._insist(once)
+        await self.insist(once)
 
-    async def _insist(self, once: Effect) -> None:
+    async def insist(self, once: Effect) -> None:
+        """Carry out what leads to a change of the books, again and again until it is written."""
+
         def failed(error: Exception, pause: float) -> None:
             self.observers.report(None, f"{error}; trying again in {pause:g} s")
 
@@ -212,7 +214,7 @@ class Books:
             async with self.change():
                 await self._record.commit(Batch())
 
-        self.spawn(self._insist(pay), name="what is owed to the record")
+        self.spawn(self.insist(pay), name="what is owed to the record")
 
     async def _apply(
         self,

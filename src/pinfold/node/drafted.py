@@ -13,10 +13,9 @@ from msgspec.structs import replace
 
 from pinfold.admission.admission import Node, NodeState
 from pinfold.admission.moves import with_claims
-from pinfold.core.moves.gone import gone, is_gone, renamed
+from pinfold.core.moves.gone import gone, is_gone
 from pinfold.core.moves.owners import Owner
 from pinfold.core.pod.workload import Workload
-from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.history import Displaced, Drifted, Resized, Started
 from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.pod_table import PodTable, UnknownPodError
@@ -165,19 +164,9 @@ class Drafted:
         if not ended:
             return
         names = {one: gone(one, with_pod=self.pod(one.pod_uid) is None) for one in ended}
-        pods: dict[str, dict[str, CPUSet]] = {}
         for owner, name in names.items():
-            containers = pods.setdefault(name.pod_uid, {})
-            containers[name.container] = move.on_record.claims[owner]
-        for uid, containers in pods.items():
-            ledger = ledger.with_pod(uid, {**ledger.assignments.get(uid, {}), **containers})
-        resize = None if move.resize is None or move.resize.owner in names else move.resize
-        self.move = replace(
-            move,
-            plan=renamed(move.plan, names),
-            deadlines={names.get(one, one): at for one, at in move.deadlines.items()},
-            resize=resize,
-        )
+            ledger = ledger.with_assignment(*name, move.on_record.claims[owner])
+        self.move = move.renamed(names)
         self._hold(ledger, names.values())
 
     def take_back(self, before: View, failed: PodRecord | None) -> None:

@@ -225,8 +225,7 @@ def assigned_now(view: View, pod: AdmittedPod, container: Container) -> Assigned
     where = view.where(pod, container)
     if where.own is None:
         return Assigned()
-    mems = where.mems if where.mems is not None else pod.record.memory_nodes(container.name)
-    return Assigned(where.own - where.offline, mems or CPUSet())
+    return Assigned(where.own - where.offline, where.mems or CPUSet())
 
 
 def _reason_of(move: PendingMove) -> str:

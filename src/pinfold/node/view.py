@@ -28,8 +28,7 @@ class Whereabouts(Struct, frozen=True):
 
     ``own`` are those CPUs that it owns and is to run on, None where it owns none; ``offline`` are
     those of them that are offline; ``frozen`` tells that it does not run at all, ``mixed`` that it
-    runs in the shared pool besides.  ``mems`` are the NUMA nodes of its memory while they are being
-    changed, None where its record says them.
+    runs in the shared pool besides.  ``mems`` are the NUMA nodes of its memory, None for any.
     """
 
     own: CPUSet | None
@@ -101,11 +100,11 @@ class View(Struct, frozen=True):
 
     def where(self, pod: AdmittedPod, container: Container) -> Whereabouts:
         """Where a container of an active pod is to run now."""
-        offline, mems = self.state.offline, None
+        offline, mems = self.state.offline, pod.record.memory_nodes(container.name)
         own = pod.exclusive_cpus(self.state.ledger, container)
         if self.move is not None:
             holds, owner = self.move.holds, Owner(pod.uid, container.name)
-            own, mems = holds.placed.get(owner, own), holds.mems.get(owner)
+            own, mems = holds.placed.get(owner, own), holds.mems.get(owner, mems)
         gone = CPUSet() if own is None else own & offline
         if own is not None and own != gone:
             return Whereabouts(own, gone, frozen=False, mems=mems, mixed=pod.is_mixed(container))

@@ -11,6 +11,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import replace
 
 from pinfold.core.memory.memory import Block
+from pinfold.core.moves.gone import renamed
 from pinfold.core.moves.owners import Owner
 from pinfold.core.moves.steps import MovePlan, MoveState, after
 from pinfold.core.values.cpuset import CPUSet
@@ -169,6 +170,15 @@ class PendingMove(Struct, frozen=True, dict=True):
     def start_over(self) -> PendingMove:
         """The same as whoever reads it from a record has it."""
         return replace(self, made=self.written)
+
+    def renamed(self, names: Mapping[Owner, Owner]) -> PendingMove:
+        """The same, with other names for owners that have ended; nobody's resize is over then."""
+        return replace(
+            self,
+            plan=renamed(self.plan, names),
+            deadlines={names.get(owner, owner): at for owner, at in self.deadlines.items()},
+            resize=None if self.resize is None or self.resize.owner in names else self.resize,
+        )
 
     def seconds_left(self, owner: Owner, uptime: float, boot: str) -> float:
         """For how long nothing is taken from an owner; a boot ends all deadlines."""

@@ -375,10 +375,7 @@ class Mover:
                 await draft.write()
                 self._is_sure = True
 
-        def failed(error: Exception, pause: float) -> None:
-            self.books.observers.report(None, f"{error}; trying again in {pause:g} s")
-
-        await Backoff(_FIRST_PAUSE, _LONGEST_PAUSE, StoreError).insist(turn, failed)
+        await self.books.insist(turn)
 
     async def _stumbled(self, problem: str) -> None:
         """Say for all to see that a plan does not go on, and wait before it is tried again."""

@@ -102,8 +102,8 @@ class KubeletContainers:
         self, pod: AdmittedPod, container: pod.Container, where: Whereabouts
     ) -> Placement:
         """Where a container belongs; its limits are the runtime's affair."""
-        mems = pod.record.memory_nodes(container.name) if where.mems is None else where.mems
-        return Placement(cpus=where.cpus, mems=mems, frozen=where.frozen, mixed=where.mixed)
+        del pod, container
+        return Placement(cpus=where.cpus, mems=where.mems, frozen=where.frozen, mixed=where.mixed)
 
     async def adopt(self, status: ContainerStatus, placement: Placement) -> None:
         """See a container that runs placed; the runtime's record follows.

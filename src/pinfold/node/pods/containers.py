@@ -244,7 +244,7 @@ class PodContainers:
         )
         return Placement(
             cpus=cpus,
-            mems=pod.record.memory_nodes(container.name) if where.mems is None else where.mems,
+            mems=where.mems,
             limits=Limits(
                 cpu_shares=own.cpu_shares,
                 cpu_quota=own.cpu_quota if own.cpu_quota > 0 else -1,

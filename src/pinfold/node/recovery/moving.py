@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from pinfold.core.moves.gone import gone, is_gone, renamed
+from pinfold.core.moves.gone import gone, is_gone
 from pinfold.core.moves.owners import Owner
 from pinfold.core.pod.workload import Workload
 from pinfold.core.values.cpuset import CPUSet
@@ -40,10 +40,7 @@ def recorded_move(move: PendingMove | None, pods: Pods) -> PendingMove | None:
                 f"{owner} has CPUs {has or 'of nobody'} on record, and {cpus} in the plan of moves "
                 "that is under way"
             )
-    if not over:
-        return move
-    deadlines = {over.get(owner, owner): at for owner, at in move.deadlines.items()}
-    return replace(move, plan=renamed(move.plan, over), deadlines=deadlines)
+    return move.renamed(over) if over else move
 
 
 def claims_of_the_gone(move: PendingMove | None, pods: Pods) -> dict[str, dict[str, CPUSet]]:
