@@ -270,6 +270,34 @@ def test_for_the_node_allocatable_is_its_cores_from_the_start() -> None:
     assert [one.admitted for one in admitted] == [True, True, False]
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(["2s4c2t", "2s2c4t", "2s3c1t", "1s4c2t"]),
+    st.lists(st.tuples(st.integers(1, 4), st.booleans()), max_size=4),
+    st.frozensets(st.integers(0, 15), max_size=3),
+)
+def test_what_a_zone_has_available_can_be_had(
+    machine: str, asked: list[tuple[int, bool]], offline: frozenset[int]
+) -> None:
+    """By one pod, on that NUMA node, and no pod of more: a scheduler reads no other numbers."""
+    planner = node(machine, use=True, topology_manager_policy="single-numa-node")
+    state = replace(planner.empty, offline=CPUSet(offline) & planner.view.topology.cpus)
+    for at, (cpus, gone) in enumerate(asked):
+        one = pod(f"p{at}", cpus)
+        decision = decide(planner.node, state, one)
+        state = settle(state, decision)
+        if decision.admitted and gone:
+            state = release(state, one)
+    status = node_status(planner.machine, planner.view, planner.config, planner.node, state)
+    zones = [zone.resources["cpu"] for zone in status.zones]
+    assert sum(zone.allocatable.value() for zone in zones) == len(status.exclusive)
+    most = max(zone.available.value() for zone in zones)
+    for count in range(1, most + 2):
+        assert decide(planner.node, state, pod("next", count)).admitted == (count <= most)
+    if not offline:
+        assert status.allocatable["cpu"].value() == len(status.exclusive)
+
+
 def test_a_machine_without_smt() -> None:
     planner = node("1s4c1t")
     (one,) = planner.plan([alone("a", 2)]).pods

@@ -82,6 +82,19 @@ class Node(Struct, frozen=True):
         """What is to be said once of the siblings that stay idle on this node; "" for nothing."""
         return "" if self.smt is None else self.smt.remark(self.allocatable.get(CPU, 0))
 
+    def assignable(self, ledger: Ledger) -> CPUSet:
+        """The CPUs that containers may own, or do; none under policy none.
+
+        Nobody can have those that are idle beside SMT-isolated containers; and where everybody is
+        isolated who does not say otherwise, a core that is free is one CPU to own.
+        """
+        if self.cpu_policy is None:
+            return CPUSet()
+        found = self.cpu_policy.assignable - ledger.idle_siblings
+        if self.smt is None or not self.smt.isolates_all:
+            return found
+        return found & (ledger.exclusive | CPUSet.from_mask(self.smt.firsts(ledger.default.mask)))
+
     def allocatable_beside(self, idle: int) -> Mapping[str, int]:
         """What pods may request in total while so many siblings are idle."""
         if self.smt is None or CPU not in self.allocatable:

@@ -116,15 +116,8 @@ def node_status(
 
 
 def assignable_cpus(node: Node, state: NodeState) -> CPUSet:
-    """The CPUs that containers may own, or do.
-
-    None under policy none, and none that are offline, or idle beside those of SMT-isolated
-    containers: nobody can have these.
-    """
-    policy = node.cpu_policy
-    if policy is None:
-        return CPUSet()
-    return policy.assignable - state.offline - state.ledger.idle_siblings
+    """The CPUs that containers may own, or do, and that are online."""
+    return node.assignable(state.ledger) - state.offline
 
 
 def _allocatable(resources: Resources, node: Node, state: NodeState) -> Resources:

@@ -71,6 +71,11 @@ class SMTIsolation(Struct, frozen=True):
         """Whether there is a sibling that could stay idle."""
         return any(self.siblings.values())
 
+    @property
+    def isolates_all(self) -> bool:
+        """Whether containers with CPUs of their own are isolated unless they say otherwise."""
+        return self.use and self.has_smt
+
     def firsts(self, free: int) -> int:
         """The first threads of the cores that are free as a whole (both bitmasks)."""
         found = 0
@@ -115,7 +120,7 @@ class SMTIsolation(Struct, frozen=True):
         core from the start, so that whoever counts CPUs counts what there is.
         """
         left = milli_cpus - 1000 * idle
-        return min(left, 1000 * len(self.siblings)) if self.use and self.has_smt else left
+        return min(left, 1000 * len(self.siblings)) if self.isolates_all else left
 
 
 def _cores(machine: Machine, topology: CPUTopology) -> list[int]:

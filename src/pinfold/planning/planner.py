@@ -237,7 +237,7 @@ class Planner:
             ),
             shared=ledger.default,
             reserved=self.config.reserved_system_cpus if policy is None else policy.reserved,
-            allocatable=CPUSet() if policy is None else policy.assignable - ledger.idle_siblings,
+            allocatable=self.node.assignable(ledger),
             state=state,
         )
 

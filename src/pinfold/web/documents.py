@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 from pinfold.admission.moves import move_plan_document
 from pinfold.core.devices.state import DeviceState
 from pinfold.core.pod.pod import Container
-from pinfold.core.values.cpuset import CPUSet, iter_bits
+from pinfold.core.values.cpuset import iter_bits
 from pinfold.documents import api
 from pinfold.documents import status as form
 from pinfold.documents.move_plan import MovePlan
@@ -57,15 +57,14 @@ class Documents:
         policy = books.view.node.cpu_policy
         reserved = books.view.settings.reserved_system_cpus if policy is None else policy.reserved
         ledger = books.view.state.ledger
-        allocatable = CPUSet() if policy is None else policy.assignable - ledger.idle_siblings
         return form.Status(
             agent=agent,
             config=config,
             pods=self.pods(),
-            shared=str(books.view.state.ledger.default),
+            shared=str(ledger.default),
             pool=str(books.view.pool),
             reserved=str(reserved),
-            allocatable=str(allocatable),
+            allocatable=str(books.view.node.assignable(ledger)),
             offline=str(books.view.state.offline),
             unhealthy_in_use=_unhealthy_in_use(books.view.state.devices),
             move=_move(books.view),
