@@ -139,8 +139,9 @@ _ANNOTATIONS = """\
 What a pod can say to Pinfold by annotations. A value is a string, so `"true"` and `"5"` are quoted.
 
 A `NAME` of this table is written `NAME.pinfold.dev/pod` for all containers of the pod, or
-`NAME.pinfold.dev/container.CONTAINER` for one of them, which then counts more. Annotations count
-for new pods only.
+`NAME.pinfold.dev/container.CONTAINER` for one of them, which then counts more;
+`pinfold.dev/memory-limit` is for the whole pod, and written so. Annotations count for new pods
+only.
 
 What is noted: an annotation of this domain that is not in this table, a value that it cannot have,
 a container that the pod does not have, an annotation that is not carried out, and a device of
@@ -150,7 +151,8 @@ pod whose wish for a place (`near`, `near-policy`, `isolated-cpus`, `smt-isolate
 `mixed-cpus` cannot be read is rejected, with `InvalidAnnotation`. `plan` gives the answer of a
 kubelet, which knows none of them, and does not note those that an agent carries out; of a file with
 a section `pinfold`, it heeds `isolated-cpus`, `smt-isolate` and `mixed-cpus`, and without one it
-notes them.
+notes them. So `plan --resize` heeds `keep-cpus` and `resize-below-baseline` of a file with that
+section, and `rebalance --dry-run` heeds `rebalance` with any.
 """
 
 

@@ -145,7 +145,7 @@ _CONTAINER: Final[Fields] = {
     **_noted(_NO_PROBES, "readinessProbe", "startupProbe"),
     **_refused("no hook is called, and SIGTERM is what ends a container", "lifecycle"),
     **_refused("the pod's restartPolicy is what counts", "restartPolicyRules"),
-    **_noted("resources are not resized here", "resizePolicy"),
+    **_noted("a resize restarts no container here", "resizePolicy"),
     **_noted(_TERMINAL, "stdin", "stdinOnce", "tty"),
     **_noted(_MESSAGE, "terminationMessagePath", plain=("/dev/termination-log",)),
     **_noted(_MESSAGE, "terminationMessagePolicy", plain=("File",)),
