@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pinfold.core.machine.topology import CPUTopology
-from pinfold.core.moves.solver import EXACT_UP_TO, Room, Seat, solve
+from pinfold.core.moves.places import Room, Seat
+from pinfold.core.moves.solver import EXACT_UP_TO, solve
 
 
 def topology(sockets: int, cores: int, threads: int) -> CPUTopology:

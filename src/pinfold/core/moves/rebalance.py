@@ -14,8 +14,9 @@ from msgspec.structs import replace
 from pinfold.core.machine.topology import CPUTopology
 from pinfold.core.moves.objective import LEVELS, Objective, Score, pack, price
 from pinfold.core.moves.owners import Holdings, MoveError, MoveOptions, Owner, Refusal, Wish
+from pinfold.core.moves.places import Room, Seat
 from pinfold.core.moves.planner import plan_moves
-from pinfold.core.moves.solver import Room, Seat, solve
+from pinfold.core.moves.solver import solve
 from pinfold.core.moves.steps import MovePlan
 from pinfold.core.topology_manager.hints import NUMAInfo
 from pinfold.core.values.cpuset import CPUSet
@@ -88,8 +89,8 @@ def plan_rebalance(
     """
     scene = _Scene(ledger, topology, options or RebalanceOptions())
     places = [unit.cpus for unit in scene.units]
-    if scene.room.free:
-        # Where no CPU is free nobody can move.
+    if scene.passable:
+        # Where nothing is free nobody can move.
         places = solve(scene.room, [scene.seat(unit) for unit in scene.units]) or places
     return scene.result(places)
 
@@ -176,20 +177,20 @@ class _Scene:
         }
         self.units = _units(self.held)
         avoid = ledger.limits.reserved | options.moves.avoid
+        whole = options.moves.whole_cores
         free = (ledger.default - avoid).mask & topology.all
-        if options.moves.whole_cores:
-            free = sum(core for core in topology.cores.values() if core & ~free == 0)
         if not options.moves.pool_may_be_empty and not ledger.default.mask & ~free:
-            # The last CPU of the pool stays there.
-            free &= free - 1
-        self.room = Room(topology, free, options.moves.whole_cores, options.most_moved)
+            # The last CPU of the pool stays there; of a core that nobody can have, if there is one.
+            spare = (free & ~_whole(topology, free) if whole else 0) or free
+            free &= ~(spare & -spare)
+        self.room = Room(topology, free, whole, options.most_moved)
+        self.passable = _whole(topology, free) if whole else free
         self.movable = topology.all & ~avoid.mask
 
     def _is_fixed(self, unit: _Unit) -> bool:
-        if unit.cpus & ~self.movable or any(one in self.options.fixed for one in unit.owners):
+        if unit.cpus & ~self.movable:
             return True
-        cores = self.topology.cores.values() if self.room.whole_cores else ()
-        return any(core & unit.cpus not in {0, core} for core in cores)
+        return any(one in self.options.fixed for one in unit.owners)
 
     def _near(self, unit: _Unit) -> int:
         near = 0
@@ -289,6 +290,11 @@ class _Scene:
         nodes = self.topology.numa_nodes.items()
         there = CPUSet(node for node, members in nodes if members & then.mask)
         return Wish(owner, then, mems=there, mems_before=mems, migrate=True, delay=delay)
+
+
+def _whole(topology: CPUTopology, cpus: int) -> int:
+    """Those of some CPUs (a bitmask) that are cores as a whole."""
+    return sum(core for core in topology.cores.values() if core & ~cpus == 0)
 
 
 def _units(held: Mapping[Owner, int]) -> list[_Unit]:

@@ -3,69 +3,27 @@
 On small machines the answer is exact: all places are looked at, and what cannot be better than
 what is known is left out.  On others it is found by taking from their places those
 who could sit better, with those who are in their way, seating them anew, the largest first, and
-keeping that if the whole is better.
+keeping that if the whole is better.  At last those who move get more of their own CPUs where that
+is as good: alone, or by an exchange.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Final
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from pinfold.core.cpu.allocation import lowest_bits, take_packed
-from pinfold.core.kubelet.faults import SOUND
-from pinfold.core.machine.topology import CPUTopology
+from pinfold.core.moves.places import REGIONS, Places, Room, Seat
 from pinfold.core.values.cpuset import iter_bits
 
 EXACT_UP_TO: Final = 12
 """CPUs up to which every placement is looked at."""
 
-_REGIONS: Final = 2
 _TRIES: Final = 24
 _TOGETHER: Final = 40
-"""Most regions of a kind that are looked at for one seat, seats that are tried one by one, and
-seats that are seated anew together."""
-
-
-class Seat(Struct, frozen=True):
-    """Somebody who is to have a place; sets are bitmasks.
-
-    Attributes:
-        count: how many CPUs.
-        now: the CPUs of now; 0 for somebody who has none yet.
-        within: the CPUs that it may have.
-        cost: what a place costs; additive, less is better, and never below 0.  None: not there.
-        fixed: it stays.
-        near: CPUs that are near to what it works with; 0 for no matter.
-        enough: a place that costs less is not looked at again.
-    """
-
-    count: int
-    now: int
-    within: int
-    cost: Callable[[int], int | None]
-    fixed: bool = False
-    near: int = 0
-    enough: int = 1
-
-
-class Room(Struct, frozen=True):
-    """Where seats are looked for.
-
-    Attributes:
-        topology: the machine.
-        free: CPUs that nobody has, a bitmask.
-        whole_cores: nobody shares a core.
-        most_moved: how many seats may change at most; None for any number.
-    """
-
-    topology: CPUTopology
-    free: int
-    whole_cores: bool = False
-    most_moved: int | None = None
+"""Most seats that are tried one by one, and that are seated anew together."""
 
 
 def solve(room: Room, seats: Sequence[Seat]) -> list[int] | None:
@@ -129,7 +87,11 @@ def _places(room: Room, seat: Seat, every: int) -> Iterator[int]:
     allowed = every & seat.within | seat.now
     atoms = [1 << cpu for cpu in iter_bits(allowed)]
     if room.whole_cores:
-        atoms = [core for core in room.topology.cores.values() if core & ~allowed == 0]
+        cores = room.topology.cores.values()
+        atoms = [core for core in cores if core & ~allowed == 0]
+        if any(core & seat.now not in {0, core} for core in cores):
+            # It has parts of cores: nobody else gets such, and it may keep them.
+            yield seat.now
     largest = max((atom.bit_count() for atom in atoms), default=1)
     for count in range(-(-seat.count // largest), min(seat.count, len(atoms)) + 1):
         for chosen in combinations(atoms, count):
@@ -147,13 +109,11 @@ class _Search:
     def __init__(self, room: Room, seats: Sequence[Seat]) -> None:
         self.room = room
         self.seats = seats
-        self.topology = room.topology
         self.place = [seat.now for seat in seats]
         self.cost = [(seat.now and seat.cost(seat.now)) or 0 for seat in seats]
         self.free = room.free
-        topology = room.topology
-        groups = (topology.uncore_caches, topology.numa_nodes, topology.sockets)
-        self.regions = [sorted(set(group.values())) for group in groups] + [[topology.all]]
+        self.places = Places(room)
+        self.regions = self.places.regions
 
     def run(self) -> list[int] | None:
         """Seat who has no place, then make it better as long as that goes."""
@@ -166,6 +126,7 @@ class _Search:
             if self._may_gain(at) and not self._again([at]):
                 self._with_others(at)
         self._move_back()
+        self._keep_more()
         return self.place
 
     def _may_gain(self, at: int) -> bool:
@@ -184,7 +145,7 @@ class _Search:
         for regions in self.regions[:-1]:
             here = [r for r in regions if r.bit_count() >= count]
             here.sort(key=lambda r: -(r & (self.free | self.place[at])).bit_count())
-            for region in here[:_REGIONS]:
+            for region in here[:REGIONS]:
                 inside = [
                     other
                     for other, place in enumerate(self.place)
@@ -196,13 +157,17 @@ class _Search:
 
     def _again(self, ats: Sequence[int]) -> bool:
         """Seat these anew, the largest first; nothing is changed where it is not better."""
+        return self._reseat(sorted(ats, key=lambda at: (-self.seats[at].count, at)))
+
+    def _reseat(self, ats: Sequence[int]) -> bool:
+        """The same, in this order."""
         before = self.free, list(self.place), list(self.cost)
         standing = any(not self.place[at] for at in ats)
         was = sum(self.cost[at] for at in ats)
         for at in ats:
             self.free |= self.place[at]
-        for at in sorted(ats, key=lambda at: (-self.seats[at].count, at)):
-            found = self._best_place(at, self.free)
+        for at in ats:
+            found = self.places.best(self.seats[at], self.free)
             if found is None:
                 self.free, self.place, self.cost = before
                 return False
@@ -217,90 +182,6 @@ class _Search:
         most = self.room.most_moved
         places = zip(self.seats, self.place, strict=True)
         return most is None or sum(bool(s.now) and p != s.now for s, p in places) <= most
-
-    # ------------------------------------------------------------------------- a place for one
-
-    def _best_place(self, at: int, free: int) -> tuple[int, int] | None:
-        """Cost and place, by the CPUs that it could have now."""
-        seat = self.seats[at]
-        free &= seat.within | seat.now
-        if self.room.whole_cores:
-            free = self._full(free)
-        best: tuple[int, int] | None = None
-        full = self._full(free)
-        for regions in self.regions:
-            for region in self._fitting(seat, regions, free, full):
-                for place in self._picks(seat, free & region, full & region):
-                    cost = seat.cost(place)
-                    if cost is not None and (best is None or (cost, place) < best):
-                        best = cost, place
-            if best is not None and best[0] < seat.enough:
-                break
-        if seat.now and seat.now & ~free == 0:
-            cost = seat.cost(seat.now)
-            if cost is not None and (best is None or cost <= best[0]):
-                best = cost, seat.now
-        return best
-
-    def _fitting(self, seat: Seat, regions: Sequence[int], free: int, full: int) -> list[int]:
-        """Regions with room: with whole cores, near, where it is already, with little left over."""
-        count, now, near = seat.count, seat.now, seat.near
-        cores = count - count % self.topology.largest_core
-        ranked = []
-        for region in regions:
-            left = (region & free).bit_count() - count
-            if left >= 0:
-                missing = max(cores - (region & full).bit_count(), 0)
-                away = -(region & near).bit_count() if near else 0
-                ranked.append((missing, away, -(region & now).bit_count(), left, region))
-        ranked.sort()
-        return [row[-1] for row in ranked[:_REGIONS]]
-
-    def _picks(self, seat: Seat, free: int, full: int) -> list[int]:
-        """Places in a region: of whole cores as far as can be, and one that keeps all it can.
-
-        There are none where fewer CPUs are free than it has to have.
-        """
-        if free.bit_count() < seat.count:
-            return []
-        found = [self._pick(free, full, seat.count, seat.now)]
-        kept = seat.now & free
-        if 0 < kept.bit_count() < seat.count:
-            rest = free & ~kept
-            found.append(kept | self._pick(rest, self._full(rest), seat.count - kept.bit_count()))
-        return found
-
-    def _pick(self, free: int, full: int, count: int, now: int = 0) -> int:
-        """CPUs of whole free cores, its own before others; for the rest, single ones."""
-        topology = self.topology
-        if not topology.cores_alike or count > topology.cpus_per_uncore_cache:
-            return take_packed(topology, free, count, align_uncore=True, rules=SOUND)
-        cores = count // topology.largest_core
-        taken = 0
-        for offsets, firsts in topology.core_patterns:
-            whole, own = firsts, 0
-            for offset in offsets:
-                whole &= full >> offset
-                own |= firsts & (now >> offset)
-            chosen = lowest_bits(whole & own, cores)
-            chosen |= lowest_bits(whole & ~own, cores - chosen.bit_count())
-            cores -= chosen.bit_count()
-            for offset in offsets:
-                taken |= chosen << offset
-        for some in (now & free & ~full, free & ~full, now & full, full):
-            taken |= lowest_bits(some & ~taken, count - taken.bit_count())
-        return taken
-
-    def _full(self, free: int) -> int:
-        """The CPUs of the cores that are free as a whole."""
-        found = 0
-        for offsets, firsts in self.topology.core_patterns:
-            whole = firsts
-            for offset in offsets:
-                whole &= free >> offset
-            for offset in offsets:
-                found |= whole << offset
-        return found
 
     # ------------------------------------------------------------------------ room for somebody
 
@@ -324,7 +205,7 @@ class _Search:
 
     def _rearrange_all(self, at: int, region: int) -> bool:
         """Seat this one in a region, and all others around it, where they are not too many."""
-        return len(self.seats) <= _TOGETHER and self._rearrange(at, region, self.topology.all)
+        return len(self.seats) <= _TOGETHER and self._rearrange(at, region, self.room.topology.all)
 
     def _rearrange(self, at: int, region: int, near: int = 0) -> bool:
         """Seat this one in a region, and all that are there (or ``near``) around it."""
@@ -339,8 +220,8 @@ class _Search:
         seat = replace(self.seats[at], now=empty)
         room = self.free & region
         if self.room.whole_cores:
-            room = self._full(room)
-        places = self._picks(seat, room, self._full(room))
+            room = self.places.full_cores(room)
+        places = self.places.picks(seat, room, self.places.full_cores(room))
         if not places:
             return False
         place = max(places, key=lambda p: (p & empty).bit_count())
@@ -350,7 +231,7 @@ class _Search:
         self.cost[at], self.place[at] = cost, place
         self.free &= ~place
         for other in sorted(others, key=lambda o: (-self.seats[o].count, o)):
-            found = self._best_place(other, self.free)
+            found = self.places.best(self.seats[other], self.free)
             if found is None:
                 return False
             self.cost[other], self.place[other] = found
@@ -361,11 +242,11 @@ class _Search:
         """Let others leave a region until this one fits in."""
         for other in self._leavers(at, region):
             free = (self.free | self.place[other]) & ~region
-            found = self._best_place(other, free)
+            found = self.places.best(self.seats[other], free)
             if found is not None:
                 self.free = (self.free | self.place[other]) & ~found[1]
                 self.cost[other], self.place[other] = found
-                place = self._best_place(at, self.free & region)
+                place = self.places.best(self.seats[at], self.free & region)
                 if place is not None:
                     self.cost[at], self.place[at] = place
                     self.free &= ~place[1]
@@ -392,3 +273,38 @@ class _Search:
                 if cost is not None and cost <= self.cost[at] and seat.now & ~there == 0:
                     self.free = there & ~seat.now
                     self.cost[at], self.place[at] = cost, seat.now
+
+    # ------------------------------------------------------------------------- less to pay
+
+    def _keep_more(self) -> None:
+        """Let those who move keep more of their CPUs, where that is as good."""
+        seats = self.seats
+        moved = [at for at, seat in enumerate(seats) if seat.now and self.place[at] != seat.now]
+        tries = _TRIES
+        for at in moved:
+            if seats[at].now & self.free and tries:
+                tries -= 1
+                self._again([at])
+            for other in moved:
+                if not seats[at].now & self.place[other] or other == at:
+                    continue
+                if not self._exchange(at, other) and tries:
+                    tries -= 1
+                    self._reseat((at, other))
+
+    def _exchange(self, at: int, other: int) -> bool:
+        """Let two have each other's places, where that is better."""
+        one, two = self.seats[at], self.seats[other]
+        mine, others = self.place[at], self.place[other]
+        if one.count != two.count:
+            return False
+        if others & ~(one.within | one.now) or mine & ~(two.within | two.now):
+            return False
+        costs = one.cost(others), two.cost(mine)
+        if costs[0] is None or costs[1] is None:
+            return False
+        if costs[0] + costs[1] >= self.cost[at] + self.cost[other]:
+            return False
+        self.place[at], self.place[other] = others, mine
+        self.cost[at], self.cost[other] = costs[0], costs[1]
+        return True
