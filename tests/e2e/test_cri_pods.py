@@ -61,7 +61,7 @@ def log_of(world: CriWorld, name: str = "main", attempt: int = 0) -> list[str]:
 def output(world: CriWorld, spec: ContainerSpec) -> list[str]:
     async def run() -> list[str]:
         async with world.runtime() as runtime:
-            created = await runtime.create(spec)
+            created = await runtime.create(replace(spec, image=await runtime.pull(spec)))
             await runtime.start(created.id)
             ended = await until_exited(runtime, created.id)
             assert ended.exit_code == 0, ended
@@ -317,9 +317,9 @@ def test_an_image_that_is_not_there(world: CriWorld) -> None:
         async with world.runtime() as runtime:
             absent = Process(image="localhost:1/absent:1", image_pull_policy=PullPolicy.NEVER)
             with pytest.raises(RuntimeFailedError, match="imagePullPolicy is Never"):
-                await runtime.create(a_spec(absent))
+                await runtime.pull(a_spec(absent))
             with pytest.raises(RuntimeFailedError, match="could not be pulled"):
-                await runtime.create(a_spec(replace(absent, image_pull_policy=None)))
+                await runtime.pull(a_spec(replace(absent, image_pull_policy=None)))
 
     play(case())
 

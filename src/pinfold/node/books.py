@@ -120,8 +120,8 @@ class Books:
         """What is not as the books say, a sentence each."""
         if self.store.problem:
             yield self.store.problem
-        if (move := self.view.move) is not None and move.problem:
-            yield f"moves of CPUs that are under way: {move.problem}"
+        if (move := self.view.move) is not None and (move.held_up or move.problem):
+            yield f"moves of CPUs that are under way: {move.held_up or move.problem}"
         yield from self.offline_owners.problems()
 
     # --------------------------------------------------------------------------------- changes
@@ -166,9 +166,9 @@ class Books:
             async with self.change() as draft:
                 fill(draft)
 
-        await self.insist(once)
+        await self._insist(once)
 
-    async def insist(self, once: Effect) -> None:
+    async def _insist(self, once: Effect) -> None:
         """Carry out what leads to a change of the books, again and again until it is written."""
 
         def failed(error: Exception, pause: float) -> None:
@@ -214,7 +214,7 @@ class Books:
             async with self.change():
                 await self._record.commit(Batch())
 
-        self.spawn(self.insist(pay), name="what is owed to the record")
+        self.spawn(self._insist(pay), name="what is owed to the record")
 
     async def _apply(
         self,

@@ -131,7 +131,8 @@ class PendingMove(Struct, frozen=True, dict=True):
             ``CLOCK_BOOTTIME``; no change of the clock moves them.
         boot: the boot that they are of.
         resize: what it is made for, where that is a resize.
-        problem: why it is undone, on the way back, or why that cannot be done.
+        problem: why it is undone, on the way back.
+        held_up: why it does not go on at the moment; as ``made`` and ``widens`` not on record.
         made: how many of its steps this agent has made, or is making; what is written, for whoever
             reads a record: he puts everybody there, and makes the last of them again before others.
         memory: what became of the memory in the steps of these numbers.
@@ -150,6 +151,7 @@ class PendingMove(Struct, frozen=True, dict=True):
     made: int = 0
     memory: Mapping[int, MemoryMoved] = field(default_factory=dict)
     widens: bool = False
+    held_up: str = ""
 
     @cached_property
     def on_record(self) -> MoveState:

@@ -37,7 +37,8 @@ class ContainerSpec(Struct, frozen=True):
     is what the container is created with, ``cgroup_parent`` the pod's cgroup as the CRI names it
     ("": the runtime's setting), ``grace_period`` the seconds from SIGTERM to SIGKILL.  ``devices``
     is what device plugins ask for the container.  ``keepsake`` is kept with the container
-    (:mod:`pinfold.node.recovery.keepsake`).
+    (:mod:`pinfold.node.recovery.keepsake`).  ``image`` is what :meth:`ImageRuntime.pull` answered
+    ("": its process's image is there).
     """
 
     key: ContainerKey
@@ -53,6 +54,7 @@ class ContainerSpec(Struct, frozen=True):
     grace_period: int = DEFAULT_GRACE_PERIOD
     devices: DeviceRunOptions = DeviceRunOptions()
     keepsake: str = ""
+    image: str = ""
 
 
 class ContainerStatus(Struct, frozen=True):
@@ -106,6 +108,19 @@ class Runtime(Protocol):
 
     async def close(self) -> None:
         """Let go of the containers; they run on."""
+
+
+@runtime_checkable
+class ImageRuntime(Protocol):
+    """A runtime whose containers are made of images, which may take very long to come."""
+
+    async def pull(self, spec: ContainerSpec) -> str:
+        """See that a container's image is there, as its pull policy says; returns what names it.
+
+        Raises:
+            RuntimeFailedError: it is not, and may not or could not be pulled, or its user is one
+                that the container must not have.
+        """
 
 
 @runtime_checkable

@@ -191,7 +191,7 @@ class Metrics(Collector):
         bounds = [(str(bound), counters.container_start_buckets[bound]) for bound in START_SECONDS]
         yield HistogramMetricFamily(
             "pinfold_container_start_duration_seconds",
-            "From the decision to start a container to its first instruction.",
+            "From the start of a container, its image being there, to its first instruction.",
             buckets=[*bounds, ("+Inf", counters.container_starts)],
             sum_value=counters.container_start_seconds,
         )

@@ -30,9 +30,8 @@ UP_TO_CREATE: Final = {
     "ListPodSandbox": b"",
     "Status": b"",
     "RunPodSandbox": pb.RunPodSandboxResponse(pod_sandbox_id="s").SerializeToString(),
-    "ImageStatus": pb.ImageStatusResponse(image=pb.Image(id="image")).SerializeToString(),
 }
-"""The answers of a runtime that has the image, and makes the sandbox."""
+"""The answers of a runtime that makes the sandbox."""
 
 
 async def version(client: CriClient) -> pb.VersionResponse:
@@ -347,18 +346,11 @@ def test_a_runtime_that_hangs_holds_up_nobody_who_stops(monkeypatch: pytest.Monk
 def test_an_image_that_cannot_be_had(image: str | None, text: str) -> None:
     async def case() -> None:
         async with (
-            peer(
-                ListPodSandbox=b"",
-                Status=b"",
-                ListContainers=b"",
-                RunPodSandbox=pb.RunPodSandboxResponse(pod_sandbox_id="s").SerializeToString(),
-                ImageStatus=b"",
-                PullImage=grpc.StatusCode.NOT_FOUND,
-            ) as runtime,
+            peer(ImageStatus=b"", PullImage=grpc.StatusCode.NOT_FOUND) as runtime,
             runtime_on(runtime) as containers,
         ):
             with pytest.raises(RuntimeFailedError, match=text):
-                await containers.create(a_spec(Process(("true",), image=image)))
+                await containers.pull(a_spec(Process(("true",), image=image)))
 
     play(case())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -10,10 +11,16 @@ from msgspec.structs import replace
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.cgroups import Placement
 from pinfold.ports.errors import CgroupError, ContainerKey, StoreError
+from pinfold.ports.runtime import ContainerSpec
 from tests.scenes.manager_harness import manifest
 from tests.scenes.moves_harness import Node, allowed, pods, run
 
 A = ContainerKey("uid-a", "c0")
+
+
+def graceful(name: str, cpus: str) -> dict[str, Any]:
+    """A pod that is told ten seconds before a CPU is taken from it."""
+    return manifest(name, cpus, scaleDownGracePeriodSeconds=10)
 
 
 @pytest.mark.parametrize("exchange", [False, True])
@@ -114,6 +121,68 @@ def test_what_a_main_process_leaves_behind_is_taken_along() -> None:
     run(scenario)
 
 
+def test_an_image_that_does_not_come_holds_up_no_moves() -> None:
+    async def scenario(node: Node) -> None:
+        await node.admit(graceful("a", "2"))
+        await pods(node, b="1", web="")
+        await node.resize("a", 4)
+        asked, comes = asyncio.Event(), asyncio.Event()
+
+        async def pull(spec: ContainerSpec) -> str:
+            asked.set()
+            await comes.wait()
+            return f"image of {spec.key}"
+
+        node.runtime.pull = pull  # type: ignore[attr-defined] # a runtime with images
+        moving = await node.begin_resize("a", 2)
+        (main,) = (one for one in node.runtime.known() if one.key == A)
+        node.runtime.exit(main.id, 1)
+        await asyncio.wait_for(asked.wait(), 60)
+        assert (await asyncio.wait_for(moving.ended(), 60)).done
+        assert await node.resize("b", 2) == "1,4"
+        comes.set()
+        await node.settle()
+        assert node.has() == {"a/c0": "2-3", "b/c0": "1,4"}
+        assert allowed(node, "a", "b") == {"a": "2-3", "b": "1,4"}
+        assert node.runtime.ran_on[-1] == (A, CPUSet.parse("2-3"))
+        images = {str(one.key): one.image for one in node.runtime.specs.values()}
+        assert images[str(A)] == f"image of {A}"
+
+    run(scenario)
+
+
+def test_who_ends_a_pod_does_not_wait_for_its_image() -> None:
+    async def scenario(node: Node) -> None:
+        async def pull(spec: ContainerSpec) -> str:
+            await asyncio.Event().wait()
+            return str(spec)
+
+        node.runtime.pull = pull  # type: ignore[attr-defined] # a runtime with images
+        await node.admit(manifest("a", "2"), wait=False)
+        await node.settle()
+        await asyncio.wait_for(node.manager.release("a"), 1)
+        assert node.has() == {}
+
+    run(scenario)
+
+
+def test_whom_moves_wait_for_is_said() -> None:
+    async def scenario(node: Node) -> None:
+        await pods(node, a="2", web="")
+        with node.books.containers.seen.at_work(A):
+            moving = await node.begin_resize("a", 4)
+            await asyncio.sleep(60)
+            (problem,) = node.books.problems()
+            assert problem == (
+                "moves of CPUs that are under way: pod default/a, container c0: it is being "
+                "started or ended"
+            )
+        assert (await moving.ended()).done
+        assert list(node.books.problems()) == []
+
+    run(scenario)
+
+
 def test_a_resize_waits_for_a_rebalance_that_is_announced() -> None:
     async def scenario(node: Node) -> None:
         await pods(node, a="4", web="")
@@ -131,9 +200,7 @@ def test_a_resize_waits_for_a_rebalance_that_is_announced() -> None:
 
 def test_nobody_is_narrowed_to_cpus_that_are_all_offline() -> None:
     async def scenario(node: Node) -> None:
-        pod = manifest("a", "2")
-        pod["spec"]["scaleDownGracePeriodSeconds"] = 10
-        await node.admit(pod)
+        await node.admit(graceful("a", "2"))
         await pods(node, web="")
         await node.resize("a", 4)
         moving = await node.begin_resize("a", 2)
@@ -150,9 +217,7 @@ def test_nobody_is_narrowed_to_cpus_that_are_all_offline() -> None:
 
 def test_what_cannot_be_heard_is_no_acknowledgement() -> None:
     async def scenario(node: Node) -> None:
-        pod = manifest("a", "2")
-        pod["spec"]["scaleDownGracePeriodSeconds"] = 10
-        await node.admit(pod)
+        await node.admit(graceful("a", "2"))
         await node.resize("a", 4)
 
         async def deaf(key: ContainerKey, generation: int) -> None:

@@ -1,7 +1,4 @@
-"""Creating a container: sandbox, image, container; and undoing it where that went wrong.
-
-An image is present, or pulled.
-"""
+"""Creating a container: sandbox, container; and undoing it where that went wrong."""
 
 from __future__ import annotations
 
@@ -11,12 +8,10 @@ from contextlib import suppress
 from typing import Final
 
 from pinfold.adapters.cri import cri_pb2 as pb
-from pinfold.adapters.cri.client import PULL, CriClient, CriError, Retry, gone_is_fine
+from pinfold.adapters.cri.client import CriClient, CriError, Retry, gone_is_fine
 from pinfold.adapters.cri.configs import container_config
 from pinfold.adapters.cri.labels import CREATION, OURS, POD_UID, is_ours
 from pinfold.adapters.cri.sandboxes import PodSandbox, Sandboxes
-from pinfold.core.pod.workload import Process, PullPolicy, pull_policy
-from pinfold.ports.errors import RuntimeFailedError
 from pinfold.ports.runtime import ContainerSpec
 
 _MAYBE_DONE = frozenset({"UNAVAILABLE", "DEADLINE_EXCEEDED", "DATA_LOSS"})
@@ -35,22 +30,20 @@ class Creator:
     async def create(self, spec: ContainerSpec, oom_score_floor: int) -> str:
         """Create a container; returns its id; raises RuntimeFailedError."""
         async with self._sandboxes.lock(spec.key.pod_uid):
-            sandbox = await self._sandboxes.ensure(spec)
-        image = await ensure_image(self._client, spec.process, sandbox.config)
-        creation = secrets.token_hex(8)
-        try:
             # The lock keeps two of the same name from getting the same number.
-            async with self._sandboxes.lock(spec.key.pod_uid):
-                return await self._create(spec, sandbox, image, creation, oom_score_floor)
-        except CriError as error:
-            if error.code in _MAYBE_DONE:
-                await self._undo(spec, creation)
-            raise
-        except asyncio.CancelledError:
-            task = asyncio.create_task(self._undo(spec, creation), name="undo a creation")
-            self._undoing.add(task)
-            task.add_done_callback(self._undoing.discard)
-            raise
+            sandbox = await self._sandboxes.ensure(spec)
+            creation = secrets.token_hex(8)
+            try:
+                return await self._create(spec, sandbox, creation, oom_score_floor)
+            except CriError as error:
+                if error.code in _MAYBE_DONE:
+                    await self._undo(spec, creation)
+                raise
+            except asyncio.CancelledError:
+                task = asyncio.create_task(self._undo(spec, creation), name="undo a creation")
+                self._undoing.add(task)
+                task.add_done_callback(self._undoing.discard)
+                raise
 
     async def remove(self, container_id: str) -> None:
         """Remove a container; one that is gone is no error; raises CriError."""
@@ -71,7 +64,6 @@ class Creator:
         self,
         spec: ContainerSpec,
         sandbox: PodSandbox,
-        image: pb.ImageSpec,
         creation: str,
         oom_score_floor: int,
     ) -> str:
@@ -80,11 +72,12 @@ class Creator:
             for item in await self._in_pod(spec.key.pod_uid)
             if item.metadata.name == spec.key.name
         ]
+        name = spec.process.image or ""
         config = await asyncio.to_thread(
             container_config,
             spec,
             sandbox,
-            image,
+            pb.ImageSpec(image=spec.image or name, user_specified_image=name),
             # Name and attempt are unique in a sandbox; ours may come again after a crash.
             attempt=max([spec.attempt, *(attempt + 1 for attempt in attempts)]),
             creation=creation,
@@ -126,76 +119,3 @@ class Creator:
             for item in answer.containers
             if is_ours(item.labels) and item.labels[POD_UID] == pod_uid
         ]
-
-
-async def ensure_image(
-    client: CriClient, process: Process, sandbox: pb.PodSandboxConfig
-) -> pb.ImageSpec:
-    """Make sure that a container's image is there, as its pull policy says.
-
-    Raises:
-        RuntimeFailedError: it has none, it is not there and may not be pulled, or could not be.
-    """
-    name = process.image or ""
-    image = await _present(client, process, sandbox, name)
-    if process.security.run_as_non_root:
-        await _check_user(client, process, image)
-    return image
-
-
-async def _check_user(client: CriClient, process: Process, image: pb.ImageSpec) -> None:
-    """See that a container which must not run as root does not; the texts are the kubelet's."""
-    user = process.security.run_as_user
-    if user is None:
-        answer = await client.call(
-            "ImageStatus", pb.ImageStatusRequest(image=image), pb.ImageStatusResponse
-        )
-        if not answer.image.HasField("uid") and answer.image.username:
-            raise RuntimeFailedError(
-                "container has runAsNonRoot and image has non-numeric user "
-                f"({answer.image.username}), cannot verify user is non-root",
-                "give runAsUser",
-            )
-        # Without a user of its own, the image's is root.
-        if answer.image.uid.value == 0:
-            raise RuntimeFailedError(
-                "container has runAsNonRoot and image will run as root", "give runAsUser"
-            )
-    elif user == 0:
-        raise RuntimeFailedError(
-            "container's runAsUser breaks non-root policy", "give another runAsUser"
-        )
-
-
-async def _present(
-    client: CriClient, process: Process, sandbox: pb.PodSandboxConfig, name: str
-) -> pb.ImageSpec:
-    if not name:
-        raise RuntimeFailedError(
-            "a container without an image cannot be run by a container runtime", "give it an image"
-        )
-    image = pb.ImageSpec(image=name)
-    policy = pull_policy(process)
-    if policy is not PullPolicy.ALWAYS:
-        answer = await client.call(
-            "ImageStatus", pb.ImageStatusRequest(image=image), pb.ImageStatusResponse
-        )
-        if answer.HasField("image") and answer.image.id:
-            return pb.ImageSpec(image=answer.image.id, user_specified_image=name)
-        if policy is PullPolicy.NEVER:
-            raise RuntimeFailedError(
-                f"image {name} is not present and imagePullPolicy is Never",
-                "pull or import it into the runtime",
-            )
-    request = pb.PullImageRequest(image=image, sandbox_config=sandbox)
-    try:
-        pulled = await client.call("PullImage", request, pb.PullImageResponse, timeout=PULL)
-    except CriError as error:
-        raise CriError(
-            f"image {name} could not be pulled: {error}",
-            "imagePullPolicy IfNotPresent uses one that is present",
-            code=error.code,
-        ) from None
-    if not pulled.image_ref:
-        raise client.garbage("PullImage", "no reference")
-    return pb.ImageSpec(image=pulled.image_ref, user_specified_image=name)

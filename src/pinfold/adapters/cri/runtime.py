@@ -13,6 +13,7 @@ from typing import Any, Final
 from pinfold.adapters.cri import cri_pb2 as pb
 from pinfold.adapters.cri.client import CriClient, CriError, Retry, gone_is_fine
 from pinfold.adapters.cri.creation import Creator
+from pinfold.adapters.cri.images import ensure_image
 from pinfold.adapters.cri.logs import rotate
 from pinfold.adapters.cri.sandboxes import CriSettings, Sandboxes
 from pinfold.adapters.cri.status import oom_score_floor
@@ -55,8 +56,12 @@ class CriRuntime:
         """That the runtime is away, in a sentence; "" while it answers, or was not asked yet."""
         return "" if self._table is None else self._table.problem
 
+    async def pull(self, spec: ContainerSpec) -> str:
+        """See :meth:`pinfold.ports.runtime.ImageRuntime.pull`."""
+        return await ensure_image(self._client, spec.process, self._sandboxes.to_be(spec))
+
     async def create(self, spec: ContainerSpec) -> ContainerStatus:
-        """See :meth:`pinfold.ports.runtime.Runtime.create`; with sandbox and image."""
+        """See :meth:`pinfold.ports.runtime.Runtime.create`; with its pod's sandbox."""
         table = await self._open()
         container_id = await self._creator.create(spec, self._oom_score_floor)
         status = await table.fetch(container_id)

@@ -91,6 +91,10 @@ class Sandboxes:
             raise client.garbage("RunPodSandbox", "no id")
         return PodSandbox(answer.pod_sandbox_id, config)
 
+    def to_be(self, spec: ContainerSpec) -> pb.PodSandboxConfig:
+        """What the sandbox of a container's pod is made from, for who needs none that is there."""
+        return self._config(spec, 0, host_network=spec.sandbox.host_network)
+
     async def remove(self, pod_uid: str) -> None:
         """Stop and remove all sandboxes of a pod, and its volumes; its logs stay.
 

@@ -9,38 +9,20 @@ kernel refuses is undone by a plan of its own, which is tried for ever.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
-from contextlib import AsyncExitStack, suppress
-from functools import partial
+from contextlib import suppress
 from typing import Final
 
 from msgspec.structs import replace
 
-from pinfold.core.moves.gone import is_gone
 from pinfold.core.moves.owners import Owner
-from pinfold.core.moves.steps import (
-    Announce,
-    GiveBack,
-    MigrateMemory,
-    MovePlan,
-    Narrow,
-    ShrinkPool,
-    Step,
-    Wait,
-    Widen,
-    undo,
-)
-from pinfold.documents.move_plan import MemoryMoved
+from pinfold.core.moves.steps import MovePlan, Wait, undo
 from pinfold.node.books import Books
 from pinfold.node.draft import Draft
-from pinfold.node.drafted import Unwritten
-from pinfold.node.moves.finishing import finish
 from pinfold.node.moves.moving import BusyError, Moving
-from pinfold.node.moves.placing import AtWorkError, Placing, RefusedError
-from pinfold.node.moves.runs import is_over, is_told, key_of, keys_of, last_run, run_end, still_for
-from pinfold.node.moves.waiting import has_waited
-from pinfold.node.node_containers import may_live
-from pinfold.ports.errors import ContainerKey, PortError, StoreError
+from pinfold.node.moves.placing import AtWorkError, RefusedError
+from pinfold.node.moves.runs import is_told, run_end
+from pinfold.node.moves.stepping import Stepping
+from pinfold.ports.errors import StoreError
 from pinfold.ports.records import PendingMove, PendingResize
 from pinfold.retry.backoff import Backoff
 from pinfold.state.ledger import InvariantError
@@ -49,15 +31,17 @@ _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 10.0
 """Seconds between two tries of what could not be made or written."""
 
+_PATIENCE: Final = 5.0
+"""Seconds for which somebody else may be at work on a container before it is said."""
+
 
 class Mover:
     """One for each node; it has the books, like everybody who changes them."""
 
     def __init__(self, books: Books) -> None:
         self.books = books
-        self._placing = Placing(books)
+        self._steps = Stepping(books, self._over)
         self._moving: Moving | None = None
-        self._is_sure = not self.is_busy
         self._task: asyncio.Task[None] | None = None
         self._backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
         self._began = 0.0
@@ -125,7 +109,7 @@ class Mover:
         if self._moving is not None:
             self._moving.end(replaced=True)
         self._moving, self._began = Moving(plan), observers.uptime()
-        self._is_sure = True
+        self._steps.are_sure = True
         self.go_on()
         return self._moving
 
@@ -153,8 +137,6 @@ class Mover:
         if self._task is None or self._task.done():
             self._task = self.books.spawn(self._carry_out(), name="moves")
 
-    # ----------------------------------------------------------------------------------- the steps
-
     async def _carry_out(self) -> None:
         while (move := self.books.view.move) is not None:
             try:
@@ -164,9 +146,9 @@ class Mover:
 
     async def _go(self, move: PendingMove) -> None:
         try:
-            await self._advance(move)
+            await self._steps.advance(move)
         except AtWorkError as error:
-            await self.books.containers.seen.until_idle([error.key])
+            await self._until_idle(error)
         except RefusedError as error:
             await self._refused(error)
         except StoreError as error:
@@ -177,178 +159,14 @@ class Mover:
         else:
             self._backoff.well()
 
-    async def _advance(self, move: PendingMove) -> None:
-        """Make what is next.
-
-        Raises:
-            StoreError: it could not be written, and was not made.
-            RefusedError, InvariantError: it was refused.
-            AtWorkError: a container is in other hands just now.
-        """
-        if not self._is_sure and move.written:
-            await self._run(move, last_run(move.plan, move.written), move.written)
-            return
-        if is_over(move):
-            await self._change(move, self._finish)
-            return
-        step = move.plan.steps[move.made]
-        if isinstance(step, Wait):
-            if await has_waited(self.books, move, step):
-                await self._change(move, partial(self._progress, made=move.made + 1))
-        elif isinstance(step, MigrateMemory):
-            await self._migrate(move, step)
-        elif is_told(step):
-            await self._change(move, self._announce)
-        else:
-            await self._run(move, move.made, run_end(move.plan, move.made))
-
-    async def _run(self, move: PendingMove, first: int, end: int) -> None:
-        run = move.plan.steps[first:end]
-        keys = list(keys_of(*run))
-        for key in keys:
-            self._placing.expect_idle(key)
-        await self._change(move, partial(self._make, first=first, end=end), *still_for(run, keys))
-
-    async def _change(
-        self,
-        move: PendingMove,
-        work: Callable[[Draft, PendingMove], Awaitable[None]],
-        *still: Collection[ContainerKey] | None,
-    ) -> None:
-        """Work in a change of the books, if the plan is still the one that was looked at."""
-        async with AsyncExitStack() as stack:
-            for keys in still:
-                await stack.enter_async_context(self.books.containers.still(keys))
-            draft = await stack.enter_async_context(self.books.change())
-            if self.books.view.move is not move:
-                return
-            if move.problem and not move.plan.back:
-                move = replace(move, problem="")
-                draft.progress(move)
-            await work(draft, move)
-
-    @staticmethod
-    async def _progress(draft: Draft, move: PendingMove, *, made: int) -> None:
-        draft.progress(replace(move, made=made))
-
-    async def _make(self, draft: Draft, move: PendingMove, *, first: int, end: int) -> None:
-        """Write a run down, and have the kernel make it."""
-        await draft.look_at_cpus()
-        steps = move.plan.steps
-        if isinstance(steps[first], GiveBack):
-            await self._finish(draft, move)
-            return
-        offline = self.books.view.state.offline
-        for step in steps[first:end]:
-            # It would run on others' CPUs, though it has some that are online.
-            if not isinstance(step, Narrow) or is_gone(step.owner):
-                continue
-            if not step.now - offline and step.was - offline:
-                problem = f"{step.owner}: all of CPUs {step.now} are offline"
-                raise RefusedError(problem, move.made)
-        if move.written < end:
-            draft.carry(replace(move, written=end))
-        works = [partial(self._step, draft, at, steps[at]) for at in range(first, end)]
-        await draft.write(Unwritten.REFUSED, *works)
-        if any(isinstance(step, ShrinkPool) for step in steps[first:end]):
-            await draft.look_at_cpus()
-        self._is_sure = True
-
-    async def _step(self, draft: Draft, at: int, step: Step) -> None:
-        """Have the kernel make a step; what it refuses was made in part, or not at all."""
-        before = self._now
-        # One that is made again changes nothing of what is known to be made.
-        made = max(before.made, at + 1)
-        widens = isinstance(step, Widen) and made > before.made
-        draft.progress(replace(before, made=made, widens=widens))
-        try:
-            if isinstance(step, ShrinkPool):
-                await draft.apply_pool()
-            elif isinstance(step, Widen | Narrow):
-                await self._placing.place(step.owner)
-        except Exception as error:
-            draft.progress(replace(self._now, made=before.made, widens=False))
-            if isinstance(error, PortError):
-                self.books.counters.cgroup_failures += 1
-                raise RefusedError(str(error), made) from error
-            raise
-        if widens:
-            draft.progress(replace(self._now, widens=False))
-
-    @property
-    def _now(self) -> PendingMove:
-        move = self.books.view.move
-        assert move is not None, "the steps of a plan are made while it is in flight"  # noqa: S101 - no caller's fault
-        return move
-
-    async def _finish(self, draft: Draft, move: PendingMove) -> None:
-        """Write down that it is over, and let the pool have what is free."""
-        self.books.announcements.moved(move)
-        finish(draft)
-        await draft.write()
-        self._is_sure = True
-        try:
-            await draft.grow_pool()
-            if move.resize is not None:
-                # Its limits may have changed with what it asks for.
-                await self._placing.place(move.resize.owner)
-        except (PortError, AtWorkError) as error:
-            self.books.observers.report(None, f"moves of CPUs: {error}")
-            if move.resize is not None:
-                # It is where it belongs; its limits are tried again as all that is refused.
-                self.books.offline_owners.misplace(key_of(move.resize.owner), str(error))
-        finally:
-            seconds = self.books.observers.uptime() - self._began
-            outcome = "undone" if move.plan.back else "done"
-            self.books.counters.count_move(move.why, outcome, seconds)
-            if self._moving is not None:
-                self._moving.end(move.problem if move.plan.back else "")
-            self._moving = None
-
-    # ----------------------------------------------------------------------- what takes its time
-
-    async def _announce(self, draft: Draft, move: PendingMove) -> None:
-        """Write down until when nothing is taken, and tell the owners."""
-        observers, end = self.books.observers, run_end(move.plan, move.made)
-        told = [one for one in move.plan.steps[move.made : end] if isinstance(one, Announce)]
-        now = observers.uptime()
-        deadlines = {**move.deadlines, **{one.owner: now + one.seconds for one in told}}
-        boot = observers.boot
-        if boot != move.boot:
-            deadlines = {one.owner: now + one.seconds for one in told}
-        move = replace(move, written=end, made=end, deadlines=deadlines, boot=boot)
-        draft.carry(move)
-        # Who is not told before it is written would have less than his time.
-        keys = [key_of(one.owner) for one in told if not is_gone(one.owner)]
-        async with self.books.announcements.ahead(replace(self.books.view, move=move), keys):
-            await draft.write()
-
-    async def _migrate(self, move: PendingMove, step: MigrateMemory) -> None:
-        """Have an owner's memory moved; it is written down when that is over.
-
-        Until then the owner has both, and nobody narrows its NUMA nodes by the way.
-        """
-        status, key = self._placing.running(step.owner), key_of(step.owner)
-        pod = self.books.view.pods.active.get(step.owner.pod_uid)
-        if pod is not None and step.owner.container in pod.record.memory:
-            problem = f"{step.owner}: the memory manager gave it its memory, which stays"
-            raise RefusedError(problem, move.made + 1)
-        moved: MemoryMoved | None = None
-        if status is not None:
-            try:
-                moved = await self.books.containers.cgroups.migrate(key, step.now)
-            except PortError as error:
-                if may_live(self.books.containers.cgroups, status):
-                    raise RefusedError(str(error), move.made + 1) from error
-        await self._change(move, partial(self._migrated, moved=moved))
-
-    async def _migrated(
-        self, draft: Draft, move: PendingMove, *, moved: MemoryMoved | None
-    ) -> None:
-        at = move.made
-        memory = move.memory if moved is None else {**move.memory, at: moved}
-        draft.carry(replace(move, written=at + 1, made=at + 1, memory=memory))
-        await draft.write()
+    def _over(self, move: PendingMove) -> None:
+        """Nothing is left of a plan, and the books say so."""
+        seconds = self.books.observers.uptime() - self._began
+        outcome = "undone" if move.plan.back else "done"
+        self.books.counters.count_move(move.why, outcome, seconds)
+        if self._moving is not None:
+            self._moving.end(move.problem if move.plan.back else "")
+        self._moving = None
 
     # ---------------------------------------------------------------------------- what goes wrong
 
@@ -362,31 +180,40 @@ class Mover:
             return
         self.books.observers.report(None, f"moves of CPUs are undone: {refused.problem}")
 
-        async def turn() -> None:
-            async with self.books.change() as draft:
-                if (now := self.books.view.move) is None:
-                    return
+        def turn(draft: Draft) -> None:
+            if (now := draft.move) is not None:
                 back = undo(now.plan, refused.attempted)
-                draft.carry(
-                    replace(
-                        now, plan=back, written=0, made=0, deadlines={}, problem=refused.problem
-                    )
-                )
-                await draft.write()
-                self._is_sure = True
+                why = refused.problem
+                draft.carry(replace(now, plan=back, written=0, made=0, deadlines={}, problem=why))
 
-        await self.books.insist(turn)
+        await self.books.change_for_sure(turn)
+        self._steps.are_sure = True
 
     async def _stumbled(self, problem: str) -> None:
         """Say for all to see that a plan does not go on, and wait before it is tried again."""
-        if (move := self.books.view.move) is not None:
-            if move.plan.back:
-                problem += "; what was begun cannot be undone so far"
-            with suppress(StoreError):
-                async with self.books.change() as draft:
-                    if (move := self.books.view.move) is not None:
-                        draft.progress(replace(move, problem=problem))
+        if (move := self.books.view.move) is not None and move.plan.back:
+            problem += "; what was begun cannot be undone so far"
+        await self._say(problem)
         await self._pause(problem)
+
+    async def _until_idle(self, error: AtWorkError) -> None:
+        """Wait for whoever starts or ends a container, and say so where that takes long."""
+        key, seen = error.key, self.books.containers.seen
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await seen.until_idle([key])
+        except TimeoutError:
+            pod = self.books.view.pods.active.get(key.pod_uid)
+            name = key.pod_uid if pod is None else pod.name
+            await self._say(f"pod {name}, container {key.name}: {error}")
+            await seen.until_idle([key])
+
+    async def _say(self, problem: str) -> None:
+        """Say for all to see what holds a plan up."""
+        with suppress(StoreError):
+            async with self.books.change() as draft:
+                if (move := self.books.view.move) is not None:
+                    draft.progress(replace(move, held_up=problem))
 
     async def _pause(self, problem: str) -> None:
         pause = self._backoff.failed(problem)

@@ -7,6 +7,7 @@ from pinfold.core.moves.owners import Owner
 from pinfold.node.books import Books
 from pinfold.node.moves.runs import key_of
 from pinfold.node.node_containers import may_live
+from pinfold.node.offline_owners import BUSY
 from pinfold.ports.errors import ContainerKey, PortError
 from pinfold.ports.runtime import ContainerState, ContainerStatus
 
@@ -24,7 +25,7 @@ class AtWorkError(Exception):
     """A container is being started or ended, and would not be where it was put."""
 
     def __init__(self, key: ContainerKey) -> None:
-        super().__init__("it is being started or ended")
+        super().__init__(BUSY)
         self.key = key
 
 

@@ -19,6 +19,7 @@ from pinfold.core.pod.workload import (
     ASSIGNMENT_VARIABLE,
     FACTS,
     HostPath,
+    Process,
     VolumeMount,
     application_environment,
     assignment_mounts,
@@ -41,6 +42,7 @@ from pinfold.ports.runtime import (
     ContainerSpec,
     ContainerState,
     ContainerStatus,
+    ImageRuntime,
     PodRuntime,
     ProcessAdopter,
     Runtime,
@@ -78,6 +80,17 @@ class PodContainers:
         self.exits = Exits()
         self.seen = SeenContainers()
 
+    async def pull(self, pod: AdmittedPod, container: Container) -> str:
+        """See that a container's image is there, which may take very long; raises PortError.
+
+        Returns:
+            What names it; "" where containers are made of none.
+        """
+        if not isinstance(self.runtime, ImageRuntime):
+            return ""
+        process = pod.workload.processes[container.name]
+        return await self.runtime.pull(self._spec(pod, container, process))
+
     async def start(  # noqa: PLR0913 - who, where, and what it is told
         self,
         pod: AdmittedPod,
@@ -92,13 +105,15 @@ class PodContainers:
         attached: HeldProcess | None = None,
         folder: str | None = None,
         values: Values = nothing_assigned,
+        image: str = "",
     ) -> tuple[ContainerStatus, str]:
         """Create, place, then let go; the first instruction runs on the container's CPUs.
 
         ``cpus`` are its own, None where it has none, ``shared`` those that it may use besides, as
         they are now; ``attempt`` is how often it was started before, ``generation`` the record's,
         for its keepsake.  ``attached`` is the process that it takes over, ``folder`` where it is
-        told its CPUs while it runs, ``values`` what is assigned to containers of its pod.
+        told its CPUs while it runs, ``values`` what is assigned to containers of its pod,
+        ``image`` what :meth:`pull` answered.
 
         Returns:
             The running container, and what was not granted to it ("" when nothing).
@@ -120,19 +135,15 @@ class PodContainers:
             told[ASSIGNMENT_VARIABLE] = seen
         env, passed_over = environment_beside(told, process.env, devices.envs)
         given = {name: value for name, value in process.env.items() if name not in FACTS}
-        spec = ContainerSpec(
-            key=pod.key(container),
-            namespace=pod.record.namespace,
-            pod_name=pod.record.name,
-            process=replace(process, env=given, volume_mounts=mounts),
+        spec = replace(
+            self._spec(pod, container, replace(process, env=given, volume_mounts=mounts)),
             attempt=attempt,
             env=env,
             oom_score_adj=self._oom_score(pod, container),
             placement=placement,
-            sandbox=pod.workload.sandbox,
-            grace_period=pod.workload.grace_period,
             keepsake=Keepsake(generation, pod.record).encode(),
             devices=devices,
+            image=image,
         )
         if attached is not None:
             if self.adopter is None:
@@ -148,6 +159,18 @@ class PodContainers:
             unseen = "" if self.adopter is None else unseen_by_a_process(devices)
             note = "; ".join(part for part in (note, unseen, passed_over, hidden) if part)
         return status, note
+
+    @staticmethod
+    def _spec(pod: AdmittedPod, container: Container, process: Process) -> ContainerSpec:
+        """What does not change from attempt to attempt."""
+        return ContainerSpec(
+            pod.key(container),
+            pod.record.namespace,
+            pod.record.name,
+            process,
+            sandbox=pod.workload.sandbox,
+            grace_period=pod.workload.grace_period,
+        )
 
     def check_room(self, pod: Pod, others: PodTable) -> None:
         """See that the runtime can watch one more pod beside the others, begun or not.

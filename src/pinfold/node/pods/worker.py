@@ -149,12 +149,13 @@ class PodWorker:
         host, pod = self._host, self._pod
         if status is not None and status.state is not ContainerState.CREATED:
             return status
-        # Without the lock: who ends the pod does not wait for CPUs.
-        await host.until_it_may_run(pod, container)
         try:
+            # Without the lock: who ends the pod waits neither for an image nor for CPUs.
+            image = await host.pull(pod, container) if status is None else ""
+            await host.until_it_may_run(pod, container)
             async with host.at_work(pod, container):
                 if status is None:
-                    return await host.start_container(pod, container, attempt)
+                    return await host.start_container(pod, container, attempt, image)
                 return await host.continue_container(pod, container, status)
         except PortError as error:
             failure = error

@@ -62,19 +62,28 @@ class ManagerHost:
             with self.containers.seen.at_work(pod.key(container)):
                 yield
 
+    async def pull(self, pod: PodLife, container: Container) -> str:
+        """See that a container's image is there; raises PortError.
+
+        Nobody is at work meanwhile: a container that is not created yet is nowhere.
+        """
+        return await self.containers.pull(self.now(pod), container)
+
     async def start_container(
-        self, pod: PodLife, container: Container, attempt: int
+        self, pod: PodLife, container: Container, attempt: int, image: str
     ) -> ContainerStatus:
-        """Create, place and start; raises PortError."""
+        """Create of an image, place and start; raises PortError."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        start = await self._prepared(pod, container, attempt)
+        start = await self._prepared(pod, container, attempt, image)
         status, note = await self._placed(pod, container, start)
         self._books.counters.count_start(loop.time() - began)
         await self._started(pod, container, status, note)
         return status
 
-    async def _prepared(self, pod: PodLife, container: Container, attempt: int) -> _Start:
+    async def _prepared(
+        self, pod: PodLife, container: Container, attempt: int, image: str = ""
+    ) -> _Start:
         """What creates, places and starts a container that is made ready for it."""
         books = self._books
         cpus = books.view.where(self.now(pod), container).own
@@ -95,6 +104,7 @@ class ManagerHost:
                 attached=pod.attached,
                 folder=folder,
                 values=values,
+                image=image,
             )
 
         return start
