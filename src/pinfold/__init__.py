@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from pinfold.core.machine.machine import Machine
     from pinfold.core.machine.short_form import parse_short_form
     from pinfold.core.machine.topology import CPUTopology
+    from pinfold.core.moves.resize_wish import ResizeWish
     from pinfold.core.pod.pod import Container, Pod
     from pinfold.core.values.cpuset import CPUSet
     from pinfold.core.values.quantity import Quantity
     from pinfold.planning.planner import Plan, Planner
-    from pinfold.planning.resizes import ResizeWish
 
 _HOMES = {
     "CPUSet": "pinfold.core.values.cpuset",
@@ -40,7 +40,7 @@ _HOMES = {
     "Planner": "pinfold.planning.planner",
     "Pod": "pinfold.core.pod.pod",
     "Quantity": "pinfold.core.values.quantity",
-    "ResizeWish": "pinfold.planning.resizes",
+    "ResizeWish": "pinfold.core.moves.resize_wish",
     "kubelet_view": "pinfold.core.machine.kubelet_view",
     "open_machine": "pinfold.adapters.machines.source",
     "parse_short_form": "pinfold.core.machine.short_form",

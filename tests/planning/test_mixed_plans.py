@@ -9,6 +9,7 @@ from pinfold.cli.views.plan import PlannedOn, plan_view
 from pinfold.core.kubelet.node_config import NodeConfig, OwnPolicies
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.moves.owners import Owner
+from pinfold.core.moves.resize_wish import ResizeWish
 from pinfold.core.pod.pod import Container, Pod
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.core.values.quantity import Quantity
@@ -16,7 +17,6 @@ from pinfold.planning.compare import changed_pods
 from pinfold.planning.explain import explain_pod
 from pinfold.planning.plan_document import plan_document
 from pinfold.planning.planner import Plan, Planner
-from pinfold.planning.resizes import ResizeWish
 
 MACHINE = parse_short_form("1s4c2t")
 KUBELETS = NodeConfig(

@@ -19,11 +19,11 @@ from pinfold.core.moves.resize import (
     PROHIBITED,
     RESIZE_REASONS,
 )
+from pinfold.core.moves.resize_wish import ResizeError
 from pinfold.core.pod.api import pod_from_api
 from pinfold.core.pod.pod import Pod
 from pinfold.documents.move_plan import MovePlan
 from pinfold.planning.planner import Plan
-from pinfold.planning.resizes import ResizeError
 from tests.scenes.planned_pods import planned_pod as pod
 from tests.scenes.published_schemas import plan_document
 
@@ -53,6 +53,7 @@ def answers(plan: Plan, *wishes: str) -> list[dict[str, Any]]:
         ("db=12", "db", None, 12),
         ("trading/db=2", "trading/db", None, 2),
         ("trading/db/server=2", "trading/db", "server", 2),
+        ("f81d4fae-7dec-11d0-a765-00a0c91e6bf6=2", "f81d4fae-7dec-11d0-a765-00a0c91e6bf6", None, 2),
         ("pod=2", "pod", None, 2),
     ],
 )
@@ -65,7 +66,14 @@ def test_what_is_meant(text: str, pod_name: str, container: str | None, cpus: in
     [
         *("", "=", "pod/db", "pod/db=", "pod/db=0", "pod/db=-1", "pod/db=1.5", "pod/db=500m"),
         *("pod/db=+1", "pod/db=1_0", "pod/db=٣", "pod/db= 3", "pod/db=1000000", "=3", "pod/=3"),
-        *("pod//db=3", "pod/db/=3", "pod/a/b/c/d=3", "/=3", "pod/db=" + "9" * 5000),
+        *(
+            "pod//db=3",
+            "pod/db/=3",
+            "pod/a/b/c/d=3",
+            "/=3",
+            "pod/../../x=3",
+            "pod/db=" + "9" * 5000,
+        ),
     ],
 )
 def test_what_cannot_be_meant(text: str) -> None:
@@ -88,6 +96,8 @@ def test_a_name_that_is_nobodys_or_several_ones() -> None:
     with pytest.raises(ResizeError, match=r"several pods 'a'; say which one: x/a, y/a$"):
         after(placed(*twins), "pod/a=2")
     assert after(placed(*twins), "y/a=2").resizes[0].pod.namespace == "y"
+    with pytest.raises(ResizeError, match=r"no pod 'y' .* are x/a, y/a; pod a of .* y is y/a=2$"):
+        after(placed(*twins), "pod/y/a=2")
     many = placed(*(pod(f"p{n}", c=1) for n in range(12)))
     with pytest.raises(ResizeError, match="p9 and 2 more"):
         after(many, "pod/x=2")

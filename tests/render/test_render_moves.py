@@ -13,10 +13,10 @@ from pinfold.cli.views.moves import moves_view
 from pinfold.cli.views.plan import plan_view, planned_on
 from pinfold.core.moves.owners import MoveOptions, Owner, Wish
 from pinfold.core.moves.planner import plan_moves
+from pinfold.core.moves.resize_wish import ResizeWish
 from pinfold.core.moves.steps import undo
 from pinfold.documents.move_plan import MovePlan
 from pinfold.planning.plan_document import plan_document
-from pinfold.planning.resizes import ResizeWish
 from pinfold.render.move_words import headline, made, plan_facts, step_texts
 from pinfold.render.moves import MovesView, render_moves, render_moves_svg
 from pinfold.render.node_map import Owner as Drawn

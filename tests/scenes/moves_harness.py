@@ -46,7 +46,7 @@ class Node(Harness):
         assert answer.moving is not None, answer.decision
         return answer.moving
 
-    async def resize(self, pod: str, cpus: int, container: str | None = None) -> str:
+    async def resize(self, pod: str, cpus: float, container: str | None = None) -> str:
         """Resize to the end: the CPUs of afterwards, or why not."""
         answer = await self.manager.resizing.resize(pod, container, cpus)
         if answer.moving is not None:

@@ -105,7 +105,7 @@ class AgentOnFakes:
         await self.manager.release(name, grace=grace, caller=caller)
 
     async def resize(
-        self, name: str, container: str | None, cpus: int, *, caller: Caller = NOBODY
+        self, name: str, container: str | None, cpus: float, *, caller: Caller = NOBODY
     ) -> Answered:
         return await self.manager.resizing.resize(name, container, cpus, begun=caller.begin)
 

@@ -48,7 +48,8 @@ def test_what_is_infeasible_changes_nothing(api: Served) -> None:
     assert (told["feasible"], told["reason"]) == (False, "prohibitedCPUAllocationError")
     assert (told["before"], told["after"]) == ("2-3", "2-3")
     assert resize(api, 20).json["reason"] == "resizeAllocateCPUsError"
-    assert resize(api, "1500m").json["reason"] == "inconsistentCPUAllocationError"
+    told = resize(api, "1500m").json
+    assert (told["reason"], told["cpus"]) == ("inconsistentCPUAllocationError", 1.5)
     newest = api.ask("GET", "/v1/history").json["entries"][0]
     assert (newest["kind"], newest["document"]["reason"]) == (
         "infeasible",
@@ -62,7 +63,10 @@ def test_what_is_no_resize_is_refused(api: Served) -> None:
         ({"spec": {"containers": []}}, "spec.containers"),
         ({"spec": {"containers": [{"resources": {}}]}}, "no number of CPUs"),
         ({"spec": {"containers": [{"resources": {"limits": {"memory": "1"}}}]}}, "only cpu"),
-        ({"spec": {"containers": [{"resources": {"limits": {"cpu": "x"}}}]}}, "limits.cpu"),
+        *(
+            ({"spec": {"containers": [{"resources": {"limits": {"cpu": cpu}}}]}}, "limits.cpu: ")
+            for cpu in ("x", "-3", 0, "1000000", "9999999999999999999E", "-9e50")
+        ),
         (
             {
                 "spec": {
@@ -92,6 +96,15 @@ def test_the_remedy_names_the_fields_of_the_place(api: Served) -> None:
         assert words in error["message"]
         assert (error.get("remedy") or "").startswith(remedy)
         assert bool(error.get("remedy")) == bool(remedy)
+
+
+def test_who_was_rejected_has_not_ended(api: Served) -> None:
+    api.ask("POST", "/v1/pods", manifest("big", "20"))
+    answer = resize(api, 4, pod="big")
+    assert (answer.status, answer.error["message"]) == (
+        404,
+        "pod default/big was rejected (UnexpectedAdmissionError)",
+    )
 
 
 def test_a_resize_that_nobody_waits_for(api: Served) -> None:

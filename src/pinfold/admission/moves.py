@@ -182,7 +182,7 @@ def rebalance_document(
 
 
 def resize_document(
-    kind: type[_Resize], pod: str, cpus: int, decision: ResizeDecision, plan: MovePlan | None
+    kind: type[_Resize], pod: str, cpus: float, decision: ResizeDecision, plan: MovePlan | None
 ) -> _Resize:
     """The document of the answer to a resize.
 

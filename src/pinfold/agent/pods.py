@@ -135,7 +135,7 @@ class Pods:
         await self._manager.release(name, grace=grace, caller=caller)
 
     async def resize(
-        self, name: str, container: str | None, cpus: int, *, caller: Caller = NOBODY
+        self, name: str, container: str | None, cpus: float, *, caller: Caller = NOBODY
     ) -> Answered:
         """See :meth:`pinfold.web.backend.PodBackend.resize`."""
         await self._claim.look()

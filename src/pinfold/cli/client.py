@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import math
 import os
 import socket
 import time
@@ -16,6 +15,7 @@ import click
 import msgspec
 
 from pinfold.cli.output import F, InputError
+from pinfold.config.values import SettingError, duration
 from pinfold.core.pod.manifest_size import MANIFEST_BYTES
 
 _T = TypeVar("_T")
@@ -72,7 +72,7 @@ def socket_option(command: F) -> F:
 
 
 class Seconds(click.FloatRange):
-    """A number of seconds; ``nan`` and ``inf`` are none."""
+    """A number of seconds, or a duration such as ``1m30s``; ``nan`` and ``inf`` are none."""
 
     name = "number of seconds"
 
@@ -83,10 +83,12 @@ class Seconds(click.FloatRange):
         ctx: click.Context | None,
     ) -> float:
         """Read it; raises BadParameter."""
-        number = float(super().convert(value, param, ctx))
-        if not math.isfinite(number):
-            self.fail(f"{value!r} is no number of seconds.", param, ctx)
-        return number
+        text = str(value)
+        try:
+            number = duration(text if text[-1:].isalpha() else f"{text}s")
+        except SettingError:
+            self.fail(f"{text[:40]!r} is no number of seconds, such as 5 or 1m30s.", param, ctx)
+        return float(super().convert(number, param, ctx))
 
 
 class _UnixConnection(http.client.HTTPConnection):
@@ -205,6 +207,9 @@ class Client:
             return NoAgentError(f"no agent listens on {self._path}; {_NO_AGENT}")
         if isinstance(error, PermissionError):
             return NoAgentError(f"{self._path}: only the agent's user and root may ask it")
+        if isinstance(error, TimeoutError) and self._timeout is not None:
+            message = f"{self._path}: the agent did not answer within {self._timeout:g} s"
+            return RefusedError(0, message)
         return RefusedError(0, f"{self._path}: the agent did not answer: {error!r}")
 
 

@@ -17,9 +17,9 @@ from pinfold.config.settings import SettingError, override
 from pinfold.core.devices.devices import DeviceInventory
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.machine.machine import Machine, MachineError
+from pinfold.core.moves.resize_wish import ResizeError, ResizeWish
 from pinfold.core.pod.pod import Pod
 from pinfold.planning.planner import Plan, Planner
-from pinfold.planning.resizes import ResizeError, ResizeWish
 
 
 class Request(Struct, frozen=True):

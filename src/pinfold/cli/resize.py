@@ -6,26 +6,43 @@ import click
 
 from pinfold.cli.client import Client, RefusedError, Seconds, pod_path, socket_option
 from pinfold.cli.output import output_option, print_json
+from pinfold.core.moves.resize_wish import ResizeError, cpu_count, other_place, place_of
 from pinfold.documents.api import ResizeAnswer
+
+_NOT_FOUND = 404
+
+
+def _cpus(_context: click.Context, _option: click.Parameter, text: str) -> int:
+    try:
+        return cpu_count(text)
+    except ResizeError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _place(
+    _context: click.Context, _argument: click.Parameter, text: str
+) -> tuple[str, str | None]:
+    try:
+        return place_of(text)
+    except ResizeError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 @click.command()
-@click.argument("name", metavar="pod/NAME")
-@click.option("--container", metavar="NAME", help="Needed where the pod has several.")
-@click.option(
-    "--cpus", type=click.IntRange(min=1), metavar="N", required=True, help="How many it is to have."
-)
+@click.argument("place", metavar="pod/NAME[/CONTAINER]", callback=_place)
+@click.option("-c", "--container", metavar="NAME", help="Needed where the pod has several.")
+@click.option("--cpus", callback=_cpus, metavar="N", required=True, help="How many it is to have.")
 @click.option(
     "--timeout",
     type=Seconds(min=0, min_open=True, max=1e9),
     metavar="SECONDS",
-    help="Give up to wait; what was begun goes on.",
+    help="Stop waiting after that long, with exit status 1; what was begun goes on.",
 )
 @click.option("--no-wait", is_flag=True, help="Return as soon as it is begun.")
 @output_option("text", "json")
 @socket_option
 def resize(  # noqa: PLR0913, PLR0917 - click
-    name: str,
+    place: tuple[str, str | None],
     container: str | None,
     cpus: int,
     timeout: float | None,
@@ -38,18 +55,29 @@ def resize(  # noqa: PLR0913, PLR0917 - click
 
     It keeps the CPUs that it was admitted with.  Where fewer are left to it, the application is
     told first, and has its grace period.  Exit status 1 when it cannot be done; nothing is changed
-    then.
+    then.  NAMESPACE/NAME and pod/NAMESPACE/NAME/CONTAINER say the namespace, too.
     """
+    pod, named = place
+    if named is not None and container not in {None, named}:
+        raise click.UsageError(f"two containers: {named} and {container}")
+    container = container or named
     amount = {"cpu": str(cpus)}
     one: dict[str, object] = {"resources": {"requests": amount, "limits": amount}}
     if container is not None:
         one["name"] = container
     client = Client(socket, timeout)
-    told = client.patch(
-        f"/v1/pods/{pod_path(name)}",
-        {"spec": {"containers": [one]}},
-        wait="false" if no_wait else None,
-    )
+    try:
+        told = client.patch(
+            f"/v1/pods/{pod_path(pod)}",
+            {"spec": {"containers": [one]}},
+            wait="false" if no_wait else None,
+        )
+    except RefusedError as error:
+        other = other_place(*place) if error.status == _NOT_FOUND else None
+        if other is None:
+            raise
+        message = f"{error.message}; {other[0]} is {other[1]}"
+        raise RefusedError(error.status, message) from None
     answer = client.understood(told, ResizeAnswer)
     if output == "json":
         print_json(answer)

@@ -36,7 +36,7 @@ class Resized(Record, frozen=True, kw_only=True):
     """``resized``, ``infeasible``: a running container was to have another number of CPUs."""
 
     container: str
-    cpus: int
+    cpus: int | float
     """How many it asks for."""
     before: CPUs
     after: CPUs

@@ -122,8 +122,8 @@ class PlannedResize(Record, frozen=True, kw_only=True):
     pod: str
     """``namespace/name``."""
     container: str
-    cpus: int
-    """How many CPUs were asked for."""
+    cpus: int | float
+    """How many CPUs were asked for; only a whole number is feasible, but for a mixed container."""
     feasible: bool
     """One that is not changes nothing."""
     reason: str | None

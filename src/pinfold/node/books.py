@@ -52,8 +52,6 @@ LONGEST_PAUSE: Final = 10.0
 LAST_CHANGE: Final = 5.0
 """Seconds that a stop waits for a change that is under way; the disk does it in any case."""
 
-_NO_ROOM_REMEDY: Final = "make room on the disk; what pods have written goes with them"
-
 
 class Books:
     """Keeps state, record and the kernel's shared pool the same; all in one event loop."""
@@ -278,7 +276,7 @@ class Books:
     def expect_room(self) -> None:
         """Raise :class:`StoreError` where nothing new should be begun: pods can just be ended."""
         if self.store.problem:
-            raise StoreError(self.store.problem, _NO_ROOM_REMEDY)
+            raise StoreError(self.store.problem)
 
     def expect_open(self) -> None:
         """Raise :class:`StoreError` once they are closed: nothing is begun any more."""

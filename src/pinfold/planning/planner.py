@@ -23,11 +23,11 @@ from pinfold.core.memory.memory import Block
 from pinfold.core.moves.owners import MoveError, MoveOptions, Owner
 from pinfold.core.moves.rebalance import Rebalance, RebalanceOptions
 from pinfold.core.moves.resize import INCONSISTENT, ResizeDecision, resized
+from pinfold.core.moves.resize_wish import ResizeWish
 from pinfold.core.moves.steps import MovePlan
 from pinfold.core.pod.pod import Container, Pod
 from pinfold.core.pod.resource_names import is_extended
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.planning.resizes import ResizeWish
 from pinfold.state.ledger import Ledger
 
 _NO_DEVICES: Final[Mapping[str, tuple[str, ...]]] = {}

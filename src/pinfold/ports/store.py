@@ -15,8 +15,8 @@ class Store(Protocol):
     def problem(self) -> str:
         """Why nothing new should be begun: nothing can be written, or there is hardly room left.
 
-        "" while all is well.  Room is kept for what has been begun, so that pods can be ended and
-        deleted on a full disk; see :meth:`check`.
+        It says what to do about it, and is "" while all is well.  Room is kept for what has been
+        begun, so that pods can be ended and deleted on a full disk; see :meth:`check`.
         """
 
     @property

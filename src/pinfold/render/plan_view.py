@@ -72,7 +72,7 @@ class ResizeRow(Struct, frozen=True):
     """A resize of a container, or why it cannot be (``reason`` and ``message``)."""
 
     name: str
-    cpus: int
+    cpus: float
     before: CPUSet
     after: CPUSet
     owner: str | None = None

@@ -83,14 +83,14 @@ class PodBackend(Protocol):
         """
 
     async def resize(
-        self, name: str, container: str | None, cpus: int, *, caller: Caller = NOBODY
+        self, name: str, container: str | None, cpus: float, *, caller: Caller = NOBODY
     ) -> Answered:
         """Decide about another number of CPUs for a running container, and begin its moves.
 
         Args:
             name: the pod, as ``namespace/name``.
             container: which; None: the pod's only one.
-            cpus: how many; 0 for what is no whole number.
+            cpus: how many, in steps of 0.001.
             caller: who waits, and may go away before anything is changed.
 
         Raises:

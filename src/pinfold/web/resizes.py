@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pinfold.admission.moves import resize_document
+from pinfold.core.moves.resize_wish import MOST_CPUS
 from pinfold.core.pod.pod import CPU
 from pinfold.core.values.quantity import Quantity, QuantityError
 from pinfold.documents.api import ContainerResize, Resize, ResizeAnswer
@@ -10,10 +11,11 @@ from pinfold.node.moves.resizing import Answered
 from pinfold.web.answers import Refusal
 
 _PLACE = "spec.containers[0].resources"
+_REMEDY = f"write a number of CPUs, {MOST_CPUS} at most"
 
 
-def asked(body: Resize) -> tuple[str | None, int]:
-    """The container, and how many CPUs it is to have; 0 for what is no whole number.
+def asked(body: Resize) -> tuple[str | None, float]:
+    """The container, and how many CPUs it is to have, in steps of 0.001.
 
     Raises:
         Refusal: it asks for something else, or for two numbers of CPUs.
@@ -22,7 +24,7 @@ def asked(body: Resize) -> tuple[str | None, int]:
     return one.name, _cpus(one)
 
 
-def _cpus(one: ContainerResize) -> int:
+def _cpus(one: ContainerResize) -> float:
     found: dict[str, Quantity] = {}
     for where, amounts in (("requests", one.resources.requests), ("limits", one.resources.limits)):
         for resource, amount in amounts.items():
@@ -32,7 +34,9 @@ def _cpus(one: ContainerResize) -> int:
             try:
                 found[where] = Quantity.parse(str(amount))
             except QuantityError as error:
-                raise Refusal(400, f"{place}: {error}", "write a number of CPUs") from None
+                raise Refusal(400, f"{place}: {error}", _REMEDY) from None
+            if not 0 < found[where].milli_value() <= 1000 * MOST_CPUS:
+                raise Refusal(400, f"{place}: nobody can have {str(amount)[:40]} CPUs", _REMEDY)
     numbers = set(found.values())
     if len(numbers) != 1:
         raise Refusal(
@@ -42,7 +46,7 @@ def _cpus(one: ContainerResize) -> int:
         )
     (number,) = numbers
     whole, rest = divmod(number.milli_value(), 1000)
-    return 0 if rest else whole
+    return number.milli_value() / 1000 if rest else whole
 
 
 def answered(answer: Answered) -> ResizeAnswer:

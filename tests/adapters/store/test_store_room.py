@@ -128,9 +128,11 @@ def test_a_record_that_was_removed_is_a_problem_until_it_is_back(disk: Path) -> 
         path = disk / "pinfold.db"
         store = SQLiteStore.open(path)
         path.rename(disk / "elsewhere")
+        await store.check()
+        assert "removed while the agent has it open (put it back, or " in store.problem
         with pytest.raises(StoreError, match="removed"):
             await store.commit(Batch(put=(a_pod(1),)))
-        assert "removed while the agent has it open" in store.problem
+        assert "removed while the agent has it open (put it back, or " in store.problem
         (disk / "elsewhere").rename(path)
         await store.check()
         assert store.problem == ""

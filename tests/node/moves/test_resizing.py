@@ -206,5 +206,30 @@ def test_a_mixed_container_asks_for_its_part_of_the_pool_on_record() -> None:
         assert recorded(node, "a") == ("3500m", "3500")
         assert await node.resize("a", 2) == "2-3"
         assert recorded(node, "a") == ("2500m", "2500")
+        assert await node.resize("a", 3.5) == "1-3"
+        assert recorded(node, "a") == ("3500m", "3500")
+        for other in (3.7, 0.5):
+            assert await node.resize("a", other) == "inconsistentCPUAllocationError"
+
+    run(scenario)
+
+
+def test_the_same_infeasible_resize_is_one_entry_a_minute() -> None:
+    async def scenario(node: Node) -> None:
+        await pods(node, a="2", b="2")
+
+        def told() -> list[tuple[str | None, int]]:
+            entries = [one for one in node.store.entries if one.kind == "infeasible"]
+            return [(one.pod, json.loads(one.document)["cpus"]) for one in entries]
+
+        for _ in range(20):
+            for pod, cpus in (("a", 99), ("b", 99), ("a", 1)):
+                assert await node.resize(pod, cpus) != ""
+            await asyncio.sleep(1)
+        first = [("default/a", 99), ("default/b", 99), ("default/a", 1)]
+        assert told() == first
+        await asyncio.sleep(40)
+        await node.resize("a", 99)
+        assert told() == [*first, ("default/a", 99)]
 
     run(scenario)

@@ -23,6 +23,7 @@ _KEEP_SIZE: Final = 0x01
 """``FALLOC_FL_KEEP_SIZE`` of ``linux/falloc.h``."""
 
 _BLOCK: Final = 512
+_REMEDY: Final = "make room on the disk; what pods have written goes with them"
 _NOT_HERE: Final = (errno.EOPNOTSUPP, errno.ENOSYS)
 
 
@@ -55,12 +56,15 @@ class Room:
                 self._extend(file)
             system = os.statvfs(self._files[0])
         except OSError as error:
-            return f"{self._path}: {error.strerror}: what room there is, is kept for deleting pods"
+            problem = (
+                f"{self._path}: {error.strerror}: what room there is, is kept for deleting pods"
+            )
+            return f"{problem} ({_REMEDY})"
         blocks = system.f_bavail if os.geteuid() else system.f_bfree
         if blocks * system.f_frsize < RESERVE:
             return (
                 f"{self._path.parent}: less than {RESERVE >> 10} KiB are free on this disk, which "
-                "are kept for deleting pods"
+                f"are kept for deleting pods ({_REMEDY})"
             )
         return ""
 

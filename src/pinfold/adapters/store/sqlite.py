@@ -202,12 +202,15 @@ class SQLiteStore:
             self._worker.shutdown(wait=True)
 
     def _look(self) -> None:
-        if self._room is None:
+        if self._room is None or self._ownership is None:
             return
-        if self._failed:
-            self._try_out()
-        else:
-            self._problem = self._room.keep()
+        if not self._failed:
+            # What is removed may not be found out by writing for a long time.
+            with contextlib.suppress(StoreError):
+                self._ownership.check()
+                self._problem = self._room.keep()
+                return
+        self._try_out()
 
     def _noting(self, work: Callable[[], None]) -> None:
         """Write, and remember whether anything can be written."""

@@ -157,7 +157,9 @@ def decide_resize(ask: ResizeAsk, policy: StaticPolicy | None, admit: Admit) -> 
             f"container {ask.container} is an init container, which runs before the others and "
             "ends; only containers and sidecars are resized",
         )
-    if policy is None or not held or not guaranteed_cpus(ask.pod, _named(ask)):
+    if policy is None:
+        return _infeasible(ask, INCONSISTENT, "CPU manager policy none: nobody has CPUs of his own")
+    if not held or not guaranteed_cpus(ask.pod, _named(ask)):
         return _infeasible(
             ask,
             INCONSISTENT,
@@ -200,10 +202,8 @@ def resized(pod: Pod, name: str, cpus: int) -> Pod:
     def with_cpus(container: Container) -> Container:
         if container.name != name:
             return container
-        amount = Quantity.parse(str(cpus))
-        had = container.requests.get(CPU)
-        if name in pod.mixed and had is not None and (shared := had.milli_value() % 1000):
-            amount = Quantity.parse(f"{1000 * cpus + shared}m")
+        shared = _shared_part(pod, name)
+        amount = Quantity.parse(f"{1000 * cpus + shared}m" if shared else str(cpus))
         return replace(
             container,
             requests={**container.requests, CPU: amount},
@@ -217,6 +217,21 @@ def resized(pod: Pod, name: str, cpus: int) -> Pod:
     )
 
 
+def exclusive_in(pod: Pod, name: str, asked: float) -> int:
+    """How many exclusive CPUs a container of a running pod asks for; 0 for what is no such number.
+
+    A mixed one may name its part of the shared pool besides, as it is.
+    """
+    whole, rest = divmod(round(1000 * asked), 1000)
+    return whole if rest in {0, _shared_part(pod, name)} else 0
+
+
+def _shared_part(pod: Pod, name: str) -> int:
+    """What a mixed container asks for of the shared pool, in thousandths of a CPU."""
+    had = _container(pod, name).requests.get(CPU)
+    return had.milli_value() % 1000 if had is not None and name in pod.mixed else 0
+
+
 def _container(pod: Pod, name: str) -> Container:
     return next(one for one in pod.all_containers if one.name == name)
 
@@ -227,7 +242,11 @@ def _refusal(ask: ResizeAsk, held: CPUSet) -> tuple[str, str] | None:
     if ask.pod.has_pod_level_resources:
         return INCONSISTENT, "the pod asks for resources as a whole, and has no CPUs by container"
     if cpus < 1:
-        return INCONSISTENT, f"{who} has exclusive CPUs, and is to ask for a whole number of them"
+        shared = _shared_part(ask.pod, ask.container)
+        besides = f", its part of the shared pool, {shared}m, besides or not" if shared else ""
+        return INCONSISTENT, (
+            f"{who} has exclusive CPUs, and is to ask for a whole number of them{besides}"
+        )
     if cpus == len(held):
         return None
     if ask.baseline is None:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from pinfold.admission.resize import Resize, plan_resize
 from pinfold.core.moves.owners import Owner
-from pinfold.core.moves.resize import ResizeDecision
+from pinfold.core.moves.resize import ResizeDecision, exclusive_in
 from pinfold.core.moves.steps import MovePlan
 from pinfold.documents.history import Resized
 from pinfold.documents.move_plan import RESIZE
@@ -21,22 +21,23 @@ from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.books import Books
 from pinfold.node.draft import Draft
 from pinfold.node.moves.finishing import draft_cpus
+from pinfold.node.moves.infeasible import Infeasible
 from pinfold.node.moves.mover import Mover
 from pinfold.node.moves.moving import Moving
 from pinfold.node.pod_table import UnknownContainerError, UnknownPodError
 from pinfold.node.view import View
 from pinfold.ports.podresources import PodDevices
-from pinfold.ports.records import PendingResize
+from pinfold.ports.records import PendingResize, PodPhase, PodRecord
 
 
 class Answered(Struct, frozen=True):
     """The answer to a resize; ``moving`` is the plan that carries it out, None where nothing moves.
 
-    ``pod`` is ``namespace/name``, ``cpus`` how many were asked for.
+    ``pod`` is ``namespace/name``, ``cpus`` how many were asked for, whole or not.
     """
 
     pod: str
-    cpus: int
+    cpus: float
     decision: ResizeDecision
     moving: Moving | None = None
 
@@ -115,16 +116,18 @@ class Resizing:
     def __init__(self, books: Books, mover: Mover) -> None:
         self._books = books
         self._mover = mover
+        self._infeasible = Infeasible(books)
 
     async def resize(
-        self, name: str, container: str | None, cpus: int, *, begun: Callable[[], None] = _nothing
+        self, name: str, container: str | None, cpus: float, *, begun: Callable[[], None] = _nothing
     ) -> Answered:
         """Decide about a resize, once no other moves are under way, and begin it.
 
         Args:
             name: the pod, by uid, ``namespace/name`` or name.
             container: whose CPUs; None: the pod's only one's.
-            cpus: how many; 0 for what is no whole number.
+            cpus: how many, in steps of 0.001; see
+                :func:`pinfold.core.moves.resize.exclusive_in`.
             begun: called before anything is changed; what it raises is passed on.
 
         Raises:
@@ -144,20 +147,18 @@ class Resizing:
             await busy.ended()
 
     async def _answer(
-        self, draft: Draft, active: AdmittedPod, owner: Owner, cpus: int, *, replaces: bool
+        self, draft: Draft, active: AdmittedPod, owner: Owner, asked: float, *, replaces: bool
     ) -> Answered:
+        cpus = exclusive_in(active.workload.pod, owner.container, asked)
         decision, plan = decide(draft, self._books.view, owner, cpus, replaces=replaces)
-        answer = Answered(active.name, cpus, decision)
-        who = (active.uid, active.name)
+        answer = Answered(active.name, asked, decision)
         document = resized_document(answer)
         if plan is None:
-            # What room is left is for ending pods, and an answer needs none.
-            if not self._books.store.problem:
-                draft.note("infeasible", who, document)
+            self._infeasible.note(draft, owner, active.name, document)
             return answer
         if not plan.steps and not replaces:
             return answer
-        draft.note("resized", who, document)
+        draft.note("resized", (active.uid, active.name), document)
         moving = await begin(draft, self._mover, plan, owner, cpus)
         return replace(answer, moving=moving)
 
@@ -165,8 +166,14 @@ class Resizing:
         pods = self._books.view.pods
         uid = pods.find(name)
         if (active := pods.active.get(uid)) is None or active.is_ending:
-            raise UnknownPodError(f"pod {name} has ended")
+            raise UnknownPodError(f"pod {name} {_end_of(pods.ended.get(uid))}")
         return active
+
+
+def _end_of(record: PodRecord | None) -> str:
+    if record is not None and record.phase is PodPhase.REJECTED:
+        return f"was rejected ({record.reason})"
+    return "has ended"
 
 
 def _named(active: AdmittedPod, container: str | None) -> str:

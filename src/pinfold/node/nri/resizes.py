@@ -24,6 +24,7 @@ from pinfold.core.moves.resize import NOT_ALLOCATED, ResizeDecision
 from pinfold.core.moves.steps import Wait
 from pinfold.core.topology_manager.manager import UNEXPECTED_ADMISSION_ERROR
 from pinfold.node.draft import Draft
+from pinfold.node.moves.infeasible import Infeasible
 from pinfold.node.moves.mover import Mover
 from pinfold.node.moves.moving import Ended, Moving
 from pinfold.node.moves.resizing import Answered, begin, decide, resized_document
@@ -54,7 +55,6 @@ class _InVain(Struct, frozen=True):
     """How many CPUs were asked for, why they cannot be had, and of which state that was said."""
 
     cpus: int
-    reason: str
     text: str
     view: View
 
@@ -75,6 +75,7 @@ class KubeletResizes:
         self._mover = mover
         self._tell = tell
         self._in_vain: dict[ContainerKey, _InVain] = {}
+        self._infeasible = Infeasible(self._books)
         self._owed: dict[ContainerKey, None] = {}
         self._due = asyncio.Event()
 
@@ -197,26 +198,23 @@ class KubeletResizes:
     async def _refuse(
         self, draft: Draft, runtime_pod: RuntimePod, asked: int, decision: ResizeDecision
     ) -> NoReturn:
-        """Refuse what is infeasible; what was said before is not written down again.
+        """Refuse what is infeasible; what was said a short time ago is not written down again.
 
         Raises:
             RefusedError: always.
         """
         books, owner = self._books, decision.owner
-        key, reason = ContainerKey(owner.pod_uid, owner.container), decision.reason or ""
-        text = f"{reason}: {decision.message}"
+        text = f"{decision.reason}: {decision.message}"
         active = books.view.pods.active
         self._in_vain = {one: it for one, it in self._in_vain.items() if one.pod_uid in active}
-        before = self._in_vain.get(key)
-        if before is None or (before.cpus, before.reason) != (asked, reason):
-            document = resized_document(Answered(runtime_pod.name, asked, decision))
-            draft.note("infeasible", (owner.pod_uid, runtime_pod.name), document)
+        document = resized_document(Answered(runtime_pod.name, asked, decision))
+        if self._infeasible.note(draft, owner, runtime_pod.name, document):
             try:
                 await draft.write()
             except PortError as error:
                 books.observers.report(runtime_pod.name, str(error))
             books.observers.report(runtime_pod.name, f"container {owner.container}: {text}")
-        self._in_vain[key] = _InVain(asked, reason, text, books.view)
+        self._in_vain[ContainerKey(*owner)] = _InVain(asked, text, books.view)
         raise RefusedError(text)
 
     # ---------------------------------------------------------------------------- what is left
