@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -168,3 +170,52 @@ def test_whatever_room_is_made_admits_the_pod(sizes: list[int], gone: set[int], 
         assert not decide(where, state, asked).admitted
         return
     assert bool(found.wishes) != decide(where, state, asked).admitted
+
+
+@given(
+    st.sampled_from(["2s4c2t", "4s2c2t", "2s2n4c2t"]),
+    st.sampled_from(["single-numa-node", "restricted"]),
+    st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=3), min_size=4, max_size=9),
+    st.sets(st.integers(0, 8)),
+    st.integers(1, 4),
+)
+@settings(max_examples=150)
+def test_a_strict_policy_holds_for_pods_as_a_whole(
+    form: str, policy: str, pods: list[list[int]], gone: set[int], count: int
+) -> None:
+    where, state = node(form, topology_manager_policy=policy, topology_manager_scope="pod")
+    for number, sizes in enumerate(pods):
+        state = settle(state, decide(where, state, pod(f"p{number}", *sizes)))
+    for number in gone:
+        if f"p{number}" in state.ledger.assignments:
+            state = release(state, pod(f"p{number}", *pods[number]))
+    found = []
+    for plan in (rebalance, partial(make_room_for, pod=pod("big", count, 1))):
+        with suppress(MoveError):
+            found.append(plan(where, state, options=ANY))
+    for each in found:
+        moved = with_claims(state.ledger, each.plan.end)
+        for uid in moved.assignments:
+            assert nodes_of(where, moved.cpus_of_pod(uid)) <= nodes_of(
+                where, state.ledger.cpus_of_pod(uid)
+            )
+
+
+def nodes_of(where: Node, cpus: CPUSet) -> int:
+    assert where.cpu_policy is not None
+    nodes = where.cpu_policy.topology.numa_nodes.values()
+    return sum(bool(members & cpus.mask) for members in nodes)
+
+
+def test_a_pod_makes_room_as_a_whole_where_it_is_judged_so() -> None:
+    where, state = node("2s4c1t@16Gi", topology_manager_scope="pod")
+    first, pair = pod("first", 3), pod("pair", 1, 1)
+    state = release(after(where, state, first, pair), first)
+    assert min(state.ledger.cpus_of_pod("pair")) >= 4
+    asked = pod("big", 4)
+    assert not decide(where, state, asked).admitted
+    found = make_room_for(where, state, asked, ANY)
+    assert {wish.owner.container for wish in found.wishes} == {"c0", "c1"}
+    limited = replace(ANY, most_moved=1)
+    with pytest.raises(MoveError):
+        make_room_for(where, state, asked, limited)

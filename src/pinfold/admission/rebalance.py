@@ -19,7 +19,7 @@ from pinfold.core.moves.rebalance import Rebalance, RebalanceOptions, make_room,
 from pinfold.core.pod.annotations import NEVER, REBALANCE
 from pinfold.core.pod.grace import grace_of
 from pinfold.core.pod.pod import Pod, guaranteed_cpus, pod_guaranteed_cpus
-from pinfold.core.topology_manager.policy import Policy
+from pinfold.core.topology_manager.policy import Policy, Scope
 from pinfold.core.values.cpuset import CPUSet
 
 _STRICT = (Policy.RESTRICTED, Policy.SINGLE_NUMA_NODE)
@@ -154,6 +154,7 @@ def options_of(node: Node, state: NodeState, options: RebalanceOptions) -> Rebal
         near={**near, **options.near},
         within=within,
         strict=options.strict or strict,
+        whole_pods=strict and node.topology_manager.scope is Scope.POD,
     )
 
 

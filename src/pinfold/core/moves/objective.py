@@ -119,8 +119,8 @@ def _beyond(groups: Mapping[int, int], cpus: int, count: int) -> int:
     return touched
 
 
-def price(now: int, then: int, memory: int) -> Score:
-    """What a move costs: an owner that moves, the CPUs that it gets anew, its memory in MiB."""
+def price(now: int, then: int, memory: int, owners: int = 1) -> Score:
+    """What a move costs: the owners that move, the CPUs that they get anew, their memory in MiB."""
     if now == then or not now:
         return (0, 0, 0)
-    return (1, (then & ~now).bit_count(), -(-memory >> 20))
+    return (owners, (then & ~now).bit_count(), -(-memory >> 20))

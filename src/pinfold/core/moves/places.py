@@ -26,6 +26,7 @@ class Seat(Struct, frozen=True):
         fixed: it stays.
         near: CPUs that are near to what it works with; 0 for no matter.
         enough: a place that costs less is not looked at again.
+        owners: how many move with it.
     """
 
     count: int
@@ -35,6 +36,7 @@ class Seat(Struct, frozen=True):
     fixed: bool = False
     near: int = 0
     enough: int = 1
+    owners: int = 1
 
 
 class Room(Struct, frozen=True):
@@ -44,7 +46,7 @@ class Room(Struct, frozen=True):
         topology: the machine.
         free: CPUs that nobody has, a bitmask.
         whole_cores: nobody shares a core.
-        most_moved: how many seats may change at most; None for any number.
+        most_moved: how many owners may move at most; None for any number.
     """
 
     topology: CPUTopology

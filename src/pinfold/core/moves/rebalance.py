@@ -1,6 +1,7 @@
 """Better places for those who run, and room for somebody who is to run.
 
-Containers of one pod that have CPUs in common move as one, and each keeps its part.
+Containers of one pod that have CPUs in common move as one, and each keeps its part; so do all
+containers of a pod that is judged as a whole.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class RebalanceOptions(Struct, frozen=True):
         delays: owner -> seconds for which it is told beforehand.
         most_moved: how many owners may move at most; None for any number.
         strict: nobody may be in more NUMA nodes than now (a strict topology manager's policy).
+        whole_pods: a pod is judged as a whole (its scope ``pod``), and moves as one.
     """
 
     moves: MoveOptions = MoveOptions()
@@ -55,6 +57,7 @@ class RebalanceOptions(Struct, frozen=True):
     delays: Mapping[Owner, float] = field(default_factory=dict)
     most_moved: int | None = None
     strict: bool = False
+    whole_pods: bool = False
 
 
 class Rebalance(Struct, frozen=True):
@@ -175,7 +178,7 @@ class _Scene:
             for uid, containers in ledger.assignments.items()
             for name, cpus in containers.items()
         }
-        self.units = _units(self.held)
+        self.units = _units(self.held, whole_pods=options.whole_pods)
         avoid = ledger.limits.reserved | options.moves.avoid
         whole = options.moves.whole_cores
         free = (ledger.default - avoid).mask & topology.all
@@ -207,7 +210,7 @@ class _Scene:
 
     def _price(self, unit: _Unit, cpus: int) -> Score:
         memory = sum(self.options.memory.get(owner, 0) for owner in unit.owners)
-        return price(unit.cpus, cpus, memory)
+        return price(unit.cpus, cpus, memory, len(unit.owners))
 
     def seat(self, unit: _Unit) -> Seat:
         """A seat that is to be as good as can be, and as cheap."""
@@ -251,6 +254,7 @@ class _Scene:
             self._is_fixed(unit),
             self.objective.near_cpus(near),
             enough,
+            len(unit.owners),
         )
 
     def newcomer(self, cpus: int) -> int:
@@ -270,9 +274,10 @@ class _Scene:
     def result(self, places: Sequence[int], room: CPUSet = _NO_CPU) -> Rebalance:
         """The moves that lead to some places."""
         wishes = [
-            self._wish(unit, owner, cpus)
+            wish
             for unit, cpus in zip(self.units, places, strict=True)
             for owner in (unit.owners if cpus != unit.cpus else ())
+            if (wish := self._wish(unit, owner, cpus)).cpus.mask != self.held[owner]
         ]
         options = replace(self.options.moves, topology=self.topology)
         plan = plan_moves(self.ledger, wishes, options)
@@ -297,12 +302,14 @@ def _whole(topology: CPUTopology, cpus: int) -> int:
     return sum(core for core in topology.cores.values() if core & ~cpus == 0)
 
 
-def _units(held: Mapping[Owner, int]) -> list[_Unit]:
+def _units(held: Mapping[Owner, int], *, whole_pods: bool) -> list[_Unit]:
     units: list[_Unit] = []
     for owner, cpus in held.items():
         owners: tuple[Owner, ...] = (owner,)
         mask = cpus
-        for unit in [u for u in units if u.owners[0].pod_uid == owner.pod_uid and u.cpus & mask]:
+        for unit in [u for u in units if u.owners[0].pod_uid == owner.pod_uid]:
+            if not (whole_pods or unit.cpus & mask):
+                continue
             units.remove(unit)
             owners, mask = (*unit.owners, *owners), mask | unit.cpus
         units.append(_Unit(owners, mask))

@@ -43,7 +43,7 @@ def _exact(room: Room, seats: Sequence[Seat], every: int) -> list[int] | None:
     """The best of all placements."""
     choices = [
         sorted(
-            (cost, bool(seat.now) and place != seat.now, place)
+            (cost, seat.owners if seat.now and place != seat.now else 0, place)
             for place in _places(room, seat, every)
             if (cost := seat.cost(place)) is not None
         )
@@ -66,7 +66,7 @@ def _exact(room: Room, seats: Sequence[Seat], every: int) -> list[int] | None:
         for cost, moves, place in choices[at]:
             if found is not None and cost + least[at + 1] >= found[0]:
                 break
-            if place & used or (moves and not left):
+            if place & used or moves > left:
                 continue
             rest = best(at + 1, used | place, left - moves)
             if rest is not None and (found is None or cost + rest[0] < found[0]):
@@ -74,7 +74,8 @@ def _exact(room: Room, seats: Sequence[Seat], every: int) -> list[int] | None:
         known[key] = found
         return found
 
-    limit = len(seats) if room.most_moved is None else room.most_moved
+    every_owner = sum(seat.owners for seat in seats)
+    limit = every_owner if room.most_moved is None else room.most_moved
     found = best(0, 0, limit)
     return None if found is None else list(found[1])
 
@@ -181,7 +182,7 @@ class _Search:
     def _in_budget(self) -> bool:
         most = self.room.most_moved
         places = zip(self.seats, self.place, strict=True)
-        return most is None or sum(bool(s.now) and p != s.now for s, p in places) <= most
+        return most is None or sum(s.owners for s, p in places if s.now and p != s.now) <= most
 
     # ------------------------------------------------------------------------ room for somebody
 
