@@ -227,6 +227,20 @@ def test_an_owner_that_has_ended_needs_no_cgroup() -> None:
     )
 
 
+def test_what_a_container_is_to_run_on_is_its_own_cpus_and_the_pool_where_it_is_mixed() -> None:
+    """And not the siblings that stay idle for it."""
+    mixed = replace(OWNER, cpus=cpus("3"), shared=cpus("2"))
+    record = replace(RECORD, owners=(mixed,))
+    text = render_audit(audit(NODE, record), Style(80))
+    assert f"✓ {TITLE}\n    CPUs 3 and the shared pool 2\n" in text
+    narrow = replace(record, owners=(replace(mixed, shared=cpus("1-2")),))
+    text = render_audit(audit(NODE, narrow), Style(80))
+    assert f"✗ {TITLE}\n    CPUs 3 and the shared pool 1-2; the kernel has 2-3\n" in text
+    alone = replace(OWNER, cpus=cpus("2-5"), idle=cpus("4-5"))
+    text = render_audit(audit(NODE, replace(record, owners=(alone,))), Style(80))
+    assert f"✓ {TITLE}\n    CPUs 2-3\n" in text
+
+
 def test_namespaces_are_asked_of_those_only_whom_they_tell_apart() -> None:
     snapshot = joined(400, HOST)
     assert namespace_pids(snapshot, RECORD) == {100, 200, 300, 400}

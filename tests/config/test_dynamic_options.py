@@ -40,12 +40,12 @@ def test_options_of_dynamic_need_the_policy(load: Load) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ("rebalancePeriod: 5", "Expected `str`"),
-        ("rebalancePeriod: 0s", "regex"),
-        ("rebalancePeriod: 5d", "regex"),
-        ("movesPerHour: -1", ">= 0"),
-        ("mostMoved: 0", ">= 1"),
-        ("makeRoom: 1", "Expected `bool`"),
+        ("rebalancePeriod: 5", "must be never, or seconds, minutes or hours such as 5m, not 5"),
+        ("rebalancePeriod: 0s", "such as 5m, not '0s'"),
+        ("rebalancePeriod: 5d", "such as 5m, not '5d'"),
+        ("movesPerHour: -1", "movesPerHour: must be a whole number from 0 to 3600, not -1"),
+        ("mostMoved: 0", "mostMoved: must be a whole number from 1 to 100, not 0"),
+        ("makeRoom: 1", "dynamic.makeRoom: must be true or false, not 1"),
     ],
 )
 def test_bad_options_of_dynamic(load: Load, options: str, words: str) -> None:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.config.kubelet import ConfigError, LoadedConfig, load_kubelet_config
+from pinfold.config.section import AgentSection, as_written
 from pinfold.config.settings import SETTINGS, override
 from pinfold.config.values import SettingError, duration
 from pinfold.core.kubelet.eviction import DEFAULT_EVICTION_HARD
@@ -382,12 +383,22 @@ def test_own_policies_need_the_section(load: Load, policy: str) -> None:
             "unknown field `rebalance` - at `$.dynamic` (fields: rebalancePeriod, ",
         ),
         ("dynamic: true", "Expected `object`, got `bool` - at `$.dynamic` (fields: "),
-        ("runtime: docker", "Invalid enum value 'docker' - at `$.runtime` (one of: process, cri"),
+        ("runtime: docker", "runtime: must be process, cri or nri, not 'docker'"),
+        ("isolatedCPUs: {use: 1}", "isolatedCPUs.use: must be never, prefer or require, not 1"),
         (
             "scaleDownGracePeriod: 11s",
-            "matching regex '^([0-9]|10)s$' - at `$.scaleDownGracePeriod`",
+            "scaleDownGracePeriod: must be 0s to 10s, such as 2s, not '11s'",
         ),
-        ("stateDir: 3", "Expected `str`, got `int` - at `$.stateDir` (fields: stateDir, "),
+        ("stateDir: 3", "stateDir: must be an absolute path, such as /var/lib/pinfold, not 3"),
+        (
+            "nriPluginIndex: 90",
+            'nriPluginIndex: must be two digits in quotes, such as "90", not 90',
+        ),
+        ("cgroupParent: a", "cgroupParent: must be an absolute path, "),
+        ("deviceRoot: [1]", "Object contains unknown field `deviceRoot` (fields: stateDir, "),
+        ("podResourcesGroup: true", "podResourcesGroup: must be a text, not true"),
+        ("confineSystem: 'yes'", "confineSystem: must be true or false, not 'yes'"),
+        ("historyLimit: 0", "historyLimit: must be a whole number from 1 to 10000000, not 0"),
     ],
 )
 def test_what_is_wrong_in_the_section_is_named(load: Load, section: str, words: str) -> None:
@@ -395,6 +406,24 @@ def test_what_is_wrong_in_the_section_is_named(load: Load, section: str, words: 
         load(f"{OWN}pinfold: {{{section}}}\n")
     assert words in str(caught.value)
     assert "kubelet.yaml: pinfold: " in str(caught.value)
+
+
+def test_what_every_setting_may_be_is_said_in_words(load: Load) -> None:
+    """Not in those of a pattern, and of that setting only."""
+    settings = as_written(AgentSection())
+    groups = {name: known for name, known in settings.items() if isinstance(known, dict)}
+    places: list[tuple[str, ...]] = [(name,) for name in settings.keys() - groups.keys()]
+    places += [(group, name) for group, options in groups.items() for name in options]
+    for place in places:
+        section: object = [1]
+        for name in reversed(place):
+            section = {name: section}
+        with pytest.raises(ConfigError) as caught:
+            load(f"{OWN}pinfold: {json.dumps(section)}\n")
+        assert f"pinfold: {'.'.join(place)}: must be " in str(caught.value)
+        assert str(caught.value).endswith(", not [1]")
+        assert "regex" not in str(caught.value)
+        assert "None" not in str(caught.value)
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("", 0), ("scaleDownGracePeriod: 10s", 10)])

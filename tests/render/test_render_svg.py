@@ -42,6 +42,19 @@ def test_a_cell_tells_everything_about_its_cpu() -> None:
     assert "CPU 31 · core 15 · L3 8 · NUMA 1 · Socket 1 · shared pool" in found
 
 
+def test_a_map_marks_who_uses_the_shared_pool_besides() -> None:
+    owners = (
+        Owner("m", "mixed and the shared pool", CPUSet([2]), 0, mixed=True),
+        Owner("o", "own", CPUSet([3]), 1),
+    )
+    root = fromstring(render_plan_svg(PlanView("n", build_node_map(machine(1, 4, 1), owners))))
+    texts = [text.text for text in root.iter(f"{SVG}text")]
+    assert (texts.count("a+"), texts.count("b"), texts.count("b+")) == (1, 1, 0)
+    assert "exclusive 2 (+ and the shared pool)" in texts
+    root = fromstring(render_plan_svg(PlanView("n", build_node_map(machine(1, 4, 1), owners[1:]))))
+    assert "exclusive 1" in [text.text for text in root.iter(f"{SVG}text")]
+
+
 def test_the_picture_can_be_read_aloud() -> None:
     root = fromstring(render_plan_svg(example()))
     assert root.get("role") == "img"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
 import msgspec
@@ -10,23 +11,48 @@ from msgspec import Meta
 
 from pinfold.config.values import AGENT_SECTION, ConfigError
 from pinfold.core.kubelet.node_config import OwnPolicies
+from pinfold.core.pod.api import as_yaml
 
 DEFAULT_STATE_DIR: Final = "/var/lib/pinfold"
 DEFAULT_SOCKET: Final = "/run/pinfold/pinfold.sock"
 
-_AbsolutePath = Annotated[str, Meta(pattern="^/")]
-_Endpoint = Annotated[str, Meta(pattern="^(unix://)?/")]
-_TwoDigits = Annotated[str, Meta(pattern="^[0-9]{2}$")]
-_PathOrNone = Annotated[str, Meta(pattern="^(/.*)?$")] | None
-_PathOrEmpty = Annotated[str, Meta(pattern="^(/.*)?$")]
-_NodeName = Annotated[str, Meta(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
+# What a pattern allows, as a person may write it, is its description: "must be ...".
+_AbsolutePath = Annotated[
+    str, Meta(pattern="^/", description="an absolute path, such as /var/lib/pinfold")
+]
+_Endpoint = Annotated[
+    str,
+    Meta(pattern="^(unix://)?/", description="a socket, such as /run/containerd/containerd.sock"),
+]
+_TwoDigits = Annotated[
+    str, Meta(pattern="^[0-9]{2}$", description='two digits in quotes, such as "90"')
+]
+_PathOrEmpty = Annotated[
+    str, Meta(pattern="^(/.*)?$", description='an absolute path, or "" for none')
+]
+_PathOrNone = _PathOrEmpty | None
+_NodeName = Annotated[
+    str,
+    Meta(
+        pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$",
+        description="the name of a node, such as node-1",
+    ),
+]
 _TaintKey = Annotated[
     str,
     Meta(
-        pattern=r"^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?$"
+        pattern=r"^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?$",
+        description="the key of a taint, such as example.com/starting",
     ),
 ]
-_FolderName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+_FolderName = Annotated[
+    str,
+    Meta(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$",
+        description="the name of a folder, such as pinfold",
+    ),
+]
+_GracePeriod = Annotated[str, Meta(pattern="^([0-9]|10)s$", description="0s to 10s, such as 2s")]
 
 
 class _Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", kw_only=True):
@@ -88,7 +114,7 @@ class CgroupSettings(_Group, frozen=True, kw_only=True):
 class MoveSettings(_Group, frozen=True, kw_only=True):
     """How containers get other CPUs while they run."""
 
-    scale_down_grace_period: Annotated[str, Meta(pattern="^([0-9]|10)s$")] = "0s"
+    scale_down_grace_period: _GracePeriod = "0s"
     """How long a container is told before CPUs are taken from it, where its pod does not say."""
 
     assignment_folders: bool = True
@@ -163,6 +189,13 @@ _GROUPS: Final = {
 }
 """The names of all settings in a file, each with its group."""
 
+_SETTINGS: Final[Mapping[str, Any]] = {
+    field.encode_name: field.type
+    for group in msgspec.structs.fields(AgentSection)
+    for field in msgspec.structs.fields(group.type)
+}
+"""The same with their types."""
+
 
 def agent_section(path: str, value: object) -> AgentSection:
     """The section as a file has it, all settings side by side; None: there is none.
@@ -173,7 +206,6 @@ def agent_section(path: str, value: object) -> AgentSection:
         ConfigError: an unknown field, or a value that a field cannot have.
     """
     groups: dict[str, dict[str, Any]] = {group: {} for group in _GROUPS.values()}
-    place = ""
     try:
         for name, setting in msgspec.convert(
             {} if value is None else value, dict[str, Any]
@@ -181,30 +213,47 @@ def agent_section(path: str, value: object) -> AgentSection:
             groups[_GROUPS[name]][name] = setting
         return msgspec.convert(groups, AgentSection)
     except KeyError as unknown:
-        problem = f"Object contains unknown field `{unknown.args[0]}`"
+        problem = f"Object contains unknown field `{unknown.args[0]}` ({_listed(_SETTINGS)})"
     except msgspec.ValidationError as error:
         # The file has no groups.
-        problem = re.sub(r"`\$\.[a-z]+\.", "`$.", str(error))
-        if found := re.search(r"`\$\.([A-Za-z.]+)`$", problem):
-            place = found[1]
-    raise ConfigError(f"{path}: {AGENT_SECTION}: {problem} ({_remedy(place)})")
+        problem = _problem(re.sub(r"`\$\.[a-z]+\.", "`$.", str(error)), value)
+    raise ConfigError(f"{path}: {AGENT_SECTION}: {problem}")
 
 
-def _remedy(place: str) -> str:
-    """What may stand at a place such as ``isolatedCPUs.use``."""
-    allowed = {
-        name: kind
-        for group in msgspec.structs.fields(AgentSection)
-        for name, kind in _fields(group.type).items()
-    }
+def _problem(problem: str, value: Any) -> str:  # noqa: ANN401 - as it is in the file
+    """What is wrong in a section, and what may stand there."""
+    found = re.search(r"`\$\.([A-Za-z.]+)`$", problem)
+    place = found[1] if found else ""
+    kind: Any = None
+    allowed = _SETTINGS
     for name in filter(None, place.split(".")):
-        kind = allowed.get(name)
-        if get_origin(kind) is Literal:
-            return f"one of: {', '.join(get_args(kind))}"
-        if not (isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
-            break
-        allowed = _fields(kind)
-    return f"fields: {', '.join(allowed) or 'none in this version'}"
+        kind, value = allowed[name], value[name]
+        if _is_group(kind):
+            allowed = _fields(kind)
+    if kind is None or _is_group(kind):
+        return f"{problem} ({_listed(allowed)})"
+    return f"{place}: must be {_allowed(kind)}, not {as_yaml(value)}"[:300]
+
+
+def _allowed(kind: Any) -> str:  # noqa: ANN401 - a type, as an annotation has it
+    """What a setting may be, in words."""
+    args = get_args(kind)
+    if get_origin(kind) is Literal:
+        return f"{', '.join(args[:-1])} or {args[-1]}"
+    if type(None) in args:
+        return _allowed(args[0])
+    if args:
+        meta = args[1]
+        return meta.description or f"a whole number from {meta.ge} to {meta.le}"
+    return {bool: "true or false"}.get(kind, "a text")
+
+
+def _is_group(kind: Any) -> bool:  # noqa: ANN401 - a type, as an annotation has it
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def _listed(allowed: Mapping[str, Any]) -> str:
+    return f"fields: {', '.join(allowed)}"
 
 
 def _fields(struct: type[msgspec.Struct]) -> dict[str, Any]:

@@ -85,14 +85,14 @@ def _facts(report: AuditReport) -> list[tuple[str, str, str]]:
 def _owners(report: AuditReport, style: Style) -> Iterator[Line]:
     for owner in report.record.owners:
         found = report.effective(owner)
-        agrees = found == owner.cpus & report.snapshot.online or (
+        agrees = found == owner.usable & report.snapshot.online or (
             owner.has_ended if found is None else owner.is_pod and bool(found)
         )
         mark = ("✓ ", "good") if agrees else ("✗ ", "bad")
         names = wrap(clean(str(owner)), style.width - 2, after="/-")
         for at, part in enumerate(names):
             yield [mark if at == 0 else ("  ", ""), (part, "")]
-        said = f"CPUs {owner.cpus}"
+        said = f"CPUs {owner.expected}"
         if not agrees or found is None:
             kernels = f"the kernel has {found or 'nothing'}" if found is not None else "no cgroup"
             kernels = "it has ended" if found is None and owner.has_ended else kernels

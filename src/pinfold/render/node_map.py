@@ -29,6 +29,7 @@ class Owner(Struct, frozen=True):
     """Who has CPUs for itself: a container, as a rule.
 
     ``index`` chooses colour and symbol; equal owners of two maps that are compared have the same.
+    One that is ``mixed`` uses the shared pool besides.
     """
 
     key: str
@@ -36,6 +37,7 @@ class Owner(Struct, frozen=True):
     cpus: CPUSet
     index: int = 0
     kind: str = "container"
+    mixed: bool = False
 
 
 class NodeMap(Struct, frozen=True):

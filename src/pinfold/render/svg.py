@@ -99,6 +99,8 @@ def draw_legend(canvas: Canvas, node_map: NodeMap, y: float, width: float) -> fl
     x = float(MARGIN)
     for state, count in state_counts(node_map).items():
         text = f"{state.value} {count}"
+        if state is CellState.EXCLUSIVE and any(owner.mixed for owner in node_map.owners.values()):
+            text += " (+ and the shared pool)"
         long = 16 + 8 + text_width(text, 12) + 20
         if x > MARGIN and x + long > MARGIN + width:
             x, y = float(MARGIN), y + _LINE

@@ -170,8 +170,10 @@ class MapDrawing:
         if len(core.cells) > 1:
             canvas.rect((x, y, size + 2 * frame, height), "core", radius=size * 0.18 + frame)
         for number, cell in enumerate(core.cells):
-            symbol = cell_symbol(self.map, cell) if self.symbols else ""
-            texts = (self._tooltip(core, cell), str(cell.cpu), symbol.strip(" ·"))
+            symbol = cell_symbol(self.map, cell).strip(" ·") if self.symbols else ""
+            if symbol and cell.owner is not None and self.map.owners[cell.owner].mixed:
+                symbol += "+"
+            texts = (self._tooltip(core, cell), str(cell.cpu), symbol)
             at = (x + frame, y + frame + number * (size + 2))
             canvas.cell(at, size, cell_look(self.map, cell), texts)
             if cell.marked:

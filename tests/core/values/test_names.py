@@ -100,6 +100,10 @@ def manifest(container: dict[str, Any] | None = None, **changed: Any) -> dict[st
             "metadata.annotations.a: must be a string, not 1 (quote it)",
         ),
         (
+            manifest(metadata={"annotations": {"a": True}}),
+            "metadata.annotations.a: must be a string, not true (quote it)",
+        ),
+        (
             manifest(metadata={"labels": {"app": "a b"}}),
             'metadata.labels: Invalid value: "a b": a valid label must be an empty string or',
         ),

@@ -36,9 +36,10 @@ def pod_owners(pods: Iterable[PlacedPod]) -> Iterator[Owner]:
             cpus = CPUSet.parse(container.cpus)
             if own := cpus - taken:
                 kind = "" if container.kind == "container" else f" ({container.kind})"
-                besides = " and the shared pool" if container.shared else ""
+                mixed = bool(container.shared)
+                besides = " and the shared pool" if mixed else ""
                 label = f"{pod.namespace}/{pod.name} {container.name}{kind}{besides}"
-                yield Owner(_key(pod, container), label, own, kind=container.kind)
+                yield Owner(_key(pod, container), label, own, kind=container.kind, mixed=mixed)
             taken |= cpus
 
 

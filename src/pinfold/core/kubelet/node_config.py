@@ -37,7 +37,13 @@ class _Options(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
 class DynamicOptions(_Options, frozen=True):
     """What the policy ``dynamic`` may do by itself: nothing, unless it is told to."""
 
-    rebalance_period: Annotated[str, Meta(pattern="^(never|[1-9][0-9]{0,4}[smh])$")] = "never"
+    rebalance_period: Annotated[
+        str,
+        Meta(
+            pattern="^(never|[1-9][0-9]{0,4}[smh])$",
+            description="never, or seconds, minutes or hours such as 5m",
+        ),
+    ] = "never"
     """How often containers are moved to fewer NUMA nodes, where that is possible: ``never``, or
     seconds, minutes or hours such as ``5m``."""
     make_room: bool = False

@@ -141,6 +141,11 @@ def _text(value: object, path: str) -> str | None:
     raise PodError(path, f"must be a string, not {_kind(value)} (quote it)")
 
 
+def as_yaml(value: object) -> str:
+    """A value that is no text, as a manifest has it."""
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
 def _kind(value: object) -> str:
     kinds = {bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "a list"}
     return "nothing" if value is None else kinds.get(type(value), "a mapping")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from pinfold.core.pod.api import PodError
+from pinfold.core.pod.api import PodError, as_yaml
 
 MOST_CONTAINERS: Final = 1000
 """Containers of a pod that is to run, init containers too."""
@@ -82,4 +82,4 @@ def text_of(value: object, path: str) -> str | None:
     """A text, or None; raises PodError."""
     if value is None or isinstance(value, str):
         return value
-    raise PodError(path, f"must be a string, not {value!r} (quote it)"[:200])
+    raise PodError(path, f"must be a string, not {as_yaml(value)} (quote it)"[:200])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from pinfold.core.pod.api import PodError
+from pinfold.core.pod.api import PodError, as_yaml
 from pinfold.core.values.names import (
     invalid,
     label_problems,
@@ -102,8 +102,7 @@ def _metadata_problems(metadata: Mapping[str, Any], path: str) -> Iterator[PodEr
             for problem in qualified_name_problems(checked):
                 yield PodError(here, invalid(name, problem))
             if not isinstance(value, str | None):
-                yield PodError(
-                    f"{here}.{name}", f"must be a string, not {value!r} (quote it)"[:200]
-                )
+                what = f"must be a string, not {as_yaml(value)} (quote it)"
+                yield PodError(f"{here}.{name}", what[:200])
             elif field == "labels":
                 yield from refused(value or "", label_value_problems, here)
