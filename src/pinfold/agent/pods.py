@@ -101,7 +101,7 @@ class Pods:
         if self._runtime == PROCESS:
             check_processes(workload, attached=held is not None)
         if notes:
-            pod = f"{workload.pod.namespace}/{workload.pod.name}"
+            pod = workload.pod.full_name
             log.warning("manifest", pod=pod, notes="; ".join(notes))
         await self._pages.look()
         return await self._manager.admit(

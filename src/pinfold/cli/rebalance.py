@@ -86,7 +86,7 @@ def _planned(
         found = request.planner.rebalance(placed)
     except MoveError as error:
         raise RefusedError(0, str(error)) from None
-    names = {one.pod.uid: f"{one.pod.namespace}/{one.pod.name}" for one in placed.pods}
+    names = {one.pod.uid: one.pod.full_name for one in placed.pods}
     document = rebalance_document(found, REBALANCE, names)
     view = plan_view(plan_document(placed, request.notes), planned_on(placed))
     return moves_view(document, view), document

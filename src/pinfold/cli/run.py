@@ -176,7 +176,7 @@ def _run_alone(manifest: Mapping[str, Any], wishes: Wishes, socket: str) -> int:
             f"{near.cpus}: not enough of them are free",
             err=True,
         )
-    env = application_environment(f"{pod.namespace}/{pod.name}", pod.uid, CONTAINER, cpus)
+    env = application_environment(pod.full_name, pod.uid, CONTAINER, cpus)
     status = foreground.run({**env, **wishes.env})
     try:
         node.give_back(pod.uid)

@@ -36,7 +36,7 @@ class AdmittedPod(Struct, frozen=True):
     @property
     def name(self) -> str:
         """``namespace/name``."""
-        return f"{self.record.namespace}/{self.record.name}"
+        return self.record.full_name
 
     def key(self, container: Container) -> ContainerKey:
         """The container's key."""

@@ -24,9 +24,7 @@ class ForgottenLogs:
         """Begin to remove what a pod has written; whatever is in the way is only reported."""
         if logs is not None:
             before = self._going.get(pod.uid)
-            task = self._spawn(
-                self._remove(logs, pod, before), name=f"the logs of {pod.namespace}/{pod.name}"
-            )
+            task = self._spawn(self._remove(logs, pod, before), name=f"the logs of {pod.full_name}")
             self._going[pod.uid] = task
             task.add_done_callback(lambda done: self._gone(pod.uid, done))
 
@@ -47,7 +45,7 @@ class ForgottenLogs:
             await logs.remove(pod)
         except PortError as error:
             # The next start looks again.
-            self._report(f"{pod.namespace}/{pod.name}", str(error))
+            self._report(pod.full_name, str(error))
 
     def _gone(self, uid: str, task: asyncio.Task[None]) -> None:
         if self._going.get(uid) is task:

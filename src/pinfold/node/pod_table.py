@@ -46,7 +46,7 @@ class PodTable(Struct, frozen=True):
             return name
         full = name if "/" in name else f"default/{name}"
         for record in reversed(self.records()):
-            if f"{record.namespace}/{record.name}" == full:
+            if record.full_name == full:
                 return record.uid
         namespace, _, uid = full.partition("/")
         if any((record.namespace, record.uid) == (namespace, uid) for record in self.records()):
@@ -67,7 +67,7 @@ class PodTable(Struct, frozen=True):
         Raises:
             NameTakenError: there is one.
         """
-        full = f"{wanted.namespace}/{wanted.name}"
+        full = wanted.full_name
         for pod in self.active.values():
             if pod.uid == wanted.uid or pod.name == full:
                 raise NameTakenError(f"pod {pod.name} is there already (uid {pod.uid})")

@@ -74,7 +74,7 @@ def explain_pod(planner: Planner, pods: Iterable[Pod], name: str) -> Explanation
     known = list(pods)
     admitted: list[Decision] = []
     for decision, state in planner.decisions(known):
-        if name in (decision.pod.name, f"{decision.pod.namespace}/{decision.pod.name}"):
+        if name in (decision.pod.name, decision.pod.full_name):
             return explain_decision(planner, state, decision, admitted)
         if decision.admitted:
             admitted.append(decision)
@@ -100,7 +100,7 @@ def explain_decision(
     if not decision.admitted:
         remedies = tuple(find_remedies(planner, state, decision, admitted))
         moves = planner.room_for(state, decision.pod, running)
-    names = {} if moves is None else {p.uid: f"{p.namespace}/{p.name}" for p in running}
+    names = {} if moves is None else {p.uid: p.full_name for p in running}
     containers = tuple(_containers(planner, state, decision))
     return Explanation(decision, containers, remedies, moves, names)
 

@@ -19,7 +19,7 @@ from pinfold.planning.planner import ContainerPlacement, Plan, PodPlacement, Res
 def plan_document(plan: Plan, notes: Sequence[str] | UnsetType = UNSET) -> form.Plan:
     """The document of a plan; ``notes`` are on what was passed over while reading."""
     topology, machine = plan.planner.view.topology, plan.planner.machine
-    names = {one.pod.uid: f"{one.pod.namespace}/{one.pod.name}" for one in plan.pods}
+    names = {one.pod.uid: one.pod.full_name for one in plan.pods}
     return form.Plan(
         machine=form.PlannedMachine(
             name=machine.name,
@@ -92,7 +92,7 @@ def _container(container: ContainerPlacement, pool: str) -> form.PlannedContaine
 
 
 def _resize(answer: ResizedContainer) -> form.PlannedResize:
-    pod = f"{answer.pod.namespace}/{answer.pod.name}"
+    pod = answer.pod.full_name
     return resize_document(form.PlannedResize, pod, answer.cpus, answer.decision, answer.moves)
 
 

@@ -229,7 +229,7 @@ def _without_others(
     candidates = sorted(admitted, key=lambda other: sum(other.requests.values()))
     for other in candidates:
         if decide(node, release(state, other.pod), pod).admitted:
-            yield f"remove pod {other.pod.namespace}/{other.pod.name}, or place this one before it"
+            yield f"remove pod {other.pod.full_name}, or place this one before it"
             return
     if len(admitted) > 1:
         empty = state

@@ -77,6 +77,11 @@ class PodSandbox(Struct, frozen=True):
     cgroup_parent: str = ""
     pid: int | None = None
 
+    @property
+    def full_name(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
 
 class Container(Struct, frozen=True):
     """A container as the runtime sees it; ``pid`` is its main process in the host's numbers."""

@@ -89,6 +89,11 @@ class PodRecord(Struct, frozen=True):
     baselines: Mapping[str, CPUSet] = field(default_factory=dict)
     idle: Mapping[str, CPUSet] = field(default_factory=dict)
 
+    @property
+    def full_name(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
     def baseline(self, container: str) -> CPUSet | None:
         """The CPUs that a container was admitted with, as far as it has them; None: it has none."""
         claim = self.assignments.get(container)

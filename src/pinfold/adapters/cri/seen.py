@@ -176,7 +176,7 @@ def _known_sandbox(pod: PodSandbox) -> KnownContainer:
     return KnownContainer(
         id=pod.id,
         pod_uid=pod.uid,
-        pod=f"{pod.namespace}/{pod.name}",
+        pod=pod.full_name,
         pid=pod.pid,
         is_sandbox=True,
         has_ended=pod.pid is None,
@@ -187,7 +187,7 @@ def _known(one: Container, pod: PodSandbox | None) -> KnownContainer:
     return KnownContainer(
         id=one.id,
         pod_uid="" if pod is None else pod.uid,
-        pod="" if pod is None else f"{pod.namespace}/{pod.name}",
+        pod="" if pod is None else pod.full_name,
         name=one.name,
         pid=one.pid,
         recorded=_cpus(one.resources.cpus),

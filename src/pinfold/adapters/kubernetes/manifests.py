@@ -116,22 +116,20 @@ class _Reader:
         if ended is None:
             self._add(pod, where)
         else:
-            self.notes.append(
-                f"{where}: pod {pod.namespace}/{pod.name} has ended ({ended}), left out"
-            )
+            self.notes.append(f"{where}: pod {pod.full_name} has ended ({ended}), left out")
 
     def _add(self, pod: Pod, where: str) -> None:
         key = (pod.namespace, pod.name)
         if key in self.pods:
             raise ManifestError(
-                f"{where}: pod {pod.namespace}/{pod.name} is there already "
+                f"{where}: pod {pod.full_name} is there already "
                 f"({self.pods[key][1]}); give it another name"
             )
         other = self._uids.setdefault(pod.uid, pod)
         if other is not pod:
             raise ManifestError(
-                f"{where}: pod {pod.namespace}/{pod.name} has the uid of pod "
-                f"{other.namespace}/{other.name} ({pod.uid}); drop metadata.uid"
+                f"{where}: pod {pod.full_name} has the uid of pod "
+                f"{other.full_name} ({pod.uid}); drop metadata.uid"
             )
         self.pods[key] = (pod, where)
         if len(self.pods) > MAX_PODS:

@@ -111,16 +111,14 @@ class ResizeWish(Struct, frozen=True):
             ResizeError: there is none, or more than one.
         """
         known = list(pods)
-        found = [p for p in known if self.pod in (p.name, f"{p.namespace}/{p.name}")]
+        found = [p for p in known if self.pod in (p.name, p.full_name)]
         if len(found) == 1:
             return found[0]
         if found:
-            names = ", ".join(f"{p.namespace}/{p.name}" for p in found[:_SHOWN])
+            names = ", ".join(p.full_name for p in found[:_SHOWN])
             raise ResizeError(f"there are several pods {self.pod!r}; say which one: {names}")
         with_namespace = len({p.namespace for p in known}) > 1
-        names = ", ".join(
-            f"{p.namespace}/{p.name}" if with_namespace else p.name for p in known[:_SHOWN]
-        )
+        names = ", ".join(p.full_name if with_namespace else p.name for p in known[:_SHOWN])
         more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
         other = other_place(self.pod, self.container)
         hint = "" if other is None else f"; {other[0]} is {other[1]}={self.cpus}"

@@ -77,6 +77,11 @@ class Pod(Struct, frozen=True, dict=True):
     scale_down_grace_period: int | None = None
     """``scaleDownGracePeriodSeconds`` of KEP-5554."""
 
+    @property
+    def full_name(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
     @cached_property
     def qos(self) -> QOSClass:
         """The QoS class."""

@@ -211,7 +211,7 @@ class PluginEvents:
         if self._creating.get(key) == container.id:
             del self._creating[key]
             self._books.observers.report(
-                f"{pod.namespace}/{pod.name}",
+                pod.full_name,
                 f"container {container.name} ({container.id[:12]}) was not created: the runtime "
                 "has failed after the answer",
             )
@@ -240,7 +240,7 @@ class PluginEvents:
             await self._confirm(pod, container)
         except CgroupError as error:
             # It may have ended already; the reconciliation looks again.
-            self._books.observers.report(f"{pod.namespace}/{pod.name}", str(error))
+            self._books.observers.report(pod.full_name, str(error))
 
     async def _confirm(self, pod: PodSandbox, container: Container) -> None:
         books = self._books
@@ -327,7 +327,7 @@ class PluginEvents:
                 await self._containers.place(key.pod_uid, key.name)
             except CgroupError as error:
                 # It may have ended a moment ago; the reconciliation looks again.
-                self._books.observers.report(f"{pod.namespace}/{pod.name}", str(error))
+                self._books.observers.report(pod.full_name, str(error))
 
     def _where_it_is(self, runtime_pod: RuntimePod, container: Container) -> ContainerUpdate:
         key = ContainerKey(runtime_pod.sandbox.uid, container.name)

@@ -44,7 +44,7 @@ class RuntimePod(Struct):
     @property
     def name(self) -> str:
         """``namespace/name``."""
-        return f"{self.sandbox.namespace}/{self.sandbox.name}"
+        return self.sandbox.full_name
 
     def has_ended(self, container: str) -> bool:
         """Whether the newest container of this name runs no more."""

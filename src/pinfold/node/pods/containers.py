@@ -183,7 +183,7 @@ class PodContainers:
         promised = len(others.containers().keys() - self.seen.statuses.keys())
         if lack := self.runtime.lack(len(pod.all_containers) + promised):
             raise RuntimeFailedError(
-                f"pod {pod.namespace}/{pod.name} cannot be watched: {lack}",
+                f"pod {pod.full_name} cannot be watched: {lack}",
                 "raise LimitNOFILE (ulimit -n), or delete pods",
             )
 

@@ -149,7 +149,7 @@ class Manager:
         books.counters.count_admission(draft.node, decision)
         document = await books.observers.describe(decision, draft.state)
         kind = "admitted" if decision.admitted else "rejected"
-        name = f"{pod.namespace}/{pod.name}"
+        name = pod.full_name
         draft.note(kind, (pod.uid, name), document, record.admitted_at)
         draft.forget(*books.view.pods.ended_namesakes(pod))
         if not decision.admitted:

@@ -76,7 +76,7 @@ class OtherRuntimeError(MismatchError):
     """Pods are on record whose containers this runtime does not see: no repair could know them."""
 
     def __init__(self, recorded: str, configured: str, pods: Sequence[PodRecord]) -> None:
-        names = _some([f"{pod.namespace}/{pod.name}" for pod in pods])
+        names = _some([pod.full_name for pod in pods])
         end = "let the kubelet end them" if recorded == "nri" else "delete them"
         super().__init__(
             f"pods of runtime {recorded} are recorded ({names}), and runtime "
@@ -170,7 +170,7 @@ def restore(  # noqa: PLR0913 - the record, the node, and how to read them
         try:
             restored.active[uid] = (pod, parse(pod.manifest))
         except ValueError as error:
-            restored.report.append(f"pod {pod.namespace}/{pod.name}: {error}; it is ended")
+            restored.report.append(f"pod {pod.full_name}: {error}; it is ended")
             restored.failed[uid] = _failed(pod, str(error))
     if lost:
         _recall(restored, lost, living, parse)
@@ -263,7 +263,7 @@ def _repair(restored: Restored, node: Node, move: PendingMove | None) -> None:
         try:
             state = resume(keep(state, pod, node, kept), workload.pod)
         except _MISFITS as error:
-            restored.report.append(f"pod {pod.namespace}/{pod.name} is decided again: {error}")
+            restored.report.append(f"pod {pod.full_name} is decided again: {error}")
             again.append(uid)
         else:
             kept.append((pod, workload))
@@ -272,7 +272,7 @@ def _repair(restored: Restored, node: Node, move: PendingMove | None) -> None:
         # The devices stay, whatever becomes of CPUs and memory; their plugins are not there yet.
         decision = decide(node, replace(state, devices=DeviceState()), workload.pod)
         state = settle(state, decision)
-        name = f"{pod.namespace}/{pod.name}"
+        name = pod.full_name
         if decision.admitted:
             state = with_devices_of(state, pod)
             given = {n: a.cpus for n, a in decision.allocations.items()}

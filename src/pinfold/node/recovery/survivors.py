@@ -161,7 +161,7 @@ def recall(
     over = {uid for uid, (pod, _) in rest.items() if (pod.namespace, pod.name) in names}
     rest = {uid: one for uid, one in rest.items() if uid not in over}
     if rest:
-        again = ", ".join(f"{pod.namespace}/{pod.name}" for pod, _ in rest.values())
+        again = ", ".join(pod.full_name for pod, _ in rest.values())
         report.append(f"pods that do not run are started, were they deleted or not: {again}")
     first |= rest
     return Recalled(first, frozenset(over), report)
@@ -173,7 +173,7 @@ def _adoption(pod: PodRecord, living: Iterable[Survivor]) -> str:
         + (" (held: nobody is told when it ends)" if one.is_held else "")
         for one in living
     )
-    return f"pod {pod.namespace}/{pod.name} is adopted as it runs: {where}"
+    return f"pod {pod.full_name} is adopted as it runs: {where}"
 
 
 def _adopted(
@@ -265,5 +265,5 @@ def _made_up(uid: str, living: Sequence[Survivor], known: PodRecord | None) -> P
 def _name(uid: str, living: Sequence[Survivor]) -> str:
     for one in living:
         if one.keepsake is not None:
-            return f"{one.keepsake.pod.namespace}/{one.keepsake.pod.name}"
+            return one.keepsake.pod.full_name
     return uid
