@@ -43,8 +43,9 @@ class Row:
 class Trial:
     """One agent, its crowd, an observer beside, and the faults that are done to them."""
 
-    def __init__(self, seed: int, names: Sequence[str]) -> None:
+    def __init__(self, seed: int, names: Sequence[str], *, each: bool) -> None:
         self.seed = seed
+        self.each = each
         self.rng = random.Random(seed)  # noqa: S311 - moments and victims, not secrets
         self.rows = {name: Row() for name in [*names, "the end"]}
         self.sampled: dict[str, Any] = {}
@@ -55,7 +56,10 @@ class Trial:
         self.crowd = Crowd(self.node, self.node.name, random.Random(seed + 1))  # noqa: S311 - the same
 
     def run(self, seconds: float) -> None:
-        """Everything, in rounds of all faults in an order by chance, until the time is over."""
+        """Everything, in rounds of all faults in an order by chance, until the time is over.
+
+        Where ``each`` fault has to be done, it goes on for those that were not.
+        """
         has_own_disk = self.node.mount(DISK_MEGABYTES)
         result = self.node.folder / "sampled.json"
         sampler = subprocess.Popen(
@@ -83,25 +87,24 @@ class Trial:
             self.node.remove_everything()
 
     def _rounds(self, deadline: float, *, has_own_disk: bool) -> None:
-        names = [name for name in self.rows if name in FAULTS]
-        while True:
+        while names := [n for n, row in self.rows.items() if n in FAULTS and not row.skipped]:
             for name in self.rng.sample(names, len(names)):
                 row = self.rows[name]
-                if time.monotonic() > deadline:
-                    return
-                if row.skipped:
+                if time.monotonic() > deadline and (row.times or not self.each):
                     continue
                 began = time.monotonic()
                 print(f"{name} ...", end=" ", flush=True)
                 scene = Scene(self.node, self.crowd, self.rng, has_own_disk)
                 self._once(name, scene, row)
-                row.times += 1
+                row.times += not row.skipped
                 row.findings += scene.findings
                 row.slowest = max(row.slowest, time.monotonic() - began)
                 verdict = row.skipped or "; ".join(scene.findings)[:600] or "ok"
                 print(f"{time.monotonic() - began:.1f} s: {verdict}", flush=True)
                 if self.node.process is None or self.node.process.poll() is not None:
                     return
+            if time.monotonic() > deadline:
+                return
 
     def _once(self, name: str, scene: Scene, row: Row) -> None:
         try:
@@ -159,8 +162,8 @@ class Trial:
         """The result."""
         lines = [f"{'fault':26} {'times':>5} {'longest':>8} {'findings':>8}"]
         for name, row in self.rows.items():
-            if row.skipped:
-                lines.append(f"{name:26} not done: {row.skipped}")
+            if not row.times:
+                lines.append(f"{name:26} not done: {row.skipped or 'its turn did not come'}")
                 continue
             lines.append(f"{name:26} {row.times:5} {row.slowest:6.1f} s {len(row.findings):8}")
         seen = self.sampled
@@ -177,25 +180,32 @@ class Trial:
             f"scheduler), {seen.get('misplaced', '?')} misplaced; {seen.get('unjudged', 0)} walks "
             "around a CPU that went or came"
         )
+        kills = ", ".join(f"{step} {times}" for step, times in self.crowd.kills.most_common())
         moved = (
             f"{self.crowd.resized} resizes, {self.crowd.infeasible} infeasible, "
-            f"{self.crowd.rebalanced} times rebalanced, "
-            f"{self.crowd.killed_in_moves} kills before the answer; {seen.get('moving', 0)} owners "
-            f"judged while they moved, {seen.get('unsure', 0)} not to be judged, "
-            f"{seen.get('ran', 0)} threads seen where they ran last"
+            f"{self.crowd.rebalanced} times rebalanced, {self.crowd.kills.total()} kills with a "
+            f"move in flight ({kills}); {seen.get('moving', 0)} owners judged while they moved, "
+            f"{seen.get('unsure', 0)} not to be judged, {seen.get('ran', 0)} threads seen where "
+            "they ran last"
         )
         lines += ["", f"agent      {agent}", f"kernel     {kernel}", f"moves      {moved}"]
-        findings = [f"{name}: {text}" for name, row in self.rows.items() for text in row.findings]
-        findings += seen.get("findings", [])
+        findings = self.findings()
         lines += ["", *(f"FOUND {text}" for text in findings)]
         lines.append(f"{len(findings)} findings, seed {self.seed}")
         return "\n".join(lines)
 
-    @property
-    def is_clean(self) -> bool:
-        """Whether nothing was found, and the observer saw owners at all."""
-        found = any(row.findings for row in self.rows.values()) or self.sampled.get("findings")
-        return not found and bool(self.sampled.get("judged"))
+    def findings(self) -> list[str]:
+        """What was found, and what would have shown nothing."""
+        found = [f"{name}: {text}" for name, row in self.rows.items() for text in row.findings]
+        found += self.sampled.get("findings", [])
+        if self.each:
+            found += [f"{name}: was not done" for name, row in self.rows.items() if not row.times]
+        if not self.sampled.get("judged"):
+            found.append("the observer saw nobody beside an owner")
+        moved = self.crowd.resized + self.crowd.rebalanced + self.crowd.kills.total()
+        if moved and not self.sampled.get("moving"):
+            found.append("the observer saw no owner while it moved")
+        return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -216,7 +226,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = [name.strip() for name in options.only.split(",") if name.strip()]
     names += moves.RESIZES if options.resize else ()
     names += moves.REBALANCES if options.rebalance else ()
-    names = names or list(FAULTS)
     if unknown := [name for name in names if name not in FAULTS]:
         parser.error(f"no such fault: {', '.join(unknown)} (--list prints them)")
     if os.geteuid() != 0 or len(os.sched_getaffinity(0)) < 2:
@@ -225,13 +234,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"seed {seed}", flush=True)
     # Whoever ends it wants nothing left behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    trial = Trial(seed, names)
+    trial = Trial(seed, names or list(FAULTS), each=bool(names))
     try:
         trial.run(options.seconds)
     except KeyboardInterrupt:
         print("interrupted")
     print(f"\n{trial.table()}")
-    return 0 if trial.is_clean else 1
+    return 1 if trial.findings() else 0
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import os
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from trial.patience import PATIENCE
 
 SHARED: Final = 6
 MOVERS: Final = 20
+"""Containers where owners move, as far as there are CPUs for owners; the rest of them share."""
+
 _SLEEPING: Final = f"while :; do sleep {0.2 * PATIENCE}; done"
 _TURNS: Final = round(20000 / PATIENCE**2)
 _BUSY: Final = (
@@ -103,12 +106,10 @@ class Crowd:
     resized: int = 0
     infeasible: int = 0
     undone: list[str] = field(default_factory=list)
-    """Resizes that were begun, and answered with a failure."""
+    """Moves that were begun, and answered with a failure."""
     rebalanced: int = 0
-    killed_in_moves: int = 0
-    """Kills while a change of running owners was asked for and not answered."""
-    asked: threading.Event = field(default_factory=threading.Event)
-    """Set whenever a change of running owners is asked for."""
+    kills: Counter[str] = field(default_factory=Counter)
+    """Kills while owners moved, by the step that was on record last."""
     _number: int = 0
     _over: threading.Event = field(default_factory=threading.Event)
 
@@ -141,13 +142,15 @@ class Crowd:
             del self.unsure[name]
 
     def fill_movers(self) -> None:
-        """Owners whose CPUs can be changed: up to twenty, with some CPUs left for that."""
+        """Owners whose CPUs can be changed, with some CPUs left for that, beside who shares."""
         free = len(present()) - 1
         most = min(MOVERS, free * 3 // 4)
         while (number := sum(one.moves for one in self.wanted.values())) < most:
             self._add_mover(self.rng.choice([1, 1, 2]) if number < most // 2 else 1)
             if sum(one.moves for one in self.wanted.values()) == number:
-                return  # it was refused: there are as many as there can be
+                break  # it was refused: there are as many as there can be
+        while len(self.wanted) + len(self.unsure) < MOVERS:
+            self.add()
 
     def _add_mover(self, owns: int) -> None:
         self._number += 1
@@ -170,7 +173,6 @@ class Crowd:
         one = self.wanted[name]
         before = one.maybe
         one.maybe = before | {one.owns, owns}
-        self.asked.set()
         amounts = {"cpu": str(owns)}
         container = {"name": "main", "resources": {"requests": amounts, "limits": amounts}}
         try:
@@ -178,9 +180,9 @@ class Crowd:
                 "PATCH", f"/v1/pods/default/{name}", {"spec": {"containers": [container]}}
             )
         except Refused as error:
-            if "undone" in str(error):
-                self.undone.append(f"{name}: {error}")
-            answer = {"feasible": False}
+            one.maybe = before
+            self._look_whether_undone(error)
+            return
         if answer is None:
             return  # either may be so by now, or become so
         if not answer["feasible"]:
@@ -191,11 +193,22 @@ class Crowd:
             self.resized += answer["before"] != answer["after"]
 
     def rebalance(self) -> None:
-        """Ask for better places for all who may move."""
-        self.asked.set()
-        with suppress(Refused):
+        """Ask for better places for all who may move; then one goes, and leaves a better one."""
+        try:
             answer = self._asked("POST", "/v1/rebalance")
             self.rebalanced += bool(answer and answer["steps"])
+        except Refused as error:
+            self._look_whether_undone(error)
+        self.fill_movers()
+        if movers := self._movers():
+            self.drop(self.rng.choice(movers))
+
+    def _look_whether_undone(self, error: Refused) -> None:
+        if "undone" in str(error):
+            self.undone.append(str(error))
+
+    def _movers(self) -> list[str]:
+        return [name for name, one in self.wanted.items() if one.moves]
 
     def _ask(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 - JSON
         """The answer; None where there is none, or an error (the pod stays unsure)."""
@@ -219,9 +232,9 @@ class Crowd:
         """Pods come and go meanwhile."""
         return self._meanwhile(self._come_and_go)
 
-    def moving(self, *, resize: bool, rebalance: bool) -> AbstractContextManager[None]:
-        """Owners are resized, or the node is rebalanced, meanwhile and without pause."""
-        return self._meanwhile(lambda: self._move(resize=resize, rebalance=rebalance))
+    def moving(self, *, rebalance: bool) -> AbstractContextManager[None]:
+        """Owners are resized, and the node is rebalanced, meanwhile and without pause."""
+        return self._meanwhile(lambda: self._move(rebalance=rebalance))
 
     @contextmanager
     def _meanwhile(self, what: Callable[[], None]) -> Iterator[None]:
@@ -249,16 +262,16 @@ class Crowd:
                 self.add()
             self._over.wait(self.rng.uniform(0, 0.3))
 
-    def _move(self, *, resize: bool, rebalance: bool) -> None:
-        while not self._over.is_set():
-            movers = [name for name, one in self.wanted.items() if one.moves]
-            if rebalance and (not resize or self.rng.random() < 0.2):
+    def _move(self, *, rebalance: bool) -> None:
+        # Nobody answers while the agent is dead or starts.
+        while not self._over.wait(0.002 if self.node.is_ready else 0.05):
+            if not self.node.is_ready:
+                continue
+            if rebalance and self.rng.random() < 0.2:
                 self.rebalance()
-            elif movers:
+            elif movers := self._movers():
                 name = self.rng.choice(movers)
                 self.resize(name, self.rng.choice([1, 1, 2, 2, 3, 4]))
-            # Nobody answers while the agent is dead.
-            self._over.wait(0.002 if self.node.process is not None else 0.05)
 
     # -------------------------------------------------------------------------------- looking
 

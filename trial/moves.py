@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Final
 
+from trial.crowd import SETTLED
+from trial.node import NoAnswerError, Refused
 from trial.observed import present
 from trial.patience import PATIENCE
 from trial.scene import Scene, SkippedFault
@@ -15,7 +18,7 @@ LEAST_CPUS: Final = 6
 SECONDS: Final = 8.0 * PATIENCE
 """How long a fault goes on."""
 
-KILLS: Final = 5
+KILLS: Final = 10
 
 RESIZES: Final = ("resize", "kill in resizes")
 REBALANCES: Final = ("rebalance", "kill in rebalances")
@@ -29,48 +32,74 @@ def can_be_made() -> bool:
 
 def resize(scene: Scene) -> None:
     """Owners are resized without pause."""
-    _undisturbed(scene, resizes=True, rebalances=False)
+    _undisturbed(scene, rebalance=False)
 
 
 def rebalance(scene: Scene) -> None:
     """Owners are resized, and the node is rebalanced, without pause."""
-    _undisturbed(scene, resizes=True, rebalances=True)
+    _undisturbed(scene, rebalance=True)
 
 
 def kill_in_resizes(scene: Scene) -> None:
-    """SIGKILL to the agent just after a resize was asked for, several times in a row."""
-    _killed(scene, resizes=True, rebalances=False)
+    """SIGKILL to the agent while the moves of a resize are in flight, several times in a row."""
+    _killed(scene, rebalance=False)
 
 
 def kill_in_rebalances(scene: Scene) -> None:
-    """SIGKILL to the agent just after it was asked to rebalance, or for a resize."""
-    _killed(scene, resizes=True, rebalances=True)
+    """SIGKILL to the agent while moves of a rebalance, or of a resize, are in flight."""
+    _killed(scene, rebalance=True)
 
 
-def _undisturbed(scene: Scene, *, resizes: bool, rebalances: bool) -> None:
+def _undisturbed(scene: Scene, *, rebalance: bool) -> None:
     _fill(scene)
-    before = scene.crowd.resized
-    with scene.crowd.moving(resize=resizes, rebalance=rebalances):
+    with scene.crowd.moving(rebalance=rebalance):
+        began = _done(scene)
         time.sleep(SECONDS)
-    scene.check(scene.crowd.resized > before, "nobody was resized")
-    _look_at_undone(scene)
+        _see_moves(scene, began, rebalance=rebalance)
 
 
-def _killed(scene: Scene, *, resizes: bool, rebalances: bool) -> None:
+def _killed(scene: Scene, *, rebalance: bool) -> None:
     _fill(scene)
-    with scene.crowd.moving(resize=resizes, rebalance=rebalances):
+    with scene.crowd.moving(rebalance=rebalance):
         for _ in range(KILLS):
-            scene.crowd.asked.clear()
-            scene.crowd.asked.wait(SECONDS)
-            time.sleep(scene.rng.choice([0, 0.05, 0.3]) * scene.rng.random() * PATIENCE)
-            unanswered = scene.crowd.unanswered
-            scene.node.kill()
-            scene.start()
-            scene.crowd.killed_in_moves += scene.crowd.unanswered > unanswered
-    _look_at_undone(scene)
+            time.sleep(scene.rng.random() * PATIENCE)
+            if step := _in_flight(scene):
+                scene.node.kill()
+                scene.crowd.kills[step] += 1
+                scene.start()
+            if scene.findings:
+                return
+        _see_moves(scene, _done(scene), rebalance=rebalance)
 
 
-def _look_at_undone(scene: Scene) -> None:
+def _in_flight(scene: Scene) -> str:
+    """Wait until a plan is in flight; the step that is on record last, "" where there is none."""
+    deadline = time.monotonic() + SETTLED
+    while time.monotonic() < deadline:
+        with suppress(NoAnswerError, Refused):
+            if move := scene.node.ask("GET", "/v1/status").get("move"):
+                written = move.get("written", 0)
+                return str(move["steps"][written - 1]["kind"]) if written else "no step"
+    scene.findings.append(f"in {SETTLED:.0f} s no move was in flight")
+    return ""
+
+
+def _done(scene: Scene) -> tuple[int, int]:
+    return scene.crowd.resized, scene.crowd.rebalanced
+
+
+def _see_moves(scene: Scene, since: tuple[int, int], *, rebalance: bool) -> None:
+    """Wait until owners were resized since then and, where that is asked for, rebalanced."""
+    deadline = time.monotonic() + SETTLED
+    while missing := [
+        what
+        for what, before, now in zip(("resized", "rebalanced"), since, _done(scene), strict=True)
+        if now == before and (rebalance or what == "resized")
+    ]:
+        if time.monotonic() > deadline:
+            scene.check(not missing, f"in {SETTLED:.0f} s nobody was {' nor '.join(missing)}")
+            break
+        time.sleep(0.1)
     scene.check(not scene.crowd.undone, "; ".join(scene.crowd.undone))
     scene.crowd.undone.clear()
 

@@ -62,6 +62,7 @@ class Node:
         self.process: subprocess.Popen[bytes] | warm.Agent | None = None
         self._starter: warm.Starter | None = None
         self.policy = "static"
+        self.is_ready = False
         self.starts = 0
         self.slowest_start = 0.0
 
@@ -113,6 +114,7 @@ class Node:
     def start(self, *flags: str) -> str:
         """Start the agent and wait until it is ready; why it did not become so, else ""."""
         began = time.monotonic()
+        self.is_ready = False
         self.process = self.launch(*flags)
         problem = self.until_ready()
         self.starts += 1
@@ -131,12 +133,14 @@ class Node:
             except (NoAnswerError, Refused) as error:
                 last = str(error)
             else:
+                self.is_ready = True
                 return ""
             time.sleep(0.05)
         return f"not ready after {seconds:.0f} s: {last}"
 
     def kill(self) -> None:
         """SIGKILL."""
+        self.is_ready = False
         if self.process is not None:
             with suppress(OSError):
                 self.process.send_signal(signal.SIGCONT)

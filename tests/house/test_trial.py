@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from trial.__main__ import main
+from trial.__main__ import Trial, main
+from trial.crowd import Wanted
 from trial.faults import FAULTS
 from trial.judge import Judge, Judgement
 from trial.observed import Process, Processes, Thread, Told
@@ -299,6 +301,42 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--only", "no such thing"])
     assert end.value.code == 2
     assert "no such fault: no such thing" in capsys.readouterr().err
+
+
+@pytest.fixture
+def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trial:
+    """A trial of one fault that was done, and looked on; without an agent."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    trial = Trial(1, ["resize"], each=True)
+    for row in trial.rows.values():
+        row.times = 1
+    trial.crowd.resized = 3
+    trial.sampled = {"judged": 7, "moving": 2}
+    assert trial.findings() == []
+    return trial
+
+
+def test_a_fault_that_was_asked_for_and_not_done_is_a_finding(trial: Trial) -> None:
+    trial.rows["resize"].times = 0
+    assert trial.findings() == ["resize: was not done"]
+    assert "not done: its turn did not come" in trial.table()
+
+
+def test_an_observer_who_saw_nothing_is_a_finding(trial: Trial) -> None:
+    trial.sampled["moving"] = 0
+    assert trial.findings() == ["the observer saw no owner while it moved"]
+    trial.sampled["judged"] = 0
+    assert "the observer saw nobody beside an owner" in trial.findings()
+
+
+def test_nobody_is_asked_to_move_before_the_agent_is_ready(trial: Trial) -> None:
+    trial.crowd.wanted["mover-1"] = Wanted(1, moves=True)
+    with trial.crowd.moving(rebalance=True):
+        time.sleep(0.2)
+    assert trial.crowd.requests == 0
+    with trial.crowd.moving(rebalance=True):
+        trial.node.is_ready = True
+        wait_until(lambda: trial.crowd.requests > 0)
 
 
 def test_the_scheduler_tells_when_a_thread_is_itself() -> None:
