@@ -66,6 +66,7 @@ def _killed(scene: Scene, *, rebalance: bool) -> None:
             if step := _in_flight(scene):
                 scene.node.kill()
                 scene.crowd.kills[step] += 1
+                print(step, end=" ", flush=True)
                 scene.start()
             if scene.findings:
                 return
