@@ -14,10 +14,12 @@ from msgspec.structs import replace
 from pinfold.admission.admission import Node, NodeState, decide, release, settle
 from pinfold.admission.model import build_node, empty_state
 from pinfold.admission.moves import with_claims
-from pinfold.admission.rebalance import make_room_for, options_of, rebalance
+from pinfold.admission.rebalance import make_room_for, options_of, rebalance, who_may_move
 from pinfold.core.devices.devices import DeviceInventory
 from pinfold.core.devices.state import DeviceState
+from pinfold.core.kubelet.faults import SOUND
 from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.machine.machine import PCIFunction
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.moves.owners import MoveError, Owner
 from pinfold.core.moves.rebalance import RebalanceOptions
@@ -219,3 +221,74 @@ def test_a_pod_makes_room_as_a_whole_where_it_is_judged_so() -> None:
     limited = replace(ANY, most_moved=1)
     with pytest.raises(MoveError):
         make_room_for(where, state, asked, limited)
+
+
+def cards() -> tuple[Node, NodeState]:
+    """A network card at each of two NUMA nodes; CPU 0 is reserved."""
+    machine = parse_short_form("2s4c1t")
+    functions = tuple(
+        PCIFunction(f"0000:{16 + at:02x}:00.0", "0x020000", one.id, one.cpus, (f"eth{at}",))
+        for at, one in enumerate(machine.numa_nodes)
+    )
+    machine = replace(machine, pci=functions)
+    config = NodeConfig(cpu_manager_policy="static", reserved_system_cpus=CPUSet([0]))
+    built = build_node(machine, config, rules=SOUND)
+    return built, empty_state(built, machine.online)
+
+
+def wishing(uid: str, card: str, policy: str, *cpus: int) -> Pod:
+    said = {"near.pinfold.dev/pod": card, "near-policy.pinfold.dev/pod": policy}
+    return replace(pod(uid, *cpus), annotations=said)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(1, 3),
+            st.sampled_from(["eth0", "eth1", ""]),
+            st.sampled_from(["required", "preferred"]),
+            st.booleans(),
+        ),
+        max_size=7,
+    ),
+    st.integers(1, 4),
+)
+@settings(max_examples=150)
+def test_who_is_to_be_near_a_device_stays_there(
+    rows: list[tuple[int, str, str, bool]], count: int
+) -> None:
+    where, state = cards()
+    pods = [
+        (wishing(f"p{n}", card, policy, size) if card else pod(f"p{n}", size), stays)
+        for n, (size, card, policy, stays) in enumerate(rows)
+    ]
+    for one, _ in pods:
+        state = settle(state, decide(where, state, one))
+    admitted = [(one, stays) for one, stays in pods if one.uid in state.ledger.assignments]
+    for one, _ in (row for row in admitted if not row[1]):
+        state = release(state, one)
+    running = [one for one, stays in admitted if stays]
+    options = who_may_move(where, state, running)
+    found = [rebalance(where, state, options)]
+    asked = wishing("big", "eth1", "required", count)
+    with suppress(MoveError):
+        room = make_room_for(where, state, asked, options)
+        assert room.room <= CPUSet(range(4, 8))
+        found.append(room)
+    for each in found:
+        moved = with_claims(state.ledger, each.plan.end)
+        for one in running:
+            card = one.annotations.get("near.pinfold.dev/pod", "")
+            here = CPUSet(range(4) if card == "eth0" else range(4, 8))
+            if one.annotations.get("near-policy.pinfold.dev/pod") == "required":
+                assert moved.cpus_of_pod(one.uid) <= here
+
+
+def test_who_prefers_to_be_near_a_device_goes_there() -> None:
+    where, state = cards()
+    first, friend = pod("first", 3), wishing("friend", "eth0", "preferred", 2)
+    state = release(after(where, state, first, friend), first)
+    assert min(state.ledger.cpus_of_pod("friend")) >= 4
+    found = rebalance(where, state, who_may_move(where, state, [friend]))
+    assert found.before == (0, 0, 0, 0, 20)
+    assert [max(wish.cpus) < 4 for wish in found.wishes] == [True]

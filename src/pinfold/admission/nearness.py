@@ -29,7 +29,7 @@ from pinfold.core.topology_manager.hints import (
 )
 from pinfold.core.topology_manager.manager import TOPOLOGY_AFFINITY_ERROR, TopologyManager
 from pinfold.core.topology_manager.policy import Policy, Scope
-from pinfold.core.values.cpuset import iter_bits
+from pinfold.core.values.cpuset import CPUSet, iter_bits
 
 MAX_NODES: Final = 16
 """Most NUMA nodes with which a topology manager is made for a wish where the node has none; there
@@ -106,6 +106,37 @@ def near_topology_manager(manager: TopologyManager, localities: Localities) -> T
 def _can_be_aligned(localities: Localities) -> bool:
     nodes = localities.nodes
     return len(nodes) <= MAX_NODES and max(nodes, default=0) <= MAX_NUMA_ID
+
+
+def _place(localities: Localities, wish: NearWish) -> int | None:
+    """The nodes of a wish; None where there is nothing to choose, or nothing is known."""
+    if not wish.devices:
+        return None
+    try:
+        nodes = localities.resolve_all(wish.devices).nodes
+    except LocalityError:
+        return None
+    return None if nodes == localities.mask else nodes
+
+
+def near_places(localities: Localities | None, pod: Pod) -> Mapping[str, tuple[int, CPUSet | None]]:
+    """Where the containers of a pod want to be, by name; those that do not care are left out.
+
+    Of each the NUMA nodes (a bitmask), and where that is required all CPUs that will do.
+    """
+    try:
+        wishes = None if localities is None else wishes_of(pod, complete=False)
+    except AnnotationError:
+        wishes = None
+    found: dict[str, tuple[int, CPUSet | None]] = {}
+    if localities is None or wishes is None:
+        return found
+    for container in pod.all_containers:
+        wish = wishes.of(container.name)
+        nodes = None if wish is None else _place(localities, wish)
+        if wish is not None and nodes is not None:
+            found[container.name] = nodes, localities.cpus_at(nodes) if wish.required else None
+    return found
 
 
 class NearAttempt(Struct, frozen=True):
@@ -190,7 +221,7 @@ class Nearness:
         """The nodes of a container's devices, if it wishes for any."""
         del pod
         wish = self.wishes.of(container.name)
-        place = None if wish is None else self._place(wish)
+        place = None if wish is None else _place(self.localities, wish)
         return None if wish is None or place is None else {wish.resource: self._hints(place)}
 
     def get_pod_topology_hints(self, pod: Pod) -> ResourceHints | None:
@@ -199,7 +230,7 @@ class Nearness:
         nodes = 0
         for container in pod.all_containers:
             wish = self.wishes.of(container.name)
-            place = None if wish is None else self._place(wish)
+            place = None if wish is None else _place(self.localities, wish)
             if wish is not None and place is not None:
                 wished |= dict.fromkeys(wish.devices)
                 nodes |= place
@@ -223,16 +254,6 @@ class Nearness:
                 f"{format_numa_mask(place.nodes)}; end what runs there, ask for fewer CPUs, or say "
                 f"{PREFERRED} instead of {REQUIRED}",
             )
-
-    def _place(self, wish: NearWish) -> int | None:
-        """The nodes of a wish; None where there is nothing to choose, or nothing is known."""
-        if not wish.devices:
-            return None
-        try:
-            nodes = self.localities.resolve_all(wish.devices).nodes
-        except LocalityError:
-            return None
-        return None if nodes == self.localities.mask else nodes
 
     def _hints(self, nodes: int) -> list[TopologyHint]:
         """The hints for a set of nodes.

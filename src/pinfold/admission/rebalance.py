@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from operator import and_
 
 from msgspec.structs import replace
 
@@ -10,6 +12,7 @@ from pinfold.admission.admission import Node, NodeState, decide
 from pinfold.admission.isolation import isolated_wish
 from pinfold.admission.mixed import mixed_owners
 from pinfold.admission.moves import moves_on, with_claims
+from pinfold.admission.nearness import near_places
 from pinfold.core.cpu.hints import cpu_hints, nodes_to_cpus
 from pinfold.core.cpu.static_policy import StaticPolicy
 from pinfold.core.moves.objective import CORES, NUMA_NODES
@@ -66,12 +69,18 @@ def make_room_for(
     """
     policy = _static(node)
     filled = options_of(node, state, options)
-    each = [guaranteed_cpus(pod, container) for container in pod.all_containers]
+    every, places = policy.topology.cpus, near_places(node.localities, pod)
+    each = [
+        (count, places.get(one.name, (0, None))[1] or every)
+        for one in pod.all_containers
+        if (count := guaranteed_cpus(pod, one))
+    ]
     together = pod_guaranteed_cpus(pod)
+    wanted = (together, reduce(and_, (cpus for _, cpus in each), every))
     is_possible = 0 < together <= len((state.ledger.default & policy.assignable) - state.offline)
-    for counts in ([together], [count for count in each if count]) if is_possible else ():
+    for seats in ([wanted], each) if is_possible else ():
         try:
-            found = _room(policy, state, counts, filled)
+            found = _room(policy, state, seats, filled)
         except MoveError:
             continue
         ledger = with_claims(state.ledger, found.plan.end)
@@ -90,7 +99,8 @@ def who_may_move(
 ) -> RebalanceOptions:
     """What pods say about being moved: who stays, and for how long each is told beforehand.
 
-    Who has isolated CPUs, or others, because it or the node wishes for that, keeps to its kind.
+    Who has isolated CPUs, or others, because it or the node wishes for that, keeps to its kind, and
+    who wishes to be near a device goes nearer to it, or where that is required stays there.
 
     Args:
         node: the policies in force.
@@ -102,24 +112,33 @@ def who_may_move(
     known = {pod.uid: pod for pod in pods}
     fixed: set[Owner] = set()
     delays: dict[Owner, float] = {}
+    near: dict[Owner, int] = {}
     within: dict[Owner, CPUSet] = {}
     for uid, containers in state.ledger.assignments.items():
+        pod = known.get(uid)
+        places = {} if pod is None else near_places(node.localities, pod)
         for name, cpus in containers.items():
-            owner, pod = Owner(uid, name), known.get(uid)
+            owner = Owner(uid, name)
             said = None if pod is None else REBALANCE.of(pod.annotations, name)
             if pod is None or not (said if said is not None else not opt_in):
                 fixed.add(owner)
                 continue
             delays[owner] = grace_of(pod, name, grace)
+            if name in places:
+                near[owner], required = places[name]
+                if required is not None:
+                    within[owner] = required
             isolation = node.isolation
             if isolation is not None and isolated_wish(isolation, pod, name) != NEVER:
                 kinds = (isolation.cpus, state.ledger.limits.machine - isolation.cpus)
                 for kind in kinds:
                     if cpus <= kind:
-                        within[owner] = kind
+                        within[owner] = kind & within.get(owner, kind)
     told = {owner: seconds for owner, seconds in delays.items() if seconds}
     moves = MoveOptions(mixed=mixed_owners(state.ledger, known.values()))
-    return RebalanceOptions(moves=moves, fixed=frozenset(fixed), delays=told, within=within)
+    return RebalanceOptions(
+        moves=moves, fixed=frozenset(fixed), near=near, within=within, delays=told
+    )
 
 
 def options_of(node: Node, state: NodeState, options: RebalanceOptions) -> RebalanceOptions:
@@ -134,8 +153,10 @@ def options_of(node: Node, state: NodeState, options: RebalanceOptions) -> Rebal
     chosen = policy.options
     passed_over = {CORES} if chosen.distribute_cpus_across_cores else set()
     passed_over |= {NUMA_NODES} if chosen.align_by_socket else set()
-    near = dict(_devices(state))
+    near = dict(options.near)
     within = dict(options.within)
+    for owner, nodes in _devices(state).items():
+        near[owner] = near.get(owner, 0) | nodes
     strict = node.topology_manager.policy in _STRICT
     for owner, nodes in _memory(state):
         if owner in options.mems:
@@ -151,7 +172,7 @@ def options_of(node: Node, state: NodeState, options: RebalanceOptions) -> Rebal
         moves=moves_on(node, state, options.moves),
         levels=tuple(level for level in options.levels if level not in passed_over),
         numa=options.numa or node.topology_manager.numa,
-        near={**near, **options.near},
+        near=near,
         within=within,
         strict=options.strict or strict,
         whole_pods=strict and node.topology_manager.scope is Scope.POD,
@@ -169,16 +190,19 @@ def _static(node: Node) -> StaticPolicy:
 
 
 def _room(
-    policy: StaticPolicy, state: NodeState, counts: Sequence[int], options: RebalanceOptions
+    policy: StaticPolicy,
+    state: NodeState,
+    wanted: Sequence[tuple[int, CPUSet]],
+    options: RebalanceOptions,
 ) -> Rebalance:
-    """Room for so many CPUs each, one after the other."""
+    """Room for so many CPUs each, of those that will do, one after the other."""
     ledger, room = state.ledger, CPUSet()
     wishes: dict[Owner, Wish] = {}
     steps: list[Rebalance] = []
-    for count in counts:
+    for count, those in wanted:
         # What was found is kept free: nobody may be brought there.
         moves = replace(options.moves, avoid=options.moves.avoid | room)
-        among = [one - room for one in _places(policy, count)]
+        among = [one & those - room for one in _places(policy, count)]
         step = make_room(ledger, policy.topology, count, among, replace(options, moves=moves))
         ledger = with_claims(ledger, step.plan.end)
         room |= step.room
