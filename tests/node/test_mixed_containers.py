@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -17,17 +16,17 @@ from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.moves.owners import MoveOptions, Owner, Wish
 from pinfold.core.moves.planner import plan_moves
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.node.pod_table import NameTakenError, UnknownPodError
 from pinfold.node.reconciler import reconcile
 from pinfold.node.recovery.recovery import OnMismatch
 from pinfold.ports.cgroups import Partition
-from pinfold.ports.errors import CgroupError, ContainerKey, PortError
+from pinfold.ports.errors import CgroupError, ContainerKey
 from pinfold.ports.records import PodPhase
 from pinfold.ports.runtime import ContainerState
 from pinfold.web.documents import Documents
 from tests.scenes.manager_harness import Harness, manifest, mixed, run_virtually
 from tests.scenes.offline_harness import EVERY, VERSIONS, Node
 from tests.scenes.offline_harness import run as run_offline
+from tests.scenes.random_pods import live
 from tests.scenes.watched_cgroups import WatchedCgroups
 
 
@@ -341,38 +340,16 @@ def test_it_follows_the_pools_steps_of_a_plan_and_moves_as_any_other(version: in
 SHAPES = [("1500m",), ("2",), ("2500m", "500m"), ("1", "1900m"), ("500m",), ("",), ("3",)]
 OPERATIONS = st.one_of(
     st.tuples(
-        st.sampled_from(["mixed", "mixed", "plain"]), st.integers(0, 5), st.sampled_from(SHAPES)
+        st.sampled_from(["mixed", "mixed", "admit"]), st.integers(0, 5), st.sampled_from(SHAPES)
     ),
     st.tuples(st.just("release"), st.integers(0, 5), st.none()),
-    st.tuples(st.just("exit"), st.integers(0, 20), st.none()),
+    st.tuples(st.just("exit"), st.integers(0, 20), st.just(1)),
     st.tuples(st.just("restart"), st.none(), st.none()),
     st.tuples(
         st.just("fault"), st.sampled_from(["store", "cgroups", "runtime"]), st.integers(1, 4)
     ),
     st.tuples(st.just("reconcile"), st.none(), st.none()),
 )
-
-
-async def operate(node: Harness, kind: str, what: Any, how: Any) -> None:
-    known = node.runtime.known()
-    if kind in {"mixed", "plain"}:
-        pod = manifest(f"p{what}", *how)
-        await node.admit(mixed(pod) if kind == "mixed" else pod, wait=False)
-    elif kind == "release":
-        await node.manager.release(f"p{what}")
-    elif kind == "exit" and known:
-        node.runtime.exit(known[what % len(known)].id, 1)
-    elif kind == "restart":
-        while True:
-            await node.kill()
-            with contextlib.suppress(PortError):
-                await node.start()
-                break
-    elif kind == "fault":
-        port = getattr(node, what)
-        port.faults.fail_at.add(port.faults.calls + how)
-    elif kind == "reconcile":
-        await reconcile(node.books)
 
 
 @settings(max_examples=400, deadline=None)
@@ -385,18 +362,7 @@ def test_nobody_is_ever_where_somebody_else_owns(
     async def whole() -> None:
         node = watched(version)
         await node.start()
-        for kind, what, how in operations:
-            with contextlib.suppress(PortError, NameTakenError, UnknownPodError):
-                await asyncio.wait_for(operate(node, kind, what, how), 600)
-            for _ in range(4):
-                await asyncio.sleep(0)
-        for port in (node.store, node.cgroups, node.runtime):
-            port.faults.fail_at.clear()
-        await asyncio.sleep(60)
-        await node.settle()
-        await reconcile(node.books)
-        await node.settle()
-        node.check()
+        await live(node, operations)
         running = [one for one in node.runtime.known() if one.state is ContainerState.RUNNING]
         owners = {Owner(one.key.pod_uid, one.key.name) for one in running} & node.books.view.mixed
         for owner in owners:

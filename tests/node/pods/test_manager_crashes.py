@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from pinfold.core.devices.devices import Device, DeviceResource
-from pinfold.core.values.cpuset import CPUSet
-from pinfold.node.pod_table import NameTakenError, UnknownPodError
 from pinfold.node.reconciler import reconcile
-from pinfold.ports.errors import PortError
 from pinfold.ports.records import PodPhase
 from pinfold.ports.runtime import ContainerState
 from tests.scenes.manager_harness import ALL_MANAGERS, Harness, manifest, mixed, run_virtually
 from tests.scenes.mortal_harness import MortalHarness, until_dead
+from tests.scenes.random_pods import live
 
 GPU = "example.com/gpu"
 
@@ -161,64 +157,13 @@ OPERATIONS = st.one_of(
 )
 
 
-async def operate(node: Harness, kind: str, what: Any, how: Any) -> None:
-    known = node.runtime.known()
-    if kind == "admit":
-        await node.admit(manifest(f"p{what}", *how), wait=False)
-    elif kind == "mixed":
-        await node.admit(mixed(manifest(f"p{what}", *how)), wait=False)
-    elif kind == "init":
-        await node.admit(manifest(f"p{what}", "1", init=(how,), restartPolicy="Never"), wait=False)
-    elif kind == "release":
-        await node.manager.release(f"p{what}")
-    elif kind == "exit" and known:
-        node.runtime.exit(known[what % len(known)].id, how)
-    elif kind == "restart":
-        # Whoever looks after the agent starts it again until the injected faults are over.
-        while True:
-            await node.kill()
-            with contextlib.suppress(PortError):
-                await node.start()
-                break
-    elif kind == "fault":
-        port = getattr(node, what)
-        port.faults.fail_at.add(port.faults.calls + how)
-    elif kind == "drift" and node.cgroups.groups:
-        groups = [node.cgroups.groups[key] for key in sorted(node.cgroups.groups)]
-        if what % 2:
-            node.cgroups.shared = node.cgroups.machine
-        else:
-            group = groups[what % len(groups)]
-            if group.cpus is None:
-                group.placement = replace(group.placement, cpus=node.cgroups.machine)
-            group.cpus = node.cgroups.machine
-    elif kind == "reconcile":
-        await reconcile(node.books)
-    elif kind == "offline":
-        node.cgroups.online = node.cgroups.machine - CPUSet.parse(what)
-        await node.books.set_offline(CPUSet.parse(what))
-
-
 @settings(max_examples=1000, deadline=None)
 @given(st.lists(OPERATIONS, min_size=5, max_size=60))
 def test_random_lives_keep_every_invariant(operations: list[tuple[str, Any, Any]]) -> None:
     async def whole() -> None:
         node = Harness()
         await node.start()
-        for kind, what, how in operations:
-            with contextlib.suppress(PortError, NameTakenError, UnknownPodError):
-                await asyncio.wait_for(operate(node, kind, what, how), 600)
-            for _ in range(4):
-                await asyncio.sleep(0)
-        for port in (node.store, node.cgroups, node.runtime):
-            port.faults.fail_at.clear()
-        await node.books.set_offline(CPUSet())
-        node.cgroups.online = node.cgroups.machine
-        await asyncio.sleep(60)
-        await node.settle()
-        await reconcile(node.books)
-        await node.settle()
-        node.check()
+        await live(node, operations)
         for pod in list(node.books.view.pods.active.values()):
             await asyncio.wait_for(node.manager.release(pod.uid), 600)
         await node.settle()
