@@ -129,15 +129,15 @@ class LifecycleHarness:
         )
         await load(self.books, restored)
         await self.cgroups.open(self.books.view.pool)
-        pods = KubeletPods(self.books, parse)
+        self.mover = Mover(self.books)
+        self.rebalancing = Rebalancing(self.books, self.mover, self.dynamic)
+        pods = KubeletPods(self.books, self.rebalancing.rooms, parse)
         record = OverCri(self.node) if self.over_cri else self.node
         self._follower = asyncio.create_task(self.ledger.run(record))
         self.pods = pods
         self.devices = KubeletDevices(self.kubelet, self.report)
         containers = ContainerLifecycle(self.books, pods, table, self.ledger, self.devices)
-        self.mover = Mover(self.books)
         self.resizes = KubeletResizes(containers, self.mover, self.tell)
-        self.rebalancing = Rebalancing(self.books, self.mover, self.dynamic)
         room = KubeletRoom(self.books, pods, self.rebalancing)
         events = PluginEvents(containers, self.resizes, room)
         self._resizing = asyncio.create_task(self.resizes.run())

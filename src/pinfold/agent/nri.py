@@ -91,12 +91,15 @@ async def nri_agent(start: Start) -> AsyncIterator[Agent]:
         files.retain(books.view.pods.active)
         await books.announcements.retain(books.view.pods.active)
 
-        pods, devices = KubeletPods(books, parse), KubeletDevices(kubelet, report)
+        mover = Mover(books)
+        rebalancing = Rebalancing(books, mover, config.node.dynamic)
+        pods, devices = (
+            KubeletPods(books, rebalancing.rooms, parse),
+            KubeletDevices(kubelet, report),
+        )
         containers = ContainerLifecycle(books, pods, table, ledger, devices)
         cluster = open_cluster(config, books, report)
-        mover = Mover(books)
         resizes = KubeletResizes(containers, mover, nobody if cluster is None else cluster.refused)
-        rebalancing = Rebalancing(books, mover, config.node.dynamic)
         events = front(
             PluginEvents(containers, resizes, KubeletRoom(books, pods, rebalancing), cluster)
         )

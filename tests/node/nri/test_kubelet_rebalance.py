@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from pinfold.core.kubelet.node_config import DynamicOptions
+from pinfold.node.moves.room import KEPT
 from pinfold.node.nri.kubelet_room import ROOM_IS_MADE
 from pinfold.ports.nri import Resources
 from tests.scenes.kubelet_node import LOOSE, ROOM, SPREAD, STRICT, Node, crowd, spread
@@ -198,6 +199,30 @@ def test_who_asks_for_something_else_meanwhile_is_decided_about() -> None:
         assert ROOM_IS_MADE not in await node.refused(other, 4), "one plan at a time"
         await node.run(pod, "main", guaranteed(2))
         await node.run(await node.pod("best", "besteffort"), "main", Resources(cpu_shares=2))
+
+    run(scenario, config=STRICT, dynamic=ROOM)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_room_that_was_made_is_nobody_elses_for_a_while(*, late: bool) -> None:
+    async def scenario(node: Node) -> None:
+        await crowd(node, scale_down_grace_period="5")
+        pod, other = await node.sandbox("d"), await node.sandbox("e")
+        assert ROOM_IS_MADE in await node.refused(pod, 4)
+        for pause in (1, 6):
+            assert ROOM_IS_MADE not in await node.refused(other, 2), "there are two, for d"
+            await asyncio.sleep(pause)
+        await node.until_moved()
+        # Nor does anybody go there whom something else is better for.
+        assert node.rebalancing.would_move().steps == []
+        await asyncio.sleep(KEPT if late else 15)
+        if late:
+            e = await node.run(other, "main", guaranteed(2))
+            assert str(e.kernel) == "4-5"
+            assert ROOM_IS_MADE not in await node.refused(pod, 4)
+        else:
+            d = await node.run(pod, "main", guaranteed(4))
+            assert str(d.kernel) == "4-7"
 
     run(scenario, config=STRICT, dynamic=ROOM)
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pinfold.admission.admission import NodeState
+from pinfold.admission.admission import NodeState, decide
 from pinfold.admission.moves import rebalance_document
 from pinfold.admission.rebalance import make_room_for, rebalance, who_may_move
 from pinfold.core.kubelet.node_config import DynamicOptions
@@ -23,6 +23,7 @@ from pinfold.node.books import Books
 from pinfold.node.draft import Draft
 from pinfold.node.moves.mover import Mover
 from pinfold.node.moves.moving import BusyError, Moving
+from pinfold.node.moves.room import MadeRoom
 from pinfold.node.view import View
 from pinfold.ports.runtime import ContainerState
 
@@ -42,6 +43,7 @@ class Rebalancing:
         self._books = books
         self._mover = mover
         self._dynamic = dynamic
+        self.rooms = MadeRoom(books)
         self._moved: deque[float] = deque()
 
     # ------------------------------------------------------------------------- when it is asked for
@@ -107,13 +109,17 @@ class Rebalancing:
         options = replace(self._options(view), most_moved=most, levels=levels)
         return rebalance(view.node, view.state, options)
 
-    def _options(self, view: View) -> RebalanceOptions:
-        """Who may move now: nobody of a pod that is being started or ended."""
+    def _options(self, view: View, pod_uid: str = "") -> RebalanceOptions:
+        """Who may move now, and where: nobody of a pod that is being started or ended.
+
+        Nobody goes to room that was made for others than this pod.
+        """
         opt_in = self._dynamic is not None and self._dynamic.opt_in
         pods = [pod.workload.pod for pod in view.pods.active.values() if self._is_calm(pod)]
         grace = view.settings.scale_down_grace_period
         found = who_may_move(view.node, view.state, pods, grace=grace, opt_in=opt_in)
-        return replace(found, moves=view.move_options)
+        avoid = view.move_options.avoid | self.rooms.of_others(pod_uid)
+        return replace(found, moves=replace(view.move_options, avoid=avoid))
 
     def _is_calm(self, pod: AdmittedPod) -> bool:
         seen = self._books.containers.seen
@@ -167,7 +173,7 @@ class Rebalancing:
     async def make_room(
         self, draft: Draft, pod: Pod, admits: Callable[[NodeState], bool] | None = None
     ) -> Moving | None:
-        """Begin the moves after which a pod is admitted that is rejected now.
+        """Begin the moves after which a pod is admitted that is rejected now; it is kept for it.
 
         None where that is not configured, or no moves lead there, or others are under way.  What it
         has already stays where it is.
@@ -187,15 +193,20 @@ class Rebalancing:
         most = min(dynamic.most_moved, self._left(dynamic, now))
         if most <= 0:
             return None
-        options = self._options(view)
+        options = self._options(view, pod.uid)
         own = {Owner(pod.uid, name) for name in draft.state.ledger.assignments.get(pod.uid, ())}
         options = replace(options, most_moved=most, fixed=options.fixed | own)
+
+        def decided(state: NodeState) -> bool:
+            return decide(draft.node, self.rooms.seen_by(state, pod.uid), pod).admitted
+
         try:
-            found = make_room_for(draft.node, draft.state, pod, options, admits)
+            found = make_room_for(draft.node, draft.state, pod, options, admits or decided)
         except MoveError:
             return None
         moving = await self._mover.begin(draft, found.plan, why=MAKE_ROOM)
         self._count(moving, now)
+        self.rooms.keep(pod.uid, found.room, moving)
         return moving
 
 

@@ -177,6 +177,7 @@ class PluginEvents:
             runtime_pod.ran_shared.pop(container.name, None)
             await pods.note(draft, runtime_pod, "admitted", decision)
             given = await self._containers.settle(draft, runtime_pod, container, decision)
+            self._room.taken(pod, container)
             self._containers.warn_of_kubelet(runtime_pod, container, given)
             active = books.view.pods.active[pod.uid]
             cpus = books.view.state.ledger.cpus_of(pod.uid, container.name)

@@ -32,6 +32,7 @@ from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.books import Books
 from pinfold.node.draft import Draft
+from pinfold.node.moves.room import MadeRoom
 from pinfold.node.nri.runtime_pod import NOTHING, RuntimePod, pod_manifest, qos_of
 from pinfold.ports.errors import PortError
 from pinfold.ports.nri import Container, PodSandbox, RefusedError
@@ -48,11 +49,13 @@ class KubeletPods:
 
     Args:
         books: the node's state.
+        rooms: the room that others have made.
         parse: reads a manifest; raises ValueError.
     """
 
-    def __init__(self, books: Books, parse: Callable[[str], Workload]) -> None:
+    def __init__(self, books: Books, rooms: MadeRoom, parse: Callable[[str], Workload]) -> None:
         self._books = books
+        self._rooms = rooms
         # One creation asks for the same pod several times, and to read it is a third of the answer.
         self._parse = lru_cache(8)(parse)
         self.by_uid: dict[str, RuntimePod] = {}
@@ -96,6 +99,7 @@ class KubeletPods:
         books, name = self._books, container.name
         pod = self._workload(runtime_pod.sandbox, {**runtime_pod.containers, name: container}).pod
         known = state = books.view.state if state is None else state
+        state = self._rooms.seen_by(state, pod.uid)
         moved = self._is_moved(pod.uid, name)
         has = self._runs_on(pod.uid, name) if keeps or moved else None
         if has and len(has) != self.asked(runtime_pod.sandbox, container):

@@ -59,10 +59,14 @@ class KubeletRoom:
         one = self._awaited.get(key)
         if one is None:
             return
-        if not self._rebalancing.is_under_way(one.moving):
-            del self._awaited[key]
-        elif one.cpus == self._pods.asked(pod, container):
+        asks_again = one.cpus == self._pods.asked(pod, container)
+        if asks_again and self._rebalancing.is_under_way(one.moving):
             raise RefusedError(one.text)
+
+    def taken(self, pod: PodSandbox, container: Container) -> None:
+        """A container is admitted, and needs no room any more."""
+        if self._awaited.pop(ContainerKey(pod.uid, container.name), None) is not None:
+            self._rebalancing.rooms.taken(pod.uid)
 
     async def make(
         self,
@@ -94,7 +98,7 @@ class KubeletRoom:
         if moving is None:
             return refused
         told = replace(refused, message=f"{refused.message}; {ROOM_IS_MADE}")
-        known = self._awaited.items()
-        self._awaited = {k: it for k, it in known if self._rebalancing.is_under_way(it.moving)}
+        there = self._pods.by_uid
+        self._awaited = {k: it for k, it in self._awaited.items() if k.pod_uid in there}
         self._awaited[key] = _Awaited(moving, asked, f"{told.reason}: {told.message}")
         return told

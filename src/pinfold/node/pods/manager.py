@@ -160,6 +160,7 @@ class Manager:
             return
         draft.state = settle(draft.state, decision)
         draft.admit(workload, record)
+        self.rebalancing.rooms.taken(pod.uid)
         life = self.lives[pod.uid] = PodLife(pod.uid, name, held)
 
         def failed(error: CgroupError) -> PodRecord:
@@ -182,7 +183,8 @@ class Manager:
         self, draft: Draft, workload: Workload, answers: PluginAnswers
     ) -> tuple[Decision, Question | None]:
         """A decision, and what a plugin must be asked before it may hold."""
-        decision, question = answers.decide(draft.node, draft.state, workload.pod)
+        state = self.rebalancing.rooms.seen_by(draft.state, workload.pod.uid)
+        decision, question = answers.decide(draft.node, state, workload.pod)
         if not decision.admitted or question is not None:
             return decision, question
         after = settle(draft.state, decision)
