@@ -146,7 +146,7 @@ class Crowd:
         free = len(present()) - 1
         most = min(MOVERS, free * 3 // 4)
         while (number := sum(one.moves for one in self.wanted.values())) < most:
-            self._add_mover(self.rng.choice([1, 1, 2]) if number < most // 2 else 1)
+            self._add_mover(self.rng.choice([1, 2]) if number < most // 4 else 1)
             if sum(one.moves for one in self.wanted.values()) == number:
                 break  # it was refused: there are as many as there can be
         while len(self.wanted) + len(self.unsure) < MOVERS:
@@ -271,7 +271,8 @@ class Crowd:
                 self.rebalance()
             elif movers := self._movers():
                 name = self.rng.choice(movers)
-                self.resize(name, self.rng.choice([1, 1, 2, 2, 3, 4]))
+                owns = self.wanted[name].owns
+                self.resize(name, self.rng.choice([n for n in (1, 1, 2, 2, 3, 4) if n != owns]))
 
     # -------------------------------------------------------------------------------- looking
 
@@ -286,7 +287,7 @@ class Crowd:
             return problem
         deadline = time.monotonic() + SETTLED
         while (problems := self._problems()) and time.monotonic() < deadline:
-            time.sleep(0.1)
+            time.sleep(0.1 * PATIENCE)
         problems += self._killed(may_restart, all_may=all_may)
         self._learn()
         return "; ".join(problems[:6])

@@ -18,7 +18,7 @@ LEAST_CPUS: Final = 6
 SECONDS: Final = 8.0 * PATIENCE
 """How long a fault goes on."""
 
-KILLS: Final = 10
+KILLS: Final = 5
 
 RESIZES: Final = ("resize", "kill in resizes")
 REBALANCES: Final = ("rebalance", "kill in rebalances")
@@ -81,6 +81,7 @@ def _in_flight(scene: Scene) -> str:
             if move := scene.node.ask("GET", "/v1/status").get("move"):
                 written = move.get("written", 0)
                 return str(move["steps"][written - 1]["kind"]) if written else "no step"
+        time.sleep(0.02 * PATIENCE)
     scene.findings.append(f"in {SETTLED:.0f} s no move was in flight")
     return ""
 

@@ -135,7 +135,7 @@ class Node:
             else:
                 self.is_ready = True
                 return ""
-            time.sleep(0.05)
+            time.sleep(0.05 * PATIENCE)
         return f"not ready after {seconds:.0f} s: {last}"
 
     def kill(self) -> None:

@@ -38,7 +38,7 @@ SIZE: Final = 64 << 20
 SLACK: Final = 6 << 20
 
 TRIAL_SECONDS: Final = os.environ.get("PINFOLD_GUEST_TRIAL_SECONDS", "120")
-TRIAL_FAULTS: Final = os.environ.get("PINFOLD_GUEST_TRIAL_FAULTS", "--resize --rebalance")
+TRIAL_FAULTS: Final = os.environ.get("PINFOLD_GUEST_TRIAL_FAULTS", "--rebalance")
 TRIAL_PATIENCE: Final = "5"
 """An emulated machine is slower, but not by more than that once the agent's modules are loaded."""
 
