@@ -157,8 +157,6 @@ class Harness:
     dynamic: DynamicOptions | None = None
     problems: list[str] = field(default_factory=list)
     mirrored: list[Ledger] = field(default_factory=list)
-    renumbered: set[Owner] = field(default_factory=set)
-    """To whom a scene gave another number of CPUs than it asks for, without a resize."""
 
     def __post_init__(self) -> None:
         self.view = kubelet_view(parse_short_form(self.machine))
@@ -314,7 +312,7 @@ class Harness:
         for container in spec.all_containers:
             name, key = container.name, pod.key(container)
             claim = pod.record.assignments.get(name)
-            if claim is not None and Owner(pod.uid, name) not in moving | self.renumbered:
+            if claim is not None and Owner(pod.uid, name) not in moving:
                 asks = guaranteed_cpus(spec, container)
                 own = claim - pod.record.idle.get(name, CPUSet())
                 assert len(own) == asks, f"{key} has {own}, and asks for {asks}"

@@ -35,9 +35,6 @@ class Node(Harness):
                 for pod, cpus in wishes.items()
             ]
             plan = plan_moves(draft.state.ledger, told)
-            self.renumbered |= {
-                one.owner for one in told if len(one.cpus) != len(plan.start.placed[one.owner])
-            }
             return await self.manager.mover.begin(draft, plan, why="rebalance")
 
     async def begin_resize(self, pod: str, cpus: int) -> Moving:

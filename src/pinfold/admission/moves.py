@@ -83,6 +83,7 @@ def move_plan_document(  # noqa: PLR0913 - what only some plans have is named
     *,
     written: int = 0,
     memory: Mapping[int, document.MemoryMoved] = NOT_MOVED,
+    problem: str = "",
 ) -> document.MovePlan:
     """The document of a plan.
 
@@ -93,6 +94,7 @@ def move_plan_document(  # noqa: PLR0913 - what only some plans have is named
         objective: how good the placements are.
         written: how many of its steps are on record.
         memory: what became of the memory in the steps of these numbers.
+        problem: why it is the way back from another one.
     """
     start, end = plan.start, plan.end
 
@@ -168,6 +170,7 @@ def move_plan_document(  # noqa: PLR0913 - what only some plans have is named
         mixed=[owner(one) for one in sorted(plan.mixed)],
         steps=[step(number, one) for number, one in enumerate(plan.steps)],
         written=written,
+        problem=problem or UNSET,
         price=_price(plan),
         objective=objective,
     )

@@ -156,5 +156,7 @@ class MovePlan(Document, frozen=True, kw_only=True):
     steps: Sequence[MoveStep]
     written: int = 0
     """How many of the steps are on record; the last of these may not have been made yet."""
+    problem: str | UnsetType = UNSET
+    """Why it is the way back from another plan, and what of that could not be undone."""
     price: MovePrice
     objective: MoveObjective | UnsetType = UNSET

@@ -70,12 +70,17 @@ class OfflineOwners:
 
     def problems(self) -> Iterator[str]:
         """Who is not on his CPUs, a sentence for each container."""
-        for pod, container, where in self._books.view.affected():
-            problem = self.misplaced.get(pod.key(container))
+        view, left = self._books.view, dict(self.misplaced)
+        for pod, container, where in view.affected():
+            problem = left.pop(pod.key(container), "")
             if where.place != "own" or problem:
                 yield f"pod {pod.name}, container {container.name}: {told(where)}" + (
                     f"; this could not be done: {problem}" if problem else ""
                 )
+        containers = view.pods.containers()
+        for key in left.keys() & containers.keys():
+            name = containers[key][0].name
+            yield f"pod {name}, container {key.name}: it is not where it belongs: {left[key]}"
 
     async def until_it_may_run(self, uid: str, container: Container) -> None:
         """Return when a container would not be frozen from its first instruction on."""

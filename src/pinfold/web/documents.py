@@ -233,7 +233,14 @@ def _move(view: View) -> MovePlan | None:
     if (move := view.move) is None:
         return None
     names = {uid: pod.name for uid, pod in view.pods.active.items()}
-    return move_plan_document(move.plan, move.why, names, written=move.written, memory=move.memory)
+    return move_plan_document(
+        move.plan,
+        move.why,
+        names,
+        written=move.written,
+        memory=move.memory,
+        problem=move.problem,
+    )
 
 
 def _alone(pod: form.Pod) -> api.PodDocument:

@@ -20,6 +20,7 @@ from pinfold.core.moves.steps import (
     Wait,
     Widen,
     after,
+    stopped,
     undo,
 )
 from pinfold.core.values.cpuset import CPUSet
@@ -111,6 +112,38 @@ def test_a_plan_is_undone_from_everywhere_before_its_end(scene: Scene, data: st.
             node.restart(back, stopped)
         node.run(back, written=stopped)
         as_before(scene, node)
+
+
+@given(ANY, st.data())
+def test_a_way_back_that_is_stopped_anywhere_leaves_everybody_with_what_he_owns(
+    scene: Scene, data: st.DataObject
+) -> None:
+    plan = planned(scene)
+    written = data.draw(st.integers(0, sum(not isinstance(s, GiveBack) for s in plan.steps)))
+    node = scene.node()
+    node.run(plan, written)
+    back = undo(plan, written)
+    at = [number for number, step in enumerate(back.steps) if isinstance(step, Widen | Narrow)]
+    while at:
+        refused = data.draw(st.sampled_from(at))
+        step = back.steps[refused]
+        assert isinstance(step, Widen | Narrow)
+        node.run(back, refused)
+        node.write(back, refused + 1)
+        if isinstance(step, Widen) and data.draw(st.booleans()):
+            node.make(back, refused)
+        back = stopped(back, refused, refused + 1)
+        node.write(back, 0)
+        # What is refused once more ends there as well, and is no longer tried.
+        left = [number for number, step in enumerate(back.steps) if isinstance(step, Narrow)]
+        assert len(left) <= len(at)
+        at = left if data.draw(st.booleans()) else []
+    node.run(back)
+    assert back.end.is_settled
+    # Of whom something was refused is put where he is to be once more.
+    node.restart(back, len(back.steps))
+    assert node.kernel == node.claims
+    assert node.pool == node.recorded_pool == node.everything.difference(*node.claims.values())
 
 
 @given(ANY, st.data())

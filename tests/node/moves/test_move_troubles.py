@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.node.moves.moving import Ended
 from pinfold.ports.cgroups import Placement
 from pinfold.ports.errors import CgroupError, ContainerKey, StoreError
 from pinfold.ports.runtime import ContainerSpec
@@ -247,5 +249,86 @@ def test_no_moves_begin_where_there_is_only_room_to_end_pods() -> None:
         await node.manager.release("b")
         node.store.problem = ""
         assert await node.resize("a", 4) == "2-5"
+
+    run(scenario)
+
+
+def refuses(node: Node, *places: str) -> Callable[[], None]:
+    """The kernel puts nobody onto just these CPUs, until what is returned is called."""
+    real = node.cgroups.place
+
+    async def place(key: ContainerKey, placement: Placement) -> str:
+        if str(placement.cpus) in places:
+            raise CgroupError(f"the kernel refused {placement.cpus}", "x")
+        return await real(key, placement)
+
+    def well() -> None:
+        node.cgroups.place = real  # type: ignore[method-assign] # a kernel that refuses
+
+    node.cgroups.place = place  # type: ignore[method-assign] # a kernel that refuses
+    return well
+
+
+def stays(node: Node, ended: Ended, *problems: str) -> None:
+    """A plan was not undone as a whole, and nobody else is held up for that."""
+    for problem in ("cannot be undone as a whole", *problems):
+        assert problem in ended.problem
+    assert node.books.view.move is None
+    undone = [entry for entry in node.store.entries if entry.kind == "undone"]
+    assert "cannot be undone as a whole" in undone[-1].document
+    node.check()
+
+
+def test_who_cannot_be_taken_from_on_the_way_back_keeps_it() -> None:
+    async def scenario(node: Node) -> None:
+        await pods(node, a="2", b="1", web="")
+        well = refuses(node, "4-5", "2-3")
+        moving = await node.move(a="4-5")
+        ended = await asyncio.wait_for(moving.ended(), 60)
+        stays(node, ended, "refused 4-5", "refused 2-3")
+        assert node.has() == {"a/c0": "2-5", "b/c0": "1"}
+        assert allowed(node, "a", "web") == {"a": "2-5", "web": "6-7"}
+        assert list(node.books.problems()) == []
+        well()
+        # What it was admitted with is its baseline still.
+        assert await node.resize("a", 2) == "2-3"
+
+    run(scenario)
+
+
+def test_who_cannot_be_put_back_stays_where_he_is() -> None:
+    async def scenario(node: Node) -> None:
+        await pods(node, a="2", b="2", web="")
+        has = node.has()
+        assert has == {"a/c0": "2-3", "b/c0": "4-5"}
+        # Only the last step onto 2-3 fails, when a is on 4-5 and b in between.
+        well = refuses(node, "2-3", "4-7", "2-5", "2-3,6-7")
+        moving = await node.move(a="4-5", b="2-3")
+        ended = await asyncio.wait_for(moving.ended(), 100)
+        assert not ended.done
+        assert node.books.view.move is None
+        node.check()
+        well()
+        assert (await (await node.move(a="4-5", b="2-3")).ended()).done
+
+    run(scenario)
+
+
+def test_cpus_that_stay_offline_hold_up_no_way_back() -> None:
+    async def scenario(node: Node) -> None:
+        await pods(node, a="2", b="1", web="")
+        refuses(node, "4-5")
+        moving = await node.move(5.0, a="4-5")
+        await node.settle()
+        node.cgroups.online -= CPUSet.parse("2-3")
+        await node.books.set_offline(CPUSet.parse("2-3"))
+        ended = await asyncio.wait_for(moving.ended(), 100)
+        stays(node, ended, "all of CPUs 2-3 are offline")
+        assert node.has() == {"a/c0": "2-5", "b/c0": "1"}
+        assert allowed(node, "a") == {"a": "4-5"}
+        assert await node.resize("b", 2) == "1,6"
+        node.cgroups.online |= CPUSet.parse("2-3")
+        await node.books.set_offline(CPUSet())
+        assert await node.resize("a", 2) == "2-3"
 
     run(scenario)

@@ -194,6 +194,36 @@ def undo(plan: MovePlan, written: int) -> MovePlan:
     return replace(back, steps=(*steps, GiveBack(_NONE)))
 
 
+def stopped(plan: MovePlan, refused: int, written: int) -> MovePlan:
+    """What is left of a way back whose step number ``refused`` cannot be made.
+
+    Nobody gets any more: who was to be widened stays as he is, from whom was to be taken keeps it.
+    Who can leave what he has beyond that leaves it, after his time.  Of ``written`` steps on record
+    those from the refused one on may have been made, in part or not at all.
+    """
+    state = after(plan, refused)
+    placed = dict(state.placed)
+    steps: list[Step] = []
+    for step in plan.steps[refused:written]:
+        if isinstance(step, Widen) and not step.now <= placed[step.owner]:
+            placed[step.owner] |= step.now
+            steps.append(Narrow(step.owner, placed[step.owner], state.placed[step.owner]))
+    start = replace(after(plan, written), placed=placed)
+    leaves = {
+        step.owner: step
+        for step in plan.steps[refused + 1 :]
+        if isinstance(step, Narrow) and step.now < state.placed[step.owner]
+    }
+    steps += [
+        step
+        for step in plan.steps[refused + 1 :]
+        if isinstance(step, Announce | Wait | Narrow) and step.owner in leaves
+    ]
+    rest = replace(plan, start=start, steps=tuple(steps))
+    freed = CPUSet.union(start.claims.values()) - CPUSet.union(rest.end.placed.values())
+    return replace(rest, steps=(*steps, GiveBack(freed)))
+
+
 def _made(state: MoveState, step: Step) -> MoveState:
     match step:
         case ShrinkPool(claims):

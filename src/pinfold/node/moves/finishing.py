@@ -1,6 +1,8 @@
-"""What is written down when a plan of moves is over."""
+"""What is written down when a plan of moves turns back, and when it is over."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from msgspec.json import encode
 from msgspec.structs import replace
@@ -8,16 +10,22 @@ from msgspec.structs import replace
 from pinfold.admission.admission import recount
 from pinfold.admission.moves import move_plan_document
 from pinfold.core.moves.gone import is_gone
+from pinfold.core.moves.owners import Owner
 from pinfold.core.moves.rebalance import carried
+from pinfold.core.moves.steps import stopped, undo
+from pinfold.core.pod.workload import Workload
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.draft import Draft
 from pinfold.node.drafted import NODE
-from pinfold.node.recovery.asked import asking
+from pinfold.node.recovery.asked import asking, asking_for_its_claims
 from pinfold.ports.records import PendingMove, PodRecord
+
+Places = Mapping[Owner, CPUSet]
 
 
 def finish(draft: Draft) -> None:
-    """The plan in flight is over: claims are what is placed, and the pods' records say so.
+    """The plan in flight is over: claims are what is placed, and the pods ask for that.
 
     Raises:
         InvariantError: the claims are somebody else's.
@@ -25,41 +33,57 @@ def finish(draft: Draft) -> None:
     move = draft.move
     if move is None:
         return
-    steps = len(move.plan.steps)
+    steps, plan = len(move.plan.steps), move.plan
     if move.written < steps:
         move = replace(move, written=steps, made=steps)
         draft.carry(move)
-    if move.resize is not None:
-        owner, back = move.resize.owner, move.plan.back
-        draft_cpus(draft, *owner, move.resize.was if back else move.resize.now)
-    _carry_baselines(draft, move)
+    for uid in {owner.pod_uid for owner in plan.start.placed}:
+        if (pod := draft.pod(uid)) is not None:
+            _ask(draft, pod, *asking_for_its_claims(pod.record, pod.workload))
+    # On the way back everybody has come with his baseline.
+    before = plan.end if plan.back else plan.start
+    _carry_baselines(draft, move, before.placed, plan.end.placed)
     draft.carry(None)
     _note(draft, move)
 
 
+def turn_back(draft: Draft, *, attempted: int, problem: str) -> None:
+    """Undo the plan in flight, of which so many steps were attempted."""
+    if (move := draft.move) is not None:
+        back = undo(move.plan, attempted)
+        draft.carry(replace(move, plan=back, written=0, made=0, deadlines={}, problem=problem))
+
+
+def stay(draft: Draft, *, at: int, problem: str) -> None:
+    """End the way back, the step of this number of which cannot be made, where everybody is."""
+    if (move := draft.move) is not None:
+        plan = stopped(move.plan, at, move.written)
+        _carry_baselines(draft, move, move.plan.end.placed, plan.end.placed)
+        problem = f"{move.problem}; that cannot be undone as a whole: {problem}"
+        draft.carry(replace(move, plan=plan, written=0, made=0, deadlines={}, problem=problem))
+
+
 def draft_cpus(draft: Draft, uid: str, container: str, cpus: int) -> None:
     """Another number of CPUs for a container, in its pod's manifest and in what is requested."""
-    pod = draft.pod(uid)
-    if pod is None:
-        return
-    record, workload = asking(pod.record, pod.workload, container, cpus)
-    if workload is pod.workload:
-        return
-    draft.state = recount(draft.state, pod.workload.pod, workload.pod)
-    draft.put(pod, record, workload)
+    if (pod := draft.pod(uid)) is not None:
+        _ask(draft, pod, *asking(pod.record, pod.workload, container, cpus))
 
 
-def _carry_baselines(draft: Draft, move: PendingMove) -> None:
+def _ask(draft: Draft, pod: AdmittedPod, record: PodRecord, workload: Workload) -> None:
+    if workload is not pod.workload:
+        draft.state = recount(draft.state, pod.workload.pod, workload.pod)
+        draft.put(pod, record, workload)
+
+
+def _carry_baselines(draft: Draft, move: PendingMove, before: Places, after: Places) -> None:
     """The CPUs that owners were admitted with, where they have other ones now."""
-    plan, policy = move.plan, draft.node.cpu_policy
-    for owner, old in plan.start.placed.items():
+    policy = draft.node.cpu_policy
+    for owner, old in before.items():
         pod = draft.pod(owner.pod_uid)
         if is_gone(owner) or pod is None or (now := pod.record.baseline(owner.container)) is None:
             continue
-        new = plan.end.placed[owner]
-        if plan.back:
-            then = now
-        elif policy is None or move.resize is not None or len(old) != len(new):
+        new = after[owner]
+        if policy is None or move.resize is not None or len(old) != len(new):
             then = now & new
         else:
             then = carried(policy.topology, old, new, now & old)
@@ -79,7 +103,12 @@ def _note(draft: Draft, move: PendingMove) -> None:
         if (pod := draft.pod(uid)) is not None:
             names[uid] = pod.name
     document = move_plan_document(
-        move.plan, move.why, names, written=move.written, memory=move.memory
+        move.plan,
+        move.why,
+        names,
+        written=move.written,
+        memory=move.memory,
+        problem=move.problem,
     )
     who = next(iter(names.items())) if len(uids) == 1 and names else NODE
     draft.note("undone" if move.plan.back else "moved", who, encode(document).decode())

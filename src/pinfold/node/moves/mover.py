@@ -3,21 +3,24 @@
 A run of steps is written down, with the claims that hold after it, and made then; so the record is
 ahead of the kernel, and CPUs have left the one before the other has them.  While somebody waits
 for an application nothing is locked: pods are admitted, end and are deleted meanwhile.  What the
-kernel refuses is undone by a plan of its own, which is tried for ever.
+kernel refuses is undone by a plan of its own; what cannot be undone either stays where it is.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
 
 from pinfold.core.moves.owners import Owner
-from pinfold.core.moves.steps import MovePlan, Wait, undo
+from pinfold.core.moves.steps import MovePlan, Wait
 from pinfold.node.books import Books
 from pinfold.node.draft import Draft
+from pinfold.node.moves.finishing import stay, turn_back
 from pinfold.node.moves.moving import BusyError, Moving
 from pinfold.node.moves.placing import AtWorkError, RefusedError
 from pinfold.node.moves.runs import is_told, run_end
@@ -150,12 +153,14 @@ class Mover:
         except AtWorkError as error:
             await self._until_idle(error)
         except RefusedError as error:
-            await self._refused(error)
+            await self._refused(str(error), error.at)
         except StoreError as error:
             await self._pause(f"{error}")
         except InvariantError as error:
-            problem = f"{error}; start with --on-mismatch=repair if this stays"
-            await self._refused(RefusedError(problem if move.plan.back else str(error), move.made))
+            if move.plan.back:
+                await self._stumbled(f"{error}; start with --on-mismatch=repair if this stays")
+            else:
+                await self._turn_back(str(error), move.made)
         else:
             self._backoff.well()
 
@@ -170,24 +175,27 @@ class Mover:
 
     # ---------------------------------------------------------------------------- what goes wrong
 
-    async def _refused(self, refused: RefusedError) -> None:
-        """Turn back; on the way back try again, for ever."""
+    async def _refused(self, problem: str, at: int) -> None:
+        """Turn back; on the way back try again for a while, and stay then."""
         move = self.books.view.move
         if move is None:
             return
-        if move.plan.back:
-            await self._stumbled(refused.problem)
-            return
-        self.books.observers.report(None, f"moves of CPUs are undone: {refused.problem}")
+        if not move.plan.back:
+            await self._turn_back(problem, max(move.made, at + 1))
+        elif self._backoff.pause < _LONGEST_PAUSE:
+            await self._stumbled(problem)
+        else:
+            self.books.observers.report(None, f"moves of CPUs are not undone: {problem}")
+            await self._change_plan(partial(stay, at=at, problem=problem))
 
-        def turn(draft: Draft) -> None:
-            if (now := draft.move) is not None:
-                back = undo(now.plan, refused.attempted)
-                why = refused.problem
-                draft.carry(replace(now, plan=back, written=0, made=0, deadlines={}, problem=why))
+    async def _turn_back(self, problem: str, attempted: int) -> None:
+        self.books.observers.report(None, f"moves of CPUs are undone: {problem}")
+        await self._change_plan(partial(turn_back, attempted=attempted, problem=problem))
 
-        await self.books.change_for_sure(turn)
+    async def _change_plan(self, change: Callable[[Draft], None]) -> None:
+        await self.books.change_for_sure(change)
         self._steps.are_sure = True
+        self._backoff.well()
 
     async def _stumbled(self, problem: str) -> None:
         """Say for all to see that a plan does not go on, and wait before it is tried again."""

@@ -13,12 +13,11 @@ from pinfold.ports.runtime import ContainerState, ContainerStatus
 
 
 class RefusedError(Exception):
-    """A step was refused; ``attempted`` are those made before it, and itself."""
+    """Step number ``at`` was refused: it was made in part, or not at all."""
 
-    def __init__(self, problem: str, attempted: int) -> None:
+    def __init__(self, problem: str, at: int) -> None:
         super().__init__(problem)
-        self.problem = problem
-        self.attempted = attempted
+        self.at = at
 
 
 class AtWorkError(Exception):

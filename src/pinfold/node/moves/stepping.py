@@ -9,6 +9,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from pinfold.core.moves.gone import is_gone
+from pinfold.core.moves.owners import Owner
 from pinfold.core.moves.steps import (
     Announce,
     GiveBack,
@@ -110,14 +111,6 @@ class Stepping:
         if isinstance(steps[first], GiveBack):
             await self._finish(draft, move)
             return
-        offline = self._books.view.state.offline
-        for step in steps[first:end]:
-            # It would run on others' CPUs, though it has some that are online.
-            if not isinstance(step, Narrow) or is_gone(step.owner):
-                continue
-            if not step.now - offline and step.was - offline:
-                problem = f"{step.owner}: all of CPUs {step.now} are offline"
-                raise RefusedError(problem, move.made)
         if move.written < end:
             draft.carry(replace(move, written=end))
         works = [partial(self._step, draft, at, steps[at]) for at in range(first, end)]
@@ -137,15 +130,22 @@ class Stepping:
             if isinstance(step, ShrinkPool):
                 await draft.apply_pool()
             elif isinstance(step, Widen | Narrow):
+                self._expect_online(at, step)
                 await self._placing.place(step.owner)
         except Exception as error:
             draft.progress(replace(self._now, made=before.made, widens=False))
             if isinstance(error, PortError):
                 self._books.counters.cgroup_failures += 1
-                raise RefusedError(str(error), made) from error
+                raise RefusedError(str(error), at) from error
             raise
         if widens:
             draft.progress(replace(self._now, widens=False))
+
+    def _expect_online(self, at: int, step: Widen | Narrow) -> None:
+        """Refuse to take from an owner all of its CPUs that are online: it would run on others'."""
+        offline = self._books.view.state.offline
+        if not is_gone(step.owner) and not step.now - offline and step.was - offline:
+            raise RefusedError(f"{step.owner}: all of CPUs {step.now} are offline", at)
 
     @property
     def _now(self) -> PendingMove:
@@ -161,16 +161,18 @@ class Stepping:
         self.are_sure = True
         try:
             await draft.grow_pool()
-            if move.resize is not None:
-                # Its limits may have changed with what it asks for.
-                await self._placing.place(move.resize.owner)
-        except (PortError, AtWorkError) as error:
-            self._books.observers.report(None, f"moves of CPUs: {error}")
-            if move.resize is not None:
-                # It is where it belongs; its limits are tried again as all that is refused.
-                self._books.offline_owners.misplace(key_of(move.resize.owner), str(error))
+            for owner in _unsettled(move):
+                await self._settle(owner)
         finally:
             self._over(move)
+
+    async def _settle(self, owner: Owner) -> None:
+        """See an owner where he is now for good; he is tried again as all who are misplaced."""
+        try:
+            await self._placing.place(owner)
+        except (PortError, AtWorkError) as error:
+            self._books.observers.report(None, f"moves of CPUs: {error}")
+            self._books.offline_owners.misplace(key_of(owner), str(error))
 
     # ----------------------------------------------------------------------- what takes its time
 
@@ -199,14 +201,14 @@ class Stepping:
         pod = self._books.view.pods.active.get(step.owner.pod_uid)
         if pod is not None and step.owner.container in pod.record.memory:
             problem = f"{step.owner}: the memory manager gave it its memory, which stays"
-            raise RefusedError(problem, move.made + 1)
+            raise RefusedError(problem, move.made)
         moved: MemoryMoved | None = None
         if status is not None:
             try:
                 moved = await self._books.containers.cgroups.migrate(key, step.now)
             except PortError as error:
                 if may_live(self._books.containers.cgroups, status):
-                    raise RefusedError(str(error), move.made + 1) from error
+                    raise RefusedError(str(error), move.made) from error
         await self._change(move, partial(self._migrated, moved=moved))
 
     async def _migrated(
@@ -216,3 +218,14 @@ class Stepping:
         memory = move.memory if moved is None else {**move.memory, at: moved}
         draft.carry(replace(move, written=at + 1, made=at + 1, memory=memory))
         await draft.write()
+
+
+def _unsettled(move: PendingMove) -> Collection[Owner]:
+    """Whose limits may be others now, and of whom a step may have been refused."""
+    before, after = move.plan.start.placed, move.plan.end.placed
+    asked = None if move.resize is None else move.resize.owner
+    return [
+        one
+        for one in before
+        if move.plan.back or one == asked or len(after[one]) != len(before[one])
+    ]
