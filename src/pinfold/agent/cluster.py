@@ -26,6 +26,7 @@ from pinfold.adapters.kubernetes.spec_check import Decided
 from pinfold.adapters.kubernetes.start_up_taint import StartUpTaint
 from pinfold.adapters.machines.source import open_machine
 from pinfold.admission.node_status import NodeStatus, node_status
+from pinfold.agent.reports import report, report_of_node
 from pinfold.agent.runnables import Run, Runnable
 from pinfold.config.agent import AgentConfig
 from pinfold.config.section import AgentSection
@@ -45,32 +46,25 @@ NODE_NAME: Final = "NODE_NAME"
 NOT_PINNING: Final = "NotPinningCPUs"
 """The reason of the event on a node whose kubelet pins."""
 
-Report = Callable[[str | None, str], None]
 
 log = structlog.get_logger("pinfold")
 
 
 class Cluster:
-    """The API server's side of an agent; ``report`` takes a problem, with a pod or None."""
+    """The API server's side of an agent."""
 
-    def __init__(
-        self, client: KubeClient, config: AgentConfig, books: Books, report: Report
-    ) -> None:
+    def __init__(self, client: KubeClient, config: AgentConfig, books: Books) -> None:
         self.client = client
         self.node = node_name(config.own)
         self._config = config
         self._books = books
-        self._report = report
-        self.events = EventRecorder(client, self.node, self._report_of_node)
+        self.events = EventRecorder(client, self.node, report_of_node)
         self.checks = PodChecks(
             client,
             self.events,
             report,
             is_static=books.view.node.cpu_policy is not None,
         )
-
-    def _report_of_node(self, problem: str) -> None:
-        self._report(None, problem)
 
     def refused(self, pod: PodSandbox, container: Container, text: str) -> None:
         """A container was refused: an event on its pod."""
@@ -132,7 +126,7 @@ class Cluster:
             key,
             ready=at_work,
             removed=lambda: log.info("node", name=self.node, taint=key, removed=True),
-            report=self._report_of_node,
+            report=report_of_node,
         )
 
     async def _publish(self) -> None:
@@ -153,13 +147,13 @@ class Cluster:
             self.client,
             self.node,
             status,
-            self._report_of_node,
+            report_of_node,
             labels=own.cluster.node_labels,
             topology=own.cluster.node_resource_topology,
         ).run()
 
 
-def open_cluster(config: AgentConfig, books: Books, report: Report) -> Cluster | None:
+def open_cluster(config: AgentConfig, books: Books) -> Cluster | None:
     """The cluster of the configuration; None where there is none, or no access to it.
 
     Raises:
@@ -167,15 +161,15 @@ def open_cluster(config: AgentConfig, books: Books, report: Report) -> Cluster |
     """
     file = config.own.cluster.kubeconfig
     if file:
-        return Cluster(KubeClient(from_kubeconfig(Path(file))), config, books, report)
+        return Cluster(KubeClient(from_kubeconfig(Path(file))), config, books)
     if file is not None or not is_in_cluster():
         return None
     try:
         access = in_cluster()
     except PortError as error:
-        report(None, f"the API server will be told nothing: {error}")
+        report_of_node(f"the API server will be told nothing: {error}")
         return None
-    return Cluster(KubeClient(access), config, books, report)
+    return Cluster(KubeClient(access), config, books)
 
 
 def node_name(section: AgentSection) -> str:

@@ -24,9 +24,10 @@ from pinfold.adapters.cri import (
 from pinfold.adapters.podfiles import PodFileFolder
 from pinfold.adapters.volumes import VolumeFolders
 from pinfold.agent.own_pods import pods_agent
+from pinfold.agent.reports import report
 from pinfold.agent.runnables import Runnable
 from pinfold.agent.service import Agent
-from pinfold.agent.start import CRI_BATCH, LOGS, PODS, Start, report
+from pinfold.agent.start import CRI_BATCH, LOGS, PODS, Start
 from pinfold.documents.status import ContainerRuntime
 from pinfold.logs.folders import LogFolders
 from pinfold.node.pods.cri_containers import CriContainers

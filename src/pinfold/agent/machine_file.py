@@ -14,6 +14,7 @@ import structlog
 from pinfold.adapters.machines.json_document import decode
 from pinfold.adapters.machines.own_json import machine_from_own_json
 from pinfold.adapters.statefile.files import StateFileError, read_state_file, write_state_file
+from pinfold.agent.reports import report_of_node
 from pinfold.core.machine.machine import Machine, MachineError
 from pinfold.planning.machine_document import machine_document
 
@@ -47,4 +48,4 @@ def remember_machine(folder: Path, machine: Machine) -> None:
         if not path.exists() or read_state_file(path) != content:
             write_state_file(path, content)
     except StateFileError as error:
-        log.warning("problem", pod=None, problem=f"the machine was not written down: {error}")
+        report_of_node(f"the machine was not written down: {error}")

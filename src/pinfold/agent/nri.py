@@ -21,9 +21,10 @@ from pinfold.agent.claims import ClaimKeeper, RuntimeClaim
 from pinfold.agent.cluster import open_cluster
 from pinfold.agent.guarded_plugin import GuardedPlugin
 from pinfold.agent.hugepages import HugepageFollower
+from pinfold.agent.reports import report, report_of_node
 from pinfold.agent.runnables import Runnable, rebalances
 from pinfold.agent.service import Agent
-from pinfold.agent.start import CRI_BATCH, PODS, Start, parse, report, report_of_node
+from pinfold.agent.start import CRI_BATCH, PODS, Start, parse
 from pinfold.documents.status import NRI, KubeletPodResources
 from pinfold.node.loading import load
 from pinfold.node.moves.mover import Mover
@@ -98,7 +99,7 @@ async def nri_agent(start: Start) -> AsyncIterator[Agent]:
             KubeletDevices(kubelet, report),
         )
         containers = ContainerLifecycle(books, pods, table, ledger, devices)
-        cluster = open_cluster(config, books, report)
+        cluster = open_cluster(config, books)
         resizes = KubeletResizes(containers, mover, nobody if cluster is None else cluster.refused)
         events = front(
             PluginEvents(containers, resizes, KubeletRoom(books, pods, rebalancing), cluster)

@@ -10,6 +10,7 @@ from typing import Any, Final
 import structlog
 from msgspec import Struct, field
 
+from pinfold.agent.reports import report_of_node
 from pinfold.core.kubelet.node_config import DynamicOptions
 from pinfold.documents import status as documents
 from pinfold.documents.status import Part
@@ -129,7 +130,7 @@ def pod_resources(books: Reader, place: Path, group: str | None, stop: asyncio.E
             place,
             stop=stop,
             group=group,
-            report=lambda problem: log.warning("problem", pod=None, problem=problem),
+            report=report_of_node,
         )
 
     about = documents.PodResources(socket=str(place))

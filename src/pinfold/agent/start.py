@@ -32,6 +32,7 @@ from pinfold.agent.front import Front, nothing_in_front
 from pinfold.agent.hugepages import HugepageFollower
 from pinfold.agent.machine_file import remember_machine, remembered_machine
 from pinfold.agent.pods import Pods
+from pinfold.agent.reports import report, report_of_node, report_of_work
 from pinfold.agent.runnables import Runnable, pod_resources
 from pinfold.agent.service import Agent
 from pinfold.agent.state_files import StateFiles
@@ -116,7 +117,7 @@ class Start:
         # Before there is any other thread, such as those that talk to a runtime.
         if (policy := self.planner.node.cpu_policy) is not None:
             stay_off_exclusive_cpus(policy.reserved, CPUSet())
-        self.loops = Loops(_tell)
+        self.loops = Loops(report_of_work)
         self.stop = asyncio.Event()
         self._limits = plugin_limits
         self._kept = AsyncExitStack()
@@ -381,20 +382,3 @@ class Start:
 def parse(manifest: str) -> Workload:
     """The pod of a manifest in the record; raises ValueError."""
     return workload_from_api(json.loads(manifest), admitted=True)
-
-
-def report(pod: str | None, problem: str) -> None:
-    """Tell the operator of a problem; the pod as ``namespace/name``."""
-    log.warning("problem", pod=pod, problem=problem)
-
-
-def report_of_node(problem: str) -> None:
-    """Tell the operator of a problem of no single pod."""
-    report(None, problem)
-
-
-def _tell(work: str, problem: str) -> None:
-    if problem:
-        log.error("failed", work=work, problem=problem)
-    else:
-        log.info("works again", work=work)
