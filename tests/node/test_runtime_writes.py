@@ -9,7 +9,7 @@ import pytest
 
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.nri.kubelet_containers import KubeletContainers
-from pinfold.node.runtime_ledger import RuntimeLedger
+from pinfold.node.recorded_cpusets import RecordedCpusets
 from pinfold.node.runtime_writes import WRITTEN, RuntimeWrites
 from pinfold.planning.fake_nri import FakeNode
 from pinfold.planning.fake_runtime_cgroups import FakeRuntimeCgroups
@@ -97,8 +97,8 @@ def test_who_waits_for_two_waits_until_both_are_still() -> None:
 
 def test_nobody_is_still_before_the_runtime_has_shown_what_there_is() -> None:
     async def run() -> None:
-        ledger = a_ledger()
-        table = KubeletContainers(FakeRuntimeCgroups(FakeNode(CPUSet(range(4)))), ledger)
+        on_record = some_on_record()
+        table = KubeletContainers(FakeRuntimeCgroups(FakeNode(CPUSet(range(4)))), on_record)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(60), table.still(None):
                 pass
@@ -128,25 +128,25 @@ class SlowRecord:
         return ()
 
 
-def a_ledger() -> RuntimeLedger:
+def some_on_record() -> RecordedCpusets:
     cgroups = FakeRuntimeCgroups(FakeNode(CPUSet(range(4))))
-    ledger = RuntimeLedger(cgroups, lambda *_: None, batch=4)
-    ledger.put(WEB, "id-web", Placement(), "0-3")
-    ledger.put(DB, "id-db", Placement(CPUSet([3])), "3")
-    ledger.follow(CPUSet([0, 1, 2]))
-    return ledger
+    on_record = RecordedCpusets(cgroups, lambda *_: None, batch=4)
+    on_record.put(WEB, "id-web", Placement(), "0-3")
+    on_record.put(DB, "id-db", Placement(CPUSet([3])), "3")
+    on_record.follow(CPUSet([0, 1, 2]))
+    return on_record
 
 
 @pytest.mark.parametrize("keys", [None, [DB]])
 def test_nobody_is_told_anything_meanwhile(keys: list[ContainerKey] | None) -> None:
     async def run() -> None:
-        ledger, record = a_ledger(), SlowRecord()
-        telling = asyncio.create_task(ledger.run(record))
+        on_record, record = some_on_record(), SlowRecord()
+        telling = asyncio.create_task(on_record.run(record))
         await asyncio.sleep(0.1)
-        async with ledger.still(keys):
-            assert (record.calls, record.at_work, ledger.behind) == (1, False, 0)
-            ledger.follow(CPUSet([0, 1]))
-            assert ledger.answer() == ()
+        async with on_record.still(keys):
+            assert (record.calls, record.at_work, on_record.behind) == (1, False, 0)
+            on_record.follow(CPUSet([0, 1]))
+            assert on_record.answer() == ()
             await asyncio.sleep(10)
             assert record.calls == 1
         await asyncio.sleep(10)
@@ -159,15 +159,15 @@ def test_nobody_is_told_anything_meanwhile(keys: list[ContainerKey] | None) -> N
 def test_a_runtime_that_fails_may_still_be_at_it() -> None:
     async def run() -> None:
         loop = asyncio.get_running_loop()
-        ledger, record = a_ledger(), SlowRecord(fails=True)
-        telling = asyncio.create_task(ledger.run(record))
+        on_record, record = some_on_record(), SlowRecord(fails=True)
+        telling = asyncio.create_task(on_record.run(record))
         await asyncio.sleep(0.1)
         began = loop.time()
-        async with ledger.still([DB]):
+        async with on_record.still([DB]):
             assert loop.time() - began < WRITTEN, "of the owner it was told nothing"
         telling.cancel()
         await asyncio.gather(telling, return_exceptions=True)
-        async with ledger.still(None):
+        async with on_record.still(None):
             assert loop.time() - began >= WRITTEN
 
     run_virtually(run())

@@ -32,8 +32,8 @@ from pinfold.node.nri.lifecycle import ContainerLifecycle
 from pinfold.node.nri.lost_removals import LostRemovals
 from pinfold.node.nri.resizes import KubeletResizes
 from pinfold.node.observers import Observers
+from pinfold.node.recorded_cpusets import RecordedCpusets
 from pinfold.node.recovery.recovery import OnMismatch, restore
-from pinfold.node.runtime_ledger import RuntimeLedger
 from pinfold.node.settings import NodeSettings
 from pinfold.node.tellings import Tellings
 from pinfold.planning.fake_nri import FakeContainer, FakeNode
@@ -110,7 +110,7 @@ class LifecycleHarness:
         )
         settings = replace(NodeSettings(), reserved_system_cpus=self.config.reserved_system_cpus)
         self.cgroups: FakeRuntimeCgroups = self.front(FakeRuntimeCgroups(self.node, self.gates))
-        self.ledger = RuntimeLedger(self.cgroups, self.report, batch=4)
+        self.ledger = RecordedCpusets(self.cgroups, self.report, batch=4)
         table = KubeletContainers(self.cgroups, self.ledger)
         observers = Observers(self.clock, no_document, self.report, self.ledger.follow)
         self.books = Books(

@@ -32,8 +32,8 @@ from pinfold.documents.status import ContainerRuntime
 from pinfold.logs.folders import LogFolders
 from pinfold.node.pods.cri_containers import CriContainers
 from pinfold.node.pods.manager import Manager
+from pinfold.node.recorded_cpusets import RecordedCpusets
 from pinfold.node.recovery.survivors import survivors
-from pinfold.node.runtime_ledger import RuntimeLedger
 
 VOLUMES: Final = "volumes"
 
@@ -81,13 +81,13 @@ async def cri_agent(start: Start) -> AsyncIterator[Agent]:
         restored = await start.restore(store, name, await survivors(runtime, cgroups))
         await remove_leftovers(config.own.cgroups.cgroup_parent, name)
         record = CriRecord(client)
-        ledger = RuntimeLedger(cgroups, report, batch=CRI_BATCH, gate=cgroups.starting)
+        on_record = RecordedCpusets(cgroups, report, batch=CRI_BATCH, gate=cgroups.starting)
         containers = CriContainers(
             cgroups,
             runtime,
             settings,
             record=record,
-            ledger=ledger,
+            on_record=on_record,
             parent=parent,
             volumes=VolumeFolders(start.state_dir / PODS),
             logs=logs,
@@ -99,14 +99,14 @@ async def cri_agent(start: Start) -> AsyncIterator[Agent]:
             files,
             settings,
             plugins=plugins,
-            pool_changed=ledger.follow,
+            pool_changed=on_record.follow,
         )
         yield await pods_agent(
             start,
             Manager(books, containers, plugins, config.node.dynamic),
             runtime,
             restored,
-            _told_runtime(client, info, runtime, record, ledger),
+            _told_runtime(client, info, runtime, record, on_record),
             files=files,
             listener=listener,
             tree=tree,
@@ -119,12 +119,12 @@ def _told_runtime(
     info: RuntimeInfo,
     runtime: CriRuntime,
     record: CriRecord,
-    ledger: RuntimeLedger,
+    on_record: RecordedCpusets,
 ) -> Runnable:
     """Lets the runtime's record follow, and tells when the runtime is away."""
 
     async def follow() -> None:
-        await ledger.run(record)
+        await on_record.run(record)
 
     async def tell_when_away() -> None:
         told = ""
@@ -142,7 +142,7 @@ def _told_runtime(
             name=info.name,
             version=info.version,
             endpoint=client.address,
-            behind=ledger.behind,
+            behind=on_record.behind,
             problem=runtime.problem,
         )
 

@@ -37,7 +37,7 @@ from pinfold.node.nri.kubelet_room import KubeletRoom
 from pinfold.node.nri.lifecycle import ContainerLifecycle
 from pinfold.node.nri.lost_removals import LostRemovals
 from pinfold.node.nri.resizes import KubeletResizes, nobody
-from pinfold.node.runtime_ledger import SETTLED, RuntimeLedger
+from pinfold.node.recorded_cpusets import SETTLED, RecordedCpusets
 from pinfold.ports.figures import Figure
 
 GATES: Final = "gates.json"
@@ -77,15 +77,15 @@ async def nri_agent(start: Start) -> AsyncIterator[Agent]:
         await remove_leftovers(own.cgroups.cgroup_parent, own.cgroups.cgroup_name)
         # Told over the CRI, the runtime asks here before it writes: nothing can cross.
         batch, settled = (NRI_BATCH, SETTLED) if client is None else (CRI_BATCH, 0.0)
-        ledger = RuntimeLedger(cgroups, report, batch=batch, settled=settled)
-        table = KubeletContainers(cgroups, ledger)
+        on_record = RecordedCpusets(cgroups, report, batch=batch, settled=settled)
+        table = KubeletContainers(cgroups, on_record)
         books = start.books(
             restored,
             table,
             store,
             files,
             settings,
-            pool_changed=ledger.follow,
+            pool_changed=on_record.follow,
         )
         await load(books, restored)
         await cgroups.open(books.view.pool)
@@ -98,7 +98,7 @@ async def nri_agent(start: Start) -> AsyncIterator[Agent]:
             KubeletPods(books, rebalancing.rooms, parse),
             KubeletDevices(kubelet, report),
         )
-        containers = ContainerLifecycle(books, pods, table, ledger, devices)
+        containers = ContainerLifecycle(books, pods, table, on_record, devices)
         cluster = open_cluster(config, books)
         resizes = KubeletResizes(containers, mover, nobody if cluster is None else cluster.refused)
         events = front(
@@ -114,7 +114,7 @@ async def nri_agent(start: Start) -> AsyncIterator[Agent]:
             )
             record = plugin if client is None else CriRecord(client)
             async with asyncio.TaskGroup() as tasks:  # none goes on without the others
-                for work in (plugin.run(), ledger.run(record), lost.run(), resizes.run()):
+                for work in (plugin.run(), on_record.run(record), lost.run(), resizes.run()):
                     tasks.create_task(work)
 
         def stopped(problem: str) -> None:
@@ -143,7 +143,7 @@ async def nri_agent(start: Start) -> AsyncIterator[Agent]:
                 kubelet_policy=guarded.verdict.policy.value,
                 audits_only=not guarded.verdict.may_pin,
                 problem=guarded.problem,
-                behind=ledger.behind,
+                behind=on_record.behind,
                 gates=found.gates(),
                 kubelet_pod_resources=KubeletPodResources(
                     socket=kubelet_socket,

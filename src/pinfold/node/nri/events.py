@@ -3,7 +3,7 @@
 The order is that of :mod:`pinfold.node.pods.manager`: decide, write down, take the CPUs away from
 everybody else and see it confirmed in the kernel; only then the runtime gets its answer and goes on
 to create the owner.  Before the owner's first instruction it is looked once more.  What the runtime
-has on record for the others follows (:mod:`pinfold.node.runtime_ledger`).
+has on record for the others follows (:mod:`pinfold.node.recorded_cpusets`).
 
 A runtime shows no more of a pod than its containers one by one, so each is decided about when it is
 created (the topology manager's scope ``pod`` sees those that are there so far).  A container that

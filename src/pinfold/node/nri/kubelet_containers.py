@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from pinfold.core.pod import pod
 from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.exits import Exits
-from pinfold.node.runtime_ledger import RuntimeLedger
+from pinfold.node.recorded_cpusets import RecordedCpusets
 from pinfold.node.seen_containers import SeenContainers
 from pinfold.node.view import Whereabouts
 from pinfold.ports import nri
@@ -48,7 +48,7 @@ class KubeletContainers:
     logs: PodLogs | None = None
     volumes: Volumes | None = None
 
-    def __init__(self, cgroups: FoundCgroups, on_record: RuntimeLedger) -> None:
+    def __init__(self, cgroups: FoundCgroups, on_record: RecordedCpusets) -> None:
         self.cgroups = cgroups
         self.exits = Exits()
         self._on_record = on_record

@@ -20,7 +20,7 @@ from pinfold.node.nri.kubelet_containers import KubeletContainers
 from pinfold.node.nri.kubelet_devices import KubeletDevices
 from pinfold.node.nri.kubelet_pods import KubeletPods
 from pinfold.node.nri.runtime_pod import RuntimePod, ran_shared
-from pinfold.node.runtime_ledger import NO_CAP, RuntimeLedger
+from pinfold.node.recorded_cpusets import NO_CAP, RecordedCpusets
 from pinfold.ports.cgroups import Placement
 from pinfold.ports.errors import CgroupError, ContainerKey, PortError, StoreError
 from pinfold.ports.nri import Container, ContainerState, PodSandbox, RefusedError, Resources
@@ -43,7 +43,7 @@ class ContainerLifecycle:
         books: Books,
         pods: KubeletPods,
         table: KubeletContainers,
-        on_record: RuntimeLedger,
+        on_record: RecordedCpusets,
         devices: KubeletDevices,
     ) -> None:
         self.books = books

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.pods.containers import PodContainers
-from pinfold.node.runtime_ledger import RuntimeLedger
+from pinfold.node.recorded_cpusets import RecordedCpusets
 from pinfold.node.settings import NodeSettings
 from pinfold.ports.cgroups import GatedCgroups, Placement
 from pinfold.ports.errors import ContainerKey, ProcessGoneError
@@ -48,7 +48,7 @@ class CriContainers(PodContainers):
         settings: NodeSettings,
         *,
         record: RuntimeRecord,
-        ledger: RuntimeLedger,
+        on_record: RecordedCpusets,
         parent: Callable[[str], str],
         volumes: Volumes | None = None,
         logs: PodLogs | None = None,
@@ -56,7 +56,7 @@ class CriContainers(PodContainers):
         super().__init__(cgroups, runtime, settings, volumes=volumes, logs=logs)
         self._pooled = cgroups
         self._record = record
-        self._ledger = ledger
+        self._on_record = on_record
         self._parent = parent
         self._created: dict[str, CPUSet] = {}
 
@@ -86,7 +86,7 @@ class CriContainers(PodContainers):
                     )
                 status = await self.runtime.start(status.id)
             await self._enter(status)
-        self._ledger.put(key, status.id, _of_cpus(placement), str(cpus))
+        self._on_record.put(key, status.id, _of_cpus(placement), str(cpus))
         return status, granted
 
     async def _enter(self, status: ContainerStatus) -> None:
@@ -102,11 +102,11 @@ class CriContainers(PodContainers):
         await self.cgroups.place(status.key, placement)
         await self._enter(status)
         # What the runtime has on record is not known, so it is told.
-        self._ledger.put(status.key, status.id, _of_cpus(placement), "")
+        self._on_record.put(status.key, status.id, _of_cpus(placement), "")
 
     def still(self, keys: Collection[ContainerKey] | None) -> AbstractAsyncContextManager[None]:
         """See the base class."""
-        return self._ledger.still(keys)
+        return self._on_record.still(keys)
 
     async def end_pod(self, pod_uid: str) -> None:
         """See the base class."""
@@ -115,7 +115,7 @@ class CriContainers(PodContainers):
 
     async def end(self, key: ContainerKey) -> None:
         """See the base class."""
-        self._ledger.forget(key)
+        self._on_record.forget(key)
         await super().end(key)
 
 

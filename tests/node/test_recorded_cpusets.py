@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.node.runtime_ledger import ANSWERED, PATIENCE, SETTLED, RuntimeLedger
+from pinfold.node.recorded_cpusets import ANSWERED, PATIENCE, SETTLED, RecordedCpusets
 from pinfold.planning.fake_nri import FakeNode
 from pinfold.planning.fake_runtime_cgroups import FakeRuntimeCgroups
 from pinfold.ports.cgroups import Placement
@@ -29,25 +29,29 @@ class Told:
         return ()
 
 
-def a_ledger(containers: int) -> RuntimeLedger:
+def some_on_record(containers: int) -> RecordedCpusets:
     """One whose containers are on record with more CPUs than they have."""
     machine = CPUSet([0, 1])
     cgroups = FakeRuntimeCgroups(FakeNode(machine))
-    ledger = RuntimeLedger(cgroups, lambda *_: None, batch=100)
+    on_record = RecordedCpusets(cgroups, lambda *_: None, batch=100)
     for number in range(containers):
-        ledger.put(ContainerKey(f"uid-{number}", "main"), f"id-{number}", Placement(), str(machine))
-    ledger.follow(CPUSet([0]))
-    return ledger
+        on_record.put(
+            ContainerKey(f"uid-{number}", "main"), f"id-{number}", Placement(), str(machine)
+        )
+    on_record.follow(CPUSet([0]))
+    return on_record
 
 
-def play(ledger: RuntimeLedger, answers: int, pause: float, seconds: float) -> list[Sequence[str]]:
+def play(
+    on_record: RecordedCpusets, answers: int, pause: float, seconds: float
+) -> list[Sequence[str]]:
     """Answer some times, then wait; what was told unasked, and none of it too early."""
 
     async def run() -> list[Sequence[str]]:
         told, last = Told(), None
-        task = asyncio.create_task(ledger.run(told))
+        task = asyncio.create_task(on_record.run(told))
         for _ in range(answers):
-            ledger.answer()
+            on_record.answer()
             last = asyncio.get_running_loop().time()
             await asyncio.sleep(pause)
         await asyncio.sleep(seconds)
@@ -59,32 +63,32 @@ def play(ledger: RuntimeLedger, answers: int, pause: float, seconds: float) -> l
 
 
 def test_without_an_answer_it_is_told_at_once() -> None:
-    ledger = a_ledger(3)
-    assert play(ledger, 0, 0, 0.1) == [["id-0", "id-1", "id-2"]]
-    assert ledger.behind == 0
+    on_record = some_on_record(3)
+    assert play(on_record, 0, 0, 0.1) == [["id-0", "id-1", "id-2"]]
+    assert on_record.behind == 0
 
 
 def test_it_is_told_of_nobody_who_has_yet_to_be_placed() -> None:
-    ledger, key = a_ledger(1), ContainerKey("uid-new", "main")
-    ledger.put(key, "id-new", None, "0-1")
-    assert play(ledger, 0, 0, 0.1) == [["id-0"]]
-    ledger.move(key, Placement())
-    assert play(ledger, 0, 0, 0.1) == [["id-new"]]
+    on_record, key = some_on_record(1), ContainerKey("uid-new", "main")
+    on_record.put(key, "id-new", None, "0-1")
+    assert play(on_record, 0, 0, 0.1) == [["id-0"]]
+    on_record.move(key, Placement())
+    assert play(on_record, 0, 0, 0.1) == [["id-new"]]
 
 
 def test_it_is_not_told_while_it_may_be_at_work_on_an_answer() -> None:
-    ledger = a_ledger(ANSWERED + 2)
-    assert play(ledger, 1, 0, SETTLED - 0.1) == []
-    assert ledger.behind == 2
-    ledger = a_ledger(ANSWERED + 2)
-    assert play(ledger, 1, 0, SETTLED + 0.1) == [[f"id-{ANSWERED}", f"id-{ANSWERED + 1}"]]
-    assert ledger.behind == 0
+    on_record = some_on_record(ANSWERED + 2)
+    assert play(on_record, 1, 0, SETTLED - 0.1) == []
+    assert on_record.behind == 2
+    on_record = some_on_record(ANSWERED + 2)
+    assert play(on_record, 1, 0, SETTLED + 0.1) == [[f"id-{ANSWERED}", f"id-{ANSWERED + 1}"]]
+    assert on_record.behind == 0
 
 
 def test_each_answer_puts_it_off_again() -> None:
-    ledger = a_ledger(5 * ANSWERED)
-    assert play(ledger, 4, SETTLED * 0.7, 0) == []
-    assert ledger.behind == ANSWERED, "the answers told the others"
+    on_record = some_on_record(5 * ANSWERED)
+    assert play(on_record, 4, SETTLED * 0.7, 0) == []
+    assert on_record.behind == ANSWERED, "the answers told the others"
 
 
 @pytest.mark.parametrize("fails", [True, False])
@@ -101,22 +105,22 @@ def test_the_kernel_is_made_right_after_the_runtime_has_written(fails: bool) -> 
     class Record(Told):
         async def update(self, updates: Sequence[ContainerUpdate]) -> Sequence[str]:
             if not self.calls:
-                ledger.move(key, later)
+                on_record.move(key, later)
             await super().update(updates)
             if fails and len(self.calls) == 1:
                 raise PortError("the runtime does not answer")
             return ()
 
-    ledger = RuntimeLedger(Cgroups(FakeNode(CPUSet([0, 1]))), lambda *_: None, batch=100)
-    ledger.put(key, "id", Placement(CPUSet([0])), "0-1")
+    on_record = RecordedCpusets(Cgroups(FakeNode(CPUSet([0, 1]))), lambda *_: None, batch=100)
+    on_record.put(key, "id", Placement(CPUSet([0])), "0-1")
 
     async def run() -> None:
         told = Record()
-        task = asyncio.create_task(ledger.run(told))
+        task = asyncio.create_task(on_record.run(told))
         await asyncio.sleep(2 * PATIENCE)
         task.cancel()
         assert [ids for _, ids in told.calls] == [["id"], ["id"]]
 
     run_virtually(run())
     assert placed == [(key, later), (key, later)]
-    assert ledger.behind == 0
+    assert on_record.behind == 0

@@ -65,7 +65,7 @@ class _Entry(Struct, frozen=True):
         return None if self.placement is None else self.placement.mems
 
 
-class RuntimeLedger:
+class RecordedCpusets:
     """The containers' CPUs as a runtime has them on record.
 
     Args:
