@@ -16,8 +16,9 @@ import pytest
 from msgspec.structs import replace
 
 from pinfold.adapters.podfiles import AssignmentFolders
-from pinfold.adapters.podfiles.acknowledgements import cut, number_in
+from pinfold.adapters.podfiles.acknowledgements import PAUSE, cut, number_in
 from pinfold.core.pod.workload import ACKNOWLEDGEMENT
+from pinfold.linux.inotify import Event, Inotify
 from pinfold.ports.errors import ContainerKey
 from pinfold.ports.tellers import TellingError
 from tests.scenes.teller_contract import (
@@ -271,4 +272,31 @@ def test_pods_that_ended_in_our_absence_are_forgotten(world: World) -> None:
         await again.retain([])
         assert list(world.root.iterdir()) == []
 
+    asyncio.run(scene())
+
+
+def test_who_writes_without_pause_is_looked_at_now_and_then(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+    events = Inotify.events
+
+    def counted(inotify: Inotify) -> list[Event]:
+        nonlocal looks
+        looks += 1
+        return events(inotify)
+
+    async def scene() -> None:
+        await world.folders.tell(OWNER, ANNOUNCED)
+        waiting = asyncio.create_task(world.folders.acknowledged(OWNER, 2))
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        for _ in range(500):
+            world.acknowledge("1")
+            await asyncio.sleep(0)
+        assert 0 < looks <= 1 + (loop.time() - began) / PAUSE
+        world.acknowledge("2")
+        await asyncio.wait_for(waiting, 20 * PATIENCE)
+
+    monkeypatch.setattr(Inotify, "events", counted)
     asyncio.run(scene())

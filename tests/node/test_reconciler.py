@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.reconciler import PATIENCE, Drift, reconcile
 from pinfold.ports.errors import ContainerKey
 from pinfold.ports.runtime import ContainerState
@@ -251,5 +252,29 @@ def test_a_pid_that_another_has_by_the_time_it_is_brought_back_is_left_alone() -
         assert drift.key == ContainerKey("uid-a", "c0")
         assert node.cgroups.processes[5001] == drift.key
         assert node.cgroups.processes[5002] is None
+
+    run(scenario)
+
+
+def test_who_drifts_again_and_again_is_no_readiness() -> None:
+    async def scenario(node: LateHarness) -> None:
+        await begin(node)
+        own = node.cpus("a")
+
+        async def looks(drifts: str) -> list[str]:
+            for drift in drifts:
+                if drift == "x":
+                    node.cgroups.groups[ContainerKey("uid-a", "c0")].cpus = CPUSet([0, 7])
+                assert len(await reconcile(node.books)) == (drift == "x")
+                assert node.cpus("a") == own
+            return list(node.books.problems())
+
+        assert await looks("x.x..") == []
+        (problem,) = await looks("x.")
+        assert problem.startswith("container c0 of pod default/a was not where it should be in 3")
+        assert await looks(".") == []
+        assert len(await looks("xx")) == 1
+        await node.manager.release("a")
+        assert list(node.books.problems()) == []
 
     run(scenario)

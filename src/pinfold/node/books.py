@@ -26,7 +26,7 @@ from pinfold.admission.admission import Node
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.announcements import Announcements
-from pinfold.node.counters import Counters
+from pinfold.node.counters import Counters, Drifts
 from pinfold.node.draft import Draft, Effect
 from pinfold.node.drafted import Unwritten, table
 from pinfold.node.forgotten_logs import ForgottenLogs
@@ -74,7 +74,7 @@ class Books:
         self.store = store
         self.announcements = announcements
         self.observers = observers
-        self.counters = Counters()
+        self.counters, self.drifts = Counters(), Drifts()
         self.offline_owners = OfflineOwners(self, containers, observers)
         self._tasks, self._changes = Tasks(observers.report), Tasks(observers.report)
         self.spawn = self._tasks.spawn
@@ -121,6 +121,14 @@ class Books:
         if (move := self.view.move) is not None and (move.held_up or move.problem):
             yield f"moves of CPUs that are under way: {move.held_up or move.problem}"
         yield from self.offline_owners.problems()
+        containers = self.view.pods.containers()
+        for key, looks in self.drifts.recurring():
+            who = "the shared pool"
+            if key is not None and key not in containers:
+                continue
+            if key is not None:
+                who = f"container {key.name} of pod {containers[key][0].name}"
+            yield f"{who} was not where it should be {looks}: find out who else moves it"
 
     # --------------------------------------------------------------------------------- changes
 

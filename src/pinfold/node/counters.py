@@ -8,7 +8,7 @@ and ``devicemanager/manager.go``, each at the place where it allocates.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from msgspec import Struct, field
@@ -19,6 +19,7 @@ from pinfold.core.pod.pod import Container, guaranteed_cpus
 from pinfold.core.topology_manager.manager import TOPOLOGY_AFFINITY_ERROR
 from pinfold.core.topology_manager.policy import Policy, Scope
 from pinfold.documents.explanation import MEMORY_MANAGER
+from pinfold.ports.errors import ContainerKey
 
 START_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 """Upper bounds of the histogram of container starts."""
@@ -152,6 +153,31 @@ class Counters(Struct):
         self.container_starts += 1
         self.container_start_seconds += seconds
         self.container_start_buckets.update(b for b in START_SECONDS if seconds <= b)
+
+
+_LOOKS: Final = 10
+_MANY: Final = 3
+_LATE: Final = 0b11
+"""What drifted in many of the last looks, and in one of these, does so again and again."""
+
+
+class Drifts:
+    """At which of the last reconciliations a container had drifted, or None: the shared pool."""
+
+    def __init__(self) -> None:
+        self._bits: dict[ContainerKey | None, int] = {}
+
+    def look(self, drifted: Collection[ContainerKey | None]) -> None:
+        """One reconciliation has looked, and found these."""
+        last, known = (1 << _LOOKS) - 1, {*self._bits, *drifted}
+        bits = {key: self._bits.get(key, 0) << 1 & last | (key in drifted) for key in known}
+        self._bits = {key: some for key, some in bits.items() if some}
+
+    def recurring(self) -> Iterator[tuple[ContainerKey | None, str]]:
+        """What drifts again and again, and how often, in words: somebody else writes, and wins."""
+        for key, bits in self._bits.items():
+            if bits.bit_count() >= _MANY and bits & _LATE:
+                yield key, f"in {bits.bit_count()} of the last {_LOOKS} looks"
 
 
 def _allocated_for(node: Node, decision: Decision, only: str | None) -> list[Container]:

@@ -135,6 +135,7 @@ async def reconcile(books: Books) -> list[Drift]:
         repaired = [drift for drift in done if drift is not None]
         await _write_down(books, draft, repaired)
     well = sum(drift.repaired for drift in repaired)
+    books.drifts.look({drift.key for drift in repaired})
     books.counters.count_reconcile(loop.time() - began, well, len(repaired) - well)
     books.counters.escapes += sum(len(drift.strays) for drift in repaired if drift.repaired)
     await books.announcements.announce(books)

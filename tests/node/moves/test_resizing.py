@@ -233,3 +233,25 @@ def test_the_same_infeasible_resize_is_one_entry_a_minute() -> None:
         assert told() == [*first, ("default/a", 99)]
 
     run(scenario)
+
+
+def test_who_was_moved_back_by_somebody_else_is_seen_before_others_have_its_cpus() -> None:
+    async def scenario(node: Node) -> None:
+        await pods(node, a="2", web="")
+        assert await node.resize("a", 4) == "2-5"
+        real, key, moved_back = node.cgroups.place, ContainerKey("uid-a", "c0"), False
+
+        async def place(key: ContainerKey, placement: Placement) -> str:
+            nonlocal moved_back
+            before = node.cgroups.groups[key].cpus
+            said = await real(key, placement)
+            if not moved_back:
+                moved_back, node.cgroups.groups[key].cpus = True, before
+            return said
+
+        node.cgroups.place = place  # type: ignore[method-assign] # another one writes, too
+        assert await node.resize("a", 2) == "2-3"
+        assert moved_back
+        assert str(node.cgroups.groups[key].cpus) == "2-3"
+
+    run(scenario)

@@ -7,12 +7,15 @@ import errno
 import os
 import stat
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from pinfold.linux.inotify import Inotify
+from pinfold.linux.inotify import Event, Inotify
+
+PAUSE: Final = 0.01
+"""Seconds between two looks at what was written: a flood of writes gets a tenth of the agent."""
 
 _MOST: Final = 24
 """Bytes that are looked at: a number of 19 digits, and the end of a line."""
@@ -40,7 +43,7 @@ class Acknowledgements:
         """
         if self._inotify is None:
             self._inotify = Inotify()
-            asyncio.get_running_loop().add_reader(self._inotify.descriptor, self._look)
+            self._listen()
         changed = asyncio.Event()
         changed.set()
         self._waiting[folder].add(changed)
@@ -61,8 +64,21 @@ class Acknowledgements:
             self._inotify.close()
             self._inotify = None
 
+    def _listen(self) -> None:
+        if self._inotify is not None:
+            asyncio.get_running_loop().add_reader(self._inotify.descriptor, self._look)
+
     def _look(self) -> None:
-        for event in [] if self._inotify is None else self._inotify.events():
+        if self._inotify is None:
+            return
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._inotify.descriptor)
+        began = loop.time()
+        self._pass_on(self._inotify.events())
+        loop.call_later(max(PAUSE, 9 * (loop.time() - began)), self._listen)
+
+    def _pass_on(self, events: Iterable[Event]) -> None:
+        for event in events:
             # No folder: the kernel has lost some.
             for folder in list(self._waiting) if event.folder is None else [event.folder]:
                 for changed in self._waiting.get(folder, ()):

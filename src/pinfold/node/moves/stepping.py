@@ -160,10 +160,11 @@ class Stepping:
         await draft.write()
         self.are_sure = True
         try:
-            await draft.grow_pool()
+            # Before others have what he has left: somebody else may have moved him back.
             for owner in _unsettled(move):
                 await self._settle(owner)
         finally:
+            await draft.grow_pool()
             self._over(move)
 
     async def _settle(self, owner: Owner) -> None:
