@@ -1,5 +1,4 @@
-/* Pins its threads to the exclusive CPUs of its container, and follows when these change.
- *
+/* Pins its threads to the exclusive CPUs of its container, and follows when these change:
  *     cc -O2 -pthread -o follow follow.c && ./follow [THREADS]
  *
  * Linux only. docs/how-to/follow-your-cpus.md says what the files are. */
@@ -14,7 +13,7 @@
 #include <sys/inotify.h>
 #include <unistd.h>
 
-static char folder[3072];
+static char folder[3072], now[4096];
 
 static void *spin(void *unused) {
     for (volatile unsigned long count = 0;; count++) {} /* the application's own work */
@@ -24,8 +23,7 @@ static void *spin(void *unused) {
 static int slurp(int data, const char *name, char *text, size_t size) {
     int file = openat(data, name, O_RDONLY | O_CLOEXEC);
     ssize_t length = file < 0 ? -1 : read(file, text, size - 1);
-    if (file >= 0)
-        close(file);
+    close(file);
     text[length < 0 ? 0 : length] = 0;
     return length < 0 ? -1 : 0;
 }
@@ -49,10 +47,7 @@ static int parse(const char *list, int *cpus, int most) { /* "2-3,8": the kernel
 static void follow(void) {
     static int cpus[CPU_SETSIZE];
     static char list[8192], json[65536], path[4096];
-    snprintf(path, sizeof path, "%s/..data", folder);
-    int data = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC); /* all files of one moment */
-    if (data < 0)
-        return;
+    int data = open(now, O_RDONLY | O_DIRECTORY | O_CLOEXEC); /* all files of one moment */
     int whole = !slurp(data, "assigned.cpuset", list, sizeof list) &&
                 !slurp(data, "assignment.json", json, sizeof json);
     close(data);
@@ -78,21 +73,26 @@ static void follow(void) {
     int word = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC); /* in place: it is the agent's file */
     if (word < 0 || dprintf(word, "%ld\n", generation) < 0)
         perror(path);
-    if (word >= 0)
-        close(word);
+    close(word);
 }
 
 int main(int count, char **words) {
     const char *told = getenv("PINFOLD_ASSIGNMENT_DIR");
+    char *end = "", events[4096];
+    long left = count > 1 ? strtol(words[1], &end, 10) : 2;
+    if (count > 2 || *end || left < 0)
+        return fprintf(stderr, "usage: %s [THREADS]\n", words[0]), 2;
     snprintf(folder, sizeof folder, "%s", told ? told : "/run/pinfold");
+    snprintf(now, sizeof now, "%s/..data", folder);
+    if (access(now, F_OK))
+        return fprintf(stderr, "no exclusive CPUs here: no folder %s\n", now), 1;
     int news = inotify_init1(IN_CLOEXEC);
     if (news < 0 || inotify_add_watch(news, folder, IN_MOVED_TO) < 0)
         return perror(folder), 1;
     pthread_t thread;
-    for (int left = count > 1 ? atoi(words[1]) : 2; left > 0; left--)
+    for (; left > 0; left--)
         if (pthread_create(&thread, NULL, spin, NULL))
             return perror("pthread_create"), 1;
-    char events[4096];
     do /* watched first, so that nothing is missed */
         follow();
     while (read(news, events, sizeof events) > 0);

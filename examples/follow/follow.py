@@ -67,11 +67,17 @@ def work() -> None:
 
 def main() -> None:
     """Watch first, so that nothing is missed."""
+    threads = sys.argv[1] if len(sys.argv) > 1 else "2"
+    if len(sys.argv) > 2 or not threads.isdecimal():
+        sys.stderr.write(f"usage: {sys.argv[0]} [THREADS]\n")
+        sys.exit(2)
+    if not (FOLDER / "..data").exists():
+        sys.exit(f"no exclusive CPUs here: no folder {FOLDER / '..data'}")
     libc = ctypes.CDLL(None, use_errno=True)
     news = libc.inotify_init1(os.O_CLOEXEC)
     if news < 0 or libc.inotify_add_watch(news, os.fsencode(FOLDER), IN_MOVED_TO) < 0:
         sys.exit(f"{FOLDER}: {os.strerror(ctypes.get_errno())}")
-    for _ in range(int(sys.argv[1]) if len(sys.argv) > 1 else 2):
+    for _ in range(int(threads)):
         threading.Thread(target=work, daemon=True).start()
     while True:
         follow()

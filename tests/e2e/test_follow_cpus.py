@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -95,6 +96,21 @@ async def grown(node: LiveNode, command: Sequence[str]) -> tuple[int, Told]:
     told = Told(node)
     await until(lambda: told.assignment["generation"] == 2)
     return pid, told
+
+
+@pytest.mark.parametrize("client", [c_client, python_client])
+def test_a_client_without_cpus_of_its_own_says_so(tmp_path: Path, client: object) -> None:
+    program = client(tmp_path)[:-1]  # type: ignore[operator] # one of the two above
+    nowhere = {**os.environ, "PINFOLD_ASSIGNMENT_DIR": str(tmp_path)}
+    for words, status, said in (
+        (["3"], 1, f"no exclusive CPUs here: no folder {tmp_path}/..data\n"),
+        (["abc"], 2, f"usage: {program[-1]} [THREADS]\n"),
+        (["1", "2"], 2, f"usage: {program[-1]} [THREADS]\n"),
+    ):
+        ended = subprocess.run(
+            [*program, *words], check=False, env=nowhere, capture_output=True, text=True
+        )
+        assert (ended.returncode, ended.stderr) == (status, said)
 
 
 @pytest.mark.parametrize("client", [c_client, python_client])

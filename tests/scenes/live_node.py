@@ -52,11 +52,12 @@ def threads_on(pid: int) -> set[str]:
 
 
 class Narrowing:
-    """In front of cgroups: where the threads were allowed just before their cpuset was written."""
+    """In front of cgroups: where the threads were allowed just before they got other CPUs."""
 
     def __init__(self, cgroups: Cgroups) -> None:
         self._cgroups = cgroups
         self.pids: dict[ContainerKey, int] = {}
+        self._last: dict[ContainerKey, str] = {}
         self.seen: list[tuple[float, str, set[str]]] = []
         """When, the CPUs that are written, and where the threads could run until then."""
 
@@ -64,8 +65,11 @@ class Narrowing:
         return getattr(self._cgroups, name)
 
     async def place(self, key: ContainerKey, placement: Placement) -> str:
-        if (pid := self.pids.get(key)) is not None:
-            self.seen.append((time.time(), str(placement.cpus), threads_on(pid)))
+        cpus = str(placement.cpus)
+        # What is written once more, for its limits, narrows nothing.
+        if (pid := self.pids.get(key)) is not None and self._last.get(key) != cpus:
+            self.seen.append((time.time(), cpus, threads_on(pid)))
+        self._last[key] = cpus
         return await self._cgroups.place(key, placement)
 
 

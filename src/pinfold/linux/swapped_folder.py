@@ -2,7 +2,8 @@
 
 Each file that is seen is a link through ``..data``, which is a link to a folder of its own; a new
 content is a new such folder, and ``..data`` is replaced by ``rename(2)``.  inotify(7) reports
-``IN_MOVED_TO`` of ``..data`` once for each change.  Source: upstream
+``IN_MOVED_TO`` of ``..data`` once for each change.  The old folder is removed at once, as there:
+who has opened it and finds a file gone opens ``..data`` again.  Source: upstream
 ``pkg/volume/util/atomic_writer.go``.
 """
 
