@@ -15,6 +15,8 @@ class WatchedCgroups(FakeCgroups):
         super().__init__(machine, version)
         self.effects: list[tuple[str, str]] = []
         """What was written, in its order."""
+        self.shared_by_two: list[str] = []
+        """What was seen and may not be, whoever has caught the error."""
 
     async def set_shared(self, cpus: CPUSet) -> None:
         await super().set_shared(cpus)
@@ -31,8 +33,19 @@ class WatchedCgroups(FakeCgroups):
 
     def _look(self, what: str, value: str) -> None:
         self.effects.append((what, value))
+        try:
+            self._check()
+        except AssertionError as error:
+            self.shared_by_two.append(str(error))
+            raise
+
+    def _check(self) -> None:
         owners: dict[int, ContainerKey] = {}
-        everybody = {pid: key for pid, key in self.processes.items() if key is not None}
+        everybody = {
+            pid: key
+            for pid, key in self.processes.items()
+            if key is not None and self._has_place(key)
+        }
         exclusive = {
             pid: key
             for pid, key in everybody.items()
@@ -49,3 +62,8 @@ class WatchedCgroups(FakeCgroups):
                 for cpu in self.allowed(pid):
                     other = owners.get(cpu, key)
                     assert other.pod_uid == key.pod_uid, f"{key} runs on {cpu} of {other}"
+
+    def _has_place(self, key: ContainerKey) -> bool:
+        """Whether the kernel keeps it on its CPUs, and has not moved it as they are all offline."""
+        own = self.groups[key].placement.cpus
+        return own is None or bool(own & self.online)

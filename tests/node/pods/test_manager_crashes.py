@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from pinfold.core.devices.devices import Device, DeviceResource
 from pinfold.node.reconciler import reconcile
 from pinfold.ports.records import PodPhase
 from pinfold.ports.runtime import ContainerState
-from tests.scenes.manager_harness import ALL_MANAGERS, Harness, manifest, mixed, run_virtually
+from tests.scenes.manager_harness import ALL_MANAGERS, manifest, mixed, run_virtually
 from tests.scenes.mortal_harness import MortalHarness, until_dead
-from tests.scenes.random_pods import live
 
 GPU = "example.com/gpu"
 
@@ -137,39 +133,3 @@ def test_an_agent_that_dies_while_it_recovers_can_be_started_again() -> None:
         return at
 
     assert run_virtually(all_deaths()) > 5
-
-
-SHAPES = [("",), ("1",), ("2",), ("3", "500m"), ("8",), ("500m", ""), ("4",)]
-MIXED = [("1500m",), ("2",), ("2500m", "500m"), ("1", "1900m"), ("500m",)]
-OPERATIONS = st.one_of(
-    st.tuples(st.just("admit"), st.integers(0, 5), st.sampled_from(SHAPES)),
-    st.tuples(st.just("mixed"), st.integers(0, 5), st.sampled_from(MIXED)),
-    st.tuples(st.just("init"), st.integers(0, 5), st.sampled_from(["", "2", "4"])),
-    st.tuples(st.just("release"), st.integers(0, 5), st.none()),
-    st.tuples(st.just("exit"), st.integers(0, 20), st.integers(0, 2)),
-    st.tuples(st.just("restart"), st.none(), st.none()),
-    st.tuples(
-        st.just("fault"), st.sampled_from(["store", "cgroups", "runtime"]), st.integers(1, 4)
-    ),
-    st.tuples(st.just("drift"), st.integers(0, 20), st.none()),
-    st.tuples(st.just("reconcile"), st.none(), st.none()),
-    st.tuples(st.just("offline"), st.sampled_from(["", "7", "4-5"]), st.none()),
-)
-
-
-@settings(max_examples=1000, deadline=None)
-@given(st.lists(OPERATIONS, min_size=5, max_size=60))
-def test_random_lives_keep_every_invariant(operations: list[tuple[str, Any, Any]]) -> None:
-    async def whole() -> None:
-        node = Harness()
-        await node.start()
-        await live(node, operations)
-        for pod in list(node.books.view.pods.active.values()):
-            await asyncio.wait_for(node.manager.release(pod.uid), 600)
-        await node.settle()
-        node.check()
-        assert str(node.books.view.state.ledger.default) == "0-7"
-        assert node.cgroups.groups == {}
-        await node.kill()
-
-    run_virtually(asyncio.wait_for(whole(), 6000))

@@ -1,0 +1,312 @@
+"""Random lives of a whole node: nobody is ever where another one owns, and nothing is lost.
+
+Pods come and go, are resized and moved; some are mixed, alone on their cores, or on isolated CPUs;
+CPUs go offline, ports fail, and the agent dies at any call.  The kernel looks at itself after each
+effect (:class:`WatchedCgroups`), and knows nothing of records and plans.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Awaitable
+from typing import Any, Final
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from pinfold.admission.admission import decide, release, settle
+from pinfold.admission.model import build_node, empty_state
+from pinfold.core.kubelet.faults import SOUND
+from pinfold.core.kubelet.node_config import (
+    DynamicOptions,
+    IsolatedCPUs,
+    NodeConfig,
+    OwnPolicies,
+    SMTIsolate,
+)
+from pinfold.core.machine.short_form import parse_short_form
+from pinfold.core.moves.owners import MoveError, Owner
+from pinfold.core.pod.pod import Pod
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.node.moves.moving import BusyError
+from pinfold.node.pod_table import NameTakenError, UnknownPodError
+from pinfold.node.reconciler import reconcile
+from pinfold.ports.errors import PortError
+from tests.scenes.manager_harness import STATIC, Harness, isolating, manifest, parse, run_virtually
+from tests.scenes.mortal_harness import MortalHarness, until_dead
+from tests.scenes.watched_cgroups import WatchedCgroups
+
+SAID = (PortError, NameTakenError, UnknownPodError, BusyError, MoveError)
+"""What may be said to whoever asks for something."""
+
+SHAPES = [("",), ("1",), ("2",), ("3", "500m"), ("8",), ("500m", ""), ("4",)]
+MIXED = [("1500m",), ("2",), ("2500m", "500m"), ("1", "1900m"), ("500m",)]
+PODS = st.integers(0, 5)
+PLAIN: Final = (
+    st.tuples(st.just("admit"), PODS, st.sampled_from(SHAPES)),
+    st.tuples(st.just("init"), PODS, st.sampled_from(["", "2", "4"])),
+    st.tuples(st.just("release"), PODS, st.none()),
+)
+FAULTS: Final = (
+    st.tuples(st.just("mixed-cpus"), PODS, st.sampled_from(MIXED)),
+    st.tuples(st.just("exit"), st.integers(0, 20), st.integers(0, 2)),
+    st.tuples(st.just("restart"), st.none(), st.none()),
+    st.tuples(
+        st.just("fault"), st.sampled_from(["store", "cgroups", "runtime"]), st.integers(1, 4)
+    ),
+    st.tuples(st.just("reconcile"), st.none(), st.none()),
+    st.tuples(st.just("offline"), st.sampled_from(["", "7", "4-5"]), st.none()),
+)
+DRIFT: Final = st.tuples(st.just("drift"), st.integers(0, 20), st.none())
+MOVES: Final = (
+    st.tuples(st.just("smt-isolate"), PODS, st.sampled_from([("1",), ("2",), ("1", "2")])),
+    st.tuples(st.just("isolated-cpus"), PODS, st.sampled_from([("1",), ("2",), ("2", "1")])),
+    st.tuples(st.just("scale-down-grace-period"), PODS, st.sampled_from([("2",), ("3", "1")])),
+    *[st.tuples(st.just("resize"), PODS, st.integers(1, 6)) for _ in range(3)],
+    st.tuples(st.just("rebalance"), st.none(), st.none()),
+    st.tuples(st.just("die"), st.integers(1, 12), st.booleans()),
+    st.tuples(st.just("wait"), st.sampled_from([0.0, 1.0, 5.0]), st.none()),
+)
+VALUES = {"isolated-cpus": "require", "scale-down-grace-period": "3"}
+
+
+async def operate(node: Harness, kind: str, what: Any, how: Any) -> None:
+    known = node.runtime.known()
+    if kind == "admit":
+        await node.admit(manifest(f"p{what}", *how), wait=False)
+    elif kind == "init":
+        await node.admit(manifest(f"p{what}", "1", init=(how,), restartPolicy="Never"), wait=False)
+    elif kind in {"mixed-cpus", "smt-isolate", *VALUES}:
+        pod = manifest(f"p{what}", *how)
+        pod["metadata"]["annotations"] = {f"{kind}.pinfold.dev/pod": VALUES.get(kind, "true")}
+        await node.admit(pod, wait=False)
+    elif kind == "release":
+        await node.manager.release(f"p{what}")
+    elif kind == "resize":
+        # One that owns CPUs, mostly.
+        owners = sorted(node.books.view.state.ledger.assignments) or [f"uid-p{what}"]
+        await node.manager.resizing.resize(owners[what % len(owners)], "c0", how)
+    elif kind == "rebalance":
+        await node.manager.rebalancing.rebalance()
+    elif kind == "exit" and known:
+        node.runtime.exit(known[what % len(known)].id, how)
+    elif kind == "restart":
+        await again(node)
+    elif kind == "fault":
+        port = getattr(node, what)
+        port.faults.fail_at.add(port.faults.calls + how)
+    elif kind == "drift" and node.cgroups.groups:
+        groups = [node.cgroups.groups[key] for key in sorted(node.cgroups.groups)]
+        if what % 2:
+            node.cgroups.shared = node.cgroups.machine
+        else:
+            group = groups[what % len(groups)]
+            if group.cpus is None:
+                group.placement = replace(group.placement, cpus=node.cgroups.machine)
+            group.cpus = node.cgroups.machine
+    elif kind == "reconcile":
+        await reconcile(node.books)
+    elif kind == "offline":
+        node.cgroups.online = node.cgroups.machine - CPUSet.parse(what)
+        await node.books.set_offline(CPUSet.parse(what))
+    elif kind == "wait":
+        await asyncio.sleep(what)
+
+
+async def again(node: Harness) -> None:
+    """Whoever looks after the agent starts it again until the injected faults are over."""
+    while True:
+        await node.kill()
+        with contextlib.suppress(PortError):
+            await node.start()
+            break
+
+
+async def comes_to_rest(node: Harness) -> None:
+    """No port fails any more, all CPUs are there, and what was begun is over."""
+    for port in (node.store, node.cgroups, node.runtime):
+        port.faults.fail_at.clear()
+    await node.books.set_offline(CPUSet())
+    node.cgroups.online = node.cgroups.machine
+    await asyncio.sleep(60)
+    await node.settle()
+    await reconcile(node.books)
+    await node.settle()
+    node.check()
+
+
+async def all_go(node: Harness) -> None:
+    """Nothing is left of them."""
+    for pod in list(node.books.view.pods.active.values()):
+        await asyncio.wait_for(node.manager.release(pod.uid), 600)
+    await node.settle()
+    node.check()
+    ledger = node.books.view.state.ledger
+    assert (ledger.default, ledger.idle) == (ledger.limits.pool, {})
+    assert ledger.assignments == {}
+    assert not any(node.books.view.state.requested.values())
+    assert node.cgroups.groups == {}
+
+
+@settings(max_examples=1000, deadline=None)
+@given(st.lists(st.one_of(*PLAIN, *FAULTS, DRIFT), min_size=5, max_size=60))
+def test_random_lives_keep_every_invariant(operations: list[tuple[str, Any, Any]]) -> None:
+    async def whole() -> None:
+        node = Harness()
+        await node.start()
+        for kind, what, how in operations:
+            with contextlib.suppress(*SAID):
+                await asyncio.wait_for(operate(node, kind, what, how), 600)
+            for _ in range(4):
+                await asyncio.sleep(0)
+        await comes_to_rest(node)
+        await all_go(node)
+        await node.kill()
+
+    run_virtually(asyncio.wait_for(whole(), 6000))
+
+
+# -------------------------------------------------------------------------------- while they run
+
+
+class Whole(MortalHarness):
+    """A node with everything that is beyond a kubelet, whose kernel looks at itself."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.cgroups = self.watched = WatchedCgroups(self.view.topology.cpus)
+        self.runtime = type(self.runtime)(self.cgroups)
+        self.arm(0, after=False)
+
+    async def live(self, work: Awaitable[Any]) -> None:
+        """Do something; an agent that dies on the way is followed by another one."""
+
+        async def waits() -> None:
+            with contextlib.suppress(*SAID):
+                await asyncio.wait_for(work, 600)
+            for _ in range(4):
+                await asyncio.sleep(0)
+
+        if await until_dead(self, waits()):
+            self.arm(0, after=False)
+            await again(self)
+        self.look()
+
+    def look(self) -> None:
+        """What holds at any moment: in the kernel's order of effects, and in the ledger."""
+        assert self.watched.shared_by_two == []
+        view = self.books.view
+        ledger, pods = view.state.ledger, view.pods.active
+        assert ledger.violations() == []
+        assert ledger.assignments.keys() <= pods.keys()
+        # On its way somebody may make room for others, and has what it keeps at the end.
+        moving = () if view.move is None else view.move.plan.start.placed
+        for uid, pod in pods.items():
+            for name, baseline in pod.record.baselines.items():
+                has = ledger.cpus_of(uid, name)
+                assert has is not None
+                if Owner(uid, name) in moving:
+                    continue
+                assert baseline <= has, f"{pod.name} {name} has {has} of its baseline {baseline}"
+        idle = ledger.idle_siblings
+        for pid, key in self.cgroups.processes.items():
+            if key is not None:
+                assert self.cgroups.allowed(pid).isdisjoint(idle & self.cgroups.online)
+
+
+# The same lives in each run; whoever looks for more takes the seed away and asks for more.
+@settings(max_examples=120, deadline=None, derandomize=True)
+@given(
+    st.lists(st.one_of(*PLAIN, *MOVES, *MOVES, *FAULTS), min_size=20, max_size=60),
+    st.sampled_from(["none", "best-effort", "restricted", "single-numa-node"]),
+    st.sampled_from(["container", "pod"]),
+    st.sampled_from(["", "2-3,6-7,12-13", "5-9"]),
+    st.sampled_from(["never", "prefer"]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_moves_resizes_and_wishes_keep_every_invariant(  # noqa: PLR0917 - a world
+    operations: list[tuple[str, Any, Any]],
+    policy: str,
+    scope: str,
+    isolated: str,
+    use: Any,
+    alone: bool,
+    makes_room: bool,
+) -> None:
+    dynamic = DynamicOptions(make_room=makes_room, moves_per_hour=3600)
+    own = OwnPolicies(dynamic, IsolatedCPUs(use), SMTIsolate(use=alone))
+    config = replace(
+        STATIC,
+        cpu_manager_policy="dynamic",
+        topology_manager_policy=policy,
+        topology_manager_scope=scope,
+        own=own,
+    )
+
+    async def whole() -> None:
+        node = Whole("2s4c2t", CPUSet.parse(isolated), config, dynamic=dynamic)
+        await node.start()
+        for kind, what, how in operations:
+            if kind == "die":
+                node.death.at, node.death.after = node.death.calls + what, how
+            else:
+                await node.live(operate(node, kind, what, how))
+        node.death.at = 0
+        await node.live(asyncio.sleep(0))
+        await comes_to_rest(node)
+        assert node.store.move is None
+        await all_go(node)
+        node.look()
+        await node.kill()
+
+    run_virtually(asyncio.wait_for(whole(), 60_000))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.one_of(*PLAIN), min_size=3, max_size=30),
+    st.sampled_from(["none", "best-effort", "restricted", "single-numa-node"]),
+)
+def test_where_nothing_moves_it_is_static_bit_for_bit(
+    operations: list[tuple[str, Any, Any]], policy: str
+) -> None:
+    """Each decision is what the policy ``static`` gives, on the state that it leaves."""
+    plain = replace(STATIC, topology_manager_policy=policy)
+    config: NodeConfig = replace(plain, cpu_manager_policy="dynamic", own=OwnPolicies())
+    machine = isolating(parse_short_form("2s2c2t"), CPUSet.parse("5-7"))
+
+    async def whole() -> None:
+        node = Harness("2s2c2t", CPUSet.parse("5-7"), config, dynamic=DynamicOptions())
+        await node.start()
+        static = build_node(machine, plain, rules=SOUND)
+        state = empty_state(static, machine.online)
+        pods: dict[str, Pod] = {}
+        for kind, what, how in operations:
+            uid, before = f"uid-p{what}", set(node.books.view.pods.active)
+            with contextlib.suppress(*SAID):
+                await asyncio.wait_for(operate(node, kind, what, how), 600)
+            await node.settle()
+            active = node.books.view.pods.active
+            if kind == "release" and uid in pods:
+                state = release(state, pods.pop(uid))
+            elif uid not in before and kind != "release":
+                asked = {"admit": how, "init": ("1",)}[kind]
+                init = (how,) if kind == "init" else ()
+                document = manifest(f"p{what}", *asked, init=init, restartPolicy="Never")
+                pod = parse(json.dumps(document)).pod
+                decision = decide(static, state, pod)
+                state = settle(state, decision)
+                assert decision.admitted == (uid in active)
+                if decision.admitted:
+                    pods[uid] = pod
+            ledger = node.books.view.state.ledger
+            assert ledger.default == state.ledger.default
+            assert ledger.assignments == state.ledger.assignments
+            assert node.mirrored[-1].policy_name == state.ledger.policy_name == "static"
+        await node.kill()
+
+    run_virtually(asyncio.wait_for(whole(), 6000))
