@@ -61,9 +61,8 @@ async def started(node: MortalNode) -> None:
     await node.kill()
 
 
-async def dies_and_goes_on(life: Life, at: int, *, after: bool) -> bool:
-    node = MortalNode()
-    await started(node)
+async def dies(node: MortalNode, at: int, life: Life, *, after: bool) -> bool:
+    """Let an agent live that dies at this call; True when it came so far."""
     node.arm(at, after=after)
 
     async def whole() -> None:
@@ -72,14 +71,24 @@ async def dies_and_goes_on(life: Life, at: int, *, after: bool) -> bool:
 
     died = await until_dead(node, whole())
     await node.kill()
+    return died
+
+
+async def goes_on(node: MortalNode) -> None:
+    """What is in flight comes to its end."""
+    if (moving := node.manager.mover.in_flight) is not None:
+        await asyncio.wait_for(moving.ended(), 60)
+    await node.settle()
+
+
+async def is_well(node: MortalNode) -> None:
+    """The next agent goes on, everybody is where he belongs, and nothing is left of anybody."""
     node.cgroups.faults.fail_at = set()
     record = await node.store.load()
     node.arm(0, after=False)
     await node.start()
-    if (moving := node.manager.mover.in_flight) is not None:
-        assert record.move is not None
-        await asyncio.wait_for(moving.ended(), 60)
-    await node.settle()
+    assert record.move is not None or node.manager.mover.in_flight is None
+    await goes_on(node)
     node.check()
     assert await reconcile(node.books) == []
     assert node.store.move is None
@@ -94,6 +103,13 @@ async def dies_and_goes_on(life: Life, at: int, *, after: bool) -> bool:
     assert node.cgroups.groups == {}
     assert node.books.view.state.requested.get("cpu", 0) == 0
     await node.kill()
+
+
+async def dies_and_goes_on(life: Life, at: int, *, after: bool) -> bool:
+    node = MortalNode()
+    await started(node)
+    died = await dies(node, at, life, after=after)
+    await is_well(node)
     return died
 
 
@@ -109,6 +125,41 @@ def test_the_agent_may_die_at_every_call(life: Life) -> None:
         return deaths
 
     assert run_virtually(all_deaths()) > 30
+
+
+@pytest.mark.parametrize("life", [exchange, resizes, refusal])
+def test_whoever_goes_on_may_die_at_every_call_too(life: Life) -> None:
+    async def scenario(first: int, second: int, *, after: bool) -> tuple[str, bool]:
+        """What was on record at the first death, and whether the next agent came to the second."""
+        node = MortalNode()
+        await started(node)
+        if not await dies(node, first, life, after=after):
+            return "", False
+        node.cgroups.faults.fail_at = set()
+        move = (await node.store.load()).move
+        if move is None:
+            return "nothing", False
+        found = f"{move.plan} {move.written}"
+        died = await dies(node, second, goes_on, after=bool(second // 2 % 2))
+        await is_well(node)
+        return found, died
+
+    seen: set[str] = set()
+    deaths = first = 0
+    found = "not yet"
+    while found:
+        first += 1
+        after = bool(first % 2)
+        # Every other call, and those between after another death.
+        second, died = 1 + len(seen) % 2, True
+        while died:
+            found, died = run_virtually(scenario(first, second, after=after))
+            if died and second <= 2 and found in seen:
+                break
+            seen.add(found)
+            deaths += died
+            second += 2
+    assert deaths > 40
 
 
 def test_the_time_that_was_left_survives_a_restart() -> None:
