@@ -412,3 +412,32 @@ def test_a_change_that_goes_on_without_its_caller_takes_nothing_more() -> None:
         assert node.store.pods["uid-one"].message == now.record.message == "once"
 
     run(scenario)
+
+
+def test_a_pool_that_did_not_grow_is_tried_again_soon() -> None:
+    async def scenario(node: Harness) -> None:
+        await node.admit(manifest("a", "2"))
+        await node.admit(manifest("web", ""))
+        real, refuses = node.cgroups.set_shared, True
+
+        async def set_shared(cpus: CPUSet) -> None:
+            if refuses:
+                raise CgroupError("the kernel refused", "x")
+            await real(cpus)
+
+        node.cgroups.set_shared = set_shared  # type: ignore[method-assign] # a kernel that refuses
+        await node.manager.release("a")
+        for _ in range(60):
+            await node.books.settle()
+            await asyncio.sleep(1)
+        assert list(node.books.problems()) == [
+            "the shared pool did not grow: the kernel refused (x)"
+        ]
+        assert sum("did not grow" in problem for problem in node.problems) == 1
+        refuses = False
+        await asyncio.sleep(10)
+        await node.books.settle()
+        assert node.cpus("web") == {"c0": "1-7"}
+        assert list(node.books.problems()) == []
+
+    run(scenario)

@@ -84,6 +84,7 @@ class Books:
         self._move_written: PendingMove | UnsetType | None = UNSET
         self._record = RecordWriter(store, observers.report, self._owes)
         self._moved = asyncio.Event()
+        self._growth = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         self._is_closed = False
 
     # --------------------------------------------------------------------------------- readers
@@ -120,6 +121,8 @@ class Books:
             yield self.store.problem
         if (move := self.view.move) is not None and (move.held_up or move.problem):
             yield f"moves of CPUs that are under way: {move.held_up or move.problem}"
+        if self._growth.problem:
+            yield f"the shared pool did not grow: {self._growth.problem}"
         yield from self.offline_owners.problems()
         containers = self.view.pods.containers()
         for key, looks in self.drifts.recurring():
@@ -188,9 +191,13 @@ class Books:
             await draft.follow_cpus(cpus)
 
     async def settle(self) -> None:
-        """Bring those where they belong who could not be brought there."""
-        if self.offline_owners.due():
+        """Try again to grow the pool, and to bring everybody where he belongs."""
+        now = asyncio.get_running_loop().time()
+        grows = bool(self._growth.problem) and self._growth.due <= now
+        if grows or self.offline_owners.due():
             async with self.change() as draft:
+                if grows:
+                    await draft.grow_pool()
                 await self.offline_owners.settle(draft)
 
     async def _write(self, draft: Draft, unwritten: Unwritten, above: int = 0) -> None:
@@ -278,8 +285,16 @@ class Books:
     async def _set_pool(self, cpus: CPUSet) -> None:
         if cpus:
             await self.containers.cgroups.set_shared(cpus)
-            if cpus == self.view.pool:
+        if cpus == self.view.pool:
+            self._growth.well()
+            if cpus:
                 self.observers.pool_changed(cpus)
+
+    def _pool_is_behind(self, problem: str) -> None:
+        """It is smaller than it could be."""
+        if problem != self._growth.problem:
+            self.observers.report(None, f"the shared pool did not grow: {problem}")
+        self._growth.failed(problem)
 
     def expect_room(self) -> None:
         """Raise :class:`StoreError` where nothing new should be begun: pods can just be ended."""

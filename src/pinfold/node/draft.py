@@ -50,6 +50,8 @@ class Bookkeeper(Protocol):
 
     async def _set_pool(self, cpus: CPUSet) -> None: ...
 
+    def _pool_is_behind(self, problem: str) -> None: ...
+
     async def _write(self, draft: Draft, unwritten: Unwritten, above: int = 0) -> None: ...
 
     async def _apply(
@@ -128,12 +130,11 @@ class Draft(Drafted):
             self._settled()
 
     async def grow_pool(self) -> None:
-        """Let the shared containers have CPUs that came back."""
+        """Let the shared containers have CPUs that came back; what fails is tried again soon."""
         try:
             await self.apply_pool()
         except CgroupError as error:
-            # It is smaller than it could be; the next reconciliation makes it right.
-            self._books.observers.report(None, f"the shared pool did not grow: {error}")
+            self._books._pool_is_behind(str(error))
 
     async def look_at_cpus(self) -> None:
         """See whether CPUs have gone or come this moment.
