@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from pinfold.core.moves.owners import MoveError, Owner, Wish
+from pinfold.core.moves.planner import plan_moves
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.moves.moving import Ended
 from pinfold.ports.cgroups import Placement
 from pinfold.ports.errors import CgroupError, ContainerKey, StoreError
 from pinfold.ports.runtime import ContainerSpec
-from tests.scenes.manager_harness import manifest
+from tests.scenes.manager_harness import ALL_MANAGERS, manifest
 from tests.scenes.moves_harness import Node, allowed, pods, run
 
 A = ContainerKey("uid-a", "c0")
@@ -332,3 +334,22 @@ def test_cpus_that_stay_offline_hold_up_no_way_back() -> None:
         assert await node.resize("a", 2) == "2-3"
 
     run(scenario)
+
+
+def test_memory_that_the_memory_manager_gave_is_not_moved() -> None:
+    async def scenario(node: Node) -> None:
+        await pods(node, a="2", web="")
+        owner = Owner("uid-a", "c0")
+        nodes = node.books.view.pods.active["uid-a"].record.memory_nodes("c0")
+        assert nodes == CPUSet([0])
+        has = node.has()
+        async with node.books.change() as draft:
+            cpus = draft.state.ledger.cpus_of(*owner) or CPUSet()
+            wish = Wish(owner, cpus, mems=CPUSet([1]), mems_before=nodes, migrate=True)
+            plan = plan_moves(draft.state.ledger, [wish])
+            with pytest.raises(MoveError, match="from the memory manager, on NUMA nodes 0"):
+                await node.manager.mover.begin(draft, plan, why="rebalance")
+        assert node.has() == has
+        assert node.books.view.move is None
+
+    run(scenario, machine="2s2c2t", config=ALL_MANAGERS)

@@ -108,6 +108,7 @@ class Refusal(Enum):
     POOL_EMPTY = "pool-empty"
     NO_FREE_CPU = "no-free-cpu"
     FINISHED = "finished"
+    MEMORY = "memory"
 
 
 class MoveError(ValueError):

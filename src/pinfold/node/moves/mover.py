@@ -16,8 +16,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pinfold.core.moves.owners import Owner
-from pinfold.core.moves.steps import MovePlan, Wait
+from pinfold.core.moves.owners import MoveError, Owner, Refusal
+from pinfold.core.moves.steps import MigrateMemory, MovePlan, Wait
 from pinfold.node.books import Books
 from pinfold.node.draft import Draft
 from pinfold.node.moves.finishing import stay, turn_back
@@ -85,11 +85,13 @@ class Mover:
             BusyError: another plan is in flight; nothing was changed.
             StoreError: it cannot be written down; nothing was changed.
             InvariantError: it was planned from something else than what the books say.
+            MoveError: it moves memory that the memory manager has on record elsewhere.
         """
         observers = self.books.observers
         if draft.move is not None and not replaces:
             raise BusyError("another plan of moves is under way")
         self.books.expect_room()
+        _expect_memory_to_stay(draft, plan)
         for owner in plan.start.placed:
             pod = draft.pod(owner.pod_uid)
             has = None if pod is None else pod.record.baseline(owner.container)
@@ -227,3 +229,18 @@ class Mover:
         pause = self._backoff.failed(problem)
         self.books.observers.report(None, f"{problem}; trying again in {pause:g} s")
         await asyncio.sleep(pause)
+
+
+def _expect_memory_to_stay(draft: Draft, plan: MovePlan) -> None:
+    """See that nobody's memory moves whose NUMA nodes are the memory manager's to give."""
+    for step in plan.steps:
+        if not isinstance(step, MigrateMemory):
+            continue
+        pod = draft.pod(step.owner.pod_uid)
+        if pod is not None and step.owner.container in pod.record.memory:
+            raise MoveError(
+                Refusal.MEMORY,
+                f"{step.owner} has its memory from the memory manager, on NUMA nodes "
+                f"{pod.record.memory_nodes(step.owner.container)}",
+                "move its CPUs alone, or start its pod anew",
+            )

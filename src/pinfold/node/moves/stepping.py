@@ -199,10 +199,6 @@ class Stepping:
         Until then the owner has both, and nobody narrows its NUMA nodes by the way.
         """
         status, key = self._placing.running(step.owner), key_of(step.owner)
-        pod = self._books.view.pods.active.get(step.owner.pod_uid)
-        if pod is not None and step.owner.container in pod.record.memory:
-            problem = f"{step.owner}: the memory manager gave it its memory, which stays"
-            raise RefusedError(problem, move.made)
         moved: MemoryMoved | None = None
         if status is not None:
             try:
