@@ -137,7 +137,7 @@ class Moves(RuleBasedStateMachine):
         stay = data.draw(st.sets(st.sampled_from(sorted(self.pods))))
         options = RebalanceOptions(
             self.options,
-            fixed=frozenset(Owner(uid, "c") for uid in stay),
+            fixed=dict.fromkeys((Owner(uid, "c") for uid in stay), ""),
             delays=dict.fromkeys((Owner(uid, "c") for uid in self.pods), delay),
         )
         found = plan_rebalance(self.state.ledger, self.topology, options)

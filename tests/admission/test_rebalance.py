@@ -103,7 +103,7 @@ def test_room_that_cannot_be_made_is_refused() -> None:
     where, state = fragmented()
     with pytest.raises(MoveError, match="no moves make room for pod 'big'; end or shrink"):
         make_room_for(where, state, pod("big", 5), ANY)
-    stay = RebalanceOptions(fixed=frozenset(Owner(uid, "c0") for uid in state.ledger.assignments))
+    stay = RebalanceOptions(fixed={Owner(uid, "c0"): "" for uid in state.ledger.assignments})
     with pytest.raises(MoveError, match="no moves"):
         make_room_for(where, state, pod("big", 3), stay)
 

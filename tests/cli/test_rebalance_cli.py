@@ -69,12 +69,44 @@ def test_who_opts_out_stays(tmp_path: Path, pods: str) -> None:
     stays.write_text(text)
     ask = ("rebalance", "--dry-run", *ROOMY)
     assert document(*ask, pods)["steps"]
-    assert not document(*ask, str(stays))["steps"]
+    told = document(*ask, str(stays))
+    assert not told["steps"]
+    assert {row["reason"] for row in told["stays"]} == {
+        'annotation rebalance.pinfold.dev/pod: "false"'
+    }
+    words = " ".join(run(*ask, str(stays)).stdout.split())
+    assert "nothing moves: no better placement can be had for those who may move" in words
+    assert f"{told['stays'][0]['pod']} app stays: annotation rebalance" in words
+
+
+@pytest.mark.parametrize("opt_in", ["true", "false"])
+def test_a_plan_heeds_opt_in(tmp_path: Path, pods: str, opt_in: str) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+        "cpuManagerPolicy: dynamic\nreservedSystemCPUs: '0'\n"
+        f"pinfold: {{dynamic: {{optIn: {opt_in}}}}}\n"
+    )
+    ask = ("rebalance", "--dry-run", "--machine", ROOMY[1], "--kubelet-config", str(config), pods)
+    told = document(*ask)
+    assert bool(told["steps"]) is (opt_in == "false")
+    assert ("stays" in told) is (opt_in == "true")
+
+
+def test_a_dry_run_names_what_was_resized_and_what_was_not(pods: str) -> None:
+    ask = ("rebalance", "--dry-run", *ROOMY, "--resize", "pod/a=4", "--resize", "pod/c=60", pods)
+    told = document(*ask)
+    assert [note.split(" app ")[0] for note in told["notes"]] == [
+        "resized before: default/a",
+        "not resized: default/c",
+    ]
+    words = " ".join(run(*ask).stdout.split())
+    assert "not resized: default/c app to 60 CPUs: resizeAllocateCPUsError:" in words
 
 
 def test_nobody_has_cpus_under_policy_none(pods: str) -> None:
     result = run("rebalance", "--dry-run", "--machine", "2s4c2t", pods)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "CPU manager policy none; set cpuManagerPolicy to dynamic" in result.stderr
 
 
@@ -90,6 +122,10 @@ def test_explain_names_the_moves_that_would_admit_a_pod(pods: str) -> None:
     assert "moves" not in document(*ask, "--pod", "c")
     text = run(*ask, "--pod", "d").stdout
     assert "Moves that would admit it" in text
+    said = (
+        "nobody makes these moves as it is configured; with cpuManagerPolicy: dynamic and makeRoom"
+    )
+    assert said in " ".join(text.split())
     assert "take 4-5 from default/c app, which runs on 14-15 then" in text
 
 

@@ -14,8 +14,9 @@ from pinfold import CPUSet, NodeConfig, Planner, Quantity, parse_short_form
 from pinfold.admission.model import NodeError
 from pinfold.core.kubelet.node_config import OWN_POLICIES, OwnPolicies
 from pinfold.core.kubelet.node_config import NodeConfig as Config
+from pinfold.core.pod.named import UnknownPodError
 from pinfold.core.pod.pod import Container, Pod
-from pinfold.planning.explain import UnknownPodError, explain_pod
+from pinfold.planning.explain import explain_pod
 from pinfold.planning.planner import Plan
 from tests.scenes.published_schemas import plan_document
 
@@ -281,3 +282,12 @@ def test_an_unknown_pod_is_named() -> None:
     planner = Planner(parse_short_form("2s4c2t"), static())
     with pytest.raises(UnknownPodError, match="no pod 'b' in the manifests; there are a"):
         explain_pod(planner, [guaranteed("a", "2")], "b")
+
+
+def test_of_two_pods_of_one_name_none_is_explained() -> None:
+    planner = Planner(parse_short_form("2s4c2t"), static())
+    one = guaranteed("a", "2")
+    two = replace(one, uid="other", namespace="zz")
+    with pytest.raises(UnknownPodError, match=r"several pods 'a'; say which one: default/a, zz/a"):
+        explain_pod(planner, [one, two], "a")
+    assert explain_pod(planner, [one, two], "zz/a").decision.pod is two

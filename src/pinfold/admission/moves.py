@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, TypeVar
 
 from msgspec import UNSET, UnsetType
@@ -177,11 +177,22 @@ def move_plan_document(  # noqa: PLR0913 - what only some plans have is named
 
 
 def rebalance_document(
-    found: Rebalance, why: str, names: Mapping[str, str] = NO_NAMES
+    found: Rebalance,
+    why: str,
+    names: Mapping[str, str] = NO_NAMES,
+    notes: Sequence[str] = (),
 ) -> document.MovePlan:
     """The document of better places, or of room for somebody; see :func:`move_plan_document`."""
     objective = document.MoveObjective(levels=LEVELS, before=found.before, after=found.after)
-    return move_plan_document(found.plan, why, names, objective)
+    stays = [
+        document.StayingOwner(
+            uid=one.pod_uid, pod=names.get(one.pod_uid, ""), container=one.container, reason=why_not
+        )
+        for one, why_not in found.stays.items()
+        if why == document.REBALANCE
+    ]
+    told = move_plan_document(found.plan, why, names, objective)
+    return replace(told, stays=stays or UNSET, notes=list(notes) or UNSET)
 
 
 def resize_document(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import and_
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -25,7 +26,11 @@ from pinfold.core.pod.pod import Pod, guaranteed_cpus, pod_guaranteed_cpus
 from pinfold.core.topology_manager.policy import Policy, Scope
 from pinfold.core.values.cpuset import CPUSet
 
-_STRICT = (Policy.RESTRICTED, Policy.SINGLE_NUMA_NODE)
+_STRICT: Final = (Policy.RESTRICTED, Policy.SINGLE_NUMA_NODE)
+_UNSETTLED: Final = "it is being started or ended"
+_OPTED_OUT: Final = f'annotation {REBALANCE.key()}: "false"'
+_OPT_IN: Final = f'optIn, and it does not say {REBALANCE.key()}: "true"'
+_ALONE: Final = "it is SMT-isolated"
 
 
 def rebalance(node: Node, state: NodeState, options: RebalanceOptions) -> Rebalance:
@@ -110,7 +115,7 @@ def who_may_move(
         opt_in: only those move that ask for it.
     """
     known = {pod.uid: pod for pod in pods}
-    fixed: set[Owner] = set()
+    fixed: dict[Owner, str] = {}
     delays: dict[Owner, float] = {}
     near: dict[Owner, int] = {}
     within: dict[Owner, CPUSet] = {}
@@ -121,7 +126,9 @@ def who_may_move(
             owner = Owner(uid, name)
             said = None if pod is None else REBALANCE.of(pod.annotations, name)
             if pod is None or not (said if said is not None else not opt_in):
-                fixed.add(owner)
+                fixed[owner] = (
+                    _UNSETTLED if pod is None else _OPTED_OUT if said is False else _OPT_IN
+                )
                 continue
             delays[owner] = grace_of(pod, name, grace)
             if name in places:
@@ -136,9 +143,7 @@ def who_may_move(
                         within[owner] = kind & within.get(owner, kind)
     told = {owner: seconds for owner, seconds in delays.items() if seconds}
     moves = MoveOptions(mixed=mixed_owners(state.ledger, known.values()))
-    return RebalanceOptions(
-        moves=moves, fixed=frozenset(fixed), near=near, within=within, delays=told
-    )
+    return RebalanceOptions(moves=moves, fixed=fixed, near=near, within=within, delays=told)
 
 
 def options_of(node: Node, state: NodeState, options: RebalanceOptions) -> RebalanceOptions:
@@ -165,10 +170,11 @@ def options_of(node: Node, state: NodeState, options: RebalanceOptions) -> Rebal
         if strict:
             cpus = CPUSet.from_mask(nodes_to_cpus(policy.topology, nodes))
             within[owner] = within.get(owner, cpus) & cpus
-    alone = {Owner(uid, name) for uid, idle in state.ledger.idle.items() for name in idle}
+    isolated = (Owner(uid, name) for uid, idle in state.ledger.idle.items() for name in idle)
+    alone = dict.fromkeys(isolated, _ALONE)
     return replace(
         options,
-        fixed=options.fixed | alone,
+        fixed={**options.fixed, **alone},
         moves=moves_on(node, state, options.moves),
         levels=tuple(level for level in options.levels if level not in passed_over),
         numa=options.numa or node.topology_manager.numa,

@@ -57,11 +57,8 @@ def explain(
         _explain_recorded(manifests, socket, output, color=color)
         return
     from pinfold.cli.node import load_request  # noqa: PLC0415 - 17 ms
-    from pinfold.planning.explain import (  # noqa: PLC0415 - 14 ms
-        UnknownPodError,
-        explain_document,
-        explain_pod,
-    )
+    from pinfold.core.pod.named import UnknownPodError  # noqa: PLC0415 - 0.1 ms
+    from pinfold.planning.explain import explain_document, explain_pod  # noqa: PLC0415 - 14 ms
     from pinfold.planning.plan_document import planned_config  # noqa: PLC0415 - 11 ms
 
     request = load_request(manifests, node)

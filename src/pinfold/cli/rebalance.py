@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pinfold.cli.client import Client, RefusedError, socket_option
 from pinfold.cli.node_options import node_options, resize_option
-from pinfold.cli.output import color_option, output_option, print_json, print_text
+from pinfold.cli.output import (
+    InputError,
+    color_option,
+    output_option,
+    print_json,
+    print_text,
+)
 from pinfold.cli.terminal import style
 from pinfold.cli.views.moves import moves_view
 from pinfold.cli.views.status import status_view
@@ -17,6 +23,9 @@ from pinfold.documents.move_plan import REBALANCE, MovePlan
 from pinfold.documents.node import Node
 from pinfold.documents.status import Status
 from pinfold.render.moves import MovesView, render_moves, render_moves_svg
+
+if TYPE_CHECKING:
+    from pinfold.planning.planner import ResizedContainer
 
 
 @click.command()
@@ -81,12 +90,26 @@ def _planned(
     from pinfold.planning.plan_document import plan_document  # noqa: PLC0415 - 11 ms
 
     request = load_request(manifests, node)
+    if request.planner.node.cpu_policy is None:
+        raise InputError(
+            "nobody has CPUs of his own under CPU manager policy none; set cpuManagerPolicy to "
+            "dynamic, or for a plan alone to static (--policy static)"
+        )
     placed = placed_pods(request.planner, request.pods, resizes)
     try:
         found = request.planner.rebalance(placed)
     except MoveError as error:
         raise RefusedError(0, str(error)) from None
     names = {one.pod.uid: one.pod.full_name for one in placed.pods}
-    document = rebalance_document(found, REBALANCE, names)
+    notes = [*map(_resized, placed.resizes)]
+    document = rebalance_document(found, REBALANCE, names, notes)
     view = plan_view(plan_document(placed, request.notes), planned_on(placed))
     return moves_view(document, view), document
+
+
+def _resized(answer: ResizedContainer) -> str:
+    """What became of a ``--resize`` before anybody moves."""
+    who, decision = f"{answer.pod.full_name} {answer.decision.owner.container}", answer.decision
+    if decision.feasible:
+        return f"resized before: {who} {decision.before} → {decision.after}"
+    return f"not resized: {who} to {answer.cpus} CPUs: {decision.reason}: {decision.message}"

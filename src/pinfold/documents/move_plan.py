@@ -143,6 +143,13 @@ class MoveObjective(Record, frozen=True, kw_only=True):
     after: Sequence[int]
 
 
+class StayingOwner(MoveOwner, frozen=True, kw_only=True):
+    """An owner that may not move, and whose place could be better."""
+
+    reason: str
+    """For people."""
+
+
 class MovePlan(Document, frozen=True, kw_only=True):
     """How owners of CPUs get other ones while they run; no CPU has two owners at any instant."""
 
@@ -160,3 +167,7 @@ class MovePlan(Document, frozen=True, kw_only=True):
     """Why it is the way back from another plan, and what of that could not be undone."""
     price: MovePrice
     objective: MoveObjective | UnsetType = UNSET
+    stays: Sequence[StayingOwner] | UnsetType = UNSET
+    """Who may not move, of those whose place could be better; only of a rebalance."""
+    notes: Sequence[str] | UnsetType = UNSET
+    """What else is to be known of the node that the plan is for."""

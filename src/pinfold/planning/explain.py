@@ -14,9 +14,11 @@ from pinfold.admission.admission import Decision, NodeState
 from pinfold.admission.isolation import isolated_wish
 from pinfold.admission.moves import NO_NAMES, rebalance_document
 from pinfold.core.cpu.allocation import Step
+from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.memory.memory import Block
 from pinfold.core.moves.rebalance import Rebalance
 from pinfold.core.pod.annotations import NEVER, PREFER, REQUIRE
+from pinfold.core.pod.named import pod_named
 from pinfold.core.pod.pod import CPU, Container, Pod, QOSClass, guaranteed_cpus
 from pinfold.core.topology_manager.hints import ResourceHints, TopologyHint, format_numa_mask
 from pinfold.core.topology_manager.manager import AffinityDecision
@@ -24,7 +26,7 @@ from pinfold.core.values.cpuset import CPUSet, iter_bits
 from pinfold.documents import explanation as form
 from pinfold.documents.move_plan import MAKE_ROOM
 from pinfold.planning.plan_document import memory_blocks
-from pinfold.planning.planner import Planner
+from pinfold.planning.planner import Planner, admission_order
 from pinfold.planning.remedies import find_remedies
 from pinfold.planning.wants import Wants, describe_left, describe_wants, is_memory, wants
 
@@ -32,10 +34,6 @@ _ISOLATED: Final = {
     PREFER: ", on isolated CPUs if they are enough",
     REQUIRE: ", on isolated CPUs",
 }
-
-
-class UnknownPodError(ValueError):
-    """There is no pod of that name among those that are planned."""
 
 
 class ContainerReason(Struct, frozen=True):
@@ -69,18 +67,14 @@ def explain_pod(planner: Planner, pods: Iterable[Pod], name: str) -> Explanation
     """Explain the decision about the pod called ``name`` or ``namespace/name``.
 
     Raises:
-        UnknownPodError: no pod is called that.
+        UnknownPodError: no pod is called that, or several are.
     """
-    known = list(pods)
-    admitted: list[Decision] = []
-    for decision, state in planner.decisions(known):
-        if name in (decision.pod.name, decision.pod.full_name):
-            return explain_decision(planner, state, decision, admitted)
-        if decision.admitted:
-            admitted.append(decision)
-    raise UnknownPodError(
-        f"no pod {name!r} in the manifests; there are {', '.join(p.name for p in known[:20])}"
-    )
+    order = admission_order(pods)
+    named = pod_named(name, order)
+    upto = next(at for at, pod in enumerate(order, 1) if pod is named)
+    *before, (decision, state) = planner.decisions(order[:upto])
+    admitted = [earlier for earlier, _ in before if earlier.admitted]
+    return explain_decision(planner, state, decision, admitted)
 
 
 def explain_decision(
@@ -277,8 +271,19 @@ def explain_document(planner: Planner, explanation: Explanation) -> form.Explana
         remedies=explanation.remedies,
         moves=UNSET
         if explanation.moves is None
-        else rebalance_document(explanation.moves, MAKE_ROOM, explanation.names),
+        else rebalance_document(
+            explanation.moves, MAKE_ROOM, explanation.names, _condition(planner.config)
+        ),
     )
+
+
+def _condition(config: NodeConfig) -> tuple[str, ...]:
+    """What is to be set, so that room is made for a pod by itself."""
+    dynamic = config.dynamic
+    if dynamic is not None and dynamic.make_room:
+        return ()
+    policy = "makeRoom: true" if dynamic else "cpuManagerPolicy: dynamic and makeRoom: true"
+    return (f"nobody makes these moves as it is configured; with {policy} an agent does",)
 
 
 def _container_document(reason: ContainerReason) -> form.ExplainedContainer:

@@ -285,8 +285,9 @@ class Planner:
 
     def who_may_move(self, state: NodeState, pods: Iterable[Pod]) -> RebalanceOptions:
         """Who of these pods may move, and for how long each is told beforehand."""
-        grace = self.config.scale_down_grace_period
-        return who_may_move(self.node, state, pods, grace=grace)
+        grace, dynamic = self.config.scale_down_grace_period, self.config.dynamic
+        opt_in = dynamic is not None and dynamic.opt_in
+        return who_may_move(self.node, state, pods, grace=grace, opt_in=opt_in)
 
     def rebalance(self, plan: Plan) -> Rebalance:
         """The moves after which the containers of a plan are as well placed as can be.

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.move_plan import MovePlan
-from pinfold.render.move_words import headline
+from pinfold.render.move_words import headline, staying
 from pinfold.render.moves import move_lines
 from pinfold.render.terminal import Line, Style, cell_width, clean, pad, print_lines, wrap
 
@@ -88,7 +88,8 @@ def render_explain(view: ExplainView, style: Style) -> str:
             lines += _hanging(f"{number}. ", remedy, style, "good")
     if view.moves is not None:
         lines += [[], [("Moves that would admit it", "bold")]]
-        lines += _hanging("  ", headline(view.moves), style, "", "dim")
+        for text in (*staying(view.moves), headline(view.moves)):
+            lines += _hanging("  ", text, style, "", "dim")
         lines += move_lines(view.moves, {}, style)
     if view.notes:
         lines.append([])

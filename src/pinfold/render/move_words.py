@@ -46,6 +46,8 @@ def moving(plan: MovePlan) -> tuple[MovingOwner, ...]:
 def headline(plan: MovePlan) -> str:
     """``2 containers move, 6 CPUs anew``."""
     price = plan.price
+    if not price.owners and plan.stays:
+        return "nothing moves: no better placement can be had for those who may move"
     if not price.owners:
         return _NOTHING.get(plan.why, "nothing moves")
     whole = all(owner.container is None for owner in moving(plan))
@@ -65,6 +67,13 @@ def owner_facts(plan: MovePlan) -> Iterator[tuple[MovingOwner, str, str]]:
         if owner.memory_before != owner.memory_after:
             told.append(f"memory {owner.memory_before} → {owner.memory_after}")
         yield owner, f"{owner.before or 'none'} → {owner.after or 'none'}", ", ".join(told)
+
+
+def staying(plan: MovePlan) -> Iterator[str]:
+    """Who may not move, and why; then what else is to be known."""
+    for owner in plan.stays or ():
+        yield f"{owner_name(owner)} stays: {owner.reason}"
+    yield from plan.notes or ()
 
 
 def step_texts(plan: MovePlan) -> Iterator[str]:

@@ -17,6 +17,7 @@ from pinfold.render.move_words import (
     owner_facts,
     owner_name,
     plan_facts,
+    staying,
     step_texts,
 )
 from pinfold.render.node_map import NodeMap, Owner, mark
@@ -77,8 +78,8 @@ def render_moves(view: MovesView, style: Style) -> str:
     lines += move_lines(view.plan, view.maps[0].owners, style)
     if facts := list(plan_facts(view.plan)):
         lines += [[], *summary_lines(facts, style)]
-    if view.remarks:
-        lines += [[], *note_lines(view.remarks, style)]
+    if remarks := (*staying(view.plan), *view.remarks):
+        lines += [[], *note_lines(remarks, style)]
     return print_lines(lines, style)
 
 
@@ -126,7 +127,7 @@ def render_moves_svg(view: MovesView) -> str:
     y = _draw_owners(canvas, view, y + 6, width)
     y = _draw_steps(canvas, view.plan, y, width)
     y = draw_facts(canvas, list(plan_facts(view.plan)), y + 12, width)
-    for remark in view.remarks:
+    for remark in (*staying(view.plan), *view.remarks):
         for text in wrap_text(f"• {remark}", 12, width):
             canvas.text((MARGIN, y), text, 12, color="dim")
             y += _LINE

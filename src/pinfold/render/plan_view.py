@@ -86,7 +86,9 @@ class ResizeRow(Struct, frozen=True):
 
     @property
     def change(self) -> str:
-        """``4 → 6 CPUs``, or ``to 6 CPUs`` where it cannot be done."""
+        """``4 → 6 CPUs``, ``as before``, or ``to 6 CPUs`` where it cannot be done."""
+        if self.feasible and self.before == self.after:
+            return "as before"
         now = f"{len(self.before)} → " if self.feasible else "to "
         return f"{now}{self.cpus} CPU{'s' * (self.cpus != 1)}"
 
@@ -190,7 +192,8 @@ def resizes_headline(view: PlanView) -> str:
     infeasible = len(view.resizes) - feasible
     texts = [f"{feasible} feasible"] * bool(feasible)
     texts += [f"{infeasible} infeasible"] * bool(infeasible)
-    return f"{', '.join(texts)}, in this order; all else is as it is afterwards"
+    order = ", in this order" if len(view.resizes) > 1 else ""
+    return f"{', '.join(texts)}{order}{'; all else is as it is afterwards' if feasible else ''}"
 
 
 def _listed(cpus: CPUSet) -> str:

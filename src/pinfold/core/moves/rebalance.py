@@ -35,7 +35,7 @@ class RebalanceOptions(Struct, frozen=True):
         moves: how moves are made; its topology is the one that is asked about.
         levels: what of :data:`~.objective.LEVELS` counts.
         numa: distances between NUMA nodes.
-        fixed: owners that stay (opted out, starting, or ending).
+        fixed: owners that stay (opted out, starting, or ending), and why.
         near: owner -> bitmask of the NUMA nodes of its devices, and of memory that stays there.
         within: owner -> the CPUs that it may have at all (where its memory has room).
         memory: owner -> bytes that have to be moved with it.
@@ -49,7 +49,7 @@ class RebalanceOptions(Struct, frozen=True):
     moves: MoveOptions = MoveOptions()
     levels: tuple[str, ...] = LEVELS
     numa: NUMAInfo | None = None
-    fixed: frozenset[Owner] = frozenset()
+    fixed: Mapping[Owner, str] = field(default_factory=dict)
     near: Mapping[Owner, int] = field(default_factory=dict)
     within: Mapping[Owner, CPUSet] = field(default_factory=dict)
     memory: Mapping[Owner, int] = field(default_factory=dict)
@@ -64,6 +64,7 @@ class Rebalance(Struct, frozen=True):
     """What to move: the wishes, the steps, and how good all placements are before and after.
 
     ``room`` are the CPUs that are free then for whom room was made; none where none was asked for.
+    ``stays`` is who may not move, and why, of those whose place could be better.
     """
 
     wishes: tuple[Wish, ...]
@@ -71,6 +72,7 @@ class Rebalance(Struct, frozen=True):
     before: Score
     after: Score
     room: CPUSet = CPUSet()
+    stays: Mapping[Owner, str] = field(default_factory=dict)
 
 
 class _Unit(Struct, frozen=True):
@@ -282,7 +284,14 @@ class _Scene:
         options = replace(self.options.moves, topology=self.topology)
         plan = plan_moves(self.ledger, wishes, options)
         before = self._score(unit.cpus for unit in self.units)
-        return Rebalance(tuple(wishes), plan, before, self._score(places), room)
+        stays = {
+            owner: why
+            for unit in self.units
+            if any(self.objective.score(unit.cpus, self._near(unit)))
+            for owner in unit.owners
+            if (why := self.options.fixed.get(owner)) is not None
+        }
+        return Rebalance(tuple(wishes), plan, before, self._score(places), room, stays)
 
     def _wish(self, unit: _Unit, owner: Owner, cpus: int) -> Wish:
         old, new = CPUSet.from_mask(unit.cpus), CPUSet.from_mask(cpus)

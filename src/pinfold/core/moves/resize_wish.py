@@ -12,6 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from pinfold.core.pod.named import UnknownPodError, pod_named
 from pinfold.core.pod.pod import Container, Pod
 
 MOST_CPUS: Final = 999_999
@@ -22,7 +23,6 @@ _WISH: Final = "write pod/NAME[/CONTAINER]=N, such as pod/db/server=6"
 _PODS: Final = ("pod", "pods")
 _COUNT: Final = re.compile(r"[0-9]{1,6}", re.ASCII)
 _NAME: Final = re.compile("[a-z0-9]([-a-z0-9_.]*[a-z0-9])?", re.ASCII | re.IGNORECASE)
-_SHOWN: Final = 10
 
 
 class ResizeError(ValueError):
@@ -110,21 +110,12 @@ class ResizeWish(Struct, frozen=True):
         Raises:
             ResizeError: there is none, or more than one.
         """
-        known = list(pods)
-        found = [p for p in known if self.pod in (p.name, p.full_name)]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            names = ", ".join(p.full_name for p in found[:_SHOWN])
-            raise ResizeError(f"there are several pods {self.pod!r}; say which one: {names}")
-        with_namespace = len({p.namespace for p in known}) > 1
-        names = ", ".join(p.full_name if with_namespace else p.name for p in known[:_SHOWN])
-        more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
         other = other_place(self.pod, self.container)
         hint = "" if other is None else f"; {other[0]} is {other[1]}={self.cpus}"
-        raise ResizeError(
-            f"no pod {self.pod!r} in the manifests; there are {names or 'none'}{more}{hint}"
-        )
+        try:
+            return pod_named(self.pod, pods, hint)
+        except UnknownPodError as error:
+            raise ResizeError(str(error)) from None
 
     def container_of(self, pod: Pod) -> Container:
         """The container that is meant.

@@ -28,6 +28,10 @@ from pinfold.node.view import View
 from pinfold.ports.runtime import ContainerState
 
 _HOUR: Final = 3600.0
+_NOT_DYNAMIC: Final = (
+    "nobody is moved while he runs, but under CPU manager policy dynamic",
+    "set cpuManagerPolicy to dynamic, in a file with a section pinfold",
+)
 
 
 class Rebalancing:
@@ -56,7 +60,8 @@ class Rebalancing:
             MoveError: nobody has CPUs of his own, or no CPU is free.
         """
         view = self._expect_idle()
-        return rebalance_document(self._plan(view), REBALANCE, _names(view))
+        notes = () if self._dynamic else ("; ".join(_NOT_DYNAMIC),)
+        return rebalance_document(self._plan(view), REBALANCE, _names(view), notes)
 
     async def rebalance(self, begun: Callable[[], None] = lambda: None) -> tuple[MovePlan, str]:
         """Bring everybody to the best place that can be had.
@@ -73,11 +78,7 @@ class Rebalancing:
             StoreError: the plan cannot be written down.
         """
         if self._dynamic is None:
-            raise MoveError(
-                Refusal.UNKNOWN_OWNER,
-                "nobody is moved while he runs, but under CPU manager policy dynamic",
-                "set cpuManagerPolicy to dynamic, in a file with a section pinfold",
-            )
+            raise MoveError(Refusal.UNKNOWN_OWNER, *_NOT_DYNAMIC)
         document, moving = await self._begin(begun)
         return document, "" if moving is None else (await moving.ended()).problem
 
@@ -194,8 +195,9 @@ class Rebalancing:
         if most <= 0:
             return None
         options = self._options(view, pod.uid)
-        own = {Owner(pod.uid, name) for name in draft.state.ledger.assignments.get(pod.uid, ())}
-        options = replace(options, most_moved=most, fixed=options.fixed | own)
+        own = (Owner(pod.uid, name) for name in draft.state.ledger.assignments.get(pod.uid, ()))
+        fixed = {**options.fixed, **dict.fromkeys(own, "room is made for its pod")}
+        options = replace(options, most_moved=most, fixed=fixed)
 
         def decided(state: NodeState) -> bool:
             return decide(draft.node, self.rooms.seen_by(state, pod.uid), pod).admitted

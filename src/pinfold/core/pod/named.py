@@ -1,0 +1,40 @@
+"""Which of some pods is meant by a name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from pinfold.core.pod.pod import Pod
+
+_SHOWN: Final = 10
+
+
+class UnknownPodError(ValueError):
+    """There is no pod of a name among those of the manifests, or more than one."""
+
+
+def pod_named(name: str, pods: Iterable[Pod], hint: str = "") -> Pod:
+    """The pod that is called ``NAME`` or ``NAMESPACE/NAME``.
+
+    Args:
+        name: what it is called.
+        pods: those that there are.
+        hint: what is said besides where there is none.
+
+    Raises:
+        UnknownPodError: there is none, or more than one.
+    """
+    known = list(pods)
+    found = [one for one in known if name in {one.name, one.full_name}]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = ", ".join(one.full_name for one in found[:_SHOWN])
+        raise UnknownPodError(f"there are several pods {name!r}; say which one: {names}")
+    with_namespace = len({one.namespace for one in known}) > 1
+    names = ", ".join(one.full_name if with_namespace else one.name for one in known[:_SHOWN])
+    more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
+    raise UnknownPodError(
+        f"no pod {name!r} in the manifests; there are {names or 'none'}{more}{hint}"
+    )
