@@ -196,7 +196,28 @@ def test_nobody_is_told_of_cpus_before_the_kernel_lets_it_use_them() -> None:
         assert node.texts()[-1][:3] == (2, "2-5", "2-5")
         await (await node.move(0.0, a="2-4")).ended()
         # More is told of after it can be used, less before it is taken.
-        assert seen == [("2-3", "2-3", "2-3"), ("2-4", "2-4", "2-5")]
+        assert seen[0] == ("2-3", "2-3", "2-3")
+        assert ("2-4", "2-4", "2-5") in seen
+        assert all(CPUSet.parse(told) <= CPUSet.parse(has) for told, _, has in seen)
+
+    run(scenario, Slow())
+
+
+def test_an_agent_that_dies_in_a_move_leaves_nobody_who_was_told_of_cpus_that_are_gone() -> None:
+    """Also where there is no delay: what is told beside may come too late."""
+
+    async def scenario(node: Told) -> None:
+        assert isinstance(node, Slow)
+        await node.admit(manifest("a", "2"))
+        await node.settle()
+        seen: list[tuple[str, str]] = []
+
+        async def beside() -> None:
+            seen.append((str(node.news()[-1].current.cpus), node.cpus("a")["c0"]))
+
+        node.slow.beside = beside
+        await (await node.move(0.0, a="4-5")).ended()
+        assert seen == [("2-3", "2-3"), ("4-5", "2-5")]
 
     run(scenario, Slow())
 

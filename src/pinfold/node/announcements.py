@@ -151,7 +151,7 @@ class Announcements:
 
     @asynccontextmanager
     async def ahead(self, view: View, keys: Collection[ContainerKey]) -> AsyncIterator[None]:
-        """Tell containers what is about to be written down; meanwhile nobody tells them else."""
+        """Tell containers what is about to be so; meanwhile nobody tells them anything else."""
         containers = view.pods.containers()
         for key in keys:
             if key in containers:

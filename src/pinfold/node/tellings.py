@@ -112,7 +112,7 @@ class Tellings:
 
     @contextmanager
     def ahead(self, keys: Collection[ContainerKey]) -> Iterator[None]:
-        """What was told to these is about to be written down; meanwhile they are told nothing."""
+        """What was told to these is about to be so; meanwhile they are told nothing."""
         self._ahead.update(keys)
         try:
             yield

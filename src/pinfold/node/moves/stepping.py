@@ -129,9 +129,12 @@ class Stepping:
         try:
             if isinstance(step, ShrinkPool):
                 await draft.apply_pool()
-            elif isinstance(step, Widen | Narrow):
-                self._expect_online(at, step)
-                await self._placing.place(step.owner)
+            elif isinstance(step, Widen):
+                await self._place(at, step)
+            elif isinstance(step, Narrow):
+                # Who dies in between leaves nobody who believes to have what is taken.
+                async with self._books.announcements.ahead(self._books.view, list(keys_of(step))):
+                    await self._place(at, step)
         except Exception as error:
             draft.progress(replace(self._now, made=before.made, widens=False))
             if isinstance(error, PortError):
@@ -140,6 +143,10 @@ class Stepping:
             raise
         if widens:
             draft.progress(replace(self._now, widens=False))
+
+    async def _place(self, at: int, step: Widen | Narrow) -> None:
+        self._expect_online(at, step)
+        await self._placing.place(step.owner)
 
     def _expect_online(self, at: int, step: Widen | Narrow) -> None:
         """Refuse to take from an owner all of its CPUs that are online: it would run on others'."""
