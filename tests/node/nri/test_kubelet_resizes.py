@@ -12,6 +12,8 @@ from msgspec.structs import replace
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.nri.resizes import AGAIN, ANSWERED
 from pinfold.planning.fake_nri import FakeContainer
+from pinfold.ports.cgroups import Placement
+from pinfold.ports.errors import CgroupError, ContainerKey
 from pinfold.ports.nri import PodSandbox, RefusedError, Resources
 from tests.scenes.kubelet_node import watch
 from tests.scenes.lifecycle_harness import BEST_EFFORT, LifecycleHarness, guaranteed, story
@@ -286,6 +288,28 @@ def test_an_agent_that_is_killed_meanwhile_goes_on(after: float) -> None:
         assert strangers == []
 
     run()
+
+
+@story
+async def test_the_last_word_that_the_kernel_refuses_is_said_again(h: LifecycleHarness) -> None:
+    owner = await an_owner(h)
+    inner, refused = h.cgroups.place, list[str]()
+
+    async def refusing(key: ContainerKey, placement: Placement) -> str:
+        if h.books.view.move is None and not refused:
+            refused.append(str(key))
+            raise CgroupError(f"{key}: the kernel does not take it")
+        return await inner(key, placement)
+
+    h.cgroups.place = refusing  # type: ignore[method-assign] # once
+    await h.node.resize(owner, guaranteed(4))
+    assert refused == ["uid-db/main"]
+    await asyncio.sleep(1)
+    assert list(h.books.offline_owners.misplaced) == [owner.key]
+    # An agent does that at each look at the CPUs, with every runtime.
+    await h.books.settle()
+    assert h.books.offline_owners.misplaced == {}
+    assert owner.kernel == CPUSet([2, 3, 4, 5])
 
 
 @story
