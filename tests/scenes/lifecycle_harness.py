@@ -32,7 +32,7 @@ from pinfold.node.nri.lifecycle import ContainerLifecycle
 from pinfold.node.nri.lost_removals import LostRemovals
 from pinfold.node.nri.resizes import KubeletResizes
 from pinfold.node.observers import Observers
-from pinfold.node.recorded_cpusets import RecordedCpusets
+from pinfold.node.recorded_cpusets import SETTLED, RecordedCpusets
 from pinfold.node.recovery.recovery import OnMismatch, restore
 from pinfold.node.settings import NodeSettings
 from pinfold.node.tellings import Tellings
@@ -40,7 +40,7 @@ from pinfold.planning.fake_nri import FakeContainer, FakeNode
 from pinfold.planning.fake_plugins import FakeKubeletDevices
 from pinfold.planning.fake_runtime_cgroups import FakeRuntimeCgroups, MemoryGateRecord
 from pinfold.planning.fakes import MemoryPodFiles, MemoryStore, MemoryTeller
-from pinfold.ports.nri import Container, ContainerUpdate, PodSandbox, Resources
+from pinfold.ports.nri import Container, ContainerUpdate, PodSandbox, Resources, RuntimeRecord
 from pinfold.web.documents import Documents
 from tests.scenes.manager_harness import STATIC, no_document, parse, run_virtually
 
@@ -84,6 +84,7 @@ class LifecycleHarness:
     version: int = 2
     dynamic: DynamicOptions | None = None
     problems: list[str] = field(default_factory=list)
+    settled: float = SETTLED
     front: Callable[[Any], Any] = lambda port: port
     """What stands before the ports of an agent that starts."""
 
@@ -110,7 +111,7 @@ class LifecycleHarness:
         )
         settings = replace(NodeSettings(), reserved_system_cpus=self.config.reserved_system_cpus)
         self.cgroups: FakeRuntimeCgroups = self.front(FakeRuntimeCgroups(self.node, self.gates))
-        self.ledger = RecordedCpusets(self.cgroups, self.report, batch=4)
+        self.ledger = RecordedCpusets(self.cgroups, self.report, batch=4, settled=self.settled)
         table = KubeletContainers(self.cgroups, self.ledger)
         observers = Observers(self.clock, no_document, self.report, self.ledger.follow)
         self.books = Books(
@@ -132,8 +133,7 @@ class LifecycleHarness:
         self.mover = Mover(self.books)
         self.rebalancing = Rebalancing(self.books, self.mover, self.dynamic)
         pods = KubeletPods(self.books, self.rebalancing.rooms, parse)
-        record = OverCri(self.node) if self.over_cri else self.node
-        self._follower = asyncio.create_task(self.ledger.run(record))
+        self._follower = asyncio.create_task(self.ledger.run(self.record()))
         self.pods = pods
         self.devices = KubeletDevices(self.kubelet, self.report)
         containers = ContainerLifecycle(self.books, pods, table, self.ledger, self.devices)
@@ -148,8 +148,16 @@ class LifecycleHarness:
             listing=self.node if self.listed else None,
             register_again=self.register_again,
         )
-        await self.node.connect(events)
+        await self.connect(events)
         return self.books
+
+    def record(self) -> RuntimeRecord:
+        """Where the runtime's record is changed."""
+        return OverCri(self.node) if self.over_cri else self.node
+
+    async def connect(self, events: PluginEvents) -> None:
+        """Register with the runtime, and be shown everything."""
+        await self.node.connect(events)
 
     @contextmanager
     def unheard(self) -> Iterator[None]:
