@@ -151,7 +151,7 @@ class View(Struct, frozen=True):
     @property
     def confirmed(self) -> View:
         """The same without CPUs that owners are only being given: what they may be told of."""
-        if self.move is None or not self.move.widens:
+        if self.move is None:
             return self
         return replace(self, move=self.move.confirmed)
 

@@ -170,8 +170,16 @@ class PendingMove(Struct, frozen=True, dict=True):
 
     @property
     def confirmed(self) -> PendingMove:
-        """The same without what an owner is only being given: it cannot use that so far."""
-        return replace(self, made=self.made - 1, widens=False) if self.widens else self
+        """The same without what an owner is only being given: it cannot use that so far.
+
+        Nor, on the way back, with what it may never have got, or is about to lose.
+        """
+        plan = self.plan
+        if plan.back:
+            end = plan.end.placed
+            kept = {owner: cpus & end[owner] or cpus for owner, cpus in plan.start.placed.items()}
+            plan = replace(plan, start=replace(plan.start, placed=kept))
+        return replace(self, plan=plan, made=self.made - self.widens, widens=False)
 
     @property
     def start_over(self) -> PendingMove:

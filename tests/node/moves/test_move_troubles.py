@@ -13,8 +13,10 @@ from pinfold.core.moves.owners import MoveError, Owner, Wish
 from pinfold.core.moves.planner import plan_moves
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.moves.moving import Ended
+from pinfold.node.tellings import assigned_now
 from pinfold.ports.cgroups import Placement
 from pinfold.ports.errors import CgroupError, ContainerKey, StoreError
+from pinfold.ports.records import Batch, PendingMove
 from pinfold.ports.runtime import ContainerSpec
 from tests.scenes.manager_harness import ALL_MANAGERS, manifest
 from tests.scenes.moves_harness import Node, allowed, pods, run
@@ -353,3 +355,23 @@ def test_memory_that_the_memory_manager_gave_is_not_moved() -> None:
         assert node.books.view.move is None
 
     run(scenario, machine="2s2c2t", config=ALL_MANAGERS)
+
+
+def test_nobody_is_told_of_cpus_that_the_kernel_has_refused() -> None:
+    async def scenario(node: Node) -> None:
+        await pods(node, a="2")
+        commit, told = node.store.commit, []
+
+        async def written(batch: Batch) -> None:
+            await commit(batch)
+            if isinstance(batch.move, PendingMove) and batch.move.plan.back:
+                told.append(replace(node.books.view, move=batch.move).confirmed)
+
+        node.store.commit = written  # type: ignore[method-assign] # looks on
+        node.cgroups.faults.fail_at = {node.cgroups.faults.calls + 2}
+        assert not (await (await node.move(0.0, a="2-5")).ended()).done
+        pod = node.books.view.pods.active["uid-a"]
+        has = [str(assigned_now(view, pod, pod.container("c0")).cpus) for view in told]
+        assert set(has) == {"2-3"}
+
+    run(scenario)
