@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from trial.node import NoAnswerError, Node, Refused
@@ -99,7 +99,7 @@ class Crowd:
     trial: str
     rng: random.Random
     wanted: dict[str, Wanted] = field(default_factory=dict)
-    unsure: dict[str, int] = field(default_factory=dict)
+    unsure: dict[str, Wanted] = field(default_factory=dict)
     requests: int = 0
     refused: int = 0
     unanswered: int = 0
@@ -126,17 +126,20 @@ class Crowd:
         self._number += 1
         name = f"{'owner' if owns else 'shared'}-{self._number}"
         script = _SLEEPING if owns or self.rng.random() < 0.5 else _BUSY
-        self.unsure[name] = owns
-        answer = self._ask("POST", "/v1/pods", manifest(self.trial, name, script, owns=owns))
+        self._add(name, manifest(self.trial, name, script, owns=owns), Wanted(owns))
+
+    def _add(self, name: str, pod: object, wanted: Wanted) -> None:
+        self.unsure[name] = wanted
+        answer = self._ask("POST", "/v1/pods", pod)
         if answer is None:
             return
         del self.unsure[name]
         if answer["phase"] != "Rejected":
-            self.wanted[name] = Wanted(owns)
+            self.wanted[name] = wanted
 
     def drop(self, name: str) -> None:
         """Ask for a pod to go."""
-        self.unsure[name] = self.wanted.pop(name).owns
+        self.unsure[name] = self.wanted.pop(name)
         path = f"/v1/pods/default/{name}?grace={self.rng.choice([0, 0, 1])}"
         if self._ask("DELETE", path) is not None:
             del self.unsure[name]
@@ -159,14 +162,8 @@ class Crowd:
             "scale-down-grace-period.pinfold.dev/pod": self.rng.choice(["0", "0", "1"]),
             "resize-below-baseline.pinfold.dev/pod": self.rng.choice(["true", "false"]),
         }
-        self.unsure[name] = owns
         pod = manifest(self.trial, name, _SLEEPING, owns=owns, says=says)
-        answer = self._ask("POST", "/v1/pods", pod)
-        if answer is None:
-            return
-        del self.unsure[name]
-        if answer["phase"] != "Rejected":
-            self.wanted[name] = Wanted(owns, moves=True)
+        self._add(name, pod, Wanted(owns, moves=True))
 
     def resize(self, name: str, owns: int) -> None:
         """Ask for another number of CPUs for an owner that runs."""
@@ -194,11 +191,14 @@ class Crowd:
 
     def rebalance(self) -> None:
         """Ask for better places for all who may move; then one goes, and leaves a better one."""
+        answer: Any = {}
         try:
             answer = self._asked("POST", "/v1/rebalance")
-            self.rebalanced += bool(answer and answer["steps"])
         except Refused as error:
             self._look_whether_undone(error)
+        if answer is None:
+            return
+        self.rebalanced += bool(answer.get("steps"))
         self.fill_movers()
         if movers := self._movers():
             self.drop(self.rng.choice(movers))
@@ -297,13 +297,13 @@ class Crowd:
             pods = self.node.pods()
         except (NoAnswerError, Refused) as error:
             return [str(error)]
-        for name, owns in list(self.unsure.items()):
+        for name, one in list(self.unsure.items()):
             # Whoever asked was not told: either is right, as long as the agent says which.
             phase = pods.get(name, {}).get("phase")
             if phase == "Terminating":
                 return [f"{name} is being ended"]
             if phase in ("Admitted", "Running"):
-                self.wanted[name] = Wanted(owns, moves=name.startswith("mover"))
+                self.wanted[name] = replace(one, main=None)
             del self.unsure[name]
         found = [f"{name} is lost" for name in self.wanted if name not in pods]
         found += [

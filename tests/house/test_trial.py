@@ -339,6 +339,14 @@ def test_nobody_is_asked_to_move_before_the_agent_is_ready(trial: Trial) -> None
         wait_until(lambda: trial.crowd.requests > 0)
 
 
+def test_nobody_is_asked_for_anything_when_a_rebalance_is_not_answered(trial: Trial) -> None:
+    trial.crowd.wanted["mover-1"] = mover = Wanted(2, moves=True, maybe=frozenset([1, 2]))
+    trial.crowd.rebalance()
+    assert (trial.crowd.requests, trial.crowd.wanted) == (1, {"mover-1": mover})
+    trial.crowd.drop("mover-1")
+    assert trial.crowd.unsure["mover-1"].maybe == {1, 2}
+
+
 def test_the_scheduler_tells_when_a_thread_is_itself() -> None:
     """Before its program is executed a process is of whoever forked it; dying, it is nobody's."""
     switches = Switches.open(f"itself-{os.getpid()}")
