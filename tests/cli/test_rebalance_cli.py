@@ -154,3 +154,32 @@ def test_a_plan_with_dynamic_shows_what_would_be_possible(tmp_path: Path, pods: 
         assert ("after moves: default/c app 4-5 → 14-15" in words) is (policy == "dynamic")
     assert outcome["static"] is None
     assert [owner["after"] for owner in outcome["dynamic"]["owners"]] == ["14-15"]
+
+
+def test_two_configurations_are_told_apart_by_their_resizes(tmp_path: Path, pods: str) -> None:
+    sides = []
+    for name, options in (("one", "{}"), ("two", "{full-pcpus-only: 'true'}")):
+        sides.append(tmp_path / f"{name}.yaml")
+        sides[-1].write_text(
+            "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+            "cpuManagerPolicy: static\nreservedSystemCPUs: '0'\n"
+            f"cpuManagerPolicyOptions: {options}\n"
+        )
+    ask = ("plan", "--machine", "2s8c2t", "--kubelet-config", str(sides[0]), pods)
+    ask = (*ask, "--resize", "pod/c=3", "--compare", str(sides[1]))
+    words = " ".join(run(*ask).stdout.split())
+    assert "; 1 resize otherwise" in words
+    assert "default/c app, resized to 3" in words
+    assert "✗ resizeAllocateCPUsError: SMTAlignmentError" in words
+    svg = run(*ask, "-o", "svg").stdout
+    assert "default/c app, resized to 3" in svg
+    assert "shared pool" in svg, "the legend"
+
+
+def test_no_name_of_a_fact_is_cut_on_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, pods: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    text = run("rebalance", "--dry-run", *ROOMY, pods).stdout
+    assert "…" not in text
+    assert "uncore caches beyond need" in text

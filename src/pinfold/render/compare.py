@@ -12,9 +12,9 @@ from pinfold.render.boxes import CellState
 from pinfold.render.node_map import NodeMap, Owner, mute
 from pinfold.render.numa_panel import gauge_texts
 from pinfold.render.palette import owner_symbol
-from pinfold.render.plan_view import PlanView, PodRow, headline, summary_facts
+from pinfold.render.plan_view import PlanView, PodRow, ResizeRow, headline, summary_facts
 from pinfold.render.sides import SidesDrawing, side_lines
-from pinfold.render.svg import MARGIN, draw_title
+from pinfold.render.svg import MARGIN, draw_facts, draw_legend, draw_title
 from pinfold.render.svg_canvas import Canvas, text_width, wrap_text
 from pinfold.render.terminal import (
     Line,
@@ -87,11 +87,26 @@ def pod_changes(
     return tuple(changes), unchanged
 
 
+def resize_changes(view: CompareView) -> tuple[PodChange, ...]:
+    """The resizes that come out otherwise, in their order."""
+    rows = zip(view.before.resizes, view.after.resizes, strict=True)
+    return tuple(
+        PodChange(f"{one.name}, resized to {one.cpus}", (_resized(one),), (_resized(two),))
+        for one, two in rows
+        if _resized(one) != _resized(two)
+    )
+
+
+def _resized(row: ResizeRow) -> str:
+    return row.outcome if row.feasible else f"✗ {row.reason}: {row.message}"
+
+
 def render_compare(view: CompareView, style: Style) -> str:
     """The comparison as text, ending in a newline."""
     changes, unchanged = pod_changes(view, ascii_only=style.ascii_only)
-    lines: list[Line] = [*title_lines(view.title, _counted(changes, unchanged), style), []]
-    lines += _change_lines(view, changes, style)
+    resizes = resize_changes(view)
+    lines: list[Line] = [*title_lines(view.title, _counted(changes, unchanged, resizes), style), []]
+    lines += _change_lines(view, (*changes, *resizes), style)
     changed = changed_cpus(view)
     if changed:
         lines += [*_maps(view, changed, style), []]
@@ -116,9 +131,12 @@ def _legend(view: CompareView, changed: CPUSet, style: Style) -> Iterator[Line]:
     return packed_items(items, style)
 
 
-def _counted(changes: tuple[PodChange, ...], unchanged: int) -> str:
+def _counted(changes: tuple[PodChange, ...], unchanged: int, resizes: tuple[PodChange, ...]) -> str:
     pods = "pod" if len(changes) == 1 else "pods"
-    return f"{len(changes)} {pods} changed, {unchanged} unchanged"
+    text = f"{len(changes)} {pods} changed, {unchanged} unchanged"
+    if not resizes:
+        return text
+    return f"{text}; {len(resizes)} resize{'s' * (len(resizes) != 1)} otherwise"
 
 
 def _outcome(pod: PodRow | None, node_map: NodeMap, *, ascii_only: bool) -> tuple[str, ...]:
@@ -200,14 +218,17 @@ def _fact_lines(view: CompareView, style: Style) -> Iterator[Line]:
 def render_compare_svg(view: CompareView) -> str:
     """The comparison as an SVG document: both maps, and the pods that changed."""
     changes, unchanged = pod_changes(view)
+    resizes = resize_changes(view)
+    counted = _counted(changes, unchanged, resizes)
     changed = changed_cpus(view)
     drawing = SidesDrawing(_sides(view, changed))
     width = drawing.width
     canvas = Canvas()
-    y = draw_title(canvas, view.title, _counted(changes, unchanged), width) + 18
+    y = draw_title(canvas, view.title, counted, width)
+    y = draw_legend(canvas, view.after.node_map, y, width) + 12
     y = drawing.draw(canvas, MARGIN, y) + 30
     left = min(max(text_width(n, 12) for n in (view.before_name, view.after_name)), 200) + 34
-    for change in changes:
+    for change in (*changes, *resizes):
         for text in wrap_text(change.name, 13.5, width):
             canvas.text((MARGIN, y), text, 13.5, bold=True)
             y += 19
@@ -223,5 +244,7 @@ def render_compare_svg(view: CompareView) -> str:
                     canvas.text(place, texts[at], 12, mono=True, color="bad" if bad else "ink")
                 y += 17
         y += 10
-    about = f"{_counted(changes, unchanged)}. CPUs that changed: {changed or 'none'}."
+    facts = [(name, f"{old} → {new}", "") for name, old, new in _facts(view) if old != new]
+    y = draw_facts(canvas, facts, y, width) if facts else y
+    about = f"{counted}. CPUs that changed: {changed or 'none'}."
     return canvas.document(width + 2 * MARGIN, y + MARGIN - 12, view.title, about)

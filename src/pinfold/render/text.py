@@ -267,24 +267,25 @@ def _resize_outcome(row: ResizeRow, owner: Owner | None, style: Style) -> Iterat
 
 def summary_lines(facts: Sequence[tuple[str, str, str]], style: Style) -> Iterator[Line]:
     """Facts as ``name  value  remark``, values wrapped under themselves."""
-    if style.width < _STACKED:
+    widest = max((cell_width(name) for name, _, _ in facts), default=0)
+    if style.width < _STACKED or widest > style.width // 2:
         for name, value, remark in facts:
-            yield [(clip(name, style.width), "key")]
+            for text in wrap(clean(name), style.width):
+                yield [(text, "key")]
             for text in wrap(clean(value), style.width - 2, after=","):
                 yield [("  ", ""), (text, "")]
             for text in wrap(clean(remark), style.width - 2) if remark else ():
                 yield [("  ", ""), (text, "dim")]
         return
-    names = min(max(cell_width(name) for name, _, _ in facts), style.width // 2)
     for name, value, remark in facts:
-        room = style.width - names - 2
+        room = style.width - widest - 2
         lines: list[Line] = [[(text, "")] for text in wrap(clean(value), room, after=",")]
         if remark and line_width(lines[-1]) + 2 + cell_width(remark) <= room:
             lines[-1].append((f"  {remark}", "dim"))
         elif remark:
             lines += [[(text, "dim")] for text in wrap(clean(remark), room)]
         for at, line in enumerate(lines):
-            yield [(pad(name if at == 0 else "", names), "key"), ("  ", ""), *line]
+            yield [(pad(name if at == 0 else "", widest), "key"), ("  ", ""), *line]
 
 
 def note_lines(notes: Iterable[str], style: Style) -> Iterator[Line]:
