@@ -165,8 +165,8 @@ def test_two_configurations_are_told_apart_by_their_resizes(tmp_path: Path, pods
             "cpuManagerPolicy: static\nreservedSystemCPUs: '0'\n"
             f"cpuManagerPolicyOptions: {options}\n"
         )
-    ask = ("plan", "--machine", "2s8c2t", "--kubelet-config", str(sides[0]), pods)
-    ask = (*ask, "--resize", "pod/c=3", "--compare", str(sides[1]))
+    both = ("--kubelet-config", str(sides[0]), "--compare", str(sides[1]))
+    ask = ("plan", "--machine", "2s8c2t", *both, "--resize", "pod/c=3", pods)
     words = " ".join(run(*ask).stdout.split())
     assert "; 1 resize otherwise" in words
     assert "default/c app, resized to 3" in words
