@@ -11,6 +11,7 @@ import os
 import secrets
 import signal
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ from benchmarks.agent_scene import GivenUpError, agent_within, pod, require_node
 from benchmarks.measure import Result
 from benchmarks.report import series
 from pinfold.adapters.cgroup import open_cgroups
+from pinfold.adapters.observation import ProcCPUMeter
 from pinfold.adapters.process.processes import identify
 from pinfold.agent.service import Agent
 from pinfold.core.kubelet.node_config import NodeConfig
@@ -35,16 +37,23 @@ from pinfold.ports.held_process import HeldProcess
 
 POOL_SIZES: Final = (10, 100, 300, 1000)
 RECONCILED: Final = 500
+OBSERVED: Final = 200
 MOVES: Final = 21
+READINGS: Final = 15
+LOOKS: Final = 2001
+SLEEP: Final = ("sleep", "infinity")
+WAKE: Final = (sys.executable, "-S", "-E", "-c", "import time\nwhile True: time.sleep(0.1)")
+BETWEEN: Final = 0.5
+"""Seconds between two readings, in which who wakes at all has woken."""
 
 
 @contextmanager
-def _sleepers(count: int) -> Iterator[Sequence[int]]:
+def _sleepers(count: int, command: tuple[str, ...] = SLEEP) -> Iterator[Sequence[int]]:
     """Processes that sleep, gone at the end."""
     pids: list[int] = []
     try:
         while len(pids) < count:
-            pids.append(os.posix_spawnp("sleep", ["sleep", "infinity"], os.environ))
+            pids.append(os.posix_spawnp(command[0], command, os.environ))
         yield pids
     finally:
         for pid in pids:
@@ -116,6 +125,47 @@ def _reconcile(count: int) -> Result:
             runner.run(_remove_all(cgroups))
 
 
+def _observe(count: int, command: tuple[str, ...]) -> Result:
+    """CPU time of one reading of all counters by an agent with its real ports."""
+    require_node()
+    node = NodeConfig(cpu_manager_policy="static", reserved_system_cpus=CPUSet([0]), max_pods=count)
+    name = f"pinfold-bench-{secrets.token_hex(4)}"
+    with (
+        tempfile.TemporaryDirectory(prefix="pinfold-bench-") as folder,
+        _sleepers(count, command) as pids,
+        agent_within(folder, node, cgroupName=name, observationPeriod="1s") as (runner, agent),
+    ):
+        runner.run(_fill(agent, pids))
+        watched = agent.observation
+        used: list[float] = []
+        try:
+            if watched is None:
+                raise GivenUpError("the agent does not observe")
+            for _ in range(READINGS + 1):
+                time.sleep(BETWEEN)
+                began = time.process_time_ns()
+                runner.run(watched.observe())
+                used.append(time.process_time_ns() - began)
+            if len(watched.containers) != count:
+                raise GivenUpError(f"{len(watched.containers)} containers were read")
+        finally:
+            runner.run(_remove_all(agent.books.containers.cgroups))
+    del used[0]  # which has opened all files
+    return detailed(used, percent_of_a_core_at_1_s=statistics.median(used) / 1e7)
+
+
+def _lent() -> Result:
+    """CPU time of one look at how idle one CPU is."""
+    meter, one = ProcCPUMeter(), CPUSet([0])
+    used: list[float] = []
+    for _ in range(LOOKS):
+        began = time.process_time_ns()
+        meter.idle(one)
+        used.append(time.process_time_ns() - began)
+    meter.close()
+    return detailed(used, percent_of_a_core_at_50_hz=statistics.median(used) * 50 / 1e7)
+
+
 async def _fill(agent: Agent, pids: Sequence[int]) -> None:
     """A pod around each process; one of them owns a CPU."""
     if agent.pods is None:
@@ -141,6 +191,9 @@ def growth(results: Mapping[str, Result]) -> list[str]:
 MEASURED: Final[dict[str, Callable[[], Result]]] = {
     **{f"agent.pool.{count}": partial(_pool, count) for count in POOL_SIZES},
     f"agent.reconcile.{RECONCILED}": partial(_reconcile, RECONCILED),
+    f"observe.rest.{OBSERVED}": partial(_observe, OBSERVED, SLEEP),
+    f"observe.busy.{OBSERVED}": partial(_observe, OBSERVED, WAKE),
+    "observe.lent": _lent,
 }
 
 

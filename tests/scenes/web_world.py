@@ -27,17 +27,20 @@ from pinfold.admission.node_status import node_status, node_status_document
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.pod.workload_fields import PROCESS, check_fields
+from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.machine import Machine
 from pinfold.documents.node import Node
 from pinfold.documents.status import Agent, AgentConfig, Gates
 from pinfold.node.moves.rebalancing import Rebalancing
 from pinfold.node.moves.resizing import Answered
 from pinfold.node.nri.kubelet_devices import KubeletDevices
+from pinfold.node.observation.observer import Observation
 from pinfold.node.pods.caller import NOBODY, Caller
 from pinfold.node.pods.manager import Manager
 from pinfold.node.pods.pod_life import PodLife
 from pinfold.node.reconciler import Drift, reconcile
 from pinfold.planning.explain import explain_decision, explain_document
+from pinfold.planning.fake_meters import FakeContainerMeters, FakeCPUMeter
 from pinfold.planning.machine_document import machine_document
 from pinfold.planning.planner import Planner
 from pinfold.ports.errors import ContainerKey
@@ -71,6 +74,20 @@ class AgentOnFakes:
         self.counted = PluginCounters()
         self.kubelet = KubeletDevices(None, lambda _pod, _problem: None)
         self.loops = Loops()
+        self.observation: Observation | None = None
+        self.meters, self.cpu_meter = FakeContainerMeters(), FakeCPUMeter(CPUSet([0, 1]))
+        self.clock = 0.0
+
+    def watch(self) -> None:
+        """Read what containers do, on fakes; their clock is ``clock``."""
+        self.observation = Observation(
+            self.books,
+            self.meters,
+            self.cpu_meter,
+            now=lambda: self.clock,
+            spent=lambda: self.clock / 1000,
+            period=1.0,
+        )
 
     @property
     def rebalancing(self) -> Rebalancing:
@@ -210,14 +227,19 @@ class Answer:
 class Served:
     """A server that runs in a thread."""
 
-    def __init__(self, path: Path, node: Harness, limits: Limits, patience: Patience) -> None:
+    def __init__(
+        self, path: Path, node: Harness, limits: Limits, patience: Patience, *, observes: bool
+    ) -> None:
         self.path, self.node, self._limits, self._patience = path, node, limits, patience
+        self._observes = observes
         self.stop = asyncio.Event()
         self.thread = threading.Thread(target=lambda: asyncio.run(self._run()))
 
     async def _run(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.backend = AgentOnFakes(await self.node.start(), self.node)
+        if self._observes:
+            self.backend.watch()
         self.app = make_app(self.backend, self._patience)
         await serve(self.app, self.path, stop=self.stop, limits=self._limits)
         await self.node.kill()
@@ -314,13 +336,14 @@ def served(
     patience: Patience | None = None,
     adopts: bool = False,
     explains: bool = True,
+    observes: bool = False,
     **harness: Any,
 ) -> Iterator[Served]:
     """A server on a fresh node."""
     node = Harness(**harness)
     if explains:
         node.describe = partial(_explained, Planner(parse_short_form(node.machine), node.config))
-    server = Served(path, node, limits or Limits(), patience or Patience())
+    server = Served(path, node, limits or Limits(), patience or Patience(), observes=observes)
     server.start()
     server.fetch_contract()
     if adopts:

@@ -37,6 +37,7 @@ PROMISED = {
     ("GET", "/v1/history"),
     ("GET", "/v1/machine"),
     ("GET", "/v1/node"),
+    ("GET", "/v1/observation"),
     ("GET", "/v1/pods"),
     ("GET", "/v1/pods/{namespace}/{name}"),
     ("GET", "/v1/pods/{namespace}/{name}/log"),
@@ -102,8 +103,15 @@ def test_what_it_does_not_tell_is_not_there(api: Served) -> None:
 
 def test_every_good_answer_that_it_tells_is_given(tmp_path: Path) -> None:
     """Each operation once with success; the answers are checked as they come."""
-    with served(tmp_path / "s", adopts=True, dynamic=DynamicOptions()) as api:
-        for path in ("/v1/status", "/v1/machine", "/v1/node", "/v1/pods", "/v1/history"):
+    with served(tmp_path / "s", adopts=True, observes=True, dynamic=DynamicOptions()) as api:
+        for path in (
+            "/v1/observation",
+            "/v1/status",
+            "/v1/machine",
+            "/v1/node",
+            "/v1/pods",
+            "/v1/history",
+        ):
             assert api.ask("GET", path).status == 200
         assert api.ask("POST", "/v1/pods", manifest("db", "2")).status == 201
         assert api.ask("POST", "/v1/pods", manifest("large", "99")).status == 200

@@ -11,9 +11,12 @@ import structlog
 from msgspec import Struct, field
 
 from pinfold.agent.reports import report_of_node
+from pinfold.config.agent import pod_resources_socket
+from pinfold.config.section import AgentSection
 from pinfold.core.kubelet.node_config import DynamicOptions
 from pinfold.documents import status as documents
 from pinfold.documents.status import Part
+from pinfold.linux.socket_places import is_stale
 from pinfold.node.exits import Exits
 from pinfold.node.moves.rebalancing import Rebalancing
 from pinfold.node.pod_resources import ManagedPodResources
@@ -21,6 +24,7 @@ from pinfold.node.pods.device_health import DeviceHealth
 from pinfold.node.pods.manager import Manager
 from pinfold.node.view import Reader
 from pinfold.ports.devices import DevicePlugins
+from pinfold.ports.errors import PortError
 from pinfold.ports.figures import Figure
 from pinfold.ports.logs import BoundedLogs
 from pinfold.ports.runtime import Runtime
@@ -117,6 +121,17 @@ def container_exits(exits: Exits, runtime: Runtime) -> Runnable:
         await exits.follow(runtime.exits())
 
     return Runnable("exits", run)
+
+
+def check_pod_resources(own: AgentSection) -> None:
+    """See that nobody serves where the agent is to; raises PortError."""
+    if (place := pod_resources_socket(own)) is None:
+        return
+    elsewhere = "give this agent another podResourcesSocket"
+    try:
+        is_stale(place, who="another process", elsewhere=elsewhere)
+    except OSError as error:
+        raise PortError(f"{place}: {error.strerror}", elsewhere) from None
 
 
 def pod_resources(books: Reader, place: Path, group: str | None, stop: asyncio.Event) -> Runnable:

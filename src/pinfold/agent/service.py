@@ -24,6 +24,7 @@ from pinfold.documents.machine import Machine
 from pinfold.documents.node import Node
 from pinfold.node.books import Books
 from pinfold.node.moves.rebalancing import Rebalancing
+from pinfold.node.observation.observer import Observation
 from pinfold.node.reconciler import Drift
 from pinfold.planning.machine_document import machine_document
 from pinfold.planning.planner import Planner
@@ -44,7 +45,8 @@ log = structlog.get_logger("pinfold")
 class Agent:
     """A node that is looked after; fulfils :class:`pinfold.web.backend.Backend`.
 
-    ``background`` is what goes on unasked, ``pods`` runs pods for the API (None: a kubelet does);
+    ``background`` is what goes on unasked, ``pods`` runs pods for the API (None: a kubelet does),
+    ``observation`` is what containers do (None: it is not watched);
     ``listener`` is the API's socket, which listens, and ``cgroups`` is for ``/v1/status``.  The
     agent ends when ``stop`` is set.
     """
@@ -58,6 +60,7 @@ class Agent:
         *,
         pods: Pods | None,
         rebalancing: Rebalancing,
+        observation: Observation | None,
         listener: socket.socket,
         stop: asyncio.Event,
         cgroups: documents.CgroupTree,
@@ -67,6 +70,7 @@ class Agent:
         self.books = books
         self.pods = pods
         self.rebalancing = rebalancing
+        self.observation = observation
         self.started_at = time.time()
         self._background = background
         self._listener = listener

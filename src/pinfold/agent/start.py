@@ -31,9 +31,10 @@ from pinfold.agent.cpu_follower import CPUFollower, stay_off_exclusive_cpus
 from pinfold.agent.front import Front, nothing_in_front
 from pinfold.agent.hugepages import HugepageFollower
 from pinfold.agent.machine_file import remember_machine, remembered_machine
+from pinfold.agent.observing import observation, observes
 from pinfold.agent.pods import Pods
 from pinfold.agent.reports import report, report_of_node, report_of_work
-from pinfold.agent.runnables import Runnable, pod_resources
+from pinfold.agent.runnables import Runnable, check_pod_resources, pod_resources
 from pinfold.agent.service import Agent
 from pinfold.agent.state_files import StateFiles
 from pinfold.config.agent import AgentConfig, device_plugin_dir, pod_resources_socket
@@ -45,7 +46,6 @@ from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.status import CgroupTree
 from pinfold.linux.descriptors import raise_file_limit
 from pinfold.linux.processes import boot_id
-from pinfold.linux.socket_places import is_stale
 from pinfold.node.announcements import Announcements
 from pinfold.node.books import Books
 from pinfold.node.moves.rebalancing import Rebalancing
@@ -148,19 +148,9 @@ class Start:
                 self._kept.callback(claim.release)
                 claim.take()
             async with listening(Path(self.config.own.api.socket)) as listener:
-                self._check_pod_resources()
+                check_pod_resources(self.config.own)
                 yield listener
                 self._has_ended = True
-
-    def _check_pod_resources(self) -> None:
-        """See that nobody serves where this agent is to, which is done last of all."""
-        if (place := pod_resources_socket(self.config.own)) is None:
-            return
-        elsewhere = "give this agent another podResourcesSocket"
-        try:
-            is_stale(place, who="another process", elsewhere=elsewhere)
-        except OSError as error:
-            raise PortError(f"{place}: {error.strerror}", elsewhere) from None
 
     @property
     def _is_refused(self) -> bool:
@@ -360,8 +350,10 @@ class Start:
         """All of it together, see :class:`Agent`; the machine is known from now on."""
         planner = self.planner
         cpus = CPUFollower(books, planner.view.unseen, online_cpus, hotplug_events)
+        watched = observation(books, self.config.own.observation, cgroups)
+        going = [*runnables, *observes(watched, books)]
         background = Background(
-            self.loops, planner, books, runnables, claim=claim, cpus=cpus, pages=pages
+            self.loops, planner, books, going, claim=claim, cpus=cpus, pages=pages
         )
         self._agent = Agent(
             self.config,
@@ -370,6 +362,7 @@ class Start:
             background,
             pods=pods,
             rebalancing=rebalancing,
+            observation=watched,
             listener=listener,
             stop=self.stop,
             cgroups=cgroups,

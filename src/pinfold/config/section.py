@@ -127,6 +127,21 @@ class MoveSettings(_Group, frozen=True, kw_only=True):
         return float(self.scale_down_grace_period.removesuffix("s"))
 
 
+class ObservationSettings(_Group, frozen=True, kw_only=True):
+    """Whether it is watched what containers and CPUs do."""
+
+    observation_period: Annotated[str, Meta(pattern="^(0s|[1-9][0-9]{2}ms|[1-9][0-9]?s)$")] = "0s"
+    """How often it is read what containers use and wait for and how idle each CPU is, for
+    ``status``, the API and the metrics: from 100ms to 99s; 0s: never."""
+
+    @property
+    def period_seconds(self) -> float:
+        """The period in seconds; 0: nothing is read."""
+        if self.observation_period.endswith("ms"):
+            return float(self.observation_period.removesuffix("ms")) / 1000
+        return float(self.observation_period.removesuffix("s"))
+
+
 class KubeletSettings(_Group, frozen=True, kw_only=True):
     """The node of a kubelet, with ``nri``."""
 
@@ -176,6 +191,7 @@ class AgentSection(msgspec.Struct, frozen=True, kw_only=True):
     containers: RuntimeSettings = RuntimeSettings()
     cgroups: CgroupSettings = CgroupSettings()
     moves: MoveSettings = MoveSettings()
+    observation: ObservationSettings = ObservationSettings()
     kubelet: KubeletSettings = KubeletSettings()
     cluster: ClusterSettings = ClusterSettings()
     devices: DeviceSettings = DeviceSettings()

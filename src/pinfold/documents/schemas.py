@@ -39,6 +39,7 @@ from pinfold.documents.hugepages import HugepageChange, HugepagePools
 from pinfold.documents.machine import Machine
 from pinfold.documents.move_plan import MovePlan
 from pinfold.documents.node import Node
+from pinfold.documents.observation import Observation
 from pinfold.documents.plan import Comparison, Plan
 from pinfold.documents.records import VERSION, Document, Record
 from pinfold.documents.shield import Shield
@@ -81,6 +82,7 @@ DOCUMENTS: Final[Mapping[str, Published]] = {
         "`pinfold rebalance -o json`; part of a plan, of an explanation, of the record of moves",
     ),
     "node": Published(Node, "`GET /v1/node`"),
+    "observation": Published(Observation, "`GET /v1/observation`"),
     "plan": Published(Plan, "`pinfold plan -o json`"),
     "pod": Published(PodDocument, "`GET /v1/pods/{namespace}/{name}`"),
     "pods": Published(PodList, "`GET /v1/pods`"),

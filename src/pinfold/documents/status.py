@@ -8,6 +8,7 @@ from typing import Annotated, TypeAlias
 from msgspec import UNSET, Meta, UnsetType, field
 
 from pinfold.documents.move_plan import MovePlan
+from pinfold.documents.observation import Load, Observed
 from pinfold.documents.records import (
     ContainerKind,
     CPUs,
@@ -65,6 +66,8 @@ class Container(Record, frozen=True, kw_only=True):
     ran_shared_seconds: float | None = None
     """How long an owner of CPUs, created while no agent was there, ran before it had them to
     itself; null where it never did."""
+    load: Load | UnsetType = UNSET
+    """What it did in the last interval; only where the agent observes, and has seen it twice."""
 
 
 class Pod(Record, frozen=True, kw_only=True):
@@ -312,4 +315,6 @@ class Status(Document, frozen=True, kw_only=True):
     that are unhealthy, or whose plugin is gone."""
     move: MovePlan | None = None
     """The plan of moves that is in flight."""
+    observation: Observed | UnsetType = UNSET
+    """Only where the agent observes."""
     counters: Counters

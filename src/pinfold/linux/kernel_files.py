@@ -15,7 +15,8 @@ from pinfold.core.values.cpuset import CPUSet, CPUSetError
 from pinfold.linux.descriptors import gone_or_raise
 from pinfold.ports.errors import PortError
 
-_LEAF_LINKS: Final = 2
+LEAF_LINKS: Final = 2
+"""Links of a folder without folders."""
 _CHUNK: Final = 16384
 _SURELY_ALL: Final = 2048
 """The kernel fills a page before it ends a read; what is shorter needs no second one."""
@@ -27,7 +28,11 @@ def read_value(path: Path | str) -> str:
 
 
 def _read(path: Path | str) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    return read_whole(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
+
+def read_whole(descriptor: int) -> bytes:
+    """Read what was just opened, and close it; raises OSError."""
     try:
         data = chunk = os.read(descriptor, _CHUNK)
         while len(chunk) >= _SURELY_ALL:
@@ -103,7 +108,7 @@ def subfolders(path: Path | str) -> list[str]:
     """The names of the folders in a folder, or cgroups in a cgroup; none when it is gone."""
     try:
         # The kernel counts a folder's folders as links, which spares most of the listings.
-        if os.stat(path).st_nlink == _LEAF_LINKS:  # noqa: PTH116 - hundreds of them, in strings
+        if os.stat(path).st_nlink == LEAF_LINKS:  # noqa: PTH116 - hundreds of them, in strings
             return []
         with os.scandir(path) as entries:
             return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]

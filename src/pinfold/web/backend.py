@@ -11,6 +11,7 @@ from pinfold.documents.status import Agent, AgentConfig
 from pinfold.node.books import Books
 from pinfold.node.moves.rebalancing import Rebalancing
 from pinfold.node.moves.resizing import Answered
+from pinfold.node.observation.observer import Observation
 from pinfold.node.pods.caller import NOBODY, Caller
 from pinfold.node.pods.pod_life import PodLife
 from pinfold.node.reconciler import Drift
@@ -110,6 +111,10 @@ class Backend(Protocol):
     @property
     def rebalancing(self) -> Rebalancing:
         """Finds better places for those who run."""
+
+    @property
+    def observation(self) -> Observation | None:
+        """What containers and CPUs do; None where that is not watched."""
 
     @property
     def pods(self) -> PodBackend | None:

@@ -20,10 +20,12 @@ from pinfold.documents.records import MemoryBlock
 from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.counters import Counters, Durations
 from pinfold.node.nri.runtime_pod import ran_shared
+from pinfold.node.observation.observer import Observation
 from pinfold.node.pod_table import UnknownPodError
 from pinfold.node.reconciler import Drift
 from pinfold.node.view import Reader, View
 from pinfold.ports.records import HistoryEntry, PodPhase, PodRecord
+from pinfold.web.observed import load_of, observed_document
 from pinfold.web.pod_shape import PodShape, kinds, shape_of
 
 WAITING: Final = "Waiting"
@@ -45,15 +47,17 @@ class Documents:
     """Makes documents of a node's pods.
 
     What the manifests of ended pods say is remembered: they are many, and do not change.
+    ``observation`` is what containers do, where that is watched.
     """
 
-    def __init__(self, books: Reader) -> None:
+    def __init__(self, books: Reader, observation: Observation | None = None) -> None:
         self._books = books
+        self._observation = observation
         self._shapes: dict[str, PodShape] = {}
 
     def status(self, agent: form.Agent, config: form.AgentConfig) -> form.Status:
         """The document of ``GET /v1/status``."""
-        books = self._books
+        books, watched = self._books, self._observation
         policy = books.view.node.cpu_policy
         reserved = books.view.settings.reserved_system_cpus if policy is None else policy.reserved
         ledger = books.view.state.ledger
@@ -68,6 +72,7 @@ class Documents:
             offline=str(books.view.state.offline),
             unhealthy_in_use=_unhealthy_in_use(books.view.state.devices),
             move=_move(books.view),
+            observation=msgspec.UNSET if watched is None else observed_document(watched),
             counters=counters_document(books.counters),
         )
 
@@ -152,6 +157,7 @@ class Documents:
             restarts=record.restarts.get(name, 0),
             exit_code=exit_code,
             ran_shared_seconds=ran_shared(pod.workload.pod.annotations).get(name),
+            load=load_of(self._observation, pod.key(container)),
         )
 
     def _given(self, uid: str, container: str) -> _Given:

@@ -29,6 +29,7 @@ from pinfold.web.documents import (
     embedded,
     history_document,
 )
+from pinfold.web.observed import observation_document
 from pinfold.web.operations import POD, POD_LOG
 from pinfold.web.pod_logs import pod_log
 from pinfold.web.requests import decoded, flag, json_object, limit, seconds
@@ -59,7 +60,7 @@ class Handlers:
 
     def __init__(self, backend: Backend, patience: Patience) -> None:
         self._backend = backend
-        self._documents = Documents(backend.books)
+        self._documents = Documents(backend.books, backend.observation)
         self._changes = Changes(backend.problems, patience.change)
         self.snapshots = Snapshots()
         self._metrics: Any = None
@@ -80,6 +81,20 @@ class Handlers:
     async def node(self, _request: Request) -> Response:
         """Capacity and allocatable."""
         return await self._shared("node", self._backend.node)
+
+    async def observation(self, request: Request) -> Response:
+        """What containers and CPUs do."""
+        observed, history = self._backend.observation, flag(request, "history")
+        if observed is None:
+            raise Refusal(
+                503,
+                "this agent does not watch what containers do",
+                "set observationPeriod in the section pinfold of its configuration, such as 1s",
+            )
+        books = self._backend.books
+        return await self._shared(
+            f"observation {history}", lambda: observation_document(observed, books, history=history)
+        )
 
     async def _shared(self, name: str, document: Callable[[], object]) -> Response:
         """An answer for all who wait for it."""

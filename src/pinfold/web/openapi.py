@@ -58,6 +58,10 @@ PARAMETERS: Final[dict[str, dict[str, Any]]] = {
         "description": "with each line's time before it",
         "schema": {"type": "boolean", "default": False},
     },
+    "history": {
+        "description": "with each container's intervals, 60 at most",
+        "schema": {"type": "boolean", "default": False},
+    },
     "limit": {
         "description": "how many entries at most",
         "schema": {

@@ -24,6 +24,7 @@ from pinfold.documents.explanation import Explanation
 from pinfold.documents.machine import Machine
 from pinfold.documents.move_plan import MovePlan
 from pinfold.documents.node import Node
+from pinfold.documents.observation import Observation
 from pinfold.documents.records import Record
 from pinfold.documents.status import Status
 
@@ -95,6 +96,14 @@ OPERATIONS: Final = (
         "node",
         "What the node has, may give and has left, in total and for each NUMA node",
         (Answer(200, "the node", Node),),
+    ),
+    Operation(
+        "GET",
+        "/v1/observation",
+        "observation",
+        "What containers use and wait for, and how idle each CPU is, where that is watched",
+        (Answer(200, "rates of the last interval, 10 and 60 seconds", Observation),),
+        query=("history",),
     ),
     Operation(
         "GET",

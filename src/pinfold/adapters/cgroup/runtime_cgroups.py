@@ -90,6 +90,7 @@ class RuntimeCgroups:
         mount = found.unified if self._version == 2 else found.v1[CPUSET]
         assert mount is not None  # noqa: S101 - the version was taken from it
         self._mount: CgroupMount = mount
+        self._mounts = found.v1
         self._cpusets = FoundCpusets(self._version, mount.point, found.v1)
         record = None if gates is None else GateFile(gates, mount)
         self._all = ContainerCpusets(self._cpusets, record, report)
@@ -243,6 +244,14 @@ class RuntimeCgroups:
         """The cpusets above the containers' that are used."""
         held = {str(gate): str(cpus) for gate, cpus in self._all.gates.written.items()}
         return Gates(held=held, rewritten=self._all.gates.rewritten)
+
+    def folder_of(self, key: ContainerKey, controller: str) -> Path | None:
+        """See :class:`pinfold.ports.observation.Located`; as in cpuset's hierarchy."""
+        known = self._all.known.get(key)
+        mount = self._mount if self._version == 2 else self._mounts.get(controller)
+        if known is None or known.folder is None or mount is None:
+            return None
+        return mount.folder(self._mount.path(known.folder))
 
     async def changes(self) -> AsyncIterator[ContainerKey | None]:
         """See :class:`pinfold.ports.cgroups.Watchful`; gates are made right at once."""

@@ -3,7 +3,7 @@
 ::
 
     cpuset:  see :mod:`.v1_cpusets`
-    others:  NAME/pod-UID/CONTAINER   limits; one of them tells who belongs to whom
+    others:  NAME/pod-UID/CONTAINER   limits and counters; one tells who belongs to whom
 
 The cpuset hierarchy need not have the shape of the others, so all shared containers are in one
 cpuset, and one write moves everybody.
@@ -41,8 +41,10 @@ from pinfold.ports.cgroups import ObservedCgroups, ObservedContainer, Partition,
 from pinfold.ports.errors import CgroupError, ContainerKey, ProcessGoneError
 
 CPUSET: Final = "cpuset"
+CPU: Final = "cpu"
+CPUACCT: Final = "cpuacct"
 FREEZER: Final = "freezer"
-LIMITING: Final = (FREEZER, "cpu", "memory", "hugetlb", "pids")
+CONTROLLERS: Final = (FREEZER, CPU, "memory", "hugetlb", "pids", CPUACCT)
 MEMBERS: Final = (FREEZER, "pids", "cpu", "memory")
 """The hierarchies that may tell who belongs to a container, the best first."""
 
@@ -54,7 +56,9 @@ class CgroupsV1:
     """
 
     def __init__(self, parents: Mapping[str, Path], name: str) -> None:
-        known = [controller for controller in LIMITING if controller in parents]
+        known = [controller for controller in CONTROLLERS if controller in parents]
+        if parents.get(CPUACCT) == parents.get(CPU) and CPUACCT in known:
+            known.remove(CPUACCT)  # mounted together, as it is mostly
         # Controllers that are mounted together with cpuset have its shape.
         self._joined = {one for one in known if parents[one] == parents[CPUSET]}
         self._bases = {one: parents[one] / name for one in known if one not in self._joined}
@@ -119,10 +123,7 @@ class CgroupsV1:
             notes.append(f"partition {placement.partition.value} needs cgroup v2")
 
         def own(controller: str) -> Path | None:
-            base = self._bases.get(controller)
-            if base is not None:
-                return _folder(base, key)
-            return cpuset if controller in self._joined else None
+            return self._within(key, controller, cpuset)
 
         def whole(controller: str) -> Path | None:
             folder = own(controller)
@@ -261,6 +262,17 @@ class CgroupsV1:
             shared |= mask
         with_strays(found, await self._escapes.look(self._inside()))
         return ObservedCgroups(shared, read_cpus(self._cpusets.shared / CPUS), found)
+
+    def folder_of(self, key: ContainerKey, controller: str) -> Path | None:
+        """See :class:`pinfold.ports.observation.Located`."""
+        return self._within(key, controller, self._cpusets.current(key))
+
+    def _within(self, key: ContainerKey, controller: str, cpuset: Path | None) -> Path | None:
+        """A container's cgroup in the hierarchy of a controller; None where there is none."""
+        if controller in self._joined:
+            return cpuset
+        base = self._bases.get(controller)
+        return None if base is None else _folder(base, key)
 
     def changes(self) -> AsyncIterator[ContainerKey | None]:
         """The containers whose cpusets others change; see :func:`.watch.watch_cpusets`."""

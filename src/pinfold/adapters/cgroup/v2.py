@@ -304,6 +304,10 @@ class CgroupsV2:
         with_strays(found, await self._escapes.look(self._inside()))
         return ObservedCgroups(shared, read_cpus(self._shared / CPUS), found)
 
+    def folder_of(self, key: ContainerKey, controller: str) -> Path | None:  # noqa: ARG002 - v1's
+        """See :class:`pinfold.ports.observation.Located`."""
+        return next(iter(self._folders(key)), None)
+
     def changes(self) -> AsyncIterator[ContainerKey | None]:
         """The containers whose cpusets others change; see :func:`.watch.watch_cpusets`."""
         return watch_cpusets(self._base, self._written)

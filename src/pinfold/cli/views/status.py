@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from pinfold.adapters.machines.own_json import machine_from_own_json
 from pinfold.cli.views.node import (
@@ -23,6 +24,11 @@ from pinfold.render.machine_map import machine_map
 from pinfold.render.node_map import number_owners
 from pinfold.render.numa_panel import Gauge, NUMAGauges
 from pinfold.render.plan_view import ContainerRow, PlanView, PodRow, extras
+
+_IDLE: Final = 0.9
+"""The share of the time from which on a CPU is called idle."""
+
+_WORTH_TELLING: Final = 0.005
 
 
 def status_view(status: Status, machine: object, node: Node) -> PlanView:
@@ -78,7 +84,12 @@ def _live(pod: Pod, keys: set[str]) -> PodRow:
                 kind=_how_it_is(container),
                 extras=()
                 if ended
-                else (*besides(container), *_given(container), *_earlier(container)),
+                else (
+                    *besides(container),
+                    *_given(container),
+                    *_earlier(container),
+                    *_does(container),
+                ),
             )
             for container in pod.containers
         ),
@@ -108,6 +119,19 @@ def _earlier(container: Container) -> Iterator[str]:
         yield f"ran shared for {container.ran_shared_seconds:.1f} s at first"
 
 
+def _does(container: Container) -> Iterator[str]:
+    """What it did in the last interval, where that is watched."""
+    load = container.load
+    if not load:
+        return
+    if load.usage is not None:
+        yield f"uses {load.usage:.2f} CPUs"
+    if load.wait is not None and load.wait >= _WORTH_TELLING:
+        yield f"waits {load.wait:.2f} s a second"
+    if load.throttled_periods:
+        yield f"throttled in {load.throttled_periods:.0%} of its periods"
+
+
 def _offline(container: Container) -> Iterator[str]:
     """What has become of a container whose CPUs are offline."""
     if container.offline:
@@ -127,9 +151,23 @@ def _notes(status: Status, isolated: CPUSet) -> Iterator[str]:
         what = "reserved" if left - isolated or not left else "isolated"
         what += " and isolated" if what == "reserved" and left & isolated else ""
         yield f"shared containers run on {status.pool}, which leaves out the {what} CPUs"
+    yield from _observed(status)
     yield from _problems(agent)
     yield from agent.problems
     yield from agent.cgroups.limitations or ()
+
+
+def _observed(status: Status) -> Iterator[str]:
+    """How idle the CPUs were in the last interval, and what cannot be told."""
+    watched = status.observation
+    if not watched:
+        return
+    if watched.idle:
+        idle = CPUSet(int(cpu) for cpu, share in watched.idle.items() if share >= _IDLE)
+        busy = len(watched.idle) - sum(watched.idle.values())
+        which = f"; idle: {idle}" if idle else ""
+        yield f"{busy:.1f} of {len(watched.idle)} CPUs are busy{which}"
+    yield from (f"not known: {text}" for text in watched.lacks)
 
 
 def _problems(agent: Agent) -> Iterator[str]:
