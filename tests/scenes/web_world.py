@@ -24,6 +24,7 @@ from pinfold.adapters.cgroup.runtime_cgroups import gate_figures
 from pinfold.adapters.nri import PluginCounters
 from pinfold.admission.admission import Decision, NodeState
 from pinfold.admission.node_status import node_status, node_status_document
+from pinfold.agent.observing import figures
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.pod.workload_fields import PROCESS, check_fields
@@ -156,7 +157,8 @@ class AgentOnFakes:
 
     def figures(self) -> Iterable[Figure]:
         kubelet = (*self.kubelet.figures(), *gate_figures(Gates()))
-        return (*self.counted.figures(), *kubelet, *self.loops.figures())
+        watched = () if self.observation is None else figures(self.observation, self.books)
+        return (*self.counted.figures(), *kubelet, *watched, *self.loops.figures())
 
     def about(self) -> Agent:
         return Agent(

@@ -132,6 +132,7 @@ def test_two_agents_in_one_process_do_not_mix(api: Served, tmp_path: Path) -> No
 
 
 def test_every_metric_is_documented_and_no_other(api: Served) -> None:
+    api.do(api.backend.watch)
     api.ask("POST", "/v1/pods", manifest("wide", "20"))
     text = api.ask("GET", "/metrics").text
     exposed = set(re.findall(r"^# TYPE (pinfold_\w+) (\w+)$", text, re.MULTILINE))

@@ -5,13 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
+
+from msgspec.structs import replace
 
 from pinfold.adapters.observation import CgroupMeters, ProcCPUMeter
 from pinfold.agent.runnables import Runnable
 from pinfold.config.section import ObservationSettings
+from pinfold.core.observation.history import History
 from pinfold.core.observation.rates import Counters, Stalls
 from pinfold.documents.status import CgroupTree
+from pinfold.linux.pressure import PRESSURES
 from pinfold.node.books import Books
 from pinfold.node.observation.observer import Observation
 from pinfold.node.view import Reader
@@ -19,6 +23,9 @@ from pinfold.ports.figures import Figure
 from pinfold.ports.observation import Located
 
 _SECONDS: Final = 1e-6
+_ALL: Final = Counters(0, 0, 0, 0, 0, 0, dict.fromkeys(PRESSURES, Stalls(0, 0)))
+_K = TypeVar("_K")
+_T = TypeVar("_T")
 
 
 def observation(
@@ -50,6 +57,9 @@ def observes(observing: Observation | None, books: Reader) -> list[Runnable]:
 
 def figures(observing: Observation, books: Reader) -> Iterator[Figure]:
     """The counters as cAdvisor names them; what a kernel does not tell is left out."""
+    # Also what is not told here is known by name.
+    for known in (*_of_container(_ALL, {}, "schedstat"), *_of_node({0: 0}, _ALL.pressure)):
+        yield replace(known, value=None)
     names = {uid: pod.name for uid, pod in books.view.pods.active.items()}
     for key, history in observing.containers.items():
         if history.newest is None or key.pod_uid not in names:
@@ -57,17 +67,7 @@ def figures(observing: Observation, books: Reader) -> Iterator[Figure]:
         namespace, _, pod = names[key.pod_uid].partition("/")
         labels = {"namespace": namespace, "pod": pod, "container": key.name}
         yield from _of_container(history.newest.value, labels, observing.wait_source)
-    for cpu, idle in sorted(observing.idle.items()):
-        if idle.newest is not None:
-            yield Figure(
-                "pinfold_cpu_idle_seconds",
-                "Time for which a CPU had nothing to do.",
-                idle.newest.value * _SECONDS,
-                {"cpu": str(cpu)},
-            )
-    for what, stalls in sorted(observing.pressure.items()):
-        if stalls.newest is not None:
-            yield from _stalled("node", what, stalls.newest.value, {})
+    yield from _of_node(_newest(observing.idle), _newest(observing.pressure))
     yield Figure("pinfold_observations", "Readings of all counters.", observing.readings)
     cost = observing.cost.newest
     yield Figure(
@@ -75,6 +75,22 @@ def figures(observing: Observation, books: Reader) -> Iterator[Figure]:
         "CPU time that they have taken.",
         0.0 if cost is None else cost.value * _SECONDS,
     )
+
+
+def _newest(histories: Mapping[_K, History[_T]]) -> dict[_K, _T]:
+    return {one: h.newest.value for one, h in histories.items() if h.newest is not None}
+
+
+def _of_node(idle: Mapping[int, int], pressure: Mapping[str, Stalls]) -> Iterator[Figure]:
+    for cpu, microseconds in sorted(idle.items()):
+        yield Figure(
+            "pinfold_cpu_idle_seconds",
+            "Time for which a CPU had nothing to do.",
+            microseconds * _SECONDS,
+            {"cpu": str(cpu)},
+        )
+    for what, stalls in pressure.items():
+        yield from _stalled("node", what, stalls, {})
 
 
 def _of_container(

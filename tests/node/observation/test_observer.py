@@ -90,7 +90,7 @@ def test_a_container_has_rates_from_its_second_reading_to_its_end() -> None:
         watched = Watched(node)
         await watched.after(0)
         assert watched.seen.load(key("one")) is None
-        await node.admit(manifest("one", "2"))
+        await node.admit(manifest("one", "2", restartPolicy="Never"))
         await watched.after(1)
         assert watched.seen.load(key("one")) is None  # it runs, and its cgroup is not there yet
         watched.meters.counted[key("one")] = Counters(1, usage=0)
