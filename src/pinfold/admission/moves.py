@@ -28,6 +28,7 @@ from pinfold.core.moves.steps import (
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents import move_plan as document
 from pinfold.documents.plan import PlannedResize
+from pinfold.ports.records import PendingMove
 from pinfold.state.ledger import Ledger
 
 NO_NAMES: Final[Mapping[str, str]] = {}
@@ -173,6 +174,20 @@ def move_plan_document(  # noqa: PLR0913 - what only some plans have is named
         problem=problem or UNSET,
         price=_price(plan),
         objective=objective,
+    )
+
+
+def pending_move_document(
+    move: PendingMove, names: Mapping[str, str] = NO_NAMES
+) -> document.MovePlan:
+    """The document of a plan that is in flight, or was; see :func:`move_plan_document`."""
+    return move_plan_document(
+        move.plan,
+        move.why,
+        names,
+        written=move.written,
+        memory=move.memory,
+        problem=move.problem,
     )
 
 

@@ -197,15 +197,15 @@ class Announcements:
             self.tellings.moved(move)
 
     async def acknowledged(self, key: ContainerKey, coming: CPUSet) -> None:
-        """Return once a container has acknowledged what is coming; never, where nobody hears it."""
-        if self.tellings is not None:
-            try:
-                await self.tellings.acknowledged(key, coming)
-            except TellingError as error:
-                self._report(None, f"container {key} is not heard: {error}")
-            else:
-                return
-        await asyncio.Event().wait()
+        """Return once a container has acknowledged what is coming; never, where it is not told.
+
+        Raises:
+            TellingError: it cannot be heard.
+        """
+        if self.tellings is None:
+            await asyncio.Event().wait()
+        else:
+            await self.tellings.acknowledged(key, coming)
 
     async def retain(self, pods: Mapping[str, AdmittedPod]) -> None:
         """Remove what the containers of other pods were told, which ended in our absence."""

@@ -34,6 +34,11 @@ class PodTable(Struct, frozen=True):
         """All pods, the ended ones first."""
         return [*self.ended.values(), *(pod.record for pod in self.active.values())]
 
+    @property
+    def names(self) -> dict[str, str]:
+        """What the active pods are called, ``namespace/name`` by uid."""
+        return {uid: pod.name for uid, pod in self.active.items()}
+
     def find(self, name: str) -> str:
         """The uid of a pod called by uid, ``namespace/name`` or name (namespace ``default``).
 

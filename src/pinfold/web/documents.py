@@ -9,7 +9,7 @@ from typing import Any, Final, TypedDict
 import msgspec
 from msgspec.structs import asdict
 
-from pinfold.admission.moves import move_plan_document
+from pinfold.admission.moves import pending_move_document
 from pinfold.core.devices.state import DeviceState
 from pinfold.core.pod.pod import Container
 from pinfold.core.values.cpuset import iter_bits
@@ -236,17 +236,7 @@ def _pod(record: PodRecord, qos: str, containers: list[form.Container]) -> form.
 
 
 def _move(view: View) -> MovePlan | None:
-    if (move := view.move) is None:
-        return None
-    names = {uid: pod.name for uid, pod in view.pods.active.items()}
-    return move_plan_document(
-        move.plan,
-        move.why,
-        names,
-        written=move.written,
-        memory=move.memory,
-        problem=move.problem,
-    )
+    return None if view.move is None else pending_move_document(view.move, view.pods.names)
 
 
 def _alone(pod: form.Pod) -> api.PodDocument:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from msgspec.json import encode
 from msgspec.structs import replace
 
 from pinfold.admission.admission import recount
-from pinfold.admission.moves import move_plan_document
+from pinfold.admission.moves import pending_move_document
 from pinfold.core.moves.gone import is_gone
 from pinfold.core.moves.owners import Owner
 from pinfold.core.moves.rebalance import carried
@@ -102,13 +101,5 @@ def _note(draft: Draft, move: PendingMove) -> None:
     for uid in uids:
         if (pod := draft.pod(uid)) is not None:
             names[uid] = pod.name
-    document = move_plan_document(
-        move.plan,
-        move.why,
-        names,
-        written=move.written,
-        memory=move.memory,
-        problem=move.problem,
-    )
     who = next(iter(names.items())) if len(uids) == 1 and names else NODE
-    draft.note("undone" if move.plan.back else "moved", who, encode(document).decode())
+    draft.note("undone" if move.plan.back else "moved", who, pending_move_document(move, names))

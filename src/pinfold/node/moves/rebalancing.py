@@ -61,7 +61,7 @@ class Rebalancing:
         """
         view = self._expect_idle()
         notes = () if self._dynamic else ("; ".join(_NOT_DYNAMIC),)
-        return rebalance_document(self._plan(view), REBALANCE, _names(view), notes)
+        return rebalance_document(self._plan(view), REBALANCE, view.pods.names, notes)
 
     async def rebalance(self, begun: Callable[[], None] = lambda: None) -> tuple[MovePlan, str]:
         """Bring everybody to the best place that can be had.
@@ -93,7 +93,7 @@ class Rebalancing:
             await draft.look_at_cpus()
             view = self._expect_idle()
             found = self._plan(view, most, levels)
-            document = rebalance_document(found, REBALANCE, _names(view))
+            document = rebalance_document(found, REBALANCE, view.pods.names)
             if not found.plan.steps:
                 return document, None
             begun()
@@ -210,7 +210,3 @@ class Rebalancing:
         self._count(moving, now)
         self.rooms.keep(pod.uid, found.room, moving)
         return moving
-
-
-def _names(view: View) -> dict[str, str]:
-    return {uid: pod.name for uid, pod in view.pods.active.items()}
