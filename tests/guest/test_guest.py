@@ -36,6 +36,7 @@ NEED_V1: Final = (
 )
 MEMORY: Final = "tests/adapters/cgroup/test_cgroup_memory.py"
 MOVES: Final = "tests/guest/test_guest_moves.py"
+CONTAINERD: Final = "tests/guest/test_guest_containerd.py"
 V2: Final = (
     "tests/adapters/cgroup/test_cgroup_live.py",
     "tests/adapters/cgroup/test_cgroup_narrowing.py",
@@ -53,6 +54,7 @@ V2: Final = (
     "tests/adapters/cgroup/test_cgroup_offline.py",
     MEMORY,
     MOVES,
+    CONTAINERD,
     # Last: it changes the pools of huge pages.
     "tests/guest/test_guest_memory.py",
 )
