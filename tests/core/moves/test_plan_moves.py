@@ -338,6 +338,16 @@ def test_containers_that_run_one_after_the_other_may_have_the_same_cpus() -> Non
     assert both.end.pool == cpus("0-3,7")
 
 
+def test_who_goes_aside_leaves_what_no_other_container_of_its_pod_has() -> None:
+    """An init container that has ended goes with its pod; what it leaves is not free by that."""
+    init, one, two = Owner("a", "init"), Owner("a", "one"), Owner("a", "two")
+    owners = {init: frozenset({1, 2}), one: frozenset({1}), two: frozenset({2})}
+    ledger = ledger_of(6, {**owners, B: frozenset({3, 4})})
+    goals = {init: "3-4", one: "3", two: "4", B: "1-2"}
+    plan = plan_moves(ledger, [Wish(owner, cpus(goal)) for owner, goal in goals.items()])
+    assert plan.end.placed == {owner: cpus(goal) for owner, goal in goals.items()}
+
+
 def test_what_went_back_to_the_pool_is_not_undone() -> None:
     plan = plan_moves(ledger_of(8, {A: frozenset({1})}), [Wish(A, cpus("4"))])
     with pytest.raises(MoveError, match="go on with it"):

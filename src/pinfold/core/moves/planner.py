@@ -239,14 +239,15 @@ class _Scene:
             # The last CPU of the pool is no way round.
             spare &= ~lowest_bits(spare & self.pool, 1)
         for of in (wanted, -1):
-            best: tuple[tuple[bool, int, int], _Leg] | None = None
+            best: tuple[tuple[bool, bool, int, int], _Leg] | None = None
             for owner in pending:
                 vacate = self.held[owner] & ~self.goal[owner] & of & ~self._inner(owner)
                 leg = self._leg_aside(owner, vacate, spare) if vacate else None
                 if leg is not None:
                     detour = leg.now & ~leg.was & ~self.goal[owner]
                     vacated = leg.wide & ~leg.now
-                    rank = (vacated != vacate, detour.bit_count(), -vacated.bit_count())
+                    freed = vacated & ~self._union(self.friends[owner])
+                    rank = (not freed, vacated != vacate, detour.bit_count(), -freed.bit_count())
                     if best is None or rank < best[0]:
                         best = (rank, leg)
             if best is not None:
@@ -272,7 +273,10 @@ class _Scene:
         slack = held.bit_count() - min(self.old[owner].bit_count(), goal.bit_count())
         have = gains.bit_count() + slack
         detour = self._near(spare & available, held | goal, vacate.bit_count() - have)
-        vacated = self._whole(vacate, have + detour.bit_count())
+        most = have + detour.bit_count()
+        # What a friend still has is nobody's to take.
+        alone = vacate & ~self._union(self.friends[owner])
+        vacated = self._whole(alone, most) or self._whole(vacate, most)
         if not vacated:
             return None
         detour = self._whole(detour, vacated.bit_count() - have)
