@@ -15,8 +15,8 @@ import click
 import msgspec
 
 from pinfold.cli.output import F, InputError
-from pinfold.config.values import SettingError, duration
 from pinfold.core.pod.manifest_size import MANIFEST_BYTES
+from pinfold.core.values.duration import DurationError, parse_duration
 
 _T = TypeVar("_T")
 
@@ -85,8 +85,8 @@ class Seconds(click.FloatRange):
         """Read it; raises BadParameter."""
         text = str(value)
         try:
-            number = duration(text if text[-1:].isalpha() else f"{text}s")
-        except SettingError:
+            number = parse_duration(text if text[-1:].isalpha() else f"{text}s")
+        except DurationError:
             self.fail(f"{text[:40]!r} is no number of seconds, such as 5 or 1m30s.", param, ctx)
         return float(super().convert(number, param, ctx))
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from pinfold.cli.client import Client, pod_path, socket_option
-from pinfold.config.values import SettingError, duration
+from pinfold.core.values.duration import DurationError, parse_duration
 
 _INTERRUPTED = 130
 """As a shell tells of a command that SIGINT has ended."""
@@ -19,8 +19,8 @@ def _seconds(_context: click.Context, _option: click.Parameter, text: str | None
     if text is None:
         return None
     try:
-        value = duration(text)
-    except SettingError as error:
+        value = parse_duration(text)
+    except DurationError as error:
         raise click.BadParameter(str(error)) from None
     if value < 0:
         raise click.BadParameter("must not be negative")

@@ -6,7 +6,6 @@ number is no string and ``true`` is not ``"true"``.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
@@ -17,14 +16,12 @@ from pinfold.core.kubelet.node_allocatable import RESERVABLE, AllocatableError, 
 from pinfold.core.kubelet.policy_options import PolicyOptionError, parse_go_bool
 from pinfold.core.pod.pod import MEMORY, is_hugepages
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
+from pinfold.core.values.duration import DurationError, parse_duration
 from pinfold.core.values.quantity import Quantity, QuantityError
 
 AGENT_SECTION: Final = "pinfold"
 """The field of a KubeletConfiguration file that has the agent's own settings."""
 
-_UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "h": 3600}
-_NUMBER_AND_UNIT = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([^0-9.]*)", re.ASCII)
-_LONGEST_DURATION: Final = (2**63 - 1) / 1e9
 _LARGEST_COUNT: Final = 2**31 - 1
 _SHOWN: Final = 80
 _JSON_KINDS: Final = {bool: "bool", int: "number", float: "number", list: "array"}
@@ -113,29 +110,10 @@ def duration(value: object) -> float:
     Raises:
         SettingError: anything else, in the words of Go's ``time.ParseDuration``.
     """
-    whole = text(value)
-    shown = whole[:_SHOWN]
-    rest = whole[1:] if whole[:1] in ("+", "-") else whole
-    if rest == "0":
-        return 0.0
-    seconds, end = 0.0, 0
-    while rest and end < len(rest):
-        part = _NUMBER_AND_UNIT.match(rest, end)
-        if part is None:
-            end = 0
-            break
-        if not part[2]:
-            raise SettingError(f'time: missing unit in duration "{shown}"; write {shown}s')
-        unit = _UNITS.get(part[2].replace("μ", "µ"))
-        if unit is None:
-            raise SettingError(
-                f'time: unknown unit "{part[2][:_SHOWN]}" in duration "{shown}"; '
-                "units are ns, us, ms, s, m and h"
-            )
-        seconds, end = seconds + float(part[1]) * unit, part.end()
-    if end == 0 or seconds > _LONGEST_DURATION:
-        raise SettingError(f'time: invalid duration "{shown}"; write one such as 10s or 1m30s')
-    return -seconds if whole[0] == "-" else seconds
+    try:
+        return parse_duration(text(value))
+    except DurationError as error:
+        raise SettingError(str(error)) from None
 
 
 def cpus(value: object) -> CPUSet:
