@@ -252,6 +252,20 @@ def test_what_is_damaged_is_told_anew(world: World) -> None:
     asyncio.run(scene())
 
 
+@pytest.mark.parametrize("name", ["..data", "assignment.json", ACKNOWLEDGEMENT, ""])
+def test_what_is_removed_is_not_told_any_more(world: World, name: str) -> None:
+    async def scene() -> None:
+        await world.folders.tell(OWNER, FIRST)
+        assert world.folders.is_told(OWNER)
+        world.file(name).rename(world.root / "elsewhere")
+        assert not world.folders.is_told(OWNER)
+        await world.folders.tell(OWNER, FIRST)
+        assert world.folders.is_told(OWNER)
+        assert await world.folders.told(OWNER) == FIRST
+
+    asyncio.run(scene())
+
+
 def test_what_cannot_be_written_is_one_clear_error(world: World) -> None:
     world.root.write_text("in the way")
     with pytest.raises(TellingError, match=r"^cannot write .*assignments.*: .*make room"):

@@ -33,7 +33,10 @@ async def check_telling(teller: Teller, again: Callable[[], Teller]) -> None:
     ``again`` gives what another agent finds.
     """
     assert await teller.told(OWNER) is None
+    assert not teller.is_told(OWNER)
     await teller.tell(OWNER, FIRST)
+    assert teller.is_told(OWNER)
+    assert not teller.is_told(OTHER)
     await teller.tell(OTHER, replace(FIRST, current=NEW, coming=NEW))
     await teller.tell(STRANGER, FIRST)
     assert await teller.told(OWNER) == FIRST
@@ -49,6 +52,7 @@ async def check_telling(teller: Teller, again: Callable[[], Teller]) -> None:
     for one in (teller, again()):
         assert await one.told(OWNER) is None
         assert await one.told(OTHER) is None
+        assert not one.is_told(OWNER)
         assert await one.told(STRANGER) == FIRST
 
 
