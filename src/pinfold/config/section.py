@@ -52,6 +52,13 @@ _FolderName = Annotated[
         description="the name of a folder, such as pinfold",
     ),
 ]
+_Period = Annotated[
+    str,
+    Meta(
+        pattern="^(0s|[1-9][0-9]{2}ms|[1-9][0-9]?s)$",
+        description="0s for never, or 100ms to 99s, such as 1s",
+    ),
+]
 _GracePeriod = Annotated[str, Meta(pattern="^([0-9]|10)s$", description="0s to 10s, such as 2s")]
 
 
@@ -130,7 +137,7 @@ class MoveSettings(_Group, frozen=True, kw_only=True):
 class ObservationSettings(_Group, frozen=True, kw_only=True):
     """Whether it is watched what containers and CPUs do."""
 
-    observation_period: Annotated[str, Meta(pattern="^(0s|[1-9][0-9]{2}ms|[1-9][0-9]?s)$")] = "0s"
+    observation_period: _Period = "0s"
     """How often it is read what containers use and wait for and how idle each CPU is, for
     ``status``, the API and the metrics: from 100ms to 99s; 0s: never."""
 
