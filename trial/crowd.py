@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import threading
@@ -77,8 +78,8 @@ def manifest(  # noqa: PLR0913 - what is not said is as in most pods
 class Wanted:
     """A pod that was acknowledged; ``main`` is its main process, once it was seen.
 
-    ``owns`` is how many CPUs it is to have, or one of ``maybe`` where a request to change that was
-    not answered.
+    ``owns`` is how many CPUs it is to have, or one of ``maybe`` where nobody knows what became of a
+    request to change that.
     """
 
     owns: int
@@ -177,8 +178,9 @@ class Crowd:
                 "PATCH", f"/v1/pods/default/{name}", {"spec": {"containers": [container]}}
             )
         except Refused as error:
-            one.maybe = before
-            self._look_whether_undone(error)
+            # What takes too long is refused as well, and goes on.
+            if self._look_whether_undone(error) or error.status != 503:
+                one.maybe = before
             return
         if answer is None:
             return  # either may be so by now, or become so
@@ -203,9 +205,10 @@ class Crowd:
         if movers := self._movers():
             self.drop(self.rng.choice(movers))
 
-    def _look_whether_undone(self, error: Refused) -> None:
-        if "undone" in str(error):
+    def _look_whether_undone(self, error: Refused) -> bool:
+        if is_undone := "undone" in str(error):
             self.undone.append(str(error))
+        return is_undone
 
     def _movers(self) -> list[str]:
         return [name for name, one in self.wanted.items() if one.moves]
@@ -294,6 +297,8 @@ class Crowd:
 
     def _problems(self) -> list[str]:
         try:
+            if move := self.node.ask("GET", "/v1/status").get("move"):
+                return [f"a plan of moves is in flight: {json.dumps(move)[:300]}"]
             pods = self.node.pods()
         except (NoAnswerError, Refused) as error:
             return [str(error)]
@@ -338,9 +343,10 @@ class Crowd:
                 owned[name] = frozenset().union(*(p.allowed for p in by_pod[name]))
                 may = one.maybe or {one.owns}
                 if len(owned[name]) not in may and len(online()) > one.owns:
+                    said = [c.get("cpus") for c in pods.get(name, {}).get("containers", ())]
                     found.append(
                         f"{name} owns {' or '.join(map(str, sorted(may)))} CPUs and may run on "
-                        f"{sorted(owned[name])}"
+                        f"{sorted(owned[name])}; the agent says {said}"
                     )
         for name, cpus in owned.items():
             found += [

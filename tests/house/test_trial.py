@@ -18,6 +18,7 @@ from trial.__main__ import Trial, main
 from trial.crowd import Wanted
 from trial.faults import FAULTS
 from trial.judge import Judge, Judgement
+from trial.node import Refused
 from trial.observed import Process, Processes, Thread, Told
 from trial.switches import Switches
 
@@ -345,6 +346,36 @@ def test_nobody_is_asked_for_anything_when_a_rebalance_is_not_answered(trial: Tr
     assert (trial.crowd.requests, trial.crowd.wanted) == (1, {"mover-1": mover})
     trial.crowd.drop("mover-1")
     assert trial.crowd.unsure["mover-1"].maybe == {1, 2}
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "maybe"),
+    [
+        (503, "it has taken more than 40 s; it goes on", frozenset([1, 2])),
+        (503, "the resize was undone: no", frozenset()),
+        (409, "another resize has taken its place", frozenset()),
+    ],
+)
+def test_a_resize_that_goes_on_after_its_answer_may_be_done(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch, status: int, text: str, maybe: frozenset[int]
+) -> None:
+    def refuses(*_: object, **__: object) -> None:
+        raise Refused(status, text)
+
+    monkeypatch.setattr(trial.node, "ask", refuses)
+    trial.crowd.wanted["mover-1"] = mover = Wanted(1, moves=True)
+    trial.crowd.resize("mover-1", 2)
+    assert (mover.owns, mover.maybe) == (1, maybe)
+
+
+def test_nothing_is_settled_while_moves_are_in_flight(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    move = {"why": "resize", "written": 1}
+    monkeypatch.setattr(trial.node, "ask", lambda _, path: {"move": move, "path": path})
+    assert trial.crowd._problems() == [  # noqa: SLF001 - what it waits for
+        'a plan of moves is in flight: {"why": "resize", "written": 1}'
+    ]
 
 
 def test_the_scheduler_tells_when_a_thread_is_itself() -> None:
