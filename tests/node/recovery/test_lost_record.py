@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -198,6 +198,28 @@ def test_what_the_runtime_does_not_know_is_held() -> None:
     run(scenario)
 
 
+def test_a_container_tells_what_has_ended_before_it_was_made() -> None:
+    """It is newer than the record: its init container is not run again beside it."""
+
+    async def scenario(node: Harness) -> None:
+        await node.admit(manifest("db", "1", init=("2",)), wait=False)
+        await node.settle()
+        before = Copy(node)
+        node.runtime.exit(node.runtime.known()[0].id, 0)
+        await node.settle()
+        runs, cpus = node.runtime.known(), node.cpus("db")
+        assert [status.key.name for status in runs] == ["c0"]
+        await node.kill()
+        before.put_back(node, promised=False)
+        await node.start(OnMismatch.REPAIR)
+        await node.settle()
+        assert node.runtime.known() == runs
+        assert node.cpus("db") == cpus
+        assert list(node.books.view.pods.active["uid-db"].record.assignments) == ["c0"]
+
+    run(scenario)
+
+
 def test_who_was_decided_to_end_is_ended_by_the_next_agent() -> None:
     async def scenario(node: Harness) -> None:
         await node.admit(manifest("db", "2"))
@@ -220,8 +242,23 @@ OPERATIONS = st.one_of(
 )
 
 
+def _beside_an_init_container(shape: tuple[str, ...]) -> list[tuple[str, Any, Any]]:
+    """The copy is from before p1 has ended; an init container runs where it was."""
+    return [
+        ("admit", 1, ("2",)),
+        ("admit", 3, shape),
+        ("init", 0, "2"),
+        ("copy", None, None),
+        ("release", 1, None),
+        ("exit", 1, 0),
+        ("init", 2, "2"),
+    ]
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.lists(OPERATIONS, min_size=3, max_size=30), st.booleans(), st.booleans())
+@example(_beside_an_init_container(("3",)), False, False)  # noqa: FBT003 - as given
+@example(_beside_an_init_container(("1",)), False, False)  # noqa: FBT003 - as given
 def test_whatever_was_lost_owners_live_on_where_they_are(
     operations: list[tuple[str, Any, Any]], promised: bool, everything: bool
 ) -> None:

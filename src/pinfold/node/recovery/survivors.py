@@ -142,20 +142,29 @@ def recall(
         if one.key.pod_uid in active or one.key.pod_uid in lost.pods:
             by_uid.setdefault(one.key.pod_uid, []).append(one)
     first: dict[str, tuple[PodRecord, Workload]] = {}
+    written: dict[str, int] = {}
     for uid, ones in by_uid.items():
+        carried = _carried(uid, ones)
+        written[uid] = lost.generation if carried is None else carried.generation
         if uid in lost.pods:
-            first[uid] = _adopted(uid, ones, parse, offline)
+            first[uid] = _adopted(uid, ones, carried, parse, offline)
             report.append(_adoption(first[uid][0], ones))
+        elif carried is not None and written[uid] > lost.generation:
+            first[uid] = _gone_on(*active[uid], carried.pod, parse)
         else:
-            first[uid] = active[uid]
+            first[uid], written[uid] = active[uid], lost.generation
     first = {uid: (_as_seen(pod, by_uid[uid], offline), load) for uid, (pod, load) in first.items()}
     taken = {
         uid: CPUSet(cpu for name in _sure(pod, by_uid[uid]) for cpu in pod.assignments[name])
         for uid, (pod, _) in first.items()
     }
-    for uid, (pod, workload) in first.items():
+    # Of those that are on none of them now, who was written last has them.
+    for uid in sorted(first, key=written.__getitem__, reverse=True):
+        pod, workload = first[uid]
         others = CPUSet(cpu for other, cpus in taken.items() if other != uid for cpu in cpus)
-        first[uid] = (_as_it_lives(pod, by_uid[uid], others), workload)
+        pod = _as_it_lives(pod, by_uid[uid], others)
+        first[uid] = (pod, workload)
+        taken[uid] = CPUSet.union(pod.assignments.values())
     names = {(pod.namespace, pod.name) for pod, _ in first.values()}
     rest = {uid: one for uid, one in active.items() if uid not in first}
     over = {uid for uid, (pod, _) in rest.items() if (pod.namespace, pod.name) in names}
@@ -176,13 +185,35 @@ def _adoption(pod: PodRecord, living: Iterable[Survivor]) -> str:
     return f"pod {pod.full_name} is adopted as it runs: {where}"
 
 
+def _carried(uid: str, living: Iterable[Survivor]) -> Keepsake | None:
+    """The newest that a pod's containers carry."""
+    kept = [one.keepsake for one in living if one.keepsake and one.keepsake.pod.uid == uid]
+    return max(kept, key=lambda one: one.generation, default=None)
+
+
+def _gone_on(
+    pod: PodRecord, workload: Workload, newer: PodRecord, parse: Callable[[str], Workload]
+) -> tuple[PodRecord, Workload]:
+    """A pod of the record as a container carries it that was made afterwards.
+
+    What of it has ended since has given its CPUs back, and is not run again.
+    """
+    try:
+        workload = parse(newer.manifest)
+    except ValueError:
+        newer = replace(newer, manifest=pod.manifest)
+    return replace(newer, phase=pod.phase), workload
+
+
 def _adopted(
-    uid: str, living: Sequence[Survivor], parse: Callable[[str], Workload], offline: CPUSet
+    uid: str,
+    living: Sequence[Survivor],
+    carried: Keepsake | None,
+    parse: Callable[[str], Workload],
+    offline: CPUSet,
 ) -> tuple[PodRecord, Workload]:
     """A pod from what its containers carry, or else from what the kernel shows."""
-    kept = [one.keepsake for one in living if one.keepsake is not None]
-    newest = max(kept, key=lambda one: one.generation, default=None)
-    known = None if newest is None or newest.pod.uid != uid else newest.pod
+    known = None if carried is None else carried.pod
     if known is not None:
         try:
             return _as_seen(known, living, offline), parse(known.manifest)
