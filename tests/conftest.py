@@ -11,8 +11,10 @@ from hypothesis import settings
 
 from tests.scenes.own_places import OwnPlaces, own_places
 
-# Speed is measured (make bench), never asserted: a busy machine must not fail a property.
-settings.register_profile("house", deadline=None)
+# Speed is measured (make bench), never asserted: a busy machine must not fail a property.  Nor must
+# chance: a run fails for what was changed; --hypothesis-profile=random looks for what nobody knew.
+settings.register_profile("random", deadline=None, derandomize=False)
+settings.register_profile("house", deadline=None, derandomize=True)
 settings.load_profile("house")
 
 _OWN: pytest.StashKey[OwnPlaces] = pytest.StashKey()
