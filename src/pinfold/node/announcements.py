@@ -214,7 +214,6 @@ class Announcements:
 
     async def retract(self, uid: str, name: str) -> None:
         """Remove the file of a pod that is active no more, and what its containers were told."""
-        self._told.pop(uid, None)
         if self.tellings is not None:
             try:
                 await self.tellings.forget(uid)
@@ -224,6 +223,8 @@ class Announcements:
             await self._files.retract(uid)
         except PortError as error:
             self._report(name, str(error))
+        # Now: another pod of that uid may have been told meanwhile.
+        self._told.pop(uid, None)
 
 
 def _stage(view: View, pod: AdmittedPod, container: Container) -> object:

@@ -29,12 +29,12 @@ from pinfold.node.announcements import Announcements
 from pinfold.node.counters import Counters, Drifts
 from pinfold.node.draft import Draft, Effect
 from pinfold.node.drafted import Unwritten, table
-from pinfold.node.forgotten_logs import ForgottenLogs
 from pinfold.node.node_containers import NodeContainers
 from pinfold.node.observers import Observers
 from pinfold.node.offline_owners import OfflineOwners
 from pinfold.node.record_writer import RecordWriter
 from pinfold.node.recovery.recovery import Restored
+from pinfold.node.remains import Remains
 from pinfold.node.settings import NodeSettings
 from pinfold.node.tasks import Tasks
 from pinfold.node.view import View
@@ -78,7 +78,7 @@ class Books:
         self.offline_owners = OfflineOwners(self, containers, observers)
         self._tasks, self._changes = Tasks(observers.report), Tasks(observers.report)
         self.spawn = self._tasks.spawn
-        self.forgotten_logs = ForgottenLogs(self.spawn, observers.report)
+        self.remains = Remains(self.spawn, observers.report)
         self._lock = asyncio.Lock()
         self._node_written: NodeRecord | None = None
         self._move_written: PendingMove | UnsetType | None = UNSET
@@ -210,7 +210,7 @@ class Books:
             self._moved.set()
             self._moved = asyncio.Event()
         for record in made.gone:
-            self.forgotten_logs.remove(self.containers.logs, record)
+            self.remains.remove_logs(self.containers.logs, record)
         draft.start_over(self.view)
 
     async def _remember(self, batch: Batch) -> None:

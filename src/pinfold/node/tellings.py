@@ -148,10 +148,13 @@ class Tellings:
 
     async def forget(self, pod_uid: str) -> None:
         """See :meth:`pinfold.ports.tellers.Teller.forget`."""
-        for key in [one for one in self._last if one.pod_uid == pod_uid]:
-            del self._last[key]
-            self._moved.pop(key, None)
-        await self._teller.forget(pod_uid)
+        try:
+            await self._teller.forget(pod_uid)
+        finally:
+            # Now: another pod of that uid may have been told meanwhile.
+            for key in [one for one in self._last if one.pod_uid == pod_uid]:
+                del self._last[key]
+                self._moved.pop(key, None)
 
     async def retain(self, pod_uids: Collection[str]) -> Sequence[str]:
         """See :meth:`pinfold.ports.tellers.Teller.retain`."""

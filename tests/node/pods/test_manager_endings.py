@@ -169,3 +169,36 @@ def test_all_attempts_of_a_container_end_with_its_pod() -> None:
         assert node.cgroups.processes == {}
 
     run(scenario)
+
+
+def test_the_next_pod_of_a_uid_begins_when_the_last_has_told_its_end() -> None:
+    """What its application reads is in the same places, and would be removed with the old."""
+
+    async def scenario(node: Harness) -> None:
+        free, retract = asyncio.Event(), node.files.retract
+
+        async def retracts_later(pod_uid: str) -> None:
+            await free.wait()
+            await retract(pod_uid)
+
+        node.files.retract = retracts_later  # type: ignore[method-assign] # a slow disk
+        await node.admit(manifest("app", "2", restartPolicy="Never"))
+        await node.settle()
+        node.runtime.exit(node.runtime.known()[0].id, 0)
+        await node.settle()
+        assert node.books.view.pods.active == {}
+        await node.admit(manifest("app", "2", restartPolicy="Never"), wait=False)
+        await node.settle()
+        assert not node.books.is_changing
+        assert node.runtime.known() == (), "it would be told before the last one's is removed"
+        free.set()
+        await node.settle()
+        (status,) = node.runtime.known()
+        assert status.key.pod_uid in node.files.documents
+        assert status.key in node.teller.assignments
+        assert not any("was removed" in problem for problem in node.problems)
+        await node.manager.release("app")
+        assert node.files.documents == {}
+        assert node.teller.assignments == {}
+
+    run(scenario)

@@ -246,7 +246,7 @@ class Manager:
         async with books.change() as draft:
             if uid in books.view.pods.ended:
                 draft.forget(uid)
-        await books.forgotten_logs.removed(uid)
+        await books.remains.gone(uid)
 
     async def _mark(self, draft: Draft, pod: PodLife, grace: float | None) -> None:
         """Write down that a pod is to go, and see to it that it goes."""
@@ -275,7 +275,8 @@ class Manager:
             return
         pod.ending = True
         grace = self.host.now(pod).workload.grace_period if grace is None else grace
-        self.books.spawn(self._finish(pod, grace, phase), name=f"end {pod.uid}")
+        task = self.books.spawn(self._finish(pod, grace, phase), name=f"end {pod.uid}")
+        self.books.remains.follow(pod.uid, task)
 
     async def _finish(self, pod: PodLife, grace: float, phase: PodPhase | None) -> None:
         """End all containers of a pod, however long that takes, then give its CPUs back."""
@@ -290,7 +291,7 @@ class Manager:
             if pod.uid not in books.view.pods.active or self.lives.get(pod.uid) is not pod:
                 self._over(pod)
                 if phase is None:
-                    books.forgotten_logs.remove(books.containers.logs, record)
+                    books.remains.remove_logs(books.containers.logs, record)
 
     def _over(self, pod: PodLife) -> None:
         """Nothing is left of a pod; another of the same uid may live by now."""

@@ -159,8 +159,8 @@ class ManagerHost:
             return status, note
 
     async def until_it_may_run(self, pod: PodLife, container: Container) -> None:
-        """Return when it would not be frozen, and writes where nothing is removed any more."""
-        await self._books.forgotten_logs.removed(pod.uid)
+        """Return when it would not be frozen, and nothing of a pod before it is removed."""
+        await self._books.remains.gone(pod.uid)
         await self._books.offline_owners.until_it_may_run(pod.uid, container)
 
     async def _started(
