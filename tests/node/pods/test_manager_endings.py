@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from pinfold.node.settings import NodeSettings
 from pinfold.ports.errors import CgroupError, ContainerKey, RuntimeFailedError, StoreError
 from pinfold.ports.records import PodPhase
-from pinfold.ports.runtime import ContainerState, ContainerStatus
-from tests.scenes.manager_harness import Harness, manifest, run
+from pinfold.ports.runtime import ContainerSpec, ContainerState, ContainerStatus
+from tests.scenes.manager_harness import Harness, manifest, run, run_virtually
 
 
 def test_sigterm_that_cannot_be_sent_is_tried_again_until_the_grace_period_is_over() -> None:
@@ -200,5 +202,49 @@ def test_the_next_pod_of_a_uid_begins_when_the_last_has_told_its_end() -> None:
         await node.manager.release("app")
         assert node.files.documents == {}
         assert node.teller.assignments == {}
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("policy", ["Always", "Never"])
+def test_an_image_that_does_not_come_is_no_restart(policy: str) -> None:
+    """Whatever is to be restarted: there is no container yet, and the pod's others run."""
+
+    async def whole() -> None:
+        node, tries = Harness(settings=NodeSettings(backoff=10)), list[float]()
+
+        async def pull(spec: ContainerSpec) -> str:
+            if spec.key.name == "c0":
+                tries.append(asyncio.get_running_loop().time())
+                if len(tries) <= 3:
+                    raise RuntimeFailedError("not found", "push it")
+            return f"image of {spec.key.name}"
+
+        node.runtime.pull = pull  # type: ignore[attr-defined] # a runtime with images
+        await node.start()
+        await node.admit(manifest("app", "2", "1", restartPolicy=policy))
+        await asyncio.sleep(60)
+        assert [status.key.name for status in node.runtime.known()] == ["c1"]
+        assert "container c0 waits for its image: not found" in node.problems[0]
+        await asyncio.sleep(60)
+        assert [after - before for before, after in pairwise(tries)] == [10, 20, 40]
+        attempts = {status.key.name: status.attempt for status in node.runtime.known()}
+        assert attempts == {"c0": 0, "c1": 0}
+        assert not any(node.books.view.pods.active["uid-app"].record.restarts.values())
+        node.check()
+        await node.kill()
+
+    run_virtually(whole())
+
+
+def test_who_waits_for_an_image_can_be_deleted() -> None:
+    async def scenario(node: Harness) -> None:
+        async def pull(spec: ContainerSpec) -> str:
+            raise RuntimeFailedError(f"no image of {spec.key.name}")
+
+        node.runtime.pull = pull  # type: ignore[attr-defined] # a runtime with images
+        await node.admit(manifest("app", "2"))
+        await asyncio.wait_for(node.manager.release("app"), 5)
+        assert node.books.view.pods.active == {}
 
     run(scenario)

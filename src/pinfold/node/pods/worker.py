@@ -113,7 +113,7 @@ class PodWorker:
         while True:
             is_new = status is None
             away = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
-            while (found := await self._running(container, status, attempt)) is None:
+            while (found := await self._running(container, status, attempt, begun)) is None:
                 # No attempt of the container's, and nothing of it is left.
                 is_new, status = True, None
                 await self._for_sure(container, lambda: host.containers.end(pod.key(container)))
@@ -140,7 +140,11 @@ class PodWorker:
             status = None
 
     async def _running(
-        self, container: Container, status: ContainerStatus | None, attempt: int
+        self,
+        container: Container,
+        status: ContainerStatus | None,
+        attempt: int,
+        begun: asyncio.Event | None,
     ) -> ContainerStatus | None:
         """The container once it was started; one that could not be counts as exited.
 
@@ -151,7 +155,7 @@ class PodWorker:
             return status
         try:
             # Without the lock: who ends the pod waits neither for an image nor for CPUs.
-            image = await host.pull(pod, container) if status is None else ""
+            image = await self._image(container, begun) if status is None else ""
             await host.until_it_may_run(pod, container)
             async with host.at_work(pod, container):
                 if status is None:
@@ -164,7 +168,7 @@ class PodWorker:
         key = pod.key(container)
         await host.until_it_answers()
         await self._for_sure(container, lambda: host.forget_attempts(key))
-        if isinstance(failure, RuntimeFailedError) and failure.is_away:
+        if _is_away(failure):
             return None
         return ContainerStatus(
             id="",
@@ -174,6 +178,30 @@ class PodWorker:
             exit_code=CANNOT_START,
             message=str(failure),
         )
+
+    async def _image(self, container: Container, begun: asyncio.Event | None) -> str:
+        """See that an image is there: whatever restarts, no attempt is counted before it is.
+
+        Source: the kubelet's ``startContainer``, in which this comes before there is a container.
+
+        Raises:
+            PortError: the runtime is away.
+        """
+        host, pod = self._host, self._pod
+        failures = 0
+        while True:
+            try:
+                return await host.pull(pod, container)
+            except PortError as error:
+                if _is_away(error):
+                    raise
+                failures += 1
+                pause = host.pause_after(failures)
+                problem = f"{error}; trying again in {pause:g} s"
+                host.report(pod, f"container {container.name} waits for its image: {problem}")
+            if begun is not None:
+                begun.set()
+            await asyncio.sleep(pause)
 
     async def _forget(self, container: Container, status: ContainerStatus) -> None:
         if status.id:
@@ -244,6 +272,10 @@ class PodWorker:
         """Send SIGTERM; one that cannot be asked is killed after the grace period all the same."""
         ask = functools.partial(self._host.containers.runtime.signal, status.id, signal.SIGTERM)
         await self._insist(ask, f"container {status.key.name} is not told to end")
+
+
+def _is_away(error: PortError) -> bool:
+    return isinstance(error, RuntimeFailedError) and error.is_away
 
 
 def _ran_for(status: ContainerStatus) -> float:

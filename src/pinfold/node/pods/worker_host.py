@@ -23,7 +23,7 @@ from pinfold.ports.devices import DevicePlugins
 from pinfold.ports.errors import ContainerKey, PortError
 from pinfold.ports.records import PodPhase, PodRecord
 from pinfold.ports.runtime import ContainerStatus
-from pinfold.retry.backoff import Backoff
+from pinfold.retry.backoff import Backoff, pause_after
 
 _Start = Callable[[Placement], Awaitable[tuple[ContainerStatus, str]]]
 """Starts a container where it is to be; raises PortError."""
@@ -235,6 +235,11 @@ class ManagerHost:
         """Seconds to wait before an attempt, after one that ran so long."""
         settings = self._books.view.settings
         return 0.0 if ran_for >= settings.calm else settings.pause_before(attempt)
+
+    def pause_after(self, failures: int) -> float:
+        """Seconds to wait after so many tries to get an image."""
+        settings = self._books.view.settings
+        return pause_after(failures, settings.backoff, settings.longest_backoff)
 
     async def _give_back(
         self, pod: PodLife, container: Container, change: Callable[[PodRecord], PodRecord]
