@@ -191,7 +191,7 @@ def test_these_are_kept_where_that_is_wished() -> None:
     ("what", "config", "count", "more", "reason", "words"),
     [
         (pod("p", "1500m"), {}, 2, {}, INCONSISTENT, "runs on the shared pool"),
-        (pod("p", 2), {"cpu_manager_policy": "none"}, 4, {}, INCONSISTENT, "shared pool"),
+        (pod("p", 2), {"cpu_manager_policy": "none"}, 4, {}, INCONSISTENT, "nobody has CPUs"),
         (pod("p", 2), {}, 0, {}, INCONSISTENT, "a whole number of them"),
         (pod("p", 2), {}, 4, {"baseline": None}, NO_BASELINE, "it is not known which CPUs"),
         (pod("p", 2), {}, 60, {}, NOT_ALLOCATED, "requested=60, available=30"),
