@@ -151,10 +151,10 @@ def after(plan: MovePlan, count: int) -> MoveState:
 
     Its claims are what is to be on record before the last of these is made.
     """
-    state = plan.start
+    made = _Made(plan.start)
     for step in plan.steps[:count]:
-        state = _made(state, step)
-    return state
+        made.make(step)
+    return made.state()
 
 
 def undo(plan: MovePlan, written: int) -> MovePlan:
@@ -224,30 +224,45 @@ def stopped(plan: MovePlan, refused: int, written: int) -> MovePlan:
     return replace(rest, steps=(*steps, GiveBack(freed)))
 
 
-def _made(state: MoveState, step: Step) -> MoveState:
-    match step:
-        case ShrinkPool(claims):
-            grown = {owner: cpus | claims.get(owner, _NONE) for owner, cpus in state.claims.items()}
-            return replace(state, claims=grown, pool=state.pool - step.cpus)
-        case Widen(owner, _, now):
-            # Who left a CPU keeps its claim until somebody else needs it.
-            claims = {
-                other: cpus if cpus.isdisjoint(now) else cpus - (now - state.placed[other])
-                for other, cpus in state.claims.items()
-            }
-            claims[owner] = state.claims[owner] | now
-            mems = state.mems if step.mems is None else {**state.mems, owner: step.mems}
-            return replace(state, claims=claims, placed={**state.placed, owner: now}, mems=mems)
-        case Narrow(owner, _, now):
-            return replace(state, placed={**state.placed, owner: now})
-        case MigrateMemory(owner, _, now):
-            return replace(state, mems={**state.mems, owner: now})
-        case Announce(owner, _, coming):
-            return replace(state, coming={**state.coming, owner: coming})
-        case GiveBack(cpus):
-            return replace(state, claims=dict(state.placed), pool=state.pool | cpus)
-        case Wait():
-            return state
+class _Made:
+    """What holds while steps are made one after the other."""
+
+    def __init__(self, start: MoveState) -> None:
+        self.claims, self.placed = dict(start.claims), dict(start.placed)
+        self.mems, self.coming = dict(start.mems), dict(start.coming)
+        self.pool = start.pool
+
+    def state(self) -> MoveState:
+        """What holds now."""
+        return MoveState(self.claims, self.placed, self.pool, self.mems, self.coming)
+
+    def make(self, step: Step) -> None:
+        """One more step."""
+        match step:
+            case ShrinkPool(claims):
+                for owner in claims.keys() & self.claims.keys():
+                    self.claims[owner] |= claims[owner]
+                self.pool -= step.cpus
+            case Widen(owner, _, now):
+                # Who left a CPU keeps its claim until somebody else needs it.
+                for other, cpus in self.claims.items():
+                    if cpus is not self.placed[other] and not cpus.isdisjoint(now):
+                        self.claims[other] = cpus - (now - self.placed[other])
+                self.claims[owner] |= now
+                self.placed[owner] = now
+                if step.mems is not None:
+                    self.mems[owner] = step.mems
+            case Narrow(owner, _, now):
+                self.placed[owner] = now
+            case MigrateMemory(owner, _, now):
+                self.mems[owner] = now
+            case Announce(owner, _, coming):
+                self.coming[owner] = coming
+            case GiveBack(cpus):
+                self.claims = dict(self.placed)
+                self.pool |= cpus
+            case Wait():
+                pass
 
 
 def _inverse(plan: MovePlan, end: MoveState, step: Step) -> list[Step]:
