@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from pinfold.core.kubelet.node_config import DynamicOptions
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.reconciler import reconcile
 from pinfold.ports.runtime import ContainerState
 from tests.scenes.manager_harness import manifest, run_virtually
 from tests.scenes.mortal_harness import MortalHarness, until_dead
-from tests.scenes.moves_harness import Node
+from tests.scenes.moves_harness import Node, pods
 
 
 class MortalNode(Node, MortalHarness):
@@ -160,6 +161,45 @@ def test_whoever_goes_on_may_die_at_every_call_too(life: Life) -> None:
             deaths += died
             second += 2
     assert deaths > 40
+
+
+def test_a_resize_that_was_answered_is_not_lost_whatever_moves() -> None:
+    """And one that was not is done or undone as a whole."""
+
+    async def scenario(at: int, *, after: bool) -> bool:
+        node = MortalNode(dynamic=DynamicOptions())
+        node.arm(0, after=False)
+        await node.start()
+        await pods(node, a="1", gap="1", b="1")
+        await node.kill()
+        answered, asked, moved = 1, 1, 0
+
+        async def life(node: MortalNode) -> None:
+            nonlocal answered, asked, moved
+            for asked in (2, 1, 2):
+                await node.resize("a", asked)
+                answered = asked
+                if "gap/c0" in node.has():
+                    await node.manager.release("gap")
+                document, _ = await node.manager.rebalancing.rebalance()
+                moved += bool(document.steps)
+
+        died = await dies(node, at, life, after=after)
+        assert died or moved
+        node.arm(0, after=False)
+        await node.start()
+        await goes_on(node)
+        node.check()
+        assert len(CPUSet.parse(node.cpus("a")["c0"])) in {answered, asked}
+        assert await reconcile(node.books) == []
+        await node.kill()
+        return died
+
+    for after in (False, True):
+        at = 1
+        while run_virtually(scenario(at, after=after)):
+            at += 1
+        assert at > 20
 
 
 def test_the_time_that_was_left_survives_a_restart() -> None:
