@@ -140,6 +140,37 @@ def test_what_a_resize_keeps(
         assert run.state.ledger.violations() == []
 
 
+@given(
+    st.sampled_from(permitted()),
+    st.sampled_from(POLICIES),
+    st.integers(1, 6),
+    st.lists(st.integers(1, 14), min_size=2, max_size=4),
+    st.data(),
+)
+def test_below_the_baseline_it_stays_within_it(
+    options: dict[str, str], policy: str, first: int, counts: list[int], data: st.DataObject
+) -> None:
+    if policy == "single-numa-node" and "align-by-socket" in options:
+        return  # no kubelet starts
+    where, state = node(cpu_manager_policy_options=options, topology_manager_policy=policy)
+    if not decide(where, state, pod("p", first)).admitted:
+        return
+    run = Running(where, state, pod("p", first))
+    for count in counts:
+        held, baseline = run.state.ledger.cpus_of("p", "c0"), run.baseline
+        assert held is not None
+        assert baseline is not None
+        keep = CPUSet(data.draw(st.sets(st.sampled_from(sorted(held)), max_size=2)))
+        decision = run.resize(count, below_baseline=True, keep=keep)
+        if not decision.feasible:
+            continue
+        if count < len(held):
+            assert keep <= decision.after <= held
+        assert decision.after >= baseline or decision.after <= baseline | keep
+        run.resized(count, below_baseline=True, keep=keep)
+        run.baseline = decision.baseline
+
+
 def test_there_are_combinations_to_hold_under() -> None:
     assert len(permitted()) == 28
     assert {} in permitted()

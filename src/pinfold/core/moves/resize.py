@@ -140,7 +140,8 @@ class _Choice(Struct, frozen=True):
 def decide_resize(ask: ResizeAsk, policy: StaticPolicy | None, admit: Admit) -> ResizeDecision:
     """Decide about a resize; nothing is changed.
 
-    A grown set has all CPUs of the one before.  A shrunk one is a part of it and has the baseline;
+    A grown set has all CPUs of the one before.  A shrunk one is a part of it and has the baseline,
+    or, below it, is a part of the baseline but for what is to be kept;
     while an earlier shrink is under way a further one is a part of what was announced, and one that
     ends below the number before it has what was announced.
 
@@ -284,9 +285,9 @@ def _choice(ask: ResizeAsk, held: CPUSet, baseline: CPUSet) -> _Choice:
             source = ask.coming
         elif len(kept | ask.coming) <= ask.cpus:
             kept |= ask.coming
-    if len(kept | (baseline & source)) <= ask.cpus:
-        kept |= baseline & source
-    return _Choice(kept, source - kept)
+    own = kept | (baseline & source)
+    # Below the baseline it stays within it: there the topology manager placed the container.
+    return _Choice(own, source - own) if len(own) <= ask.cpus else _Choice(kept, own - kept)
 
 
 class ResizedCPUs:
