@@ -146,6 +146,25 @@ def test_a_way_back_that_is_stopped_anywhere_leaves_everybody_with_what_he_owns(
     assert node.pool == node.recorded_pool == node.everything.difference(*node.claims.values())
 
 
+def test_nobody_goes_on_a_way_back_to_cpus_that_are_not_left() -> None:
+    """Three owners in two rounds: who is not widened again does not go where he would be then."""
+    owners = {A: frozenset({1, 6}), B: frozenset({2, 3}), C: frozenset({7})}
+    wishes = (Wish(A, cpus("2-3")), Wish(B, cpus("1,4")), Wish(C, cpus("6")))
+    for scene in (Scene(ledger_of(8, owners), wishes), Scene(ledger_of(10, owners), wishes)):
+        plan = planned(scene)
+        for written in range(len(plan.steps)):
+            back = undo(plan, written)
+            for refused, step in enumerate(back.steps):
+                if isinstance(step, Widen | Narrow):
+                    node = scene.node()
+                    node.run(plan, written)
+                    node.run(back, refused)
+                    left = stopped(back, refused, refused + 1)
+                    node.write(left, 0)
+                    node.run(left)
+                    assert left.end.is_settled
+
+
 @given(ANY, st.data())
 def test_a_plan_that_is_given_up_anywhere_leaves_a_ledger_to_plan_from(
     scene: Scene, data: st.DataObject

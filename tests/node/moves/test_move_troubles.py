@@ -13,6 +13,7 @@ from pinfold.core.moves.owners import MoveError, Owner, Wish
 from pinfold.core.moves.planner import plan_moves
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.moves.moving import Ended
+from pinfold.node.reconciler import reconcile
 from pinfold.node.tellings import assigned_now
 from pinfold.ports.cgroups import Placement
 from pinfold.ports.errors import CgroupError, ContainerKey, StoreError
@@ -314,6 +315,28 @@ def test_who_cannot_be_put_back_stays_where_he_is() -> None:
         node.check()
         well()
         assert (await (await node.move(a="4-5", b="2-3")).ended()).done
+
+    run(scenario)
+
+
+def test_who_is_refused_on_the_way_back_lets_nobody_onto_his_cpus() -> None:
+    async def scenario(node: Node) -> None:
+        await pods(node, a="2", b="2", c="1", web="")
+        for moved in (node.move(c="7"), node.move(a="1,6"), node.move(b="2-3")):
+            assert (await (await moved).ended()).done
+        real = node.cgroups.place
+
+        async def place(key: ContainerKey, placement: Placement) -> str:
+            if key.pod_uid == "uid-c":
+                raise CgroupError("the kernel refused", "x")
+            return await real(key, placement)
+
+        node.cgroups.place = place  # type: ignore[method-assign] # a kernel that refuses
+        moving = await node.move(a="2-3", b="1,4", c="6")
+        ended = await asyncio.wait_for(moving.ended(), 100)
+        node.cgroups.place = real  # type: ignore[method-assign] # it does so no more
+        await reconcile(node.books)
+        stays(node, ended, "the kernel refused")
 
     run(scenario)
 

@@ -14,7 +14,7 @@ and it can be undone from everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Final, TypeAlias
 
@@ -209,19 +209,29 @@ def stopped(plan: MovePlan, refused: int, written: int) -> MovePlan:
             placed[step.owner] |= step.now
             steps.append(Narrow(step.owner, placed[step.owner], state.placed[step.owner]))
     start = replace(after(plan, written), placed=placed)
-    leaves = {
-        step.owner: step
-        for step in plan.steps[refused + 1 :]
-        if isinstance(step, Narrow) and step.now < state.placed[step.owner]
-    }
-    steps += [
-        step
-        for step in plan.steps[refused + 1 :]
-        if isinstance(step, Announce | Wait | Narrow) and step.owner in leaves
-    ]
+    steps += _leaving(plan.steps[refused:], state.placed)
     rest = replace(plan, start=start, steps=tuple(steps))
     freed = CPUSet.union(start.claims.values()) - CPUSet.union(rest.end.placed.values())
     return replace(rest, steps=(*steps, GiveBack(freed)))
+
+
+def _leaving(steps: Sequence[Step], placed: Mapping[Owner, CPUSet]) -> list[Step]:
+    """Of steps whose first one is refused, those of owners who only leave CPUs.
+
+    Whose turn to be widened comes goes no further: where he would go then is not free.
+    """
+    refused, *later = steps
+    stays: set[Owner] = {refused.owner} if isinstance(refused, Widen) else set()
+    left: list[Announce | Wait | Narrow] = []
+    for step in later:
+        if isinstance(step, Widen):
+            stays.add(step.owner)
+        elif isinstance(step, Announce | Wait | Narrow) and step.owner not in stays:
+            left.append(step)
+    leaves = {
+        step.owner for step in left if isinstance(step, Narrow) and step.now < placed[step.owner]
+    }
+    return [step for step in left if step.owner in leaves]
 
 
 class _Made:
