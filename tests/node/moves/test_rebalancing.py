@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from pinfold.core.kubelet.node_config import DynamicOptions, NodeConfig
-from pinfold.core.moves.owners import MoveError
+from pinfold.core.moves.owners import MoveError, Owner, Wish
+from pinfold.core.moves.planner import plan_moves
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.moves.moving import BusyError
 from pinfold.ports.records import PodPhase
@@ -216,6 +217,21 @@ def test_no_moves_admit_what_is_too_large() -> None:
             record = await node.admit(manifest(f"d{cpus}", cpus))
             assert record.phase is PodPhase.REJECTED
         assert node.has()["c"] == "4-5"
+
+    run(scenario, config=STRICT, dynamic=DynamicOptions(make_room=True))
+
+
+@pytest.mark.parametrize(("delay", "phase"), [(10.0, PodPhase.ADMITTED), (60.0, PodPhase.REJECTED)])
+def test_room_is_made_after_the_moves_of_others(delay: float, phase: PodPhase) -> None:
+    async def scenario(node: Node) -> None:
+        await crowd(node)
+        async with node.books.change() as draft:
+            shrink = Wish(Owner("uid-b", "c0"), CPUSet.parse("9-12"), delay=delay)
+            plan = plan_moves(draft.state.ledger, [shrink])
+            await node.manager.mover.begin(draft, plan, why="resize")
+        record = await node.admit(manifest("d", "4"))
+        assert record.phase is phase
+        assert (node.manager.mover.in_flight is None) is (phase is PodPhase.ADMITTED)
 
     run(scenario, config=STRICT, dynamic=DynamicOptions(make_room=True))
 

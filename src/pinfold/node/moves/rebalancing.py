@@ -171,6 +171,14 @@ class Rebalancing:
         """Whether it is this plan that is in flight."""
         return self._mover.in_flight is moving
 
+    def before_room(self) -> Moving | None:
+        """The plan in flight, which ends before room is made for anybody.
+
+        None where there is none, or no room is made as it is configured.
+        """
+        is_made = self._dynamic is not None and self._dynamic.make_room
+        return self._mover.in_flight if is_made else None
+
     async def make_room(
         self, draft: Draft, pod: Pod, admits: Callable[[NodeState], bool] | None = None
     ) -> Moving | None:

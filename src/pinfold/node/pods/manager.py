@@ -10,6 +10,7 @@ books' affair (:mod:`pinfold.node.books`).
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Final
 
 from msgspec.structs import replace
@@ -41,6 +42,9 @@ from pinfold.retry.backoff import Backoff
 
 FOREGROUND: Final = "run"
 """The source of pods that wrap a process of ``pinfold run``."""
+
+MOVES_PATIENCE: Final = 30.0
+"""Seconds from its coming for which a pod waits for moves of others, before room is made for it."""
 
 
 class Manager:
@@ -96,7 +100,9 @@ class Manager:
             CgroupError: the CPUs could not be taken from the others; the pod failed.
         """
         books, pod = self.books, workload.pod
-        answers = PluginAnswers(self.plugins, books.counters, asyncio.get_running_loop().time)
+        now = asyncio.get_running_loop().time
+        answers = PluginAnswers(self.plugins, books.counters, now)
+        patient_until = now() + MOVES_PATIENCE
         made: Moving | None = None
         while True:
             async with books.change() as draft:
@@ -110,18 +116,23 @@ class Manager:
                 decision, question = self._decide(draft, workload, answers)
                 moving: Moving | None = None
                 if question is None and made is None and not decision.admitted:
-                    made = moving = await self.rebalancing.make_room(draft, pod)
+                    if now() < patient_until:
+                        moving = self.rebalancing.before_room()
+                    if moving is None:
+                        made = moving = await self.rebalancing.make_room(draft, pod)
                 if question is None and moving is None:
                     caller.begin()
                     record = self._record(decision, answers, manifest, source)
                     await self._take(draft, workload, record, decision, held)
                     return record
             # A plugin may take its time: others are admitted meanwhile, and it is decided anew.
-            # So is it once others have moved aside.
+            # So is it once others have moved aside, or wherever they were moving.
             if question is not None:
                 await answers.ask(question)
             elif moving is not None:
-                await moving.ended()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(patient_until if made is None else None):
+                        await moving.ended()
 
     def _check_held(self, held: HeldProcess) -> None:
         """See that a process is no container of a pod, nor is to be one.
