@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import errno
 import json
 import os
 import stat
@@ -313,4 +314,27 @@ def test_who_writes_without_pause_is_looked_at_now_and_then(
         await asyncio.wait_for(waiting, 20 * PATIENCE)
 
     monkeypatch.setattr(Inotify, "events", counted)
+    asyncio.run(scene())
+
+
+def test_a_kernel_that_has_no_room_to_tell_of_it_is_asked(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene() -> None:
+        loop = asyncio.get_running_loop()
+        real = loop.add_reader
+
+        def refuse(*_: object) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        await world.folders.tell(OWNER, ANNOUNCED)
+        for add_reader in (refuse, real):
+            monkeypatch.setattr(loop, "add_reader", add_reader)
+            world.acknowledge("1")
+            waiting = asyncio.create_task(world.folders.acknowledged(OWNER, 2))
+            await asyncio.sleep(0)
+            assert not waiting.done()
+            world.acknowledge("2")
+            await asyncio.wait_for(waiting, 20 * PATIENCE)
+
     asyncio.run(scene())

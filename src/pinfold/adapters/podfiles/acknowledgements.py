@@ -65,8 +65,13 @@ class Acknowledgements:
             self._inotify = None
 
     def _listen(self) -> None:
-        if self._inotify is not None:
+        if self._inotify is None:
+            return
+        try:
             asyncio.get_running_loop().add_reader(self._inotify.descriptor, self._look)
+        except OSError:
+            # The kernel has no room to tell of it: it is looked at unasked until it has.
+            self._look()
 
     def _look(self) -> None:
         if self._inotify is None:
