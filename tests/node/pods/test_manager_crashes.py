@@ -8,10 +8,13 @@ from collections.abc import Callable
 import pytest
 
 from pinfold.core.devices.devices import Device, DeviceResource
+from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.reconciler import reconcile
+from pinfold.ports.cgroups import Placement
+from pinfold.ports.errors import CgroupError, ContainerKey
 from pinfold.ports.records import PodPhase
 from pinfold.ports.runtime import ContainerState
-from tests.scenes.manager_harness import ALL_MANAGERS, manifest, mixed, run_virtually
+from tests.scenes.manager_harness import ALL_MANAGERS, Harness, manifest, mixed, run_virtually
 from tests.scenes.mortal_harness import MortalHarness, until_dead
 
 GPU = "example.com/gpu"
@@ -133,3 +136,34 @@ def test_an_agent_that_dies_while_it_recovers_can_be_started_again() -> None:
         return at
 
     assert run_virtually(all_deaths()) > 5
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_place_that_the_kernel_refuses_at_a_restart_is_said_and_tried_again(ends: bool) -> None:
+    async def scenario() -> None:
+        node = Harness()
+        await node.start()
+        await node.admit(manifest("db", "2"))
+        db, place = ContainerKey("uid-db", "c0"), node.cgroups.place
+        await node.kill()
+        await place(db, Placement(CPUSet([3])))
+
+        async def refuse(key: ContainerKey, placement: Placement) -> str:
+            raise CgroupError(f"{key}: the kernel does not take {placement.cpus}")
+
+        node.cgroups.place = refuse  # type: ignore[method-assign] # a kernel that refuses
+        await node.start()
+        (problem,) = node.books.problems()
+        assert problem.startswith("pod default/db, container c0: it is not where it belongs: ")
+        assert problem.endswith("the kernel does not take 2-3")
+        if ends:
+            await node.manager.release("db")
+        else:
+            node.cgroups.place = place  # type: ignore[method-assign] # it is well again
+        await node.books.settle()
+        assert [*node.books.problems()] == []
+        node.check()
+        assert node.cpus("db") == ({} if ends else {"c0": "2-3"})
+        await node.kill()
+
+    run_virtually(asyncio.wait_for(scenario(), 60))

@@ -120,8 +120,9 @@ async def _place(books: Books, status: ContainerStatus) -> None:
     try:
         await books.containers.adopt(status, books.placement(status.key))
     except PortError as error:
-        # It may have ended a moment ago; the reconciliation looks again.
+        # It may have ended a moment ago; if not, it is tried again as all who are misplaced.
         books.observers.report(books.view.pods.active[uid].name, str(error))
+        books.offline_owners.misplace(status.key, str(error))
 
 
 def _attempts(statuses: Sequence[ContainerStatus]) -> dict[ContainerKey, list[ContainerStatus]]:
