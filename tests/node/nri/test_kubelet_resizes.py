@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import os
 from typing import Any
 
 import pytest
@@ -347,6 +349,26 @@ async def test_one_that_cannot_be_made_later_is_said_once_and_tried_again(
     await asyncio.sleep(2 * AGAIN)
     assert len(owner.kernel or ()) == 4
     assert owner.seen.resources.cpu_quota == -1
+
+
+@story
+async def test_a_look_that_fails_does_not_end_what_is_made_later(h: LifecycleHarness) -> None:
+    owner = await an_owner(h)
+    await h.kill()
+    await h.node.resize(owner, guaranteed(4))
+
+    def online() -> CPUSet:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    await h.start()
+    observers = h.books.observers
+    h.books.observers = replace(observers, online=online)
+    await asyncio.sleep(2 * AGAIN)
+    assert owner.kernel == CPUSet([2, 3])
+    assert any("Too many open files" in problem for problem in h.problems)
+    h.books.observers = observers
+    await asyncio.sleep(2 * AGAIN)
+    assert len(owner.kernel or ()) == 4
 
 
 @story

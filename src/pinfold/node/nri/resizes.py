@@ -256,6 +256,9 @@ class KubeletResizes:
         except RefusedError as error:
             if not known:
                 self._tell(runtime_pod.sandbox, container, str(error))
+        except Exception as error:  # noqa: BLE001 - nobody else carries out what is owed
+            problem = f"its resize is tried again: {type(error).__name__}: {error}"
+            self._books.observers.report(runtime_pod.name, f"container {container.name}: {problem}")
 
     async def _see(self, moving: Moving, runtime_pod: RuntimePod, container: Container) -> None:
         """Say so where moves were undone of which the kubelet was told that they would be made."""
