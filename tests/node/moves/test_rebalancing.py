@@ -236,9 +236,17 @@ def test_room_is_made_after_the_moves_of_others(delay: float, phase: PodPhase) -
     run(scenario, config=STRICT, dynamic=DynamicOptions(make_room=True))
 
 
-def test_who_comes_while_room_is_made_leaves_it_to_whom_it_is_for() -> None:
+@pytest.mark.parametrize("uid", ["uid-a", "room"])
+def test_who_comes_while_room_is_made_leaves_it_to_whom_it_is_for(uid: str) -> None:
+    """Whatever somebody calls himself who is there."""
+
     async def scenario(node: Node) -> None:
-        await crowd(node)
+        first = manifest("a", "3")
+        first["metadata"]["uid"] = uid
+        first["spec"]["containers"][0]["name"] = uid
+        await node.admit(first)
+        for name, cpus in (("b", "5"), ("c", "2")):
+            await node.admit(manifest(name, cpus))
         waits = asyncio.create_task(node.admit(manifest("d", "4"), wait=False))
         hasty = asyncio.create_task(node.admit(manifest("e", "2"), wait=False))
         records = await asyncio.gather(waits, hasty)

@@ -16,7 +16,8 @@ from pinfold.node.moves.moving import Moving
 KEPT: Final = 30.0
 """Seconds from the end of the moves: a kubelet tries again after 10 to 15."""
 
-_NOBODY_YET: Final = "room"
+_NOBODY_YET: Final = "# room"
+"""A name that no pod and no container can have."""
 
 
 class _Room(Struct, frozen=True, eq=False):

@@ -107,7 +107,9 @@ class KubeletResizes:
         """
         key = ContainerKey(pod.uid, container.name)
         runtime_pod = self._pods.by_uid[pod.uid]
-        before = runtime_pod.containers[container.name]
+        before = runtime_pod.containers.get(container.name)
+        if before is None:
+            raise RefusedError(f"{UNEXPECTED_ADMISSION_ERROR}: the container is over")
         # Nothing is written for as long as it is not answered, so it may be moved.
         self._containers.on_record.writes.over(key)
         with suppress(TimeoutError):
