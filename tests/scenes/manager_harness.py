@@ -329,12 +329,13 @@ class Copy:
     def __init__(self, node: Harness) -> None:
         store = node.store
         self.state = (store.node, dict(store.pods), list(store.entries), store.generation)
+        self.move = store.move
 
     def put_back(self, node: Harness, *, promised: bool) -> None:
         """Roll the record back; the promise beside it may be lost as well."""
         store = node.store
         store.node, pods, entries, store.generation = self.state
-        store.pods, store.entries = dict(pods), list(entries)
+        store.pods, store.entries, store.move = dict(pods), list(entries), self.move
         if not promised:
             store.promised = 0
 

@@ -10,6 +10,7 @@ from pinfold.admission.moves import with_claims
 from pinfold.core.machine.topology import CPUTopology
 from pinfold.core.moves.owners import MoveError, MoveOptions, Owner, Refusal, Wish
 from pinfold.core.moves.planner import plan_moves
+from pinfold.core.moves.soundness import unsound
 from pinfold.core.moves.steps import (
     Announce,
     GiveBack,
@@ -71,6 +72,19 @@ def test_wishes_are_fulfilled_and_no_cpu_ever_has_two_owners(scene: Scene) -> No
     node = scene.node()
     node.run(planned(scene))
     fulfilled(scene, node)
+
+
+@given(ANY, st.data())
+def test_every_plan_is_sound_and_so_are_its_ways_back(scene: Scene, data: st.DataObject) -> None:
+    plan = planned(scene)
+    assert unsound(plan) == ""
+    back = undo(
+        plan, data.draw(st.integers(0, sum(not isinstance(s, GiveBack) for s in plan.steps)))
+    )
+    assert unsound(back) == ""
+    for refused, step in enumerate(back.steps):
+        if isinstance(step, Widen | Narrow):
+            assert unsound(stopped(back, refused, refused + 1)) == ""
 
 
 @given(ANY)

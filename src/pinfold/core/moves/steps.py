@@ -14,7 +14,7 @@ and it can be undone from everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final, TypeAlias
 
@@ -155,6 +155,16 @@ def after(plan: MovePlan, count: int) -> MoveState:
     for step in plan.steps[:count]:
         made.make(step)
     return made.state()
+
+
+def states(plan: MovePlan) -> Iterator[MoveState]:
+    """What holds before the first step, and after each."""
+    made = _Made(plan.start)
+    yield plan.start
+    for step in plan.steps:
+        made.make(step)
+        state = made.state()
+        yield replace(state, claims=dict(state.claims), placed=dict(state.placed))
 
 
 def undo(plan: MovePlan, written: int) -> MovePlan:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 
 from msgspec.structs import replace
 
+from pinfold.admission.moves import with_claims
 from pinfold.core.moves.gone import gone, is_gone
 from pinfold.core.moves.owners import Owner
+from pinfold.core.moves.soundness import unsound
+from pinfold.core.moves.steps import states
 from pinfold.core.pod.workload import Workload
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.records import PendingMove, PodRecord
-from pinfold.state.ledger import InvariantError
+from pinfold.state.ledger import InvariantError, Ledger
 
 Pods = Mapping[str, tuple[PodRecord, Workload]]
 """The pods that own their CPUs, by uid."""
@@ -21,10 +25,12 @@ def recorded_move(move: PendingMove | None, pods: Pods) -> PendingMove | None:
     """The plan to go on with; of owners whose pod is over only the claims are left.
 
     Raises:
-        InvariantError: what is on record of an owner is not what the plan says.
+        InvariantError: it is damaged, or says something else of an owner than his record.
     """
     if move is None:
         return None
+    if problem := unsound(move.plan):
+        raise InvariantError(f"the plan of moves that is under way is damaged: {problem}")
     claims = move.on_record.claims
     over = {
         owner: gone(owner, with_pod=True)
@@ -53,18 +59,23 @@ def claims_of_the_gone(move: PendingMove | None, pods: Pods) -> dict[str, dict[s
     return found
 
 
-def as_placed(pod: PodRecord, move: PendingMove | None) -> PodRecord:
-    """A pod with the CPUs that its containers run on, where the plan is given up."""
-    if move is None:
-        return pod
-    placed = {
-        owner.container: cpus
-        for owner, cpus in move.holds.placed.items()
-        if owner.pod_uid == pod.uid
-    }
+def expect_claims(move: PendingMove | None, ledger: Ledger) -> None:
+    """See that whatever is still to be claimed can be.
+
+    Raises:
+        InvariantError: it is somebody else's, or nobody's to give.
+    """
+    if move is not None:
+        for state in islice(states(move.plan), move.written, None):
+            ledger = with_claims(ledger, state)
+
+
+def given_up(pod: PodRecord, placed: Mapping[Owner, CPUSet]) -> PodRecord:
+    """A pod without the plan: its containers have what they run on, as far as that is known."""
+    owners = {name: Owner(pod.uid, name) for name in pod.assignments}
     left = {
-        name: placed.get(name, cpus)
+        name: placed.get(owners[name], cpus)
         for name, cpus in pod.assignments.items()
-        if not is_gone(Owner(pod.uid, name))
+        if not is_gone(owners[name])
     }
     return replace(pod, assignments=left)

@@ -7,7 +7,7 @@ allocation that still fits, decides again about the others, and says what it did
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Final
 
@@ -17,10 +17,16 @@ from msgspec.structs import replace
 from pinfold.admission.admission import Node, NodeState, decide, resume, settle
 from pinfold.core.devices.state import DeviceOwnershipError, DeviceState
 from pinfold.core.memory.memory import MemoryStateError
+from pinfold.core.moves.owners import Owner
 from pinfold.core.pod.workload import Workload
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.recovery.asked import asking_for_its_claims
-from pinfold.node.recovery.moving import as_placed, claims_of_the_gone, recorded_move
+from pinfold.node.recovery.moving import (
+    claims_of_the_gone,
+    expect_claims,
+    given_up,
+    recorded_move,
+)
 from pinfold.node.recovery.recorded import (
     keep,
     recorded_devices,
@@ -30,7 +36,7 @@ from pinfold.node.recovery.recorded import (
     with_siblings,
     with_unplaced,
 )
-from pinfold.node.recovery.survivors import Loss, Survivor, loss, recall
+from pinfold.node.recovery.survivors import Loss, Survivor, as_seen, loss, recall
 from pinfold.ports.errors import ContainerKey
 from pinfold.ports.records import PendingMove, PodPhase, PodRecord, Record
 from pinfold.state.ledger import InvariantError, Ledger
@@ -42,6 +48,7 @@ _REMEDY: Final = (
     "or go back to the old configuration"
 )
 _NO_CPUS: Final = CPUSet()
+_NOBODY: Final[Mapping[Owner, CPUSet]] = {}
 _NAMED: Final = 5
 """How many pods a message names."""
 
@@ -174,8 +181,10 @@ def restore(  # noqa: PLR0913 - the record, the node, and how to read them
             restored.failed[uid] = _failed(pod, str(error))
     if lost:
         _recall(restored, lost, living, parse)
-        _repair(restored, node, record.move)
+        _give_up(restored, record.move)
+        _repair(restored, node)
         return restored
+    move = None
     try:
         fresh = restored.state.ledger
         active = with_siblings(restored.active, node.smt, arrived & fresh.limits.machine)
@@ -188,6 +197,7 @@ def restore(  # noqa: PLR0913 - the record, the node, and how to read them
                 f"CPUs {new} were offline so far, and are in the shared pool now"
             )
         _check(record, ledger, fresh)
+        expect_claims(move, ledger)
         memory = recorded_memory(record, node, restored.active.values())
         devices = recorded_devices(
             restored.state.devices, (pod for pod, _ in restored.active.values())
@@ -196,7 +206,10 @@ def restore(  # noqa: PLR0913 - the record, the node, and how to read them
         if on_mismatch is OnMismatch.REFUSE:
             raise MismatchError(str(error)) from None
         restored.report.append(f"the record does not fit: {error}")
-        _repair(restored, node, record.move)
+        if move is None and record.move is not None:
+            _look(restored, living)
+        _give_up(restored, record.move, {} if move is None else move.holds.placed)
+        _repair(restored, node)
         return restored
     state = replace(restored.state, ledger=ledger, memory=memory, devices=devices)
     for _, workload in restored.active.values():
@@ -245,17 +258,31 @@ def _recall(
         restored.failed.pop(uid, None)
 
 
-def _repair(restored: Restored, node: Node, move: PendingMove | None) -> None:
-    """Keep what fits, oldest pods first; decide again about the rest.
+def _look(restored: Restored, living: Sequence[Survivor]) -> None:
+    """Take from the kernel which of their CPUs those who may have been moving are on."""
+    for uid, (pod, load) in restored.active.items():
+        ones = [one for one in living if one.key.pod_uid == uid]
+        seen = as_seen(pod, ones, restored.state.offline)
+        own = pod.assignments
+        # Who is on others' CPUs was not put there by a plan.
+        if all(cpus <= own.get(name, _NO_CPUS) for name, cpus in seen.assignments.items()):
+            restored.active[uid] = (seen, load)
 
-    Moves that were under way are given up where they are.
-    """
-    state = restored.state
+
+def _give_up(
+    restored: Restored, move: PendingMove | None, placed: Mapping[Owner, CPUSet] = _NOBODY
+) -> None:
+    """Leave everybody where he is, of those who move as ``placed`` says."""
     if move is not None:
         restored.report.append("the plan of moves that was under way is given up")
         restored.active = {
-            uid: (as_placed(pod, move), load) for uid, (pod, load) in restored.active.items()
+            uid: (given_up(pod, placed), load) for uid, (pod, load) in restored.active.items()
         }
+
+
+def _repair(restored: Restored, node: Node) -> None:
+    """Keep what fits, oldest pods first; decide again about the rest."""
+    state = restored.state
     restored.active = {uid: asking_for_its_claims(*one) for uid, one in restored.active.items()}
     kept: list[tuple[PodRecord, Workload]] = []
     again: list[str] = []

@@ -153,7 +153,7 @@ def recall(
             first[uid] = _gone_on(*active[uid], carried.pod, parse)
         else:
             first[uid], written[uid] = active[uid], lost.generation
-    first = {uid: (_as_seen(pod, by_uid[uid], offline), load) for uid, (pod, load) in first.items()}
+    first = {uid: (as_seen(pod, by_uid[uid], offline), load) for uid, (pod, load) in first.items()}
     taken = {
         uid: CPUSet(cpu for name in _sure(pod, by_uid[uid]) for cpu in pod.assignments[name])
         for uid, (pod, _) in first.items()
@@ -216,14 +216,14 @@ def _adopted(
     known = None if carried is None else carried.pod
     if known is not None:
         try:
-            return _as_seen(known, living, offline), parse(known.manifest)
+            return as_seen(known, living, offline), parse(known.manifest)
         except ValueError:
             pass
-    pod = _as_seen(_made_up(uid, living, known), living, offline)
+    pod = as_seen(_made_up(uid, living, known), living, offline)
     return pod, parse(pod.manifest)
 
 
-def _as_seen(pod: PodRecord, living: Iterable[Survivor], offline: CPUSet) -> PodRecord:
+def as_seen(pod: PodRecord, living: Iterable[Survivor], offline: CPUSet) -> PodRecord:
     """A pod with the CPUs that its containers have, which the kernel knows better.
 
     Of those that are offline it may know nothing: cgroup v1 takes them out of a cpuset for good.
