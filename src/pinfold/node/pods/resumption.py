@@ -100,11 +100,14 @@ async def _free(books: Books) -> CPUSet:
     observed, view = await books.containers.cgroups.observe(), books.view
     may_share = {(owner.pod_uid, owner.container) for owner in view.mixed}
     owned = CPUSet.union(
-        one.configured or one.effective
+        (one.configured or one.effective)
+        - (observed.shared if (key.pod_uid, key.name) in may_share else CPUSet())
         for key, one in observed.containers.items()
-        if one.exclusive and (key.pod_uid, key.name) not in may_share
+        if one.exclusive
     )
-    return view.pool - owned or view.pool
+    # Those that are reserved are never anybody's own.
+    reserved = view.state.ledger.limits.reserved - view.state.offline
+    return view.pool - owned or reserved or view.pool
 
 
 async def _adopt(books: Books, newest: Iterable[ContainerStatus]) -> None:
