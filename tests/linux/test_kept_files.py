@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
 from functools import partial
@@ -44,7 +45,12 @@ def test_with_few_files_nothing_stays_open_and_threads_are_told_of(
 ) -> None:
     thread(tmp_path, 1, 100)
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (open_files() + 8, before[1]))
+    limit = open_files() + 100
+    # Whichever numbers are free, the next one is of the upper half.
+    while (taken := os.dup(0)) < limit // 2:
+        request.addfinalizer(partial(os.close, taken))
+    request.addfinalizer(partial(os.close, taken))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, before[1]))
     request.addfinalizer(partial(resource.setrlimit, resource.RLIMIT_NOFILE, before))
     file = KeptFile(tmp_path / "1" / "schedstat")
     assert file.read() == file.read() == b"5 100 1\n"
