@@ -163,8 +163,7 @@ def states(plan: MovePlan) -> Iterator[MoveState]:
     yield plan.start
     for step in plan.steps:
         made.make(step)
-        state = made.state()
-        yield replace(state, claims=dict(state.claims), placed=dict(state.placed))
+        yield made.state()
 
 
 def undo(plan: MovePlan, written: int) -> MovePlan:
@@ -253,8 +252,9 @@ class _Made:
         self.pool = start.pool
 
     def state(self) -> MoveState:
-        """What holds now."""
-        return MoveState(self.claims, self.placed, self.pool, self.mems, self.coming)
+        """What holds now, and stays so whatever is made after it."""
+        claims, placed = dict(self.claims), dict(self.placed)
+        return MoveState(claims, placed, self.pool, dict(self.mems), dict(self.coming))
 
     def make(self, step: Step) -> None:
         """One more step."""
