@@ -33,10 +33,11 @@ from pinfold.core.pod.pod import Pod
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.moves.moving import BusyError
 from pinfold.node.pod_table import NameTakenError, UnknownPodError
-from pinfold.node.reconciler import reconcile
 from pinfold.ports.errors import PortError
 from tests.scenes.manager_harness import STATIC, Harness, isolating, manifest, parse, run_virtually
 from tests.scenes.mortal_harness import MortalHarness, until_dead
+from tests.scenes.random_pods import again, comes_to_rest
+from tests.scenes.random_pods import operate as operate_pods
 from tests.scenes.watched_cgroups import WatchedCgroups
 
 SAID = (PortError, NameTakenError, UnknownPodError, BusyError, MoveError)
@@ -74,68 +75,20 @@ VALUES = {"isolated-cpus": "require", "scale-down-grace-period": "3"}
 
 
 async def operate(node: Harness, kind: str, what: Any, how: Any) -> None:
-    known = node.runtime.known()
-    if kind == "admit":
-        await node.admit(manifest(f"p{what}", *how), wait=False)
-    elif kind == "init":
-        await node.admit(manifest(f"p{what}", "1", init=(how,), restartPolicy="Never"), wait=False)
-    elif kind in {"mixed-cpus", "smt-isolate", *VALUES}:
+    if kind in {"mixed-cpus", "smt-isolate", *VALUES}:
         pod = manifest(f"p{what}", *how)
         pod["metadata"]["annotations"] = {f"{kind}.pinfold.dev/pod": VALUES.get(kind, "true")}
         await node.admit(pod, wait=False)
-    elif kind == "release":
-        await node.manager.release(f"p{what}")
     elif kind == "resize":
         # One that owns CPUs, mostly.
         owners = sorted(node.books.view.state.ledger.assignments) or [f"uid-p{what}"]
         await node.manager.resizing.resize(owners[what % len(owners)], "c0", how)
     elif kind == "rebalance":
         await node.manager.rebalancing.rebalance()
-    elif kind == "exit" and known:
-        node.runtime.exit(known[what % len(known)].id, how)
-    elif kind == "restart":
-        await again(node)
-    elif kind == "fault":
-        port = getattr(node, what)
-        port.faults.fail_at.add(port.faults.calls + how)
-    elif kind == "drift" and node.cgroups.groups:
-        groups = [node.cgroups.groups[key] for key in sorted(node.cgroups.groups)]
-        if what % 2:
-            node.cgroups.shared = node.cgroups.machine
-        else:
-            group = groups[what % len(groups)]
-            if group.cpus is None:
-                group.placement = replace(group.placement, cpus=node.cgroups.machine)
-            group.cpus = node.cgroups.machine
-    elif kind == "reconcile":
-        await reconcile(node.books)
-    elif kind == "offline":
-        node.cgroups.online = node.cgroups.machine - CPUSet.parse(what)
-        await node.books.set_offline(CPUSet.parse(what))
     elif kind == "wait":
         await asyncio.sleep(what)
-
-
-async def again(node: Harness) -> None:
-    """Whoever looks after the agent starts it again until the injected faults are over."""
-    while True:
-        await node.kill()
-        with contextlib.suppress(PortError):
-            await node.start()
-            break
-
-
-async def comes_to_rest(node: Harness) -> None:
-    """No port fails any more, all CPUs are there, and what was begun is over."""
-    for port in (node.store, node.cgroups, node.runtime):
-        port.faults.fail_at.clear()
-    await node.books.set_offline(CPUSet())
-    node.cgroups.online = node.cgroups.machine
-    await asyncio.sleep(60)
-    await node.settle()
-    await reconcile(node.books)
-    await node.settle()
-    node.check()
+    else:
+        await operate_pods(node, kind, what, how)
 
 
 async def all_go(node: Harness) -> None:

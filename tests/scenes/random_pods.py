@@ -26,6 +26,11 @@ async def live(node: Harness, operations: Sequence[Operation]) -> None:
             await asyncio.wait_for(operate(node, *operation), 600)
         for _ in range(4):
             await asyncio.sleep(0)
+    await comes_to_rest(node)
+
+
+async def comes_to_rest(node: Harness) -> None:
+    """No port fails any more, all CPUs are there, and what was begun is over."""
     for port in (node.store, node.cgroups, node.runtime):
         port.faults.fail_at.clear()
     await node.books.set_offline(CPUSet())
@@ -35,6 +40,15 @@ async def live(node: Harness, operations: Sequence[Operation]) -> None:
     await reconcile(node.books)
     await node.settle()
     node.check()
+
+
+async def again(node: Harness) -> None:
+    """Whoever looks after the agent starts it again until the injected faults are over."""
+    while True:
+        await node.kill()
+        with contextlib.suppress(PortError):
+            await node.start()
+            break
 
 
 async def operate(node: Harness, kind: str, what: Any, how: Any) -> None:
@@ -51,12 +65,7 @@ async def operate(node: Harness, kind: str, what: Any, how: Any) -> None:
     elif kind == "exit" and known:
         node.runtime.exit(known[what % len(known)].id, how)
     elif kind == "restart":
-        # Whoever looks after the agent starts it again until the injected faults are over.
-        while True:
-            await node.kill()
-            with contextlib.suppress(PortError):
-                await node.start()
-                break
+        await again(node)
     elif kind == "fault":
         port = getattr(node, what)
         port.faults.fail_at.add(port.faults.calls + how)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import pytest
 from msgspec.structs import replace
@@ -42,6 +43,11 @@ def at(plan: MovePlan, kind: type[Step], change: Callable[[Step], Step | None]) 
     return replace(plan, steps=(*plan.steps[:number], *new, *plan.steps[number + 1 :]))
 
 
+def of_a_stranger(plan: MovePlan, kind: type[Step]) -> MovePlan:
+    """The plan with a step of somebody whom nobody knows."""
+    return at(plan, kind, lambda step: replace(step, owner=NOBODY))
+
+
 def starting(plan: MovePlan, *, pool: str = "", claims: str = "", placed: str = "") -> MovePlan:
     start: MoveState = plan.start
     if pool:
@@ -55,15 +61,15 @@ def starting(plan: MovePlan, *, pool: str = "", claims: str = "", placed: str = 
 
 DAMAGES: dict[str, tuple[Callable[[MovePlan], MovePlan], str]] = {
     "a widened stranger": (
-        lambda plan: at(plan, Widen, lambda step: replace(step, owner=NOBODY)),
+        partial(of_a_stranger, kind=Widen),
         "names pod 'uid-nobody'",
     ),
     "a told stranger": (
-        lambda plan: at(plan, Announce, lambda step: replace(step, owner=NOBODY)),
+        partial(of_a_stranger, kind=Announce),
         "names pod 'uid-nobody'",
     ),
     "a narrowed stranger": (
-        lambda plan: at(plan, Narrow, lambda step: replace(step, owner=NOBODY)),
+        partial(of_a_stranger, kind=Narrow),
         "names pod 'uid-nobody'",
     ),
     "nobody told": (lambda plan: at(plan, Announce, lambda _: None), "who was told nothing"),
