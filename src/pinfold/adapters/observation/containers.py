@@ -9,6 +9,7 @@ kernel's ``cgroup-v2.rst``, ``cgroup-v1/cpuacct.rst``, ``scheduler/sched-bwc.rst
 from __future__ import annotations
 
 import errno
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -113,8 +114,8 @@ class CgroupMeters:
         self.retain(())
 
 
-class _Meter:
-    """The files of one container; ``read`` raises OSError once its cgroup is gone."""
+class _Meter(ABC):
+    """The files of one container."""
 
     version: int
 
@@ -129,8 +130,9 @@ class _Meter:
         """Threads whose waits were not followed."""
         return 0 if self._waits is None else self._waits.unseen
 
+    @abstractmethod
     def read(self) -> Counters:
-        raise NotImplementedError
+        """What they say now; raises OSError once the cgroup is gone."""
 
     def _wait(self) -> int | None:
         if self._waits is None:
