@@ -13,7 +13,8 @@ from pinfold.admission.admission import Decision, NodeState, decide, settle
 from pinfold.admission.container import decide_container
 from pinfold.admission.resize import Resize, decide_resize
 from pinfold.core.kubelet.faults import SOUND
-from pinfold.core.kubelet.node_config import IsolatedCPUs, NodeConfig, OwnPolicies
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.own_policies import IsolatedCPUs, OwnPolicies
 from pinfold.core.machine.machine import Machine
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.pod.api import pod_from_api

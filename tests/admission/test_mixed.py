@@ -11,7 +11,8 @@ from pinfold.admission.admission import Decision, Node, decide, settle
 from pinfold.admission.container import decide_container
 from pinfold.admission.model import build_node, empty_state
 from pinfold.core.kubelet.faults import SOUND
-from pinfold.core.kubelet.node_config import NodeConfig, OwnPolicies
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.own_policies import OwnPolicies
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.pod.pod import (
     Container,

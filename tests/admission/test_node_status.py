@@ -18,7 +18,8 @@ from pinfold.admission.node_status import (
     node_status,
 )
 from pinfold.core.kubelet.node_allocatable import parse_reserved
-from pinfold.core.kubelet.node_config import NodeConfig, OwnPolicies
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.own_policies import OwnPolicies
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.machine.machine import Distances, HugepagePool, Machine, NUMANode
 from pinfold.core.machine.short_form import parse_short_form

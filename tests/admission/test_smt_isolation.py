@@ -22,7 +22,8 @@ from pinfold.admission.rebalance import rebalance
 from pinfold.admission.resize import Resize, decide_resize
 from pinfold.admission.smt_isolation import NO_SMT, SMT_ISOLATION_ERROR
 from pinfold.core.kubelet.faults import SOUND
-from pinfold.core.kubelet.node_config import IsolatedCPUs, NodeConfig, OwnPolicies, SMTIsolate
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.own_policies import IsolatedCPUs, OwnPolicies, SMTIsolate
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.moves.owners import Owner, Wish
 from pinfold.core.moves.planner import plan_moves

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pinfold.admission.admission import Decision, decide, settle
-from pinfold.core.kubelet.node_config import IsolatedCPUs, NodeConfig, OwnPolicies, SMTIsolate
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.own_policies import IsolatedCPUs, OwnPolicies, SMTIsolate
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.pod.pod import Pod, guaranteed_cpus
 from pinfold.core.values.cpuset import CPUSet

@@ -12,7 +12,7 @@ from pinfold.config.kubelet import ConfigError, LoadedConfig, load_kubelet_confi
 from pinfold.config.section import AgentSection, as_written
 from pinfold.config.settings import override
 from pinfold.config.values import SettingError
-from pinfold.core.kubelet.node_config import OWN_POLICIES
+from pinfold.core.kubelet.own_policies import OWN_POLICIES
 
 Load = Callable[[str], LoadedConfig]
 OWN = """

@@ -20,13 +20,8 @@ from msgspec.structs import replace
 from pinfold.admission.admission import decide, release, settle
 from pinfold.admission.model import build_node, empty_state
 from pinfold.core.kubelet.faults import SOUND
-from pinfold.core.kubelet.node_config import (
-    DynamicOptions,
-    IsolatedCPUs,
-    NodeConfig,
-    OwnPolicies,
-    SMTIsolate,
-)
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.own_policies import DynamicOptions, IsolatedCPUs, OwnPolicies, SMTIsolate
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.moves.owners import MoveError, Owner
 from pinfold.core.pod.pod import Pod

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pinfold.core.kubelet.faults import SOUND
-from pinfold.core.kubelet.node_config import OwnPolicies, SMTIsolate
+from pinfold.core.kubelet.own_policies import OwnPolicies, SMTIsolate
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.pod_resources import allocatable_resources, pod_resources

@@ -6,7 +6,8 @@ from msgspec.structs import replace
 
 from pinfold.admission.node_status import node_resource_topology, node_status
 from pinfold.cli.views.plan import PlannedOn, plan_view
-from pinfold.core.kubelet.node_config import NodeConfig, OwnPolicies
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.own_policies import OwnPolicies
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.moves.owners import Owner
 from pinfold.core.moves.resize_wish import ResizeWish

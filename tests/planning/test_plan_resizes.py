@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pinfold import CPUSet, NodeConfig, Planner, ResizeWish, parse_short_form
 from pinfold.admission.moves import move_plan_of
-from pinfold.core.kubelet.node_config import OwnPolicies
+from pinfold.core.kubelet.own_policies import OwnPolicies
 from pinfold.core.moves.resize import (
     INCONSISTENT,
     NO_BASELINE,

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from pinfold import CPUSet, NodeConfig, Planner, Quantity, parse_short_form
 from pinfold.admission.model import NodeError
-from pinfold.core.kubelet.node_config import OWN_POLICIES, OwnPolicies
 from pinfold.core.kubelet.node_config import NodeConfig as Config
+from pinfold.core.kubelet.own_policies import OWN_POLICIES, OwnPolicies
 from pinfold.core.pod.named import UnknownPodError
 from pinfold.core.pod.pod import Container, Pod
 from pinfold.planning.explain import explain_pod

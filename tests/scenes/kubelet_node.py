@@ -7,7 +7,8 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from pinfold.core.kubelet.node_config import DynamicOptions, NodeConfig
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.own_policies import DynamicOptions
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.planning.fake_nri import FakeContainer
 from pinfold.ports.nri import PodSandbox, RefusedError

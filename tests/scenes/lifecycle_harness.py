@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from pinfold.admission.model import build_node, empty_state
 from pinfold.core.kubelet.faults import SOUND
-from pinfold.core.kubelet.node_config import DynamicOptions, NodeConfig
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.own_policies import DynamicOptions
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.memory.memory import MemoryState

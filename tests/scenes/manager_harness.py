@@ -16,7 +16,8 @@ from pinfold.admission.admission import Decision, NodeState
 from pinfold.admission.capacity import amounts
 from pinfold.admission.model import build_node, empty_state
 from pinfold.core.kubelet.faults import SOUND
-from pinfold.core.kubelet.node_config import DynamicOptions, NodeConfig
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.own_policies import DynamicOptions
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.machine.machine import Machine
 from pinfold.core.machine.short_form import parse_short_form

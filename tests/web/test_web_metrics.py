@@ -10,7 +10,8 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
-from pinfold.core.kubelet.node_config import NodeConfig, OwnPolicies
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.own_policies import OwnPolicies
 from pinfold.core.values.cpuset import CPUSet
 from tests.roots import ROOT
 from tests.scenes.manager_harness import manifest

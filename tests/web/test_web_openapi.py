@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
-from pinfold.core.kubelet.node_config import DynamicOptions
+from pinfold.core.kubelet.own_policies import DynamicOptions
 from pinfold.documents.schemas import DOCUMENTS, json_schema
 from pinfold.ports.records import PodPhase
 from pinfold.web.answers import CODES

@@ -10,7 +10,8 @@ from click.testing import CliRunner
 from msgspec import json
 
 from pinfold.cli import main
-from pinfold.core.kubelet.node_config import DynamicOptions, NodeConfig
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.own_policies import DynamicOptions
 from pinfold.core.values.cpuset import CPUSet
 from tests.scenes.manager_harness import manifest
 from tests.scenes.waiting import wait_until

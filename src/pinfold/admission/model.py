@@ -21,7 +21,8 @@ from pinfold.core.kubelet.node_allocatable import (
     node_allocatable,
     reserved_cpu_count,
 )
-from pinfold.core.kubelet.node_config import STATIC, NodeConfig, OwnPolicies
+from pinfold.core.kubelet.node_config import STATIC, NodeConfig
+from pinfold.core.kubelet.own_policies import OwnPolicies
 from pinfold.core.kubelet.policy_options import (
     CPU_MANAGER_OPTIONS,
     TOPOLOGY_MANAGER_OPTIONS,

@@ -20,7 +20,8 @@ from pinfold.admission.capacity import PODS
 from pinfold.admission.model import capacity_of
 from pinfold.core.devices.state import DeviceState
 from pinfold.core.kubelet.node_allocatable import node_allocatable, node_capacity
-from pinfold.core.kubelet.node_config import NodeConfig, OwnPolicies
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.own_policies import OwnPolicies
 from pinfold.core.kubelet.policy_options import CPU_MANAGER_OPTIONS
 from pinfold.core.machine.kubelet_view import KubeletView
 from pinfold.core.machine.machine import Distances, Machine

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from pinfold.agent.reports import report_of_node
 from pinfold.config.agent import pod_resources_socket
 from pinfold.config.section import AgentSection
-from pinfold.core.kubelet.node_config import DynamicOptions
+from pinfold.core.kubelet.own_policies import DynamicOptions
 from pinfold.documents import status as documents
 from pinfold.documents.status import Part
 from pinfold.linux.socket_places import is_stale

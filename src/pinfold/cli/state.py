@@ -17,7 +17,8 @@ from pinfold.adapters.statefile.files import (
 )
 from pinfold.adapters.statefile.references import read_container_ids, read_pod_uids
 from pinfold.cli.output import F, input_errors, output_option
-from pinfold.core.kubelet.node_config import OWN_POLICIES, STATIC
+from pinfold.core.kubelet.node_config import STATIC
+from pinfold.core.kubelet.own_policies import OWN_POLICIES
 from pinfold.core.kubelet.policy_options import (
     PolicyOptionError,
     StaticPolicyOptions,

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from pinfold.config.values import AGENT_SECTION, ConfigError
-from pinfold.core.kubelet.node_config import OwnPolicies
+from pinfold.core.kubelet.own_policies import OwnPolicies
 from pinfold.core.pod.api import as_yaml
 
 DEFAULT_STATE_DIR: Final = "/var/lib/pinfold"

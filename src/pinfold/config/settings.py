@@ -27,7 +27,8 @@ from pinfold.config.values import (
     texts,
 )
 from pinfold.core.kubelet.feature_gates import CUSTOM_CPU_CFS_QUOTA_PERIOD, gate_enabled, spell_out
-from pinfold.core.kubelet.node_config import OWN_POLICIES, STATIC, NodeConfig
+from pinfold.core.kubelet.node_config import STATIC, NodeConfig
+from pinfold.core.kubelet.own_policies import OWN_POLICIES
 from pinfold.core.topology_manager.policy import Policy, Scope
 
 _DEFAULT_CFS_PERIOD: Final = NodeConfig().cpu_cfs_quota_period

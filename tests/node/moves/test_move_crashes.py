@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pinfold.core.kubelet.node_config import DynamicOptions
+from pinfold.core.kubelet.own_policies import DynamicOptions
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.reconciler import reconcile
 from pinfold.ports.runtime import ContainerState

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from pinfold.core.kubelet.node_config import DynamicOptions, NodeConfig
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.own_policies import DynamicOptions
 from pinfold.core.moves.owners import MoveError, Owner, Wish
 from pinfold.core.moves.planner import plan_moves
 from pinfold.core.values.cpuset import CPUSet

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pinfold.core.kubelet.node_config import DynamicOptions
+from pinfold.core.kubelet.own_policies import DynamicOptions
 from pinfold.node.reconciler import reconcile
 from pinfold.planning.fake_nri import FakeContainer
 from pinfold.ports.nri import RefusedError

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from pinfold.core.kubelet.node_config import DynamicOptions
+from pinfold.core.kubelet.own_policies import DynamicOptions
 from pinfold.node.moves.room import KEPT
 from pinfold.node.nri.kubelet_room import ROOM_IS_MADE
 from pinfold.ports.nri import Resources

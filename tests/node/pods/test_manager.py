@@ -10,7 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from pinfold.admission.admission import Decision
-from pinfold.core.kubelet.node_config import OWN_POLICIES, NodeConfig, OwnPolicies
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.own_policies import OWN_POLICIES, OwnPolicies
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.core.values.quantity import Quantity
 from pinfold.node.pod_table import NameTakenError, UnknownPodError

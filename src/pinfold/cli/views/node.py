@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
-from pinfold.core.kubelet.node_config import OwnPolicies
+from pinfold.core.kubelet.own_policies import OwnPolicies
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.plan import PlannedContainer, PlannedPod
 from pinfold.documents.records import Policies

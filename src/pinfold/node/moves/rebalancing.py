@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from pinfold.admission.admission import NodeState, decide
 from pinfold.admission.moves import rebalance_document
 from pinfold.admission.rebalance import make_room_for, rebalance, who_may_move
-from pinfold.core.kubelet.node_config import DynamicOptions
+from pinfold.core.kubelet.own_policies import DynamicOptions
 from pinfold.core.moves.objective import LEVELS, NUMA_NODES
 from pinfold.core.moves.owners import MoveError, Owner, Refusal
 from pinfold.core.moves.rebalance import Rebalance, RebalanceOptions

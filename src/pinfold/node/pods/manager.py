@@ -16,7 +16,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from pinfold.admission.admission import POOL_EMPTY, Decision, release, settle
-from pinfold.core.kubelet.node_config import DynamicOptions
+from pinfold.core.kubelet.own_policies import DynamicOptions
 from pinfold.core.pod.workload import Workload
 from pinfold.core.topology_manager.manager import UNEXPECTED_ADMISSION_ERROR
 from pinfold.node.books import FIRST_PAUSE, LONGEST_PAUSE, Books

@@ -1,0 +1,1 @@
+"""Shares of caches and of memory bandwidth."""

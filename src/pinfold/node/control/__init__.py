@@ -1,0 +1,1 @@
+"""One loop that asks the controllers, and carries out what they wish."""
