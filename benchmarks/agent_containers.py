@@ -24,7 +24,7 @@ from tests.scenes.runtime_place import Place
 from benchmarks.agent_measuring import detailed
 from benchmarks.agent_scene import GivenUpError, NotHereError, agent_within, require_node
 from benchmarks.measure import Result
-from pinfold.adapters.cgroup.runtime_cgroups import RuntimeCgroups
+from pinfold.adapters.cgroup.runtime.runtime_cgroups import RuntimeCgroups
 from pinfold.adapters.cgroup.watch import CPUS
 from pinfold.adapters.cri import CriClient, CriRecord
 from pinfold.agent.nri import GATES

@@ -40,7 +40,7 @@ CONTAINERD: Final = "tests/guest/test_guest_containerd.py"
 V2: Final = (
     "tests/adapters/cgroup/test_cgroup_live.py",
     "tests/adapters/cgroup/test_cgroup_narrowing.py",
-    "tests/adapters/cgroup/test_runtime_gates.py",
+    "tests/adapters/cgroup/runtime/test_runtime_gates.py",
     _MOVING,
     _ESCAPES,
     *(f"'--deselect={test}'" for test in NEED_V1),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from pinfold.adapters.cgroup.container_cpusets import ContainerCpusets
-from pinfold.adapters.cgroup.gates import gate_of
+from pinfold.adapters.cgroup.runtime.container_cpusets import ContainerCpusets
+from pinfold.adapters.cgroup.runtime.gates import gate_of
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.planning.fake_nri import FakeContainer, FakeNode
 from pinfold.planning.fake_runtime_cgroups import FakeCpusets, MemoryGateRecord

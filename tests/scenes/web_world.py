@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from pinfold.adapters.cgroup.runtime_cgroups import gate_figures
+from pinfold.adapters.cgroup.runtime.runtime_cgroups import gate_figures
 from pinfold.adapters.nri import PluginCounters
 from pinfold.admission.admission import Decision, NodeState
 from pinfold.admission.node_status import node_status, node_status_document

@@ -10,7 +10,7 @@ from typing import Final
 import structlog
 
 from pinfold.adapters.cgroup import claim_of_runtime, remove_leftovers
-from pinfold.adapters.cgroup.runtime_cgroups import RuntimeCgroups
+from pinfold.adapters.cgroup.runtime.runtime_cgroups import RuntimeCgroups
 from pinfold.adapters.cri import (
     CgroupDriver,
     CriClient,

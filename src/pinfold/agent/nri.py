@@ -11,7 +11,7 @@ from typing import Final
 import structlog
 
 from pinfold.adapters.cgroup import remove_leftovers
-from pinfold.adapters.cgroup.runtime_cgroups import RuntimeCgroups, gate_figures
+from pinfold.adapters.cgroup.runtime.runtime_cgroups import RuntimeCgroups, gate_figures
 from pinfold.adapters.cri import CriClient, CriListing, CriRecord, read_endpoint
 from pinfold.adapters.hugetlb import KeptPages
 from pinfold.adapters.nri import NriPlugin, PluginSettings

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from pinfold.adapters.cgroup.container_cpusets import ContainerCpusets, Known
 from pinfold.adapters.cgroup.files import CgroupGoneError
-from pinfold.adapters.cgroup.found_cpusets import FoundCpusets
-from pinfold.adapters.cgroup.gate_record import GateRecord, UsedGate
+from pinfold.adapters.cgroup.runtime.container_cpusets import ContainerCpusets, Known
+from pinfold.adapters.cgroup.runtime.found_cpusets import FoundCpusets
+from pinfold.adapters.cgroup.runtime.gate_record import GateRecord, UsedGate
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.move_plan import MemoryMoved
 from pinfold.planning.fake_cgroups import Faults
@@ -124,7 +124,7 @@ class FakeRuntimeCgroups:
 
     Args:
         node: runtime and kernel.
-        record: see :class:`pinfold.adapters.cgroup.container_cpusets.ContainerCpusets`.
+        record: see :class:`pinfold.adapters.cgroup.runtime.container_cpusets.ContainerCpusets`.
     """
 
     def __init__(self, node: FakeNode, record: GateRecord | None = None) -> None:

@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 
 from pinfold.adapters.cgroup import CgroupError
-from pinfold.adapters.cgroup.runtime_cgroups import RuntimeCgroups
+from pinfold.adapters.cgroup.runtime.runtime_cgroups import RuntimeCgroups
 from pinfold.adapters.cgroup.v1 import CgroupsV1
 from pinfold.adapters.cgroup.v2 import CgroupsV2
 from pinfold.core.values.cpuset import CPUSet

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pinfold.adapters.cgroup.gate_record import GateFile, UsedGate
-from pinfold.adapters.cgroup.gates import gate_of
+from pinfold.adapters.cgroup.runtime.gate_record import GateFile, UsedGate
+from pinfold.adapters.cgroup.runtime.gates import gate_of
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.linux.cgroup_mounts import CgroupMount
 from pinfold.linux.processes import boot_id

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from pinfold.adapters.cgroup.files import read_cpus, write
-from pinfold.adapters.cgroup.found_cpusets import FoundCpusets, cgroup_of
 from pinfold.adapters.cgroup.hierarchy import Hierarchies, find_hierarchies
-from pinfold.adapters.cgroup.runtime_cgroups import RuntimeCgroups
+from pinfold.adapters.cgroup.runtime.found_cpusets import FoundCpusets, cgroup_of
+from pinfold.adapters.cgroup.runtime.runtime_cgroups import RuntimeCgroups
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.linux.cgroup_mounts import CgroupMount
 from pinfold.ports.cgroups import Placement

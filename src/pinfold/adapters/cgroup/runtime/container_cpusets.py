@@ -20,9 +20,9 @@ from typing import Final
 from msgspec import Struct
 
 from pinfold.adapters.cgroup.files import CgroupGoneError
-from pinfold.adapters.cgroup.found_cpusets import FoundCpusets
-from pinfold.adapters.cgroup.gate_record import GateRecord
-from pinfold.adapters.cgroup.gates import Gates, RefusedGateError
+from pinfold.adapters.cgroup.runtime.found_cpusets import FoundCpusets
+from pinfold.adapters.cgroup.runtime.gate_record import GateRecord
+from pinfold.adapters.cgroup.runtime.gates import Gates, RefusedGateError
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.cgroups import Placement
 from pinfold.ports.errors import CgroupError, ContainerKey, PortError

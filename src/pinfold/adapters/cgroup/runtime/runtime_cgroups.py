@@ -2,9 +2,9 @@
 
 Each container has a cpuset of its own there, exclusive or a copy of the shared pool.  It is written
 straight into the kernel (a runtime starts a process for each), or held by a gate above it
-(:mod:`pinfold.adapters.cgroup.gates`), and confirmed; the runtime's record of it is its own affair
-(:class:`RuntimeRecord`'s user brings the two together).  Folders are the runtime's: they are never
-made, and never removed.
+(:mod:`pinfold.adapters.cgroup.runtime.gates`), and confirmed; the runtime's record of it is its own
+affair (:class:`RuntimeRecord`'s user brings the two together).  Folders are the runtime's: they are
+never made, and never removed.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Final
 from msgspec.structs import replace
 
 from pinfold.adapters.cgroup import migrating
-from pinfold.adapters.cgroup.container_cpusets import ContainerCpusets, Known
 from pinfold.adapters.cgroup.folders import members, remove_if_empty
-from pinfold.adapters.cgroup.found_cpusets import FoundCpusets, cgroup_of, not_frozen
-from pinfold.adapters.cgroup.gate_record import GateFile
 from pinfold.adapters.cgroup.hierarchy import Hierarchies, find_hierarchies, mounted
 from pinfold.adapters.cgroup.moving import end_all
+from pinfold.adapters.cgroup.runtime.container_cpusets import ContainerCpusets, Known
+from pinfold.adapters.cgroup.runtime.found_cpusets import FoundCpusets, cgroup_of, not_frozen
+from pinfold.adapters.cgroup.runtime.gate_record import GateFile
 from pinfold.adapters.cgroup.tasks import cgroups_of
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.move_plan import MemoryMoved

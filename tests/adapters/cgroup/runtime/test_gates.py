@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pinfold.adapters.cgroup.container_cpusets import ContainerCpusets
+from pinfold.adapters.cgroup.runtime.container_cpusets import ContainerCpusets
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.planning.fake_runtime_cgroups import FakeCpusets
 from pinfold.ports.cgroups import Placement

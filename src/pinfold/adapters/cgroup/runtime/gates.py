@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from pinfold.adapters.cgroup.files import CgroupGoneError
-from pinfold.adapters.cgroup.found_cpusets import FoundCpusets
-from pinfold.adapters.cgroup.gate_record import GateRecord, UsedGate
+from pinfold.adapters.cgroup.runtime.found_cpusets import FoundCpusets
+from pinfold.adapters.cgroup.runtime.gate_record import GateRecord, UsedGate
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.errors import CgroupError, PortError
 

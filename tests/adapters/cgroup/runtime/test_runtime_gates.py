@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pinfold.adapters.cgroup.files import read_cpus, write
-from pinfold.adapters.cgroup.runtime_cgroups import RuntimeCgroups
+from pinfold.adapters.cgroup.runtime.runtime_cgroups import RuntimeCgroups
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.cgroups import FoundCgroups
 from pinfold.ports.errors import CgroupError
