@@ -117,7 +117,7 @@ def _node(case: Case) -> Iterator[Row]:
         "hugepage_limit": {str(size): pages for size, pages in cgroup.hugepage_limits.items()},
         "memory": cgroup.memory,
         "pids": limit,
-        "unified": cgroup.unified,
+        "unified": None,
     }
     yield "enforced_cgroup", fields, want["enforced_cgroup"]
 

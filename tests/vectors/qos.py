@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from pinfold.core.machine.topology import CPUTopology
+from pinfold.core.memory.protection import MemoryQoS, Reservation
 from pinfold.core.pod.api import pod_from_api
 from pinfold.core.pod.cgroup_values import (
     PodCgroup,
@@ -84,12 +85,13 @@ def _pod(case: Case) -> Iterator[Row]:
     yield "exclusive_cpus", exclusive, case["exclusive_cpus"]
     yield "pod_guaranteed_cpus", pod_guaranteed_cpus(pod), case["pod_guaranteed_cpus"]
     yield "pod_config", _pod_fields(pod_cgroup(pod)), case["pod_config"]
-    for key, settings in (
-        ("pod_config_no_cfs", {"enforce_cpu_limits": False}),
-        ("pod_config_memory_qos", {"memory_qos": True}),
-    ):
-        if key in case:
-            yield key, _pod_fields(pod_cgroup(pod, **settings)), case[key]
+    if "pod_config_no_cfs" in case:
+        uncapped = pod_cgroup(pod, enforce_cpu_limits=False)
+        yield "pod_config_no_cfs", _pod_fields(uncapped), case["pod_config_no_cfs"]
+    if "pod_config_memory_qos" in case:
+        unified = MemoryQoS(Reservation.UNTIERED).of_pod(pod).unified or None
+        protected = _pod_fields(pod_cgroup(pod), unified)
+        yield "pod_config_memory_qos", protected, case["pod_config_memory_qos"]
     for container in pod.all_containers:
         want = case["containers"][container.name]
         got = container_cgroup(
@@ -103,7 +105,7 @@ def _pod(case: Case) -> Iterator[Row]:
         yield container.name, fields | {"hugepage_limits": pages}, want
 
 
-def _pod_fields(cgroup: PodCgroup) -> dict[str, Any]:
+def _pod_fields(cgroup: PodCgroup, unified: dict[str, str] | None = None) -> dict[str, Any]:
     return {
         "cpu_period": cgroup.cpu_period,
         "cpu_quota": cgroup.cpu_quota,
@@ -112,7 +114,7 @@ def _pod_fields(cgroup: PodCgroup) -> dict[str, Any]:
         "hugepage_limit": {str(size): limit for size, limit in cgroup.hugepage_limits.items()},
         "memory": cgroup.memory,
         "pids": None,
-        "unified": cgroup.unified,
+        "unified": unified,
     }
 
 

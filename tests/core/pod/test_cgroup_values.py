@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from pinfold.core.memory.protection import MemoryQoS, Reservation
 from pinfold.core.pod.cgroup_values import (
     MAX_SHARES,
     MIN_SHARES,
@@ -133,8 +134,8 @@ def test_settings_of_the_kubelet() -> None:
     subject = pod(same(cpu="1", memory="1Gi"))
     assert pod_cgroup(subject, enforce_cpu_limits=False).cpu_quota == -1
     assert pod_cgroup(subject, period=50_000).cpu_quota == 50_000
-    assert pod_cgroup(subject).unified is None
-    assert pod_cgroup(subject, memory_qos=True).unified == {"memory.min": str(GIB)}
+    protected = MemoryQoS(Reservation.UNTIERED).of_pod(subject)
+    assert protected.unified == {"memory.min": str(GIB)}
     free = container_cgroup(
         subject, subject.containers[0], memory_capacity=NODE_MEMORY, enforce_cpu_limits=False
     )

@@ -41,8 +41,6 @@ _WEIGHT_SPAN: Final = 9999
 GUARANTEED_OOM_SCORE_ADJ: Final = -997
 BEST_EFFORT_OOM_SCORE_ADJ: Final = 1000
 
-MEMORY_MIN: Final = "memory.min"
-
 
 def milli_cpu_to_quota(milli: int, period: int = DEFAULT_PERIOD) -> int:
     """The CFS quota (microseconds a period) for a CPU limit; 0 is no limit.
@@ -78,9 +76,9 @@ def weight_to_shares(weight: int) -> int:
 
 
 class PodCgroup(Struct, frozen=True):
-    """The settings of a pod's cgroup; None is "not set".
+    """The settings of a pod's cgroup; None is "not set", ``hugepage_limits`` is by page size.
 
-    ``hugepage_limits`` is by page size, ``unified`` the raw cgroup v2 files.
+    How its memory is protected: :mod:`pinfold.core.memory.protection`.
     """
 
     cpu_shares: int
@@ -88,7 +86,6 @@ class PodCgroup(Struct, frozen=True):
     cpu_period: int | None
     memory: int | None
     hugepage_limits: Mapping[int, int]
-    unified: Mapping[str, str] | None = None
 
     @property
     def cpu_weight(self) -> int:
@@ -112,12 +109,11 @@ class ContainerCgroup(Struct, frozen=True):
         return shares_to_weight(self.cpu_shares)
 
 
-def pod_cgroup(  # noqa: PLR0913 - the kubelet's settings, one each
+def pod_cgroup(
     pod: Pod,
     *,
     enforce_cpu_limits: bool = True,
     period: int = DEFAULT_PERIOD,
-    memory_qos: bool = False,
     exclusive: bool = False,
     uncap_exclusive: bool = True,
 ) -> PodCgroup:
@@ -127,8 +123,6 @@ def pod_cgroup(  # noqa: PLR0913 - the kubelet's settings, one each
         pod: the pod, defaults applied.
         enforce_cpu_limits: the configuration field ``cpuCFSQuota``.
         period: microseconds; see :func:`milli_cpu_to_quota`.
-        memory_qos: the feature gate MemoryQoS, on cgroup v2: memory requests become
-            ``memory.min``.
         exclusive: whether the CPU manager gave any of the containers exclusive CPUs.
         uncap_exclusive: the feature gate DisableCPUQuotaWithExclusiveCPUs (on since 1.33).
     """
@@ -138,12 +132,10 @@ def pod_cgroup(  # noqa: PLR0913 - the kubelet's settings, one each
     quota = milli_cpu_to_quota(_milli(limits), period) if capped else NO_QUOTA
     memory = _bytes(limits)
     pages = _hugepage_limits(requests)
-    least = _bytes(requests)
-    unified = {MEMORY_MIN: str(least)} if memory_qos and least > 0 else None
     if pod.qos is QOSClass.GUARANTEED:
-        return PodCgroup(shares, quota, period, memory, pages, unified)
+        return PodCgroup(shares, quota, period, memory, pages)
     if pod.qos is QOSClass.BEST_EFFORT:
-        return PodCgroup(MIN_SHARES, None, None, None, pages, unified)
+        return PodCgroup(MIN_SHARES, None, None, None, pages)
     cpu_limited, memory_limited = _is_limited(pod, CPU), _is_limited(pod, MEMORY)
     return PodCgroup(
         cpu_shares=shares,
@@ -151,7 +143,6 @@ def pod_cgroup(  # noqa: PLR0913 - the kubelet's settings, one each
         cpu_period=period if cpu_limited else None,
         memory=memory if memory_limited else None,
         hugepage_limits=pages,
-        unified=unified,
     )
 
 

@@ -1,0 +1,112 @@
+"""Replays ``memory_qos`` cases: protected and throttled memory, and CPU shares, by QoS class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pinfold.core.machine.topology import CPUTopology
+from pinfold.core.memory.protection import MemoryQoS, Protection, Reservation
+from pinfold.core.pod.cgroup_values import (
+    MIN_SHARES,
+    container_cgroup,
+    milli_cpu_to_shares,
+    pod_cgroup,
+)
+from pinfold.core.pod.pod import CPU, Container, Pod, PodResources, QOSClass, pod_requests
+from pinfold.core.values.quantity import ZERO, Quantity
+from tests.vectors import Case, Outcome
+
+Row = tuple[str, object, object]
+
+
+def claims(case: Case) -> bool:
+    """A list of pods, and what their cgroups are to have."""
+    return case.get("kind") == "memory_qos"
+
+
+def replay(case: Case, topologies: Mapping[str, CPUTopology]) -> Outcome:  # noqa: ARG001 - contract
+    """Compute every recorded field, by the rules of 1.36 and by those before, and compare."""
+    problems = [
+        f"{name}: want {want!r}, got {got!r}"
+        for rules, field in ((case["policy"], "want"), (Reservation.UNTIERED.value, "want_1_35"))
+        for name, got, want in _rows(case, _rules(case, rules), case[field])
+        if got != want
+    ]
+    return Outcome(passed=not problems, detail="; ".join(problems))
+
+
+def _rules(case: Case, reservation: str) -> MemoryQoS | None:
+    if not case["enforce"]:
+        return None
+    known = case["allocatable_memory"]
+    allocatable = Quantity.parse(known).value() if known else None
+    return MemoryQoS(Reservation(reservation), case["factor"], allocatable)
+
+
+def _rows(case: Case, rules: MemoryQoS | None, want: Mapping[str, Any]) -> Iterator[Row]:
+    pods = [_pod(one) for one in case["pod_list"]]
+    everybody, burstable = (None, None) if rules is None else rules.of_classes(pods)
+    milli = sum(
+        pod_requests(pod).get(CPU, ZERO).milli_value()
+        for pod in pods
+        if pod.qos is QOSClass.BURSTABLE
+    )
+    yield "guaranteed", _fields(None, everybody), want["guaranteed"]
+    yield "burstable", _fields(milli_cpu_to_shares(milli), burstable), want["burstable"]
+    yield "besteffort", _fields(MIN_SHARES, None), want["besteffort"]
+    for pod in pods:
+        recorded = want["pods"][pod.uid]
+        cgroup = pod_cgroup(pod)
+        protected = None if rules is None else rules.of_pod(pod)
+        got = _fields(
+            cgroup.cpu_shares,
+            protected,
+            cpu_period=cgroup.cpu_period,
+            cpu_quota=cgroup.cpu_quota,
+            memory=cgroup.memory,
+        )
+        yield f"{pod.uid}.qos", pod.qos.value, recorded["qos"]
+        yield f"{pod.uid}.pod", got, recorded["pod"]
+        for container in pod.all_containers:
+            limit = container_cgroup(pod, container, memory_capacity=1).memory_limit
+            own = None if rules is None else rules.of_container(pod, container)
+            yield (
+                f"{pod.uid}.{container.name}",
+                {"memory_limit": limit, "unified": _unified(own)},
+                recorded["containers"][container.name],
+            )
+
+
+def _fields(shares: int | None, protection: Protection | None, **others: object) -> dict[str, Any]:
+    unset = {"cpu_period": None, "cpu_quota": None, "memory": None}
+    return {**unset, "cpu_shares": shares, "unified": _unified(protection), **others}
+
+
+def _unified(protection: Protection | None) -> dict[str, str] | None:
+    return (protection.unified or None) if protection is not None else None
+
+
+def _pod(fields: Mapping[str, Any]) -> Pod:
+    whole = fields.get("resources")
+    return Pod(
+        uid=fields["uid"],
+        name=fields["uid"],
+        init_containers=tuple(map(_container, fields.get("init", ()))),
+        containers=tuple(map(_container, fields["containers"])),
+        resources=None if whole is None else PodResources(*_resources(whole)),
+    )
+
+
+def _container(fields: Mapping[str, Any]) -> Container:
+    policy = "Always" if fields.get("sidecar") else None
+    requests, limits = _resources(fields)
+    return Container(fields["name"], requests, limits, restart_policy=policy)
+
+
+def _resources(fields: Mapping[str, Any]) -> tuple[dict[str, Quantity], dict[str, Quantity]]:
+    requests, limits = (
+        {name: Quantity.parse(text) for name, text in (fields.get(key) or {}).items()}
+        for key in ("requests", "limits")
+    )
+    return requests, limits
