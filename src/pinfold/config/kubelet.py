@@ -82,6 +82,10 @@ def kubelet_config(
         section = agent_section(path, fields[AGENT_SECTION])
         changes["own"] = section.policies
         changes["scale_down_grace_period"] = section.moves.grace_seconds
+        changes["runtime"] = section.containers.runtime
+        changes["partition"] = section.cgroups.partition
+        changes["owner_offline"] = section.cgroups.owner_offline
+        changes["confine_system"] = section.cgroups.confine_system
     for name, value in fields.items():
         setting = known.get(name)
         if setting is None or value is None or setting.is_unset(value):

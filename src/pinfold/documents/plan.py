@@ -40,6 +40,21 @@ class PlannedConfig(Policies, frozen=True, kw_only=True):
     memory_manager_policy: str
 
 
+class InForce(Record, frozen=True, kw_only=True):
+    """Something that is wished of a node or a container, and what becomes of it."""
+
+    feature: str
+    """Its name, which is that of the setting or of the annotation."""
+    value: str | None
+    """What would be in force; null: nothing."""
+    source: str
+    """Who wished it: ``annotation KEY``, ``setting NAME``, or ``field NAME`` of the pod."""
+    reason: str | None
+    """Why nothing would be in force."""
+    provided: str | UnsetType = UNSET
+    """What has to be so on the machine, where a plan cannot know."""
+
+
 class PlannedContainer(Record, frozen=True, kw_only=True):
     """A container; one without exclusive CPUs runs on the shared pool as it is at the end."""
 
@@ -59,6 +74,8 @@ class PlannedContainer(Record, frozen=True, kw_only=True):
     """What the memory manager gave it; empty under policy None."""
     devices: Mapping[str, Sequence[str]]
     """The ids of its devices by extended resource."""
+    in_force: Sequence[InForce] | UnsetType = UNSET
+    """What is wished of it besides, on a node with a section ``pinfold``."""
 
 
 class PlannedPod(Record, frozen=True, kw_only=True):
@@ -157,6 +174,8 @@ class Plan(Document, frozen=True, kw_only=True):
     numa: Sequence[PlannedNUMANode]
     devices: Mapping[str, DeviceCounts]
     """By extended resource: all of ``--devices``."""
+    in_force: Sequence[InForce] | UnsetType = UNSET
+    """What is wished of the node besides, where it has a section ``pinfold``."""
     resizes: Sequence[PlannedResize] | UnsetType = UNSET
     """The answers to ``--resize``, in its order; all else is as it is after them."""
     notes: Sequence[str] | UnsetType = UNSET

@@ -6,9 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import UNSET, UnsetType
 
+from pinfold.admission.in_force import (
+    PlacedContainer,
+    PlannedNode,
+    Wish,
+    wishes_of_container,
+    wishes_of_node,
+)
 from pinfold.admission.moves import rebalance_document, resize_document
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.memory.memory import Block
+from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents import plan as form
 from pinfold.documents.move_plan import MAKE_ROOM
 from pinfold.documents.records import MemoryBlock
@@ -20,6 +28,8 @@ def plan_document(plan: Plan, notes: Sequence[str] | UnsetType = UNSET) -> form.
     """The document of a plan; ``notes`` are on what was passed over while reading."""
     topology, machine = plan.planner.view.topology, plan.planner.machine
     names = {one.pod.uid: one.pod.full_name for one in plan.pods}
+    config = plan.planner.config
+    node = None if config.own is None else PlannedNode(config, machine)
     return form.Plan(
         machine=form.PlannedMachine(
             name=machine.name,
@@ -32,14 +42,15 @@ def plan_document(plan: Plan, notes: Sequence[str] | UnsetType = UNSET) -> form.
             rcu_nocbs=str(machine.rcu_nocbs) or UNSET,
             notes=plan.planner.view.notes,
         ),
-        config=planned_config(plan.planner.config),
-        pods=[_pod(pod, str(plan.pool), names) for pod in plan.pods],
+        config=planned_config(config),
+        pods=[_pod(pod, str(plan.pool), names, node) for pod in plan.pods],
         shared=str(plan.shared),
         pool=UNSET if plan.pool == plan.shared else str(plan.pool),
         reserved=str(plan.reserved),
         allocatable=str(plan.allocatable),
         numa=numa_use(plan.planner.view, plan.state),
         devices=device_use(plan.state),
+        in_force=UNSET if node is None else _in_force(wishes_of_node(node)),
         resizes=[_resize(one) for one in plan.resizes] or UNSET,
         notes=notes,
     )
@@ -58,7 +69,9 @@ def planned_config(config: NodeConfig) -> form.PlannedConfig:
     )
 
 
-def _pod(placement: PodPlacement, pool: str, names: Mapping[str, str]) -> form.PlannedPod:
+def _pod(
+    placement: PodPlacement, pool: str, names: Mapping[str, str], node: PlannedNode | None
+) -> form.PlannedPod:
     pod, decision = placement.pod, placement.decision
     return form.PlannedPod(
         namespace=pod.namespace,
@@ -70,14 +83,42 @@ def _pod(placement: PodPlacement, pool: str, names: Mapping[str, str]) -> form.P
         message=decision.message,
         kubelet_fault=None if decision.fault is None else decision.fault.slug,
         notes=decision.notes,
-        containers=[_container(container, pool) for container in placement.containers],
+        containers=[
+            _container(container, pool, _placed(container, placement, node))
+            for container in placement.containers
+        ],
         moves=UNSET
         if placement.moves is None
         else rebalance_document(placement.moves, MAKE_ROOM, names),
     )
 
 
-def _container(container: ContainerPlacement, pool: str) -> form.PlannedContainer:
+def _placed(
+    container: ContainerPlacement, placement: PodPlacement, node: PlannedNode | None
+) -> PlacedContainer | None:
+    """A container of which something may be wished; None where nobody heeds that."""
+    if node is None or not placement.admitted:
+        return None
+    own = container.cpus if container.exclusive else CPUSet()
+    return PlacedContainer(node, placement.pod, container.name, own, container.mixed)
+
+
+def _in_force(wishes: Iterable[tuple[str, Wish]]) -> list[form.InForce] | UnsetType:
+    return [
+        form.InForce(
+            feature=name,
+            value=wish.value,
+            source=wish.source,
+            reason=wish.reason,
+            provided=wish.provided or UNSET,
+        )
+        for name, wish in wishes
+    ] or UNSET
+
+
+def _container(
+    container: ContainerPlacement, pool: str, placed: PlacedContainer | None
+) -> form.PlannedContainer:
     return form.PlannedContainer(
         name=container.name,
         kind=container.kind,
@@ -88,6 +129,7 @@ def _container(container: ContainerPlacement, pool: str) -> form.PlannedContaine
         numa_nodes=container.numa_nodes,
         memory=memory_blocks(container.memory),
         devices=dict(container.devices),
+        in_force=UNSET if placed is None else _in_force(wishes_of_container(placed)),
     )
 
 

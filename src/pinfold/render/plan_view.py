@@ -104,7 +104,7 @@ class PlanView(Struct, frozen=True):
     ``numa`` is empty where there is nothing to tell of NUMA nodes but their CPUs; ``pins`` is
     whether anybody gives out CPUs here: where nobody does, no summary says who has which.
     ``isolated`` are CPUs that the kernel was booted to isolate, ``idle`` siblings that stay idle.
-    All but ``resizes`` is as it is after them.
+    All but ``resizes`` is as it is after them.  ``in_force`` is what is wished of the node besides.
     """
 
     title: str
@@ -120,6 +120,7 @@ class PlanView(Struct, frozen=True):
     isolated: CPUSet = CPUSet()
     idle: CPUSet = CPUSet()
     resizes: tuple[ResizeRow, ...] = ()
+    in_force: tuple[str, ...] = ()
 
     @property
     def exclusive(self) -> CPUSet:
@@ -159,6 +160,8 @@ def summary_facts(view: PlanView) -> Iterator[tuple[str, str, str]]:
         named = str(CPUSet(split))
         text += f" (core {named})" if len(named) <= _LISTED else ""
     yield "Cores", text, ""
+    for number, wish in enumerate(view.in_force):
+        yield "" if number else "Besides", wish, ""
 
 
 def _drawn_apart(view: PlanView) -> str:

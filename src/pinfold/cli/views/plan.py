@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import UNSET
 
@@ -11,7 +11,7 @@ from pinfold.core.machine.kubelet_view import KubeletView
 from pinfold.core.machine.machine import Machine
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.move_plan import MovePlan
-from pinfold.documents.plan import DeviceCounts, MemoryUse, Plan, PlannedPod, PlannedResize
+from pinfold.documents.plan import DeviceCounts, InForce, MemoryUse, Plan, PlannedPod, PlannedResize
 from pinfold.planning import planner
 from pinfold.planning.node_use import unlocated_devices
 from pinfold.render.machine_map import machine_map
@@ -64,6 +64,7 @@ def plan_view(
         isolated=on.machine.isolated,
         idle=idle,
         notes=(*plan.machine.notes, *(plan.notes or ())),
+        in_force=tuple(map(_wish, plan.in_force or ())),
         numa=_planned_gauges(plan, on.unlocated),
         resizes=tuple(_resize(resize, keys) for resize in plan.resizes or ()),
     )
@@ -82,6 +83,27 @@ def _resize(resize: PlannedResize, keys: set[str]) -> ResizeRow:
     )
 
 
+def _wish(wish: InForce) -> str:
+    """``partition: isolated (setting partition)``."""
+    if wish.value is None:
+        return f"{wish.feature}: not in force, {wish.reason} ({wish.source})"
+    provided = f", on {wish.provided}" if wish.provided else ""
+    return f"{wish.feature}: {wish.value}{provided} ({wish.source})"
+
+
+def _wishes(wishes: Sequence[InForce]) -> Iterator[str]:
+    """Those of a container: what is in force by who wished it, and each that is not."""
+    granted: dict[str, list[str]] = {}
+    for wish in wishes:
+        if wish.value is not None:
+            granted.setdefault(wish.source.partition(" ")[0], []).append(
+                f"{wish.feature} {wish.value}"
+            )
+    for who, what in granted.items():
+        yield f"by {who}: {', '.join(what)}"
+    yield from (_wish(wish) for wish in wishes if wish.value is None)
+
+
 def _planned(pod: PlannedPod, keys: set[str]) -> PodRow:
     return PodRow(
         pod.namespace,
@@ -95,7 +117,11 @@ def _planned(pod: PlannedPod, keys: set[str]) -> PodRow:
                 container.exclusive,
                 owner_key(pod, container, keys),
                 "" if container.kind == "container" else container.kind,
-                (*besides(container), *extras(container.memory, container.devices)),
+                (
+                    *besides(container),
+                    *extras(container.memory, container.devices),
+                    *_wishes(container.in_force or ()),
+                ),
             )
             for container in pod.containers
         ),

@@ -45,6 +45,12 @@ class NodeConfig(Struct, frozen=True):
     max_pods: int = 110
     pods_per_core: int = 0
     scale_down_grace_period: float = 0.0
+    runtime: str = "process"
+    """What runs the containers: ``process``, ``cri`` or ``nri``; like the next three, one of the
+    agent's settings, so that a plan can say what would be in force."""
+    partition: str = "member"
+    owner_offline: str = "share"
+    confine_system: bool = False
     own: OwnPolicies | None = None
     """None for a kubelet, and where the file has no section ``pinfold``."""
 

@@ -1,0 +1,213 @@
+"""What a node does for its containers beyond their places, in one table: what would be in force.
+
+A row says what is wished, by an annotation or a setting, and whether an agent with this
+configuration on this machine carries it out.  What nobody wished is not told.  ``plan`` prints the
+answers; whether what should be in force *is*, the audit says of a live node.  Which CPUs somebody
+has, isolated or mixed or with idle siblings, is the admission's answer and not told here again.
+
+To add a feature: a row in :data:`FEATURES`, with a function for a node, one for a container, or
+both.  A function gives None where nothing is wished, :meth:`Wish.granted` where that is in force,
+``Wish.granted(..., provided=...)`` where it hangs on what a plan cannot know, and
+:meth:`Wish.refused` with the reason where it is not.  What the runtime has to do with it is in the
+row: no function looks at that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from msgspec import Struct
+
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.own_policies import DYNAMIC
+from pinfold.core.machine.machine import Machine
+from pinfold.core.pod.annotations import (
+    CONTAINER,
+    POD,
+    REBALANCE,
+    SCALE_DOWN_GRACE_PERIOD,
+    Annotation,
+)
+from pinfold.core.pod.pod import Pod
+from pinfold.core.values.cpuset import CPUSet
+
+_ALL: Final = ("process", "cri", "nri")
+_SHARES: Final = "it has no CPUs of its own"
+
+
+class PlannedNode(Struct, frozen=True):
+    """A node with a section ``pinfold``, and the machine that it is on."""
+
+    config: NodeConfig
+    machine: Machine
+
+
+class PlacedContainer(Struct, frozen=True):
+    """A container of a pod that was admitted.
+
+    ``cpus`` are those of its own, empty where it shares; ``mixed``: it uses the shared pool
+    besides.
+    """
+
+    node: PlannedNode
+    pod: Pod
+    name: str
+    cpus: CPUSet = CPUSet()
+    mixed: bool = False
+
+    def said(self, row: Annotation[Any]) -> tuple[Any, str] | None:
+        """What an annotation says of it, and where; None where it says nothing that counts."""
+        for holder in (CONTAINER + self.name, POD):
+            if row.key(holder) in self.pod.annotations:
+                return row.of(self.pod.annotations, self.name), f"annotation {row.key(holder)}"
+        return None
+
+
+class Wish(Struct, frozen=True):
+    """What is wished, and what becomes of it.
+
+    Attributes:
+        value: what is in force, in a few words or figures with their units; None: nothing is.
+        source: who wished it: ``annotation KEY`` or ``setting NAME``.
+        reason: why nothing is in force.
+        provided: what has to be so on the machine, where a plan cannot know.
+    """
+
+    value: str | None
+    source: str
+    reason: str | None = None
+    provided: str | None = None
+
+    @classmethod
+    def granted(cls, value: str, source: str, provided: str | None = None) -> Wish:
+        """It is in force, ``provided`` that something is so."""
+        return cls(value, source, provided=provided)
+
+    @classmethod
+    def refused(cls, source: str, reason: str) -> Wish:
+        """It is not in force."""
+        return cls(None, source, reason)
+
+
+class Feature(Struct, frozen=True, kw_only=True):
+    """A row: what it is called in documents, with which runtimes agents carry it out, who says."""
+
+    name: str
+    runtimes: tuple[str, ...] = _ALL
+    of_node: Callable[[PlannedNode], Wish | None] | None = None
+    of_container: Callable[[PlacedContainer], Wish | None] | None = None
+
+    def answer(self, wish: Wish | None, runtime: str) -> Wish | None:
+        """The wish, as an agent with this runtime answers it."""
+        if wish is None or wish.value is None or runtime in self.runtimes:
+            return wish
+        with_others = f"is carried out with runtime {' or '.join(self.runtimes)} only"
+        return Wish.refused(wish.source, with_others)
+
+
+def _setting(name: str) -> str:
+    return f"setting {name}"
+
+
+def _partition(node: PlannedNode) -> Wish | None:
+    wished, source = node.config.partition, _setting("partition")
+    if wished == "member":
+        return None
+    if not node.config.gives_exclusive_cpus:
+        return Wish.refused(source, f"cpuManagerPolicy {node.config.cpu_manager_policy} owns none")
+    return Wish.granted(wished, source, "cgroup v2 and Linux 6.7")
+
+
+def _partition_of(container: PlacedContainer) -> Wish | None:
+    wish = _partition(container.node) if container.cpus else None
+    if wish is not None and wish.value is not None and container.mixed:
+        return Wish.refused(wish.source, "it uses the shared pool, too")
+    return wish
+
+
+def _owner_offline(container: PlacedContainer) -> Wish | None:
+    if not container.cpus or container.node.config.owner_offline == "share":
+        return None
+    return Wish.granted(container.node.config.owner_offline, _setting("ownerOffline"))
+
+
+def _confine_system(node: PlannedNode) -> Wish | None:
+    source = _setting("confineSystem")
+    if not node.config.confine_system:
+        return None
+    if not (cpus := node.config.reserved_system_cpus):
+        return Wish.refused(source, "reservedSystemCPUs is not set")
+    return Wish.granted(f"everything else on CPUs {cpus}", source)
+
+
+def _grace_period(container: PlacedContainer) -> Wish | None:
+    said, seconds = container.said(SCALE_DOWN_GRACE_PERIOD), container.pod.scale_down_grace_period
+    if seconds is not None:
+        said = (seconds, "field spec.scaleDownGracePeriodSeconds")
+    if said is None and container.cpus and container.node.config.scale_down_grace_period:
+        said = (container.node.config.scale_down_grace_period, _setting("scaleDownGracePeriod"))
+    if said is None or said[0] is None:
+        return None
+    return _own(container, f"{said[0]:g} s", said[1])
+
+
+def _rebalance(container: PlacedContainer) -> Wish | None:
+    said, config = container.said(REBALANCE), container.node.config
+    if said is None or said[0] is None:
+        return None
+    moves, source = said
+    if not moves:
+        return _own(container, "stays where it is", source)
+    if config.dynamic is None:
+        return Wish.refused(
+            source, f"cpuManagerPolicy is {config.cpu_manager_policy}, not {DYNAMIC}"
+        )
+    return _own(container, "may be moved", source)
+
+
+def _rebalances(node: PlannedNode) -> Wish | None:
+    dynamic = node.config.dynamic
+    if dynamic is None or not dynamic.period_seconds:
+        return None
+    return Wish.granted(
+        f"every {dynamic.rebalance_period}, at most {dynamic.moves_per_hour} moves an hour",
+        _setting("dynamic.rebalancePeriod"),
+    )
+
+
+def _own(container: PlacedContainer, value: str, source: str) -> Wish:
+    """In force for one that has CPUs of its own."""
+    return Wish.granted(value, source) if container.cpus else Wish.refused(source, _SHARES)
+
+
+FEATURES: Final[Sequence[Feature]] = (
+    Feature(
+        name="partition", runtimes=("process",), of_node=_partition, of_container=_partition_of
+    ),
+    Feature(name="confineSystem", of_node=_confine_system),
+    Feature(name="ownerOffline", of_container=_owner_offline),
+    Feature(name="scaleDownGracePeriod", of_container=_grace_period),
+    Feature(name="rebalance", of_node=_rebalances, of_container=_rebalance),
+)
+"""The table, in the order in which it is told."""
+
+
+def wishes_of_node(
+    node: PlannedNode, features: Iterable[Feature] = FEATURES
+) -> Iterator[tuple[str, Wish]]:
+    """What is wished of a node, by the names of the features."""
+    for feature in features:
+        wish = feature.of_node and feature.of_node(node)
+        if (answer := feature.answer(wish, node.config.runtime)) is not None:
+            yield feature.name, answer
+
+
+def wishes_of_container(
+    container: PlacedContainer, features: Iterable[Feature] = FEATURES
+) -> Iterator[tuple[str, Wish]]:
+    """What is wished of a container, by the names of the features."""
+    for feature in features:
+        wish = feature.of_container and feature.of_container(container)
+        if (answer := feature.answer(wish, container.node.config.runtime)) is not None:
+            yield feature.name, answer

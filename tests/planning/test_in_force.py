@@ -1,0 +1,200 @@
+"""What a plan says would be in force beside places, with its source or the reason why not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from pinfold.admission.in_force import (
+    FEATURES,
+    Feature,
+    PlacedContainer,
+    PlannedNode,
+    Wish,
+    wishes_of_container,
+    wishes_of_node,
+)
+from pinfold.cli.views.plan import plan_view, planned_on
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.own_policies import DynamicOptions, OwnPolicies
+from pinfold.core.machine.short_form import parse_short_form
+from pinfold.core.pod.api import pod_from_api
+from pinfold.core.pod.pod import Pod
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.documents.plan import InForce
+from pinfold.planning.plan_document import plan_document
+from pinfold.planning.planner import Plan, Planner
+
+MACHINE = parse_short_form("1s4c2t")
+KUBELETS = NodeConfig(cpu_manager_policy="static", reserved_system_cpus=CPUSet([0]))
+OURS = replace(KUBELETS, own=OwnPolicies())
+WISHFUL = replace(
+    OURS,
+    cpu_manager_policy="dynamic",
+    partition="isolated",
+    owner_offline="freeze",
+    confine_system=True,
+    scale_down_grace_period=2.0,
+    own=OwnPolicies(dynamic=DynamicOptions(rebalance_period="5m")),
+)
+
+
+def pod(cpus: str = "2", spec: dict[str, Any] | None = None, **said: str) -> Pod:
+    amounts = {"cpu": cpus, "memory": "1Gi"}
+    container = {"name": "main", "resources": {"limits": amounts, "requests": amounts}}
+    annotations = {f"{name.replace('_', '-')}.pinfold.dev/pod": text for name, text in said.items()}
+    return pod_from_api(
+        {
+            "metadata": {"name": "db", "annotations": annotations},
+            "spec": {"containers": [container], **(spec or {})},
+        }
+    )
+
+
+def planned(config: NodeConfig, *pods: Pod) -> Plan:
+    return Planner(MACHINE, config).plan(pods)
+
+
+def wishes(config: NodeConfig, one: Pod) -> dict[str, InForce]:
+    (placed,) = plan_document(planned(config, one)).pods
+    return {wish.feature: wish for wish in placed.containers[0].in_force or ()}
+
+
+def test_nothing_is_said_where_nothing_is_wished() -> None:
+    for config in (KUBELETS, OURS):
+        document = plan_document(planned(config, pod(), pod("500m")))
+        assert not document.in_force
+        assert not any(one.in_force for placed in document.pods for one in placed.containers)
+
+
+def test_a_kubelet_heeds_no_wish() -> None:
+    assert not wishes(KUBELETS, pod(rebalance="true", scale_down_grace_period="3"))
+
+
+def test_what_is_wished_of_a_node_and_of_its_owners() -> None:
+    document = plan_document(planned(WISHFUL, pod()))
+    assert [(one.feature, one.value, one.source) for one in document.in_force or ()] == [
+        ("partition", "isolated", "setting partition"),
+        ("confineSystem", "everything else on CPUs 0", "setting confineSystem"),
+        ("rebalance", "every 5m, at most 12 moves an hour", "setting dynamic.rebalancePeriod"),
+    ]
+    found = wishes(WISHFUL, pod())
+    assert {name: wish.value for name, wish in found.items()} == {
+        "partition": "isolated",
+        "ownerOffline": "freeze",
+        "scaleDownGracePeriod": "2 s",
+    }
+    assert found["partition"].provided == "cgroup v2 and Linux 6.7"
+    assert not wishes(WISHFUL, pod("500m"))
+
+
+def test_a_pods_word_counts_more_than_the_nodes() -> None:
+    found = wishes(WISHFUL, pod(rebalance="false", scale_down_grace_period="5"))
+    assert found["scaleDownGracePeriod"].value == "5 s"
+    key = "annotation scale-down-grace-period.pinfold.dev/pod"
+    assert found["scaleDownGracePeriod"].source == key
+    assert found["rebalance"].value == "stays where it is"
+    fielded = pod(spec={"scaleDownGracePeriodSeconds": 7}, scale_down_grace_period="5")
+    wish = wishes(WISHFUL, fielded)["scaleDownGracePeriod"]
+    assert (wish.value, wish.source) == ("7 s", "field spec.scaleDownGracePeriodSeconds")
+
+
+@pytest.mark.parametrize(
+    ("config", "one", "feature", "reason"),
+    [
+        (OURS, pod(rebalance="true"), "rebalance", "cpuManagerPolicy is static, not dynamic"),
+        (WISHFUL, pod("500m", rebalance="true"), "rebalance", "it has no CPUs of its own"),
+        (
+            WISHFUL,
+            pod("500m", scale_down_grace_period="1"),
+            "scaleDownGracePeriod",
+            "it has no CPUs of its own",
+        ),
+        (
+            WISHFUL,
+            pod("2500m", mixed_cpus="true"),
+            "partition",
+            "it uses the shared pool, too",
+        ),
+        (
+            replace(WISHFUL, runtime="cri"),
+            pod(),
+            "partition",
+            "is carried out with runtime process only",
+        ),
+    ],
+)
+def test_why_something_is_not_in_force(
+    config: NodeConfig, one: Pod, feature: str, reason: str
+) -> None:
+    wish = wishes(config, one)[feature]
+    assert (wish.value, wish.reason) == (None, reason)
+    assert not wish.provided
+
+
+def test_why_nothing_is_in_force_on_a_node() -> None:
+    config = replace(WISHFUL, cpu_manager_policy="none", reserved_system_cpus=CPUSet())
+    found = {name: wish.reason for name, wish in wishes_of_node(PlannedNode(config, MACHINE))}
+    assert found == {
+        "partition": "cpuManagerPolicy none owns none",
+        "confineSystem": "reservedSystemCPUs is not set",
+    }
+
+
+def test_an_annotation_that_cannot_be_read_wishes_nothing() -> None:
+    assert not wishes(OURS, pod(rebalance="perhaps", scale_down_grace_period="soon"))
+
+
+def test_what_is_said_in_text() -> None:
+    plan = planned(replace(WISHFUL, runtime="nri"), pod(rebalance="false"))
+    view = plan_view(plan_document(plan), planned_on(plan))
+    assert view.in_force[0] == (
+        "partition: not in force, is carried out with runtime process only (setting partition)"
+    )
+    assert view.pods[0].containers[0].extras == (
+        "by setting: ownerOffline freeze, scaleDownGracePeriod 2 s",
+        "by annotation: rebalance stays where it is",
+        "partition: not in force, is carried out with runtime process only (setting partition)",
+    )
+
+
+def test_a_rejected_pod_has_nothing() -> None:
+    (placed,) = plan_document(planned(WISHFUL, pod("64"))).pods
+    assert not any(one.in_force for one in placed.containers)
+
+
+@given(
+    st.sampled_from(["none", "static", "dynamic"]),
+    st.sampled_from(["process", "cri", "nri"]),
+    st.sampled_from([WISHFUL, OURS]),
+    st.tuples(st.sets(st.integers(0, 7)).map(CPUSet), st.booleans()),
+    st.dictionaries(
+        st.sampled_from(["rebalance", "scale_down_grace_period", "mixed_cpus"]),
+        st.sampled_from(["true", "false", "3", ""]),
+    ),
+)
+def test_each_row_says_a_value_or_a_reason_and_who_wished_it(
+    policy: str, runtime: str, base: NodeConfig, place: tuple[CPUSet, bool], said: dict[str, str]
+) -> None:
+    node = PlannedNode(replace(base, cpu_manager_policy=policy, runtime=runtime), MACHINE)
+    container = PlacedContainer(node, pod(**said), "main", *place)
+    names = [feature.name for feature in FEATURES]
+    for told in (list(wishes_of_node(node)), list(wishes_of_container(container))):
+        assert [name for name, _ in told] == sorted((name for name, _ in told), key=names.index)
+        for name, wish in told:
+            assert (wish.value is None) == bool(wish.reason), name
+            assert wish.source.partition(" ")[0] in {"annotation", "setting", "field"}
+            (row,) = (feature for feature in FEATURES if feature.name == name)
+            assert wish.value is None or runtime in row.runtimes
+
+
+def test_a_row_need_not_look_at_the_runtime() -> None:
+    row = Feature(
+        name="x", runtimes=("cri",), of_node=lambda _: Wish.granted("on", "setting x", "luck")
+    )
+    ((_, wish),) = wishes_of_node(PlannedNode(OURS, MACHINE), [row])
+    assert wish == Wish.refused("setting x", "is carried out with runtime cri only")
