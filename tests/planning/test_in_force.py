@@ -43,7 +43,7 @@ WISHFUL = replace(
 )
 
 
-def pod(cpus: str = "2", spec: dict[str, Any] | None = None, **said: str) -> Pod:
+def pod(cpus: str = "2", spec: dict[str, Any] | None = None, **said: Any) -> Pod:
     amounts = {"cpu": cpus, "memory": "1Gi"}
     container = {"name": "main", "resources": {"limits": amounts, "requests": amounts}}
     annotations = {f"{name.replace('_', '-')}.pinfold.dev/pod": text for name, text in said.items()}
