@@ -181,7 +181,7 @@ def test_each_row_says_a_value_or_a_reason_and_who_wished_it(
     policy: str, runtime: str, base: NodeConfig, place: tuple[CPUSet, bool], said: dict[str, str]
 ) -> None:
     node = PlannedNode(replace(base, cpu_manager_policy=policy, runtime=runtime), MACHINE)
-    container = PlacedContainer(node, pod(**said), "main", *place)
+    container = PlacedContainer(node, pod("2", None, **said), "main", *place)
     names = [feature.name for feature in FEATURES]
     for told in (list(wishes_of_node(node)), list(wishes_of_container(container))):
         assert [name for name, _ in told] == sorted((name for name, _ in told), key=names.index)
