@@ -24,7 +24,10 @@ from pinfold.adapters.cgroup.runtime.runtime_cgroups import gate_figures
 from pinfold.adapters.nri import PluginCounters
 from pinfold.admission.admission import Decision, NodeState
 from pinfold.admission.node_status import node_status, node_status_document
+from pinfold.agent.controlling import control_loop
+from pinfold.agent.controlling import figures as control_figures
 from pinfold.agent.observing import figures
+from pinfold.core.kubelet.own_policies import DynamicOptions
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.pod.workload_fields import PROCESS, check_fields
@@ -78,6 +81,8 @@ class AgentOnFakes:
         self.observation: Observation | None = None
         self.meters, self.cpu_meter = FakeContainerMeters(), FakeCPUMeter(CPUSet([0, 1]))
         self.clock = 0.0
+        often = DynamicOptions(rebalance_period="5m")
+        self.control = control_loop(self.books, self.rebalancing, None, often)
 
     def watch(self) -> None:
         """Read what containers do, on fakes; their clock is ``clock``."""
@@ -158,7 +163,8 @@ class AgentOnFakes:
     def figures(self) -> Iterable[Figure]:
         kubelet = (*self.kubelet.figures(), *gate_figures(Gates()))
         watched = () if self.observation is None else figures(self.observation, self.books)
-        return (*self.counted.figures(), *kubelet, *watched, *self.loops.figures())
+        control = [] if self.control is None else control_figures(self.control)
+        return (*self.counted.figures(), *kubelet, *watched, *control, *self.loops.figures())
 
     def about(self) -> Agent:
         return Agent(

@@ -22,7 +22,7 @@ from pinfold.agent.cluster import open_cluster
 from pinfold.agent.guarded_plugin import GuardedPlugin
 from pinfold.agent.hugepages import HugepageFollower
 from pinfold.agent.reports import report, report_of_node
-from pinfold.agent.runnables import Runnable, rebalances
+from pinfold.agent.runnables import Runnable
 from pinfold.agent.service import Agent
 from pinfold.agent.start import CRI_BATCH, PODS, Start, parse
 from pinfold.documents.status import NRI, KubeletPodResources
@@ -165,7 +165,6 @@ async def nri_agent(start: Start) -> AsyncIterator[Agent]:
                 figures=figures,
             ),
             *(() if cluster is None else (cluster.runnable(lambda: not guarded.problem),)),
-            *rebalances(rebalancing, config.node.dynamic),
             *start.served(books),
         ]
         claim = ClaimKeeper(books, tree)

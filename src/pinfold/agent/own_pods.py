@@ -15,7 +15,6 @@ from pinfold.agent.runnables import (
     bounded_logs,
     container_exits,
     device_plugins,
-    rebalances,
 )
 from pinfold.agent.service import Agent
 from pinfold.agent.start import Start
@@ -61,7 +60,6 @@ async def pods_agent(  # noqa: PLR0913 - the parts, one each
         *static_pods(config.static_pod_path, manager, pods.apply, claim, start.loops),
         *more,
         bounded_logs(runtime),
-        *rebalances(manager.rebalancing, config.node.dynamic),
         *start.served(books),
     ]
     if manager.plugins is not None:

@@ -13,12 +13,10 @@ from msgspec import Struct, field
 from pinfold.agent.reports import report_of_node
 from pinfold.config.agent import pod_resources_socket
 from pinfold.config.section import AgentSection
-from pinfold.core.kubelet.own_policies import DynamicOptions
 from pinfold.documents import status as documents
 from pinfold.documents.status import Part
 from pinfold.linux.socket_places import is_stale
 from pinfold.node.exits import Exits
-from pinfold.node.moves.rebalancing import Rebalancing
 from pinfold.node.pod_resources import ManagedPodResources
 from pinfold.node.pods.device_health import DeviceHealth
 from pinfold.node.pods.manager import Manager
@@ -75,13 +73,6 @@ def bounded_logs(runtime: BoundedLogs) -> Runnable:
             await asyncio.sleep(LOG_PERIOD)
 
     return Runnable("logs", run)
-
-
-def rebalances(rebalancing: Rebalancing, dynamic: DynamicOptions | None) -> list[Runnable]:
-    """Moves containers to better CPUs every period, where that is configured."""
-    if dynamic is None or not dynamic.period_seconds:
-        return []
-    return [Runnable("rebalance", rebalancing.go_on)]
 
 
 def device_plugins(manager: Manager, plugins: DevicePlugins, folder: Path | None) -> Runnable:

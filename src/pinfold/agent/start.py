@@ -27,6 +27,7 @@ from pinfold.adapters.store import SQLiteStore
 from pinfold.admission.admission import Decision, Node, NodeState
 from pinfold.agent.background import Background
 from pinfold.agent.claims import Claim, ClaimKeeper
+from pinfold.agent.controlling import control_loop, controls_node
 from pinfold.agent.cpu_follower import CPUFollower, stay_off_exclusive_cpus
 from pinfold.agent.front import Front, nothing_in_front
 from pinfold.agent.hugepages import HugepageFollower
@@ -351,7 +352,8 @@ class Start:
         planner = self.planner
         cpus = CPUFollower(books, planner.view.unseen, online_cpus, hotplug_events)
         watched = observation(books, self.config.own.observation, cgroups)
-        going = [*runnables, *observes(watched, books)]
+        control = control_loop(books, rebalancing, watched, self.config.node.dynamic)
+        going = [*runnables, *observes(watched, books), *controls_node(control)]
         background = Background(
             self.loops, planner, books, going, claim=claim, cpus=cpus, pages=pages
         )

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pinfold.agent.controlling import control_loop
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.own_policies import DynamicOptions
 from pinfold.core.moves.owners import MoveError, Owner, Wish
@@ -153,7 +154,9 @@ def test_by_itself_every_period_within_the_budget() -> None:
     dynamic = DynamicOptions(rebalance_period="1m", moves_per_hour=1)
 
     async def scenario(node: Node) -> None:
-        goes_on = asyncio.create_task(node.manager.rebalancing.go_on())
+        loop = control_loop(node.books, node.manager.rebalancing, None, dynamic)
+        assert loop is not None
+        goes_on = asyncio.create_task(loop.go_on())
         await spread(node)
         await asyncio.sleep(61)
         await node.until_calm()
@@ -174,8 +177,8 @@ def test_by_itself_every_period_within_the_budget() -> None:
 def test_never_by_itself_unless_it_is_told_to() -> None:
     async def scenario(node: Node) -> None:
         await spread(node)
-        await asyncio.wait_for(node.manager.rebalancing.go_on(), 1)
-        assert node.has()["c"] == SPREAD
+        for dynamic in (None, DynamicOptions()):
+            assert control_loop(node.books, node.manager.rebalancing, None, dynamic) is None
 
     run(scenario)
 

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from pinfold.agent.controlling import control_loop
+from pinfold.core.controllers.proposals import Proposal, Rank
 from pinfold.core.kubelet.own_policies import DynamicOptions
 from pinfold.node.moves.room import KEPT
 from pinfold.node.nri.kubelet_room import ROOM_IS_MADE
@@ -95,25 +97,31 @@ def test_nobody_who_is_just_being_created_is_moved() -> None:
         await node.owner("a", 5)
         container = await node.node.create(await node.pod("c"), "main", guaranteed(6))
         assert node.has()["c"] == SPREAD
-        await node.rebalancing.once(DynamicOptions())
+        wish = Proposal(rank=Rank.REBALANCE, why="a test")
+        assert await node.rebalancing.by_itself(wish) == "somebody is being started or ended"
         assert node.has()["c"] == SPREAD
         await node.node.start(container)
-        await node.rebalancing.once(DynamicOptions())
+        assert await node.rebalancing.by_itself(wish) == ""
+        await node.until_moved()
         assert str(container.kernel) == "8-13"
 
     run(scenario)
 
 
 def test_by_itself_every_period() -> None:
+    dynamic = DynamicOptions(rebalance_period="1m")
+
     async def scenario(node: Node) -> None:
-        goes_on = asyncio.create_task(node.rebalancing.go_on())
+        loop = control_loop(node.books, node.rebalancing, None, dynamic)
+        assert loop is not None
+        goes_on = asyncio.create_task(loop.go_on())
         c = await spread(node)
         await asyncio.sleep(61)
         await node.until_moved()
         goes_on.cancel()
         assert str(c.kernel) == "8-13"
 
-    run(scenario, dynamic=DynamicOptions(rebalance_period="1m"))
+    run(scenario, dynamic=dynamic)
 
 
 @pytest.mark.parametrize("how", ["kill", "stop", "again", "end"])

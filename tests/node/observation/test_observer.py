@@ -17,8 +17,7 @@ from pinfold.ports.errors import ContainerKey
 from pinfold.ports.observation import ContainerMeters
 from tests.scenes.manager_harness import Harness, manifest, run
 from tests.scenes.meters_contract import BUSY, check_container_meters, check_cpu_meter
-
-SECOND = 1_000_000
+from tests.scenes.watched_node import Watched
 
 
 class _FakePlace:
@@ -51,34 +50,6 @@ class _Working(FakeContainerMeters):
 def test_the_fakes_keep_the_contract(source: str) -> None:
     check_container_meters(_FakePlace(source))
     check_cpu_meter(FakeCPUMeter(CPUSet([0, 1])), CPUSet([0, 1]))
-
-
-class Watched:
-    """A node on fakes, watched: its counters and its clock are what a test says."""
-
-    def __init__(self, node: Harness, *, tells_apart: bool = True) -> None:
-        self.node = node
-        self.meters, self.cpus = FakeContainerMeters(), FakeCPUMeter(CPUSet([0, 1]))
-        self.at = 100.0
-        self.seen = Observation(
-            node.books,
-            self.meters if tells_apart else None,
-            self.cpus,
-            now=lambda: self.at,
-            spent=lambda: self.at / 100,
-            period=1.0,
-        )
-
-    async def after(self, seconds: float, *, used: float = 0.0, idle: float = 0.0) -> None:
-        """Read so many seconds later, when each container and CPU has counted so much more."""
-        self.at += seconds
-        for key, had in self.meters.counted.items():
-            usage = (had.usage or 0) + round(used * SECOND)
-            self.meters.counted[key] = replace(had, usage=usage)
-        self.cpus.counted = {
-            cpu: had + round(idle * SECOND) for cpu, had in self.cpus.counted.items()
-        }
-        await self.seen.observe()
 
 
 def key(pod: str) -> ContainerKey:

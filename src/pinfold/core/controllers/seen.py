@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 from msgspec import Struct, field
 
 from pinfold.core.controllers.proposals import Proposal
+from pinfold.core.machine.topology import CPUTopology
 from pinfold.core.moves.owners import Owner
 from pinfold.core.observation.rates import Load
 from pinfold.core.pod.pod import QOSClass
@@ -20,13 +21,18 @@ class SeenContainer(Struct, frozen=True):
     """A container that runs.
 
     ``cpus`` are its own, empty where it shares; ``load`` is that of the last interval, None where
-    it is not known; ``annotations`` are its pod's.
+    it is not known; ``annotations`` are its pod's.  With ``mixed`` it uses the shared pool besides;
+    with ``partition`` its CPUs are a partition of the kernel's, in which nobody else can run;
+    ``borrows`` tells that it runs on CPUs that are lent, too.
     """
 
     cpus: CPUSet
     qos: QOSClass
     load: Load | None = None
     annotations: Mapping[str, str] = field(default_factory=dict)
+    mixed: bool = False
+    partition: bool = False
+    borrows: bool = False
 
 
 class Seen(Struct, frozen=True):
@@ -41,6 +47,9 @@ class Seen(Struct, frozen=True):
         containers: all that run.
         busy: those of them that are being moved, resized, started or ended: nobody else's now.
         lent: CPUs of owners on which best-effort containers run, too.
+        topology: of the CPUs; None under a policy that gives nobody CPUs of his own.
+        wait_source: where waits are from: ``cpu.pressure`` (a share of the time, at most 1),
+            ``schedstat`` (the sum over threads), or "" (there are none).
     """
 
     at: float
@@ -50,6 +59,8 @@ class Seen(Struct, frozen=True):
     containers: Mapping[Owner, SeenContainer] = field(default_factory=dict)
     busy: frozenset[Owner] = frozenset()
     lent: CPUSet = CPUSet()
+    topology: CPUTopology | None = None
+    wait_source: str = ""
 
 
 class Controller(Protocol[M]):

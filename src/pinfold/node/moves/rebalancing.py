@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -12,6 +10,7 @@ from msgspec.structs import replace
 from pinfold.admission.admission import NodeState, decide
 from pinfold.admission.moves import rebalance_document
 from pinfold.admission.rebalance import make_room_for, rebalance, who_may_move
+from pinfold.core.controllers.proposals import Proposal
 from pinfold.core.kubelet.own_policies import DynamicOptions
 from pinfold.core.moves.objective import LEVELS, NUMA_NODES
 from pinfold.core.moves.owners import MoveError, Owner, Refusal
@@ -21,13 +20,13 @@ from pinfold.documents.move_plan import MAKE_ROOM, REBALANCE, MovePlan
 from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.books import Books
 from pinfold.node.draft import Draft
+from pinfold.node.moves.budget import MoveBudget
 from pinfold.node.moves.mover import Mover
 from pinfold.node.moves.moving import BusyError, Moving
 from pinfold.node.moves.room import MadeRoom
 from pinfold.node.view import View
 from pinfold.ports.runtime import ContainerState
 
-_HOUR: Final = 3600.0
 _NOT_DYNAMIC: Final = (
     "nobody is moved while he runs, but under CPU manager policy dynamic",
     "set cpuManagerPolicy to dynamic, in a file with a section pinfold",
@@ -41,6 +40,8 @@ class Rebalancing:
         books: the node's.
         mover: carries the plans out.
         dynamic: what the policy ``dynamic`` may do; None: another policy, under which nobody moves.
+
+    ``budget`` is what it may move unasked, with all others who do.
     """
 
     def __init__(self, books: Books, mover: Mover, dynamic: DynamicOptions | None = None) -> None:
@@ -48,7 +49,7 @@ class Rebalancing:
         self._mover = mover
         self._dynamic = dynamic
         self.rooms = MadeRoom(books)
-        self._moved: deque[float] = deque()
+        self.budget = MoveBudget(dynamic, books.observers.uptime)
 
     # ------------------------------------------------------------------------- when it is asked for
 
@@ -135,35 +136,25 @@ class Rebalancing:
 
     # ------------------------------------------------------------------------------- by itself
 
-    async def go_on(self) -> None:
-        """Rebalance every period for fewer NUMA nodes, within the budget; for ever."""
-        while (dynamic := self._dynamic) is not None and dynamic.period_seconds:
-            await asyncio.sleep(dynamic.period_seconds)
-            await self.once(dynamic)
+    async def by_itself(self, _wish: Proposal) -> str:
+        """Begin moves for fewer NUMA nodes, within the budget.
 
-    async def once(self, dynamic: DynamicOptions) -> None:
-        """Rebalance once, if nobody is being started and the budget has anything left."""
-        now = self._books.observers.uptime()
-        left = min(dynamic.most_moved, self._left(dynamic, now))
-        view = self._books.view
-        starting = any(not self._is_calm(pod) for pod in view.pods.active.values())
-        if left <= 0 or starting or self._mover.is_busy:
-            return
-        try:
-            _, moving = await self._begin(most=left, levels=(NUMA_NODES,), begun=lambda: None)
-        except (BusyError, MoveError):
-            return
-        if moving is not None:
-            self._count(moving, now)
-            await moving.ended()
+        Returns:
+            Why nobody moves; "" where somebody does.
 
-    def _left(self, dynamic: DynamicOptions, now: float) -> int:
-        while self._moved and self._moved[0] <= now - _HOUR:
-            self._moved.popleft()
-        return dynamic.moves_per_hour - len(self._moved)
-
-    def _count(self, moving: Moving, now: float) -> None:
-        self._moved.extend(now for _ in moving.plan.moved)
+        Raises:
+            BusyError: a plan is in flight.
+            MoveError: no CPU is free.
+            StoreError: the plan cannot be written down.
+        """
+        if any(not self._is_calm(pod) for pod in self._books.view.pods.active.values()):
+            return "somebody is being started or ended"
+        most = self.budget.left
+        _, moving = await self._begin(most=most, levels=(NUMA_NODES,), begun=lambda: None)
+        if moving is None:
+            return "nobody has a better place"
+        self.budget.take(len(moving.plan.moved))
+        return ""
 
     # ------------------------------------------------------------------------ for who is rejected
 
@@ -198,9 +189,7 @@ class Rebalancing:
         dynamic, view = self._dynamic, self._books.view
         if dynamic is None or not dynamic.make_room or self._mover.is_busy:
             return None
-        now = self._books.observers.uptime()
-        most = min(dynamic.most_moved, self._left(dynamic, now))
-        if most <= 0:
+        if not (most := self.budget.left):
             return None
         options = self._options(view, pod.uid)
         own = (Owner(pod.uid, name) for name in draft.state.ledger.assignments.get(pod.uid, ()))
@@ -215,6 +204,6 @@ class Rebalancing:
         except MoveError:
             return None
         moving = await self._mover.begin(draft, found.plan, why=MAKE_ROOM)
-        self._count(moving, now)
+        self.budget.take(len(moving.plan.moved))
         self.rooms.keep(pod.uid, found.room, moving)
         return moving

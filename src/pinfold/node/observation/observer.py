@@ -73,6 +73,7 @@ class Observation:
         """Microseconds of CPU time for all readings until then."""
         self.readings = 0
         self._took = 0.0
+        self._read_all = asyncio.Event()
 
     async def observe(self) -> None:
         """Read once; raises PortError."""
@@ -88,6 +89,12 @@ class Observation:
         self._read_cpus()
         self._took += self._spent() - began
         self.cost.add(self._now(), round(self._took * _MICROSECONDS))
+        self._read_all.set()
+        self._read_all = asyncio.Event()
+
+    async def until_read(self) -> None:
+        """Return when all has been read once more."""
+        await self._read_all.wait()
 
     async def _read_containers(self, running: Sequence[ContainerKey]) -> Collection[ContainerKey]:
         if (meters := self._meters) is None:

@@ -1,0 +1,65 @@
+"""Deciding by load and by time, where the configuration asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from pinfold.agent.runnables import Runnable
+from pinfold.core.controllers.proposals import Rank
+from pinfold.core.controllers.rebalance import PeriodicRebalance
+from pinfold.core.kubelet.own_policies import DynamicOptions
+from pinfold.node.books import Books
+from pinfold.node.control.looking import look
+from pinfold.node.control.loop import Control, ControlLoop
+from pinfold.node.moves.rebalancing import Rebalancing
+from pinfold.node.observation.observer import Observation
+from pinfold.ports.figures import Figure
+
+OUTCOMES = ("done", "nothing", "failed", "refused")
+
+
+def control_loop(
+    books: Books,
+    rebalancing: Rebalancing,
+    observation: Observation | None,
+    dynamic: DynamicOptions | None,
+) -> ControlLoop | None:
+    """The loop with all controllers that are configured; None where none is."""
+    controls: list[Control[Any]] = []
+    if dynamic is not None and dynamic.period_seconds:
+        controls.append(
+            Control(
+                Rank.REBALANCE.word,
+                PeriodicRebalance(dynamic.rebalance_period),
+                None,
+                rebalancing.by_itself,
+                period=dynamic.period_seconds,
+            )
+        )
+    if not controls:
+        return None
+    return ControlLoop(partial(look, books, observation), rebalancing.budget, controls, observation)
+
+
+def controls_node(loop: ControlLoop | None) -> list[Runnable]:
+    """Goes on deciding, and tells the metrics how often."""
+    if loop is None:
+        return []
+    return [Runnable("control", loop.go_on, figures=lambda: figures(loop))]
+
+
+def figures(loop: ControlLoop) -> Iterator[Figure]:
+    """What was proposed, by rank and outcome; what cannot be here is left out."""
+    ranks = {one.name for one in loop.controls}
+    for rank in Rank:
+        for outcome in OUTCOMES:
+            count = loop.counted.get((rank, outcome), 0)
+            if count or rank.word in ranks:
+                yield Figure(
+                    "pinfold_control_proposals",
+                    "What controllers proposed, by who comes first and what became of it.",
+                    count,
+                    {"rank": rank.word, "outcome": outcome},
+                )
