@@ -33,6 +33,7 @@ class SeenContainer(Struct, frozen=True):
     mixed: bool = False
     partition: bool = False
     borrows: bool = False
+    load_driven: int = 0
 
 
 class Seen(Struct, frozen=True):

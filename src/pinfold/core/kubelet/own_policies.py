@@ -69,6 +69,72 @@ class SMTIsolate(_Options, frozen=True):
     """Whether containers with exclusive CPUs are alone on their cores, where they do not say."""
 
 
+_Percent = Annotated[
+    str, Meta(pattern="^([1-9]?[0-9]|100)%$", description="0% to 100%, such as 70%")
+]
+_Seconds = Annotated[
+    str, Meta(pattern="^[1-9][0-9]{0,3}[smh]$", description="seconds, minutes or hours such as 30s")
+]
+_PerSecond = Annotated[
+    str,
+    Meta(
+        pattern="^[1-9][0-9]{0,4}ms$",
+        description="milliseconds in each second, such as 200ms",
+    ),
+]
+
+
+def percent(text: str) -> float:
+    """A share, 0 to 1, from ``70%``."""
+    return float(text.removesuffix("%")) / 100
+
+
+def seconds(text: str) -> float:
+    """Seconds from ``200ms``, ``30s``, ``5m`` or ``2h``."""
+    if text.endswith("ms"):
+        return float(text[:-2]) / 1000
+    return float(text[:-1]) * _UNITS[text[-1]]
+
+
+class LoadDrivenOptions(_Options, frozen=True):
+    """Exclusive CPUs that come and go with the load, for pods that ask for it."""
+
+    use: bool = False
+    """Whether containers with the annotation ``load-driven`` start in the shared pool, and get
+    CPUs of their own while their load asks for it; policy ``dynamic`` only."""
+    promote_usage: _Percent = "70%"
+    """The share of its CPU request from which on a container gets CPUs of its own."""
+    demote_usage: _Percent = "30%"
+    """The share of its CPU request below which it gives them back; less than ``promoteUsage``."""
+    promote_pressure: _Percent = "20%"
+    """The share of the time for which some thread waits for a CPU, from which on it gets CPUs of
+    its own; where waits are told by ``cpu.pressure`` (cgroup v2)."""
+    promote_wait: _PerSecond = "200ms"
+    """The same where they are told by ``schedstat`` (cgroup v1): the sum of its threads' waits."""
+    promote_throttled: _Percent = "20%"
+    """The share of its quota periods that ended early, from which on it gets CPUs of its own."""
+    promote_after: _Seconds = "3s"
+    """For how long one of these has to be so, without a break."""
+    demote_after: _Seconds = "30s"
+    """For how long its usage has to be low, without a break."""
+    min_shared: _Seconds = "10s"
+    """How long it stays in the shared pool at least."""
+    min_exclusive: _Seconds = "1m"
+    """How long it keeps CPUs of its own at least."""
+    most_cpus_per_pod: Annotated[int, Meta(ge=0, le=100_000)] = 0
+    """How many CPUs the containers of a pod may be given so; 0: no bound."""
+    most_cpus: Annotated[int, Meta(ge=0, le=100_000)] = 0
+    """How many CPUs of the node may be given so; 0: no bound."""
+
+    def __post_init__(self) -> None:
+        """See that there is a dead band; raises ValueError."""
+        if percent(self.demote_usage) >= percent(self.promote_usage):
+            raise ValueError(
+                f"demoteUsage {self.demote_usage} must be less than promoteUsage "
+                f"{self.promote_usage}: between them nothing moves"
+            )
+
+
 class OwnPolicies(_Options, frozen=True):
     """What a node does beyond a kubelet, by groups."""
 
@@ -78,6 +144,8 @@ class OwnPolicies(_Options, frozen=True):
     """The CPUs that the kernel was booted to isolate."""
     smt_isolate: SMTIsolate = SMTIsolate()
     """One thread of each core for exclusive use; its siblings stay idle."""
+    load_driven: LoadDrivenOptions = LoadDrivenOptions()
+    """Exclusive CPUs that come and go with the load."""
 
     @property
     def by_group(self) -> dict[str, dict[str, Any]]:
