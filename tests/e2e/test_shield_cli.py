@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from msgspec.structs import replace
 
 from pinfold.adapters.shield import (
     CGROUP,
@@ -45,7 +46,14 @@ SHIELD = Shield(
     root="/sys/fs/cgroup",
     boot=boot_id(),
     keep=("/pinfold",),
-    values=(SavedValue(Kind.IRQ, "/proc/irq/1/smp_affinity_list", ONLINE, (CPUSet([0]),)),),
+    values=(
+        SavedValue(
+            kind=Kind.IRQ,
+            place="/proc/irq/1/smp_affinity_list",
+            before=ONLINE,
+            written=(CPUSet([0]),),
+        ),
+    ),
     affinities=(SavedAffinity(17, 4711, CPUSet([2])),),
 )
 
@@ -161,10 +169,8 @@ def test_what_was_at_first_is_kept(tmp_path: Path) -> None:
     """A value changed twice goes back to what it was before the first time."""
     journal = Journal(tmp_path / "shield.json", SHIELD)
     (first,) = SHIELD.values
-    journal.about_to_write([SavedValue(first.kind, first.place, CPUSet([0]), (CPUSet([1]),))])
-    assert journal.shield.values == (
-        SavedValue(first.kind, first.place, ONLINE, (CPUSet([0]), CPUSet([1]))),
-    )
+    journal.about_to_write([replace(first, before=CPUSet([0]), written=(CPUSet([1]),))])
+    assert journal.shield.values == (replace(first, written=(CPUSet([0]), CPUSet([1]))),)
     journal.about_to_move([SavedAffinity(17, 4711, CPUSet([0]))])
     assert journal.shield.affinities == SHIELD.affinities
     # The same number, but another thread.

@@ -47,7 +47,14 @@ from pinfold.adapters.shield.record import (
     lock,
     read_shield,
 )
-from pinfold.adapters.shield.values import move_irqs, restore, return_irqs, return_units
+from pinfold.adapters.shield.values import (
+    irqs_of,
+    move_irqs,
+    restore,
+    restore_irqs,
+    return_irqs,
+    return_units,
+)
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.linux.processes import boot_id
 from pinfold.ports.errors import PortError
@@ -192,9 +199,9 @@ async def _raise(journal: Journal) -> ShieldReport:
     counts.left += [f"{one}: may still run elsewhere" for one in strays]
     moved, fixed = 0, list[str]()
     if shield.irqs:
-        moved, fixed = await move_irqs(journal)
+        moved, fixed = move_irqs(journal)
     else:
-        counts.notes += await return_irqs(journal)
+        counts.notes += return_irqs(journal)
     journal.change(complete=True)
     return ShieldReport(
         shield=journal.shield,
@@ -210,8 +217,8 @@ async def _raise(journal: Journal) -> ShieldReport:
 async def _lower(shield: Shield, record: Path) -> ShieldReport:
     journal = Journal(record, shield)
     heed(journal, confined_affinities(shield))
-    irqs = [v for v in shield.values if v.kind in (Kind.IRQ, Kind.IRQ_DEFAULT)]
-    notes = await restore(irqs)
+    irqs = irqs_of(shield)
+    notes = restore_irqs(irqs)
     notes += await restore([v for v in shield.values if v.kind is Kind.CPUSET])
     units = [v for v in shield.values if v.kind is Kind.UNIT]
     notes += await return_units(units, Path(shield.root))

@@ -13,8 +13,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pinfold.adapters.shield.kernel import Method, ShieldError, failure
+from pinfold.core.machine.interrupts import Saved
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.linux.boot_file import BootFile, BootRecord
+from pinfold.linux.interrupts import noted
 from pinfold.linux.locks import HeldError, locked
 
 RECORD: Final = Path("/run/pinfold/shield.json")
@@ -31,17 +33,10 @@ class Kind(Enum):
     UNIT = "unit"
 
 
-class SavedValue(Struct, frozen=True):
-    """A value that is, or is about to be, changed.
-
-    ``place`` is a file, or a systemd unit; ``before`` what it was; ``written`` what a shield has
-    written, or is about to write: another value that is found there is somebody else's.
-    """
+class SavedValue(Saved, frozen=True, kw_only=True):
+    """A value that is, or is about to be, changed; ``place`` is a file, or a systemd unit."""
 
     kind: Kind
-    place: str
-    before: CPUSet
-    written: tuple[CPUSet, ...]
 
 
 class SavedAffinity(Struct, frozen=True):
@@ -99,16 +94,9 @@ class Journal:
 
     def about_to_write(self, values: Iterable[SavedValue]) -> None:
         """Note values before they are changed; one that is known keeps what it was at first."""
-        known = {(value.kind, value.place): value for value in self.shield.values}
-        for value in values:
-            old = known.get((value.kind, value.place))
-            if old is not None:
-                written = tuple(dict.fromkeys((*old.written, *value.written)))
-                known[value.kind, value.place] = replace(old, written=written)
-            else:
-                known[value.kind, value.place] = value
-        if tuple(known.values()) != self.shield.values:
-            self.change(values=tuple(known.values()))
+        changed = noted(self.shield.values, values)
+        if changed != self.shield.values:
+            self.change(values=changed)
 
     def about_to_move(self, affinities: Iterable[SavedAffinity]) -> None:
         """Note affinities before the threads are moved."""

@@ -15,47 +15,43 @@ from pinfold.adapters.shield.kernel import (
     PRESENT,
     ShieldError,
     exists,
-    read,
+    failure,
     read_cpus,
     write,
 )
-from pinfold.adapters.shield.record import Journal, Kind, SavedValue
+from pinfold.adapters.shield.record import Journal, Kind, SavedValue, Shield
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
+from pinfold.linux import interrupts
 
-_PROC_IRQ: Final = Path("/proc/irq")
-_DEFAULT_IRQ: Final = _PROC_IRQ / "default_smp_affinity"
+_OURS: Final = "the shield"
 _SYSTEMCTL_WAIT: Final = 60.0
 _LOOKS: Final = 25
 _LOOK_PAUSE: Final = 0.02
 
 
 async def get(kind: Kind, place: str) -> CPUSet:
-    """Read a value; raises ShieldError."""
-    if kind is Kind.UNIT:
-        text = await _systemctl("show", "--property=AllowedCPUs", "--value", place)
-    elif kind is Kind.IRQ_DEFAULT:
-        text = read(Path(place))
-    else:
+    """Read a cgroup's or a unit's; raises ShieldError."""
+    if kind is not Kind.UNIT:
         return read_cpus(Path(place))
+    text = await _systemctl("show", "--property=AllowedCPUs", "--value", place)
     try:
-        if kind is Kind.IRQ_DEFAULT:
-            return CPUSet.parse_hex(text)
         return CPUSet.parse(",".join(text.split()))
     except CPUSetError as error:
         raise ShieldError(f"{place}: {error}") from None
 
 
 async def put(kind: Kind, place: str, cpus: CPUSet) -> None:
-    """Write a value; raises ShieldError."""
+    """Write a cgroup's or a unit's; raises ShieldError."""
     if kind is Kind.UNIT:
         await _systemctl("set-property", "--runtime", place, f"AllowedCPUs={cpus}")
     else:
-        write(Path(place), cpus.hex() if kind is Kind.IRQ_DEFAULT else str(cpus))
+        write(Path(place), str(cpus))
 
 
 async def change(journal: Journal, kind: Kind, place: str, cpus: CPUSet) -> None:
     """Note what a value is, then write another; raises ShieldError."""
-    journal.about_to_write([SavedValue(kind, place, await get(kind, place), (cpus,))])
+    now = await get(kind, place)
+    journal.about_to_write([SavedValue(kind=kind, place=place, before=now, written=(cpus,))])
     await put(kind, place, cpus)
 
 
@@ -68,7 +64,7 @@ def before(journal: Journal, kind: Kind, place: str) -> CPUSet | None:
 
 
 async def restore(values: Iterable[SavedValue]) -> tuple[str, ...]:
-    """Give values back what they were; sentences about those where that is not so.
+    """Give cgroups and units back what they had; sentences about those where that is not so.
 
     What is gone is passed over, and so is what somebody else has changed.  A cgroup that had no
     CPUs of its own gets all of the machine's while it has tasks: the kernel takes the empty list
@@ -84,19 +80,13 @@ async def restore(values: Iterable[SavedValue]) -> tuple[str, ...]:
         now = await get(value.kind, value.place)
         if now == value.before or is_all(value, now):
             continue
-        if now not in value.written:
-            notes.append(
-                f"{value.place}: left at {str(now) or 'nothing'!r}, which somebody else has "
-                f"written; it was {str(value.before)!r} before the shield"
-            )
+        if not value.is_ours(now):
+            notes.append(value.left(now, _OURS))
             continue
         try:
             await put(value.kind, value.place, value.before)
-        except ShieldError as error:
-            # One interrupt that a driver now holds on to must not keep the shield up.
-            if value.kind is Kind.IRQ:
-                notes.append(str(error))
-            elif value.kind is Kind.CPUSET and not value.before and exists(value.place):
+        except ShieldError:
+            if value.kind is Kind.CPUSET and not value.before and exists(value.place):
                 await put(value.kind, value.place, read_cpus(PRESENT))
             elif value.kind is Kind.UNIT or exists(value.place):
                 raise
@@ -130,7 +120,7 @@ async def return_units(units: Sequence[SavedValue], root: Path) -> tuple[str, ..
     return notes
 
 
-async def move_irqs(journal: Journal) -> tuple[int, list[str]]:
+def move_irqs(journal: Journal) -> tuple[int, list[str]]:
     """Move interrupts to the others' CPUs.
 
     Returns:
@@ -138,42 +128,45 @@ async def move_irqs(journal: Journal) -> tuple[int, list[str]]:
         kernel (or the hardware) does not let move.
 
     Raises:
-        ShieldError: the record could not be written.
+        ShieldError: the record could not be written, or there is no list of interrupts.
     """
     shield = journal.shield
-    wanted: list[SavedValue] = []
-    for file in (*sorted(_PROC_IRQ.glob("[0-9]*/smp_affinity_list")), _DEFAULT_IRQ):
-        kind = Kind.IRQ_DEFAULT if file == _DEFAULT_IRQ else Kind.IRQ
-        try:
-            now = await get(kind, str(file))
-        except ShieldError:
-            continue  # the interrupt has been freed
-        first = before(journal, kind, str(file))
-        first = now if first is None else first
-        # Each gets what it may have of its own, so that NUMA-local ones stay local.
-        target = (first & shield.others) or shield.others
-        if target != now and (first & shield.cpus or now & shield.cpus):
-            wanted.append(SavedValue(kind, str(file), now, (target,)))
-    journal.about_to_write(wanted)
-    moved, fixed = 0, []
-    for value in wanted:
-        try:
-            await put(value.kind, value.place, value.written[0])
-        except ShieldError:
-            if exists(value.place):
-                fixed.append(Path(value.place).parent.name)
-        else:
-            moved += value.kind is Kind.IRQ
-    return moved, fixed
+    saved = {value.place: value for value in irqs_of(shield)}
+    try:
+        wanted = interrupts.wanted(saved, shield.cpus, shield.others)
+    except OSError as error:
+        raise failure(interrupts.PROC_IRQ, error) from None
+    journal.about_to_write(
+        SavedValue(
+            kind=Kind.IRQ_DEFAULT if one.place == interrupts.DEFAULT else Kind.IRQ,
+            place=one.place,
+            before=one.before,
+            written=one.written,
+        )
+        for one in wanted
+    )
+    written = interrupts.write_all(wanted)
+    moved = sum(place != interrupts.DEFAULT for place in written.done)
+    return moved, [interrupts.number_of(place) for place in written.refused]
 
 
-async def return_irqs(journal: Journal) -> tuple[str, ...]:
+def return_irqs(journal: Journal) -> tuple[str, ...]:
     """Restore the interrupts, and forget that they were moved; raises ShieldError."""
-    irqs = [v for v in journal.shield.values if v.kind in (Kind.IRQ, Kind.IRQ_DEFAULT)]
-    notes = await restore(irqs)
+    irqs = irqs_of(journal.shield)
+    notes = restore_irqs(irqs)
     if irqs:
         journal.change(values=tuple(v for v in journal.shield.values if v not in irqs))
     return notes
+
+
+def restore_irqs(irqs: Iterable[SavedValue]) -> tuple[str, ...]:
+    """Restore interrupts; sentences about those where that is not so."""
+    return interrupts.restore(irqs, _OURS)
+
+
+def irqs_of(shield: Shield) -> list[SavedValue]:
+    """The interrupts that were moved, and the default."""
+    return [v for v in shield.values if v.kind in (Kind.IRQ, Kind.IRQ_DEFAULT)]
 
 
 async def _systemctl(*arguments: str) -> str:
