@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import secrets
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from pinfold.adapters.guardian import GuardianProcess
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.errors import CgroupError
 from pinfold.ports.guardian import Undoing
-from tests.scenes.waiting import PATIENCE
+from tests.scenes.waiting import PATIENCE, wait_until
 
 NO_CAP = "-1"
 CAP = "50000"
@@ -104,8 +106,15 @@ class LendingKernel:
         asyncio.run(self.another().end())
         self.borrower.kill()
         self.borrower.wait()
-        for folder in reversed(list(dict.fromkeys(self.folders))):
-            folder.rmdir()
+        for folder in (self.home, *reversed(list(dict.fromkeys(self.folders)))):
+            # Who has just died may hold on to it for a moment.
+            wait_until(partial(_is_removed, folder))
+
+
+def _is_removed(folder: Path) -> bool:
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+    return not folder.exists()
 
 
 def a_lending_kernel(tmp_path: Path) -> Iterator[LendingKernel]:
