@@ -24,7 +24,7 @@ from pinfold.cli.foreground import Foreground
 from pinfold.cli.output import InputError, input_errors
 from pinfold.core.machine.locality import Locality
 from pinfold.core.machine.machine import Machine, MachineError
-from pinfold.core.pod.annotations import device_names
+from pinfold.core.pod.annotation_values import device_names
 from pinfold.core.pod.api import PodError
 from pinfold.core.pod.one_command import CONTAINER, Wishes, place_near, run_manifest
 from pinfold.core.pod.workload import FACTS, application_environment

@@ -19,6 +19,7 @@ others can tell a policy with options from a plain one.
 
 
 NEVER: Final = "never"
+_MOST_USED: Final = 0.9
 _UNITS: Final[Mapping[str, int]] = MappingProxyType({"s": 1, "m": 60, "h": 3600})
 
 
@@ -135,6 +136,56 @@ class LoadDrivenOptions(_Options, frozen=True):
             )
 
 
+class LendingOptions(_Options, frozen=True):
+    """Idle CPUs of owners, lent to best-effort containers; only of pods that allow it."""
+
+    use: bool = False
+    """Whether CPUs are lent of containers with the annotation ``lend-cpus``; best-effort containers
+    are in a group of their own then, which everybody else pushes aside at once."""
+    most_cpus: Annotated[int, Meta(ge=1, le=100_000)] = field(default=100_000, name="mostCPUs")
+    """How many CPUs of one container are lent at most, whatever it allows."""
+    lend_below: _Percent = "50%"
+    """How much of one CPU a container may use of all those together that are lent."""
+    return_above: _Percent = "80%"
+    """From how much on they are taken back; more than ``lendBelow``, and 90% at most."""
+    siblings_below: _Percent = "10%"
+    """The same as ``lendBelow`` where a core has several threads: nobody can be pushed aside on
+    the sibling of a CPU, and a core is lent as a whole."""
+    idle_for: _Seconds = "2s"
+    """For how long a CPU has to be that idle, without a break, before it is lent."""
+    pause: _Seconds = "5s"
+    """For how long nothing of a container is lent after its CPUs were taken back; twice as long
+    each time that they had not been lent for long, up to 32 times."""
+    max_pressure: _Percent = "10%"
+    """The share of the time for which some thread of the container waits for a CPU, above which its
+    CPUs are taken back; where waits are told by ``cpu.pressure`` (cgroup v2)."""
+    max_wait: _PerSecond = "100ms"
+    """The same where they are told by ``schedstat`` (cgroup v1): the sum of its threads' waits."""
+    look_rate: Annotated[
+        str, Meta(pattern="^(2[0-9]|3[0-9]|4[0-9]|50)Hz$", description="20Hz to 50Hz")
+    ] = "40Hz"
+    """How often it is looked whether CPUs are to be taken back, while any are lent."""
+
+    def __post_init__(self) -> None:
+        """See that there is a dead band; raises ValueError."""
+        if percent(self.lend_below) >= percent(self.return_above):
+            raise ValueError(
+                f"lendBelow {self.lend_below} must be less than returnAbove {self.return_above}: "
+                "between them CPUs stay where they are"
+            )
+        # At 20 looks in a second, more would be noticed later than 100 ms after it has begun.
+        if percent(self.return_above) > _MOST_USED:
+            raise ValueError(
+                f"returnAbove {self.return_above} must not be more than {_MOST_USED:.0%}: what is "
+                "used is known to a few percent"
+            )
+
+    @property
+    def look_period(self) -> float:
+        """Seconds between two looks while CPUs are lent."""
+        return 1.0 / float(self.look_rate.removesuffix("Hz"))
+
+
 class OwnPolicies(_Options, frozen=True):
     """What a node does beyond a kubelet, by groups."""
 
@@ -146,6 +197,13 @@ class OwnPolicies(_Options, frozen=True):
     """One thread of each core for exclusive use; its siblings stay idle."""
     load_driven: LoadDrivenOptions = LoadDrivenOptions()
     """Exclusive CPUs that come and go with the load."""
+    lending: LendingOptions = LendingOptions()
+    """Idle CPUs of owners, lent to best-effort containers."""
+
+    @property
+    def needs_figures(self) -> bool:
+        """Whether anything is decided by what containers and CPUs do, so that it is observed."""
+        return self.load_driven.use or self.lending.use
 
     @property
     def by_group(self) -> dict[str, dict[str, Any]]:

@@ -8,13 +8,21 @@ whole pod is older than it (``pinfold.dev/memory-limit``).
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final, Generic, TypeVar
 
 from msgspec import Struct
 
-from pinfold.core.values.cpuset import CPUSet, CPUSetError
+from pinfold.core.pod.annotation_values import (
+    MAX_GRACE_PERIOD,
+    boolean,
+    cpu_count,
+    cpu_list,
+    device_names,
+    grace_period,
+    one_of,
+)
+from pinfold.core.values.cpuset import CPUSet
 
 DOMAIN: Final = "pinfold.dev"
 POD: Final = "pod"
@@ -23,11 +31,6 @@ PREFERRED: Final = "preferred"
 REQUIRED: Final = "required"
 NEVER, PREFER, REQUIRE = "never", "prefer", "require"
 
-MAX_DEVICES: Final = 64
-MAX_GRACE_PERIOD: Final = 10
-"""Seconds; the most that KEP-5554 allows."""
-
-_DEVICE: Final = re.compile(r"[\w.\-@:!/]{1,128}", re.ASCII)
 _EVERYWHERE: Final = ("process", "cri", "nri")
 _NOWHERE: Final = ()
 _SHOWN: Final = 120
@@ -150,54 +153,6 @@ class Annotation(Struct, Generic[T], frozen=True, kw_only=True):
         return found
 
 
-def device_names(text: str) -> tuple[str, ...]:
-    """The names in a list such as ``eth0,0000:3b:00.0``, each once.
-
-    Raises:
-        ValueError: an empty or malformed name, or too many.
-    """
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
-    if len(names) > MAX_DEVICES:
-        raise ValueError(f"{len(names)} devices are more than {MAX_DEVICES}")
-    for name in names:
-        if _DEVICE.fullmatch(name) is None:
-            raise ValueError(
-                f"{name[:40]!r} is no device name; give interfaces, disks or PCI addresses, "
-                "separated by commas: eth0,0000:3b:00.0"
-            )
-    return names
-
-
-def _one_of(*words: str) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        if text not in words:
-            *others, last = words
-            listed = f"{', '.join(others)} or {last}" if others else last
-            raise ValueError(f"must be {listed}, not {text[:40]!r}")
-        return text
-
-    return read
-
-
-def _boolean(text: str) -> bool:
-    return _one_of("true", "false")(text) == "true"
-
-
-def _grace_period(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 3 and int(text) <= MAX_GRACE_PERIOD):
-        raise ValueError(
-            f"must be a whole number of seconds from 0 to {MAX_GRACE_PERIOD}, not {text[:40]!r}"
-        )
-    return int(text)
-
-
-def _cpus(text: str) -> CPUSet:
-    try:
-        return CPUSet.parse(text)
-    except CPUSetError as error:
-        raise ValueError(f"must be a list of CPUs such as 3,5 or 4-7: {error}") from None
-
-
 NEAR: Final = Annotation[tuple[str, ...]](
     name="near",
     parse=device_names,
@@ -208,7 +163,7 @@ NEAR: Final = Annotation[tuple[str, ...]](
 )
 NEAR_POLICY: Final = Annotation(
     name="near-policy",
-    parse=_one_of(PREFERRED, REQUIRED),
+    parse=one_of(PREFERRED, REQUIRED),
     default=PREFERRED,
     values=f"`{PREFERRED}`, `{REQUIRED}`",
     unsaid=f"`{PREFERRED}`",
@@ -216,7 +171,7 @@ NEAR_POLICY: Final = Annotation(
 )
 EXCLUSIVE_CPUS: Final = Annotation(
     name="exclusive-cpus",
-    parse=_boolean,
+    parse=boolean,
     default=True,
     values="`true`, `false`",
     unsaid="`true`",
@@ -226,7 +181,7 @@ EXCLUSIVE_CPUS: Final = Annotation(
 )
 MEMORY_LIMIT: Final = Annotation(
     name="memory-limit",
-    parse=_one_of("none"),
+    parse=one_of("none"),
     default="",
     values="`none`",
     unsaid="the limits of the manifest",
@@ -236,7 +191,7 @@ MEMORY_LIMIT: Final = Annotation(
 )
 SCALE_DOWN_GRACE_PERIOD: Final = Annotation[int | None](
     name="scale-down-grace-period",
-    parse=_grace_period,
+    parse=grace_period,
     default=None,
     values=f"seconds, 0 to {MAX_GRACE_PERIOD}",
     unsaid="the node's",
@@ -244,7 +199,7 @@ SCALE_DOWN_GRACE_PERIOD: Final = Annotation[int | None](
 )
 RESIZE_BELOW_BASELINE: Final = Annotation(
     name="resize-below-baseline",
-    parse=_boolean,
+    parse=boolean,
     default=False,
     values="`true`, `false`",
     unsaid="`false`",
@@ -253,7 +208,7 @@ RESIZE_BELOW_BASELINE: Final = Annotation(
 )
 KEEP_CPUS: Final = Annotation(
     name="keep-cpus",
-    parse=_cpus,
+    parse=cpu_list,
     default=CPUSet(),
     values="CPUs: `3,5`",
     unsaid="any",
@@ -261,7 +216,7 @@ KEEP_CPUS: Final = Annotation(
 )
 REBALANCE: Final = Annotation[bool | None](
     name="rebalance",
-    parse=_boolean,
+    parse=boolean,
     default=None,
     values="`true`, `false`",
     unsaid="the node's",
@@ -270,7 +225,7 @@ REBALANCE: Final = Annotation[bool | None](
 )
 MIXED_CPUS: Final = Annotation(
     name="mixed-cpus",
-    parse=_boolean,
+    parse=boolean,
     default=False,
     values="`true`, `false`",
     unsaid="`false`",
@@ -280,7 +235,7 @@ MIXED_CPUS: Final = Annotation(
 )
 SMT_ISOLATE: Final = Annotation[bool | None](
     name="smt-isolate",
-    parse=_boolean,
+    parse=boolean,
     default=None,
     values="`true`, `false`",
     unsaid="the node's",
@@ -290,13 +245,24 @@ SMT_ISOLATE: Final = Annotation[bool | None](
 )
 ISOLATED_CPUS: Final = Annotation[str | None](
     name="isolated-cpus",
-    parse=_one_of(NEVER, PREFER, REQUIRE),
+    parse=one_of(NEVER, PREFER, REQUIRE),
     default=None,
     values=f"`{NEVER}`, `{PREFER}`, `{REQUIRE}`",
     unsaid="the node's",
     meaning="Whether exclusive CPUs are those that the kernel was booted "
     "[to isolate](../how-to/isolated-cpus.md).",
     planned=True,
+)
+
+
+LEND_CPUS: Final = Annotation(
+    name="lend-cpus",
+    parse=cpu_count,
+    default=0,
+    values="`true`, `false`, or how many at most",
+    unsaid="`false`",
+    meaning="Whether the container's idle CPUs are lent to best-effort containers.",
+    runtimes=_NOWHERE,
 )
 
 
@@ -325,7 +291,7 @@ ANNOTATIONS: Final[tuple[Annotation[Any], ...]] = (
     MIXED_CPUS,
     SMT_ISOLATE,
     ISOLATED_CPUS,
-    _kept("lend-cpus", "Kept for lending idle exclusive CPUs."),
+    LEND_CPUS,
     _kept("load-driven", "Kept for exclusive CPUs that come and go with the load."),
     _kept("cpu-burst", "Kept for bursts above the CPU limit."),
     _kept("cache-class", "Kept for cache and memory bandwidth."),

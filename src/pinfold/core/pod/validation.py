@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pinfold.core.pod.annotations import MAX_GRACE_PERIOD
+from pinfold.core.pod.annotation_values import MAX_GRACE_PERIOD
 from pinfold.core.pod.api import PodError, quantity_from_api
 from pinfold.core.pod.downward_validation import downward_problems, resource_field_problems
 from pinfold.core.pod.hugepages import is_divisible
