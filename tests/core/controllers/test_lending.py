@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,14 +13,18 @@ from hypothesis import strategies as st
 from pinfold.core.controllers.lending import Lend, QuickLook, Return, holdings
 from pinfold.core.kubelet.own_policies import LendingOptions
 from pinfold.core.values.cpuset import CPUSet
-from tests.scenes.lending_node import OWNER, LendingNode
+from tests.scenes.lending_node import OWNER, LendingNode, Use
 
 CALM = LendingOptions(use=True)
 RATES = st.sampled_from([f"{rate}Hz" for rate in (20, 25, 33, 40, 50)])
 
 
-def node_with(use: float, count: int = 2, **more: object) -> LendingNode:
-    return LendingNode(lambda _at, _cpu: use, count, **more)  # type: ignore[arg-type]
+def steady(use: float) -> Use:
+    return lambda _at, _cpu: use
+
+
+def node_with(use: float, count: int = 2, **more: Any) -> LendingNode:
+    return LendingNode(steady(use), count, **more)
 
 
 def kinds(node: LendingNode) -> list[type]:
@@ -200,7 +205,7 @@ def test_whatever_the_clock_and_the_readings_do(seed: int) -> None:
     most = {"true": 100, "1": 1, "2": 2}[node.annotations["lend-cpus.pinfold.dev/pod"]]
     for _ in range(20):
         use = rng.choice([0.0, 0.1, 0.6, 1.0])
-        node.use = lambda _at, _cpu, use=use: use  # type: ignore[misc]
+        node.use = steady(use)
         node.jump += rng.choice([0.0, 0.0, 3600.0, -5.0])
         node.is_known = rng.random() > 0.1
         node.wait = rng.choice([0.0, 0.0, 0.0, 0.5, None])
