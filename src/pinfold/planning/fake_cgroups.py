@@ -7,7 +7,13 @@ from msgspec.structs import replace
 
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.move_plan import MemoryMoved, MovedMemory
-from pinfold.ports.cgroups import ObservedCgroups, ObservedContainer, Placement, Stray
+from pinfold.ports.cgroups import (
+    ObservedCgroups,
+    ObservedContainer,
+    ObservedIdle,
+    Placement,
+    Stray,
+)
 from pinfold.ports.errors import CgroupError, ContainerKey, ProcessGoneError
 
 
@@ -51,6 +57,14 @@ class FakeCgroups:
         self._online = machine
         self.shared_lost = False
         self.shared: CPUSet | None = None
+        self.no_idle_side = ""
+        """Why there can be no idle side."""
+        self.idle: CPUSet | None = None
+        """What the kernel has in the cpuset of the idle side; None: there is none."""
+        self.is_idle = True
+        """Whether the idle side, if there is one, has ``cpu.idle`` 1."""
+        self.idle_quota: float | None = None
+        self._lent = CPUSet()
         self.groups: dict[ContainerKey, _Group] = {}
         self.processes: dict[int, ContainerKey | None] = {}
         self.belongs: dict[int, ContainerKey] = {}
@@ -83,11 +97,18 @@ class FakeCgroups:
             if self.shared is not None:
                 self.shared &= cpus
                 self.shared_lost |= not self.shared
+            if self.idle is not None:
+                self.idle &= cpus
 
     async def open(self, shared: CPUSet) -> None:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
+        self._lent, self.idle_quota = CPUSet(), None
+        if not any(group.placement.borrows for group in self.groups.values()):
+            self.idle = None
         if shared:
             await self.set_shared(shared)
+        elif self.idle is not None:
+            self.idle = self._pool
 
     async def set_shared(self, cpus: CPUSet) -> None:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
@@ -98,10 +119,38 @@ class FakeCgroups:
         for group in self.groups.values():
             if group.cpus is not None and group.placement.mixed:
                 group.cpus = self._there(group.placement.within(cpus))
+        if self.idle is not None:
+            self.idle = self._there(cpus | self._lent)
+
+    async def lend(self, cpus: CPUSet) -> None:
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
+        self._fault("idle")
+        if cpus and self.no_idle_side:
+            raise CgroupError(self.no_idle_side)
+        if cpus - self.online:
+            self._lent &= cpus
+            if self.idle is not None:
+                self._make_idle()
+            raise CgroupError(f"idle: CPUs {cpus - self.online} are not in force", "injected")
+        self._lent = cpus
+        if cpus or self.idle is not None:
+            self._make_idle()
+
+    async def cap_idle(self, quota: float | None) -> None:
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
+        self._fault("idle")
+        if quota is not None and self.no_idle_side:
+            raise CgroupError(self.no_idle_side)
+        self.idle_quota = quota
+
+    def _make_idle(self) -> None:
+        self.is_idle, self.idle = True, self._there(self._pool | self._lent)
 
     async def place(self, key: ContainerKey, placement: Placement) -> str:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
         self._fault(str(key))
+        if placement.borrows and self.no_idle_side:
+            raise CgroupError(self.no_idle_side)
         if placement.cpus is not None and not placement.cpus & self.online:
             raise CgroupError(f"{key}: no CPU of {placement.cpus} is online")
         cpus = None if placement.cpus is None else placement.within(self.shared or CPUSet())
@@ -112,6 +161,8 @@ class FakeCgroups:
         # Moving its processes there brings back those that the kernel has moved away, unless there
         # is no CPU to move them to.
         stays = self.version == 1 and cpus is None and not self._pool
+        if placement.borrows:
+            self._make_idle()
         self.groups[key] = _Group(placement, cpus, lost=stays)
         return ""
 
@@ -195,16 +246,23 @@ class FakeCgroups:
                     populated=key in populated,
                     frozen=group.placement.frozen,
                     strays=self._strays(key),
+                    idle=group.placement.borrows,
                 )
                 for key, group in self.groups.items()
             },
+            None
+            if self.idle is None
+            else ObservedIdle(
+                self.idle, self.idle & self.online, is_idle=self.is_idle, quota=self.idle_quota
+            ),
         )
 
     async def close(self, *, remove: bool) -> None:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
         if remove:
             self.groups.clear()
-            self.shared = None
+            self.shared = self.idle = self.idle_quota = None
+            self._lent = CPUSet()
 
     def _strays(self, key: ContainerKey) -> tuple[Stray, ...]:
         return tuple(
@@ -223,7 +281,9 @@ class FakeCgroups:
 
     def _effective(self, group: _Group | None) -> CPUSet:
         """What a group may use, or (None) the shared pool."""
-        if group is None or (group.cpus is None and not group.lost):
+        if group is not None and group.placement.borrows and not group.lost:
+            lost, cpus = False, self._pool if self.idle is None else self.idle
+        elif group is None or (group.cpus is None and not group.lost):
             lost, cpus = self.shared_lost and not self._pool, self._pool
         else:
             lost, cpus = group.lost, group.cpus or CPUSet()

@@ -15,7 +15,7 @@ from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.move_plan import MemoryMoved
 from pinfold.planning.fake_cgroups import Faults
 from pinfold.planning.fake_nri import FakeNode
-from pinfold.ports.cgroups import ObservedCgroups, ObservedContainer, Placement
+from pinfold.ports.cgroups import NoIdleSide, ObservedCgroups, ObservedContainer, Placement
 from pinfold.ports.errors import CgroupError, ContainerKey, PortError, ProcessGoneError
 
 
@@ -119,13 +119,15 @@ class MemoryGateRecord:
         self.gates = dict(gates)
 
 
-class FakeRuntimeCgroups:
+class FakeRuntimeCgroups(NoIdleSide):
     """The :class:`pinfold.ports.cgroups.FoundCgroups` of a :class:`FakeNode`.
 
     Args:
         node: runtime and kernel.
         record: see :class:`pinfold.adapters.cgroup.runtime.container_cpusets.ContainerCpusets`.
     """
+
+    no_idle_side = "a runtime makes the cgroups"
 
     def __init__(self, node: FakeNode, record: GateRecord | None = None) -> None:
         self._node = node
@@ -147,6 +149,7 @@ class FakeRuntimeCgroups:
 
     async def place(self, key: ContainerKey, placement: Placement) -> str:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
+        self.expect_none(placement)
         self._fault(str(key))
         await self._pin(self.all.place(key, placement))
         return ""

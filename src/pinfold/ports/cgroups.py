@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from enum import Enum
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 from msgspec import Struct, field
 
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.move_plan import MemoryMoved
-from pinfold.ports.errors import ContainerKey
+from pinfold.ports.errors import CgroupError, ContainerKey
+
+NO_CPUS: Final = CPUSet()
 
 
 class Partition(Enum):
@@ -45,6 +47,8 @@ class Placement(Struct, frozen=True):
     """Where a container runs: on its own ``cpus``, or (None) in the shared pool.
 
     With ``mixed`` it runs on its own CPUs and in the shared pool besides, as that is from now on.
+    One without CPUs of its own that is ``idle`` is on the idle side: it runs in the shared pool and
+    on what is lent (:meth:`Cgroups.lend`), and there only while nobody else wants to.
     ``partition`` is what is wished for an exclusive set; the kernel may not grant it.  One that is
     ``frozen`` has a place and does not run; where nothing can be frozen, that is told as not
     granted.
@@ -60,16 +64,22 @@ class Placement(Struct, frozen=True):
     partition: Partition = Partition.MEMBER
     frozen: bool = False
     mixed: bool = False
+    idle: bool = False
+
+    @property
+    def borrows(self) -> bool:
+        """Whether it is on the idle side; nobody is who has CPUs of his own."""
+        return self.idle and self.cpus is None
 
     @property
     def shares(self) -> bool:
         """Whether it uses the shared pool, with or without CPUs of its own."""
         return self.cpus is None or self.mixed
 
-    def within(self, pool: CPUSet) -> CPUSet:
-        """All CPUs that it is to run on while ``pool`` is the shared pool."""
+    def within(self, pool: CPUSet, lent: CPUSet = NO_CPUS) -> CPUSet:
+        """All CPUs that it is to run on while ``pool`` is the shared pool, and these are lent."""
         if self.cpus is None:
-            return pool
+            return pool | lent if self.idle else pool
         return self.cpus | pool if self.mixed else self.cpus
 
 
@@ -89,7 +99,8 @@ class ObservedContainer(Struct, frozen=True):
 
     ``configured`` is what was written into the cpuset (None: it has none of its own), ``effective``
     what the kernel lets it use; ``exclusive`` tells whether it sits in the exclusive part of the
-    tree; ``partition`` is the kernel's text, such as ``isolated invalid (...)``, None on cgroup v1.
+    tree, ``idle`` whether it is wholly on the idle side; ``partition`` is the kernel's text, such
+    as ``isolated invalid (...)``, None on cgroup v1.
     """
 
     key: ContainerKey
@@ -102,6 +113,21 @@ class ObservedContainer(Struct, frozen=True):
     """Whether none of its processes runs."""
     strays: tuple[Stray, ...] = ()
     """Its processes elsewhere; they count as none of its cgroup."""
+    idle: bool = False
+
+
+class ObservedIdle(Struct, frozen=True):
+    """What the kernel says of the idle side.
+
+    ``configured`` is what was written into its cpuset, ``effective`` where its tasks may run;
+    ``is_idle`` tells whether the kernel ranks all of it below its siblings (``cpu.idle`` is 1);
+    ``quota`` is how many CPUs' worth of time it may use, None for no cap.
+    """
+
+    configured: CPUSet
+    effective: CPUSet
+    is_idle: bool
+    quota: float | None = None
 
 
 class ObservedCgroups(Struct, frozen=True):
@@ -111,15 +137,26 @@ class ObservedCgroups(Struct, frozen=True):
     """The effective CPUs of the shared pool."""
     shared_configured: CPUSet
     containers: Mapping[ContainerKey, ObservedContainer]
+    idle: ObservedIdle | None = None
+    """None while there is no idle side."""
 
 
 class Cgroups(Protocol):
-    """The subtree that holds the containers: one shared pool, and an own cpuset for each owner."""
+    """The subtree that holds the containers: one shared pool, and an own cpuset for each owner.
+
+    Who borrows what owners leave idle is on a third side, which is not made before somebody is
+    placed there or something is lent.
+    """
+
+    @property
+    def no_idle_side(self) -> str:
+        """Why there can be no idle side, a sentence; "" where there can.  Known once it is open."""
 
     async def open(self, shared: CPUSet) -> None:
         """Find the hierarchies, make or adopt the subtree, set the shared pool.
 
-        An empty ``shared`` leaves the pool as it is: no CPU of it is online.
+        An empty ``shared`` leaves the pool as it is: no CPU of it is online.  An idle side that is
+        there gets back to the shared pool, and its cap is taken away: nothing is lent any more.
 
         Raises:
             CgroupError: there is no cgroup tree that can be written.
@@ -129,10 +166,29 @@ class Cgroups(Protocol):
         """Shrink or grow the shared pool, and return when no task of it can run elsewhere.
 
         Containers that are placed as mixed follow it: none of their tasks can run elsewhere than on
-        these and their own CPUs.
+        these and their own CPUs.  So does the idle side: none of its tasks can run elsewhere than
+        on these and on what is lent.
 
         Raises:
             CgroupError: the kernel still lets some task run outside of ``cpus``.
+        """
+
+    async def lend(self, cpus: CPUSet) -> None:
+        """Let the idle side run on the shared pool and on ``cpus``, whatever was lent before.
+
+        When this returns, no task of it can run elsewhere, children being born included.  It may be
+        called while another call is under way.
+
+        Raises:
+            CgroupError: some of ``cpus`` cannot be lent, and nothing more than before is, while what
+                is not among them is returned; or the kernel still lets some task run elsewhere.
+        """
+
+    async def cap_idle(self, quota: float | None) -> None:
+        """Let the whole idle side use so many CPUs' worth of time, at least 0.01; None: no cap.
+
+        Raises:
+            CgroupError: the kernel does not take it.
         """
 
     async def place(self, key: ContainerKey, placement: Placement) -> str:
@@ -207,6 +263,27 @@ class Cgroups(Protocol):
 
     async def close(self, *, remove: bool) -> None:
         """Let go; with ``remove``, leave nothing behind (there is no container left)."""
+
+
+class NoIdleSide:
+    """The part of :class:`Cgroups` for a kind that has no idle side; ``no_idle_side`` says why."""
+
+    no_idle_side: str
+
+    def expect_none(self, placement: Placement) -> None:
+        """Raise CgroupError where this is a place on an idle side."""
+        if placement.borrows:
+            raise CgroupError(self.no_idle_side)
+
+    async def lend(self, cpus: CPUSet) -> None:
+        """See :class:`Cgroups`: nothing is all that can be lent."""
+        if cpus:
+            raise CgroupError(self.no_idle_side)
+
+    async def cap_idle(self, quota: float | None) -> None:
+        """See :class:`Cgroups`: there is nothing to cap."""
+        if quota is not None:
+            raise CgroupError(self.no_idle_side)
 
 
 class MadeCgroups(Cgroups, Protocol):

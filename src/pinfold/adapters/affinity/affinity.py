@@ -27,7 +27,14 @@ from pinfold.adapters.affinity.processes import (
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.move_plan import MemoryMoved
 from pinfold.linux.processes import Stat, stat_of
-from pinfold.ports.cgroups import Limits, ObservedCgroups, ObservedContainer, Partition, Placement
+from pinfold.ports.cgroups import (
+    Limits,
+    NoIdleSide,
+    ObservedCgroups,
+    ObservedContainer,
+    Partition,
+    Placement,
+)
 from pinfold.ports.errors import CgroupError, ContainerKey, ProcessGoneError
 
 _LEAST_ROUNDS: Final = 8
@@ -53,7 +60,7 @@ class _Container(Struct):
         return self.cpus is None or self.mixed
 
 
-class Affinity:
+class Affinity(NoIdleSide):
     """Keeps containers on their CPUs with sched_setaffinity(2), thread by thread.
 
     It fulfils :class:`pinfold.ports.cgroups.Cgroups`, and needs no privilege for the processes
@@ -63,6 +70,10 @@ class Affinity:
     Args:
         patience: seconds after which threads that do not keep still are an error.
     """
+
+    no_idle_side = (
+        "without cgroups nobody can be ranked below the owner of a CPU, so none can be lent"
+    )
 
     def __init__(self, *, patience: float = 2.0) -> None:
         self._patience = patience
@@ -113,6 +124,7 @@ class Affinity:
 
     async def place(self, key: ContainerKey, placement: Placement) -> str:
         """See :class:`pinfold.ports.cgroups.Cgroups`; a wish not granted is told once."""
+        self.expect_none(placement)
         async with self._moving:
             if placement.cpus is not None:
                 self._check(f"container {key}", placement.cpus)

@@ -16,6 +16,9 @@ _PERIOD: Final = 100_000
 _WEIGHT: Final = "100"
 _SHARES: Final = "1024"
 _V1_QUOTA: Final = "cpu.cfs_quota_us"
+_V1_PERIOD: Final = "cpu.cfs_period_us"
+_LEAST_QUOTA: Final = 1000
+"""Microseconds: less is refused by the kernel."""
 
 
 class Setting(NamedTuple):
@@ -42,7 +45,7 @@ def v1_settings(limits: Limits) -> Iterator[Setting]:
     """What is written for cgroup v1."""
     shares, quota, memory = limits.cpu_shares, _quota(limits), limits.memory
     yield Setting("cpu", "cpu.shares", str(shares or _SHARES), shares is not None)
-    yield Setting("cpu", "cpu.cfs_period_us", str(limits.cpu_period or _PERIOD), wished=False)
+    yield Setting("cpu", _V1_PERIOD, str(limits.cpu_period or _PERIOD), wished=False)
     yield Setting("cpu", _V1_QUOTA, str(quota or -1), quota is not None)
     yield Setting("memory", "memory.limit_in_bytes", str(memory or -1), bool(memory))
     yield from _hugetlb(limits, "limit_in_bytes")
@@ -104,8 +107,34 @@ def apply_nested(
     return list(dict.fromkeys(missing))
 
 
+class Quotas:
+    """The cap of CPU time of a cgroup whose weight nobody may write, as one that is idle."""
+
+    def __init__(self, file: str, settings: Callable[[Limits], Iterable[Setting]]) -> None:
+        self.file = file
+        self._settings = settings
+
+    def put(self, place: Path, quota: float | None) -> None:
+        """Cap it at so many CPUs' worth of time, or not at all; raises CgroupError."""
+        wanted = None if quota is None else max(round(quota * _PERIOD), _LEAST_QUOTA)
+        for one in self._settings(Limits(cpu_quota=wanted, cpu_period=_PERIOD)):
+            if one.file in (self.file, _V1_PERIOD):
+                _put(place, one.file, one.value)
+
+    def read(self, place: Path) -> float | None:
+        """What it is capped at; raises CgroupError."""
+        quota, *period = read(place / self.file).split()
+        if quota in ("max", "-1"):
+            return None
+        return int(quota) / int(period[0] if period else read(place / _V1_PERIOD))
+
+
+V1_QUOTAS: Final = Quotas(_V1_QUOTA, v1_settings)
+V2_QUOTAS: Final = Quotas("cpu.max", v2_settings)
+
+
 def _put(place: Path, file: str, value: str) -> None:
-    if file == "cpu.cfs_period_us" and read(place / file) != value:
+    if file == _V1_PERIOD and read(place / file) != value:
         # The old quota in the new period could be more than the whole has.
         put(place / _V1_QUOTA, "-1")
     put(place / file, value)

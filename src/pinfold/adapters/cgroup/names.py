@@ -9,6 +9,10 @@ from typing import Final
 from pinfold.ports.errors import CgroupError, ContainerKey
 
 POD_PREFIX: Final = "pod-"
+SHARED: Final = "shared"
+EXCLUSIVE: Final = "exclusive"
+IDLE: Final = "idle"
+"""The sides of a tree."""
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]")
 _ESCAPE: Final = re.compile(r"=([0-9a-f]{2})")
 _LONGEST: Final = 200

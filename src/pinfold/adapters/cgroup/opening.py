@@ -13,9 +13,9 @@ from pinfold.adapters.cgroup.hierarchy import (
     delegated_folder,
     find_hierarchies,
 )
-from pinfold.adapters.cgroup.names import POD_PREFIX
+from pinfold.adapters.cgroup.names import EXCLUSIVE, IDLE, POD_PREFIX, SHARED
 from pinfold.adapters.cgroup.v1 import CgroupsV1
-from pinfold.adapters.cgroup.v2 import EXCLUSIVE, SHARED, CgroupsV2
+from pinfold.adapters.cgroup.v2 import CgroupsV2
 from pinfold.linux.cgroup_mounts import CPUSET, CgroupMount
 from pinfold.ports.errors import CgroupError
 
@@ -77,7 +77,8 @@ async def remove_leftovers(
         with left_alone(cgroups.claim.base) as free:
             for base in cgroups.bases if free else ():
                 for folder in children(base):
-                    if folder.name in (SHARED, EXCLUSIVE) or folder.name.startswith(POD_PREFIX):
+                    sides = (SHARED, EXCLUSIVE, IDLE)
+                    if folder.name in sides or folder.name.startswith(POD_PREFIX):
                         with suppress(CgroupError):
                             await remove_tree(folder)
                 if base != cgroups.claim.base:

@@ -4,6 +4,7 @@
 
     cpuset:  see :mod:`.v1_cpusets`
     others:  NAME/pod-UID/CONTAINER   limits and counters; one tells who belongs to whom
+    cpu:     NAME/idle/pod-UID/CONTAINER   who borrows; cpu.idle is 1 in NAME/idle
 
 The cpuset hierarchy need not have the shape of the others, so all shared containers are in one
 cpuset, and one write moves everybody.
@@ -11,7 +12,7 @@ cpuset, and one write moves everybody.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -24,12 +25,13 @@ from pinfold.adapters.cgroup.escapes import Escapes, key_in, place_in, with_stra
 from pinfold.adapters.cgroup.files import read_cpus
 from pinfold.adapters.cgroup.folders import Listing, make, members, remove_if_empty, remove_tree
 from pinfold.adapters.cgroup.freezers import Freezer, freezer_v1
-from pinfold.adapters.cgroup.limits import apply_nested, v1_settings
+from pinfold.adapters.cgroup.idle import IdleSide
+from pinfold.adapters.cgroup.limits import V1_QUOTAS, apply_nested, v1_settings
 from pinfold.adapters.cgroup.mixed import MixedOwners
 from pinfold.adapters.cgroup.moving import end_all, gather
-from pinfold.adapters.cgroup.names import can_be_named, container_folder, pod_folder
+from pinfold.adapters.cgroup.names import IDLE, SHARED, can_be_named, container_folder, pod_folder
 from pinfold.adapters.cgroup.tasks import confirm, tree, widen_all
-from pinfold.adapters.cgroup.v1_cpusets import EFFECTIVE, SHARED, CpusetTree
+from pinfold.adapters.cgroup.v1_cpusets import EFFECTIVE, CpusetTree
 from pinfold.adapters.cgroup.watch import CPUS, watch_cpusets
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.move_plan import MemoryMoved
@@ -67,6 +69,20 @@ class CgroupsV1:
         self._cpusets = CpusetTree(parents[CPUSET], name, nested=nested)
         tree = self._cpusets
         self._mixed = MixedOwners(tree.owned, tree.give, tree.effective, "tasks")
+        # Where the cpu controller is, a borrower is elsewhere; so it is in what is mounted with it.
+        self._ranking = {one for one in self._bases if parents[one] == parents.get(CPU)}
+        ranked = tree.base if CPU in self._joined else self._bases.get(CPU)
+        self._idle = IdleSide(
+            tree.idle,
+            None if ranked is None else ranked / IDLE,
+            tree.shared,
+            make=self._make_idle,
+            write=tree.give,
+            effective=tree.effective,
+            forget=tree.written.forget,
+            threads="tasks",
+            quotas=V1_QUOTAS,
+        )
         self._listing = Listing()
         self._name = name
         self._escapes = Escapes(self._home)
@@ -82,6 +98,16 @@ class CgroupsV1:
         """The tree's own folder in each hierarchy."""
         return [self._cpusets.base, *self._bases.values()]
 
+    @property
+    def no_idle_side(self) -> str:
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
+        return self._idle.refusal
+
+    def _make_idle(self) -> None:
+        if CPU in self._bases:
+            make(self._bases[CPU] / IDLE)
+        self._cpusets.make_idle()
+
     async def open(self, shared: CPUSet) -> None:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
         for base in self._bases.values():
@@ -89,6 +115,7 @@ class CgroupsV1:
         self._cpusets.open()
         if shared:
             await self.set_shared(shared)
+        await self._idle.open()
 
     async def set_shared(self, cpus: CPUSet) -> None:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
@@ -102,18 +129,32 @@ class CgroupsV1:
         self._cpusets.set_shared(cpus)
         await self._mixed.follow(cpus)
         await confirm(str(shared), self._cpusets.sharing_threads, cpus)
+        await self._idle.follow(cpus)
+
+    async def lend(self, cpus: CPUSet) -> None:
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
+        self.claim.check()
+        await self._idle.lend(cpus)
+
+    async def cap_idle(self, quota: float | None) -> None:
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
+        self.claim.check()
+        self._idle.cap(quota)
 
     async def place(self, key: ContainerKey, placement: Placement) -> str:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
         self.claim.check()
-        for base in self._bases.values():
-            folder = _folder(base, key)
+        if placement.borrows:
+            self._idle.make()
+        stays = placement.borrows or not self._borrows(key)
+        folders = {one: self._folder(one, key, idle=placement.borrows) for one in self._bases}
+        for folder in dict.fromkeys(folders.values()):
             self._listing.changed(folder.parent)
             make(folder.parent)
             make(folder)
         note = ""
         if placement.cpus is None:
-            cpuset = self._cpusets.share(key)
+            cpuset = self._cpusets.share(key, idle=placement.borrows)
         else:
             self._mixed.expect(key, placement)
             within = placement.within(self._mixed.pool)
@@ -123,7 +164,7 @@ class CgroupsV1:
             notes.append(f"partition {placement.partition.value} needs cgroup v2")
 
         def own(controller: str) -> Path | None:
-            return self._within(key, controller, cpuset)
+            return cpuset if controller in self._joined else folders.get(controller)
 
         def whole(controller: str) -> Path | None:
             folder = own(controller)
@@ -135,8 +176,11 @@ class CgroupsV1:
         freeze = self._freezer(key, cpuset)
         notes += await freeze.hold(wanted=placement.frozen)
         # Also those that somebody has moved elsewhere, or the kernel when a CPU went offline.
-        await gather(lambda: self._pids(key), self._targets(key, cpuset), freeze)
+        # Nobody is on what is lent before the kernel ranks him below its owner, or after that.
+        targets = self._targets(folders, cpuset, ranked_first=stays)
+        await gather(lambda: self._pids(key), targets, freeze)
         await self._cpusets.drop(key, but=cpuset)
+        await self._drop(self._both(key).difference(folders.values()))
         self._mixed.put(key, placement)
         # An agent that was killed while it moved processes has left them stopped.
         freeze(frozen=placement.frozen)
@@ -157,16 +201,17 @@ class CgroupsV1:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
         self.claim.check()
         cpuset = self._cpusets.current(key)
-        placed = cpuset or next((_folder(base, key) for base in self._bases.values()), None)
+        folders = {one: self._now(one, key) for one in self._bases}
+        placed = cpuset or next(iter(folders.values()), None)
         if placed is None or not placed.exists():
             raise CgroupError(
                 f"{self._cpusets.base}: there is no cgroup of container {key}", "place it"
             )
-        cpuset = cpuset or self._cpusets.shared
+        cpuset = cpuset or (self._cpusets.idle if self._borrows(key) else self._cpusets.shared)
         if not lives(pid) or start not in (None, began(pid)):
             raise ProcessGoneError(f"{cpuset}: there is no process {pid}")
         freeze = self._freezer(key, cpuset)
-        if await gather(lambda: tree(pid), self._targets(key, cpuset), freeze):
+        if await gather(lambda: tree(pid), self._targets(folders, cpuset), freeze):
             for one in tree(pid):
                 widen_all(one)
         self._escapes.adopt(key, tree(pid))
@@ -175,30 +220,66 @@ class CgroupsV1:
         """The container in whose place a process is in every hierarchy."""
         own = parse_cgroups(cgroups)
         side, *inside = place_in(own.get(CPUSET, "/"), self._name) or [""]
-        homes = {key_in(place_in(own.get(one, "/"), self._name)) for one in self._bases}
-        if side != SHARED or inside:
+        homes = {_key_in(place_in(own.get(one, "/"), self._name)) for one in self._bases}
+        if side not in (SHARED, IDLE) or inside:
             homes.add(key_in(inside))
         return homes.pop() if len(homes) == 1 else None
 
     def _inside(self) -> dict[int, ContainerKey]:
         """Who is in which container's cgroup."""
-        if self._members is not None:
-            listed = self._listing.containers(self._members)
-        else:
-            listed = chain(self._cpusets.owners(), self._cpusets.sharers())
-        return {pid: key for key, folder in listed for pid in members(folder)}
+        return {pid: key for key, folder in self._listed() for pid in members(folder)}
 
-    def _targets(self, key: ContainerKey, cpuset: Path) -> list[Path]:
-        """Where a container's processes have to be, the freezer first.
+    def _listed(self) -> Iterator[tuple[ContainerKey, str]]:
+        """The containers, by the hierarchy that tells who belongs to them."""
+        if self._members is None:
+            return chain(self._cpusets.owners(), self._cpusets.sharers())
+        sides = self._members, self._members / IDLE
+        return chain.from_iterable(map(self._listing.containers, sides))
+
+    def _folder(self, controller: str, key: ContainerKey, *, idle: bool) -> Path:
+        """Where a container is, or would be, in a hierarchy that is not cpuset's."""
+        base = self._bases[controller]
+        return _folder(base / IDLE if idle and controller in self._ranking else base, key)
+
+    def _now(self, controller: str, key: ContainerKey) -> Path:
+        return self._folder(controller, key, idle=self._borrows(key))
+
+    def _both(self, key: ContainerKey) -> set[Path]:
+        """All places of a container in the hierarchies that are not cpuset's."""
+        ways = (False, True)
+        return {self._folder(one, key, idle=idle) for one in self._bases for idle in ways}
+
+    def _borrows(self, key: ContainerKey) -> bool:
+        """Whether the kernel ranks a container below the owners."""
+        if CPU in self._joined:
+            cpuset = self._cpusets.current(key)
+            return cpuset is not None and self._cpusets.idle in cpuset.parents
+        return CPU in self._bases and self._folder(CPU, key, idle=True).is_dir()
+
+    async def _drop(self, folders: Iterable[Path]) -> None:
+        """Remove places of a container; raises CgroupError."""
+        for folder in folders:
+            self._listing.changed(folder.parent)
+            await remove_tree(folder)
+            remove_if_empty(folder.parent)
+        await self._idle.drop()
+
+    def _targets(
+        self, folders: Mapping[str, Path], cpuset: Path, *, ranked_first: bool = True
+    ) -> list[Path]:
+        """Where a container's processes have to be, the freezer first, and its cpuset.
 
         Into a cpuset that has lost all of its CPUs nobody can be moved.
         """
-        folders = [_folder(base, key) for base in self._bases.values()]
-        return [*folders, cpuset] if read_cpus(cpuset / EFFECTIVE) or not folders else folders
+        there = list(dict.fromkeys(folders.values()))
+        if there and not read_cpus(cpuset / EFFECTIVE):
+            return there
+        last = [] if ranked_first or CPU not in folders else [folders[CPU]]
+        return [*(one for one in there if one not in last), cpuset, *last]
 
     def _freezer(self, key: ContainerKey, cpuset: Path | None) -> Freezer:
         if FREEZER in self._bases:
-            return freezer_v1(_folder(self._bases[FREEZER], key))
+            return freezer_v1(self._now(FREEZER, key))
         return freezer_v1(cpuset if FREEZER in self._joined else None)
 
     def lives(self, pid: int) -> bool:
@@ -218,7 +299,8 @@ class CgroupsV1:
         """The container's processes: those of its own groups, and of the cpuset that it owns."""
         found = self._cpusets.processes(key)
         if self._members is not None:
-            found.update(members(_folder(self._members, key)))
+            for base in (self._members, self._members / IDLE):
+                found.update(members(_folder(base, key)))
         return sorted(found)
 
     async def remove(self, key: ContainerKey) -> None:
@@ -230,28 +312,31 @@ class CgroupsV1:
             raise CgroupError(f"container {key}: process {pids[0]} is still in it", "end it first")
         await self._cpusets.drop(key)
         self._mixed.forget(key)
-        for base in self._bases.values():
-            folder = _folder(base, key)
-            self._listing.changed(folder.parent)
-            await remove_tree(folder)
-            remove_if_empty(folder.parent)
+        await self._drop(self._both(key))
         self._escapes.forget(key)
 
     async def observe(self) -> ObservedCgroups:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
         self.claim.check()
         shared = read_cpus(self._cpusets.shared / EFFECTIVE)
+        idle = self._idle.observed()
         owners = dict(self._cpusets.owners())
         known = dict(self._cpusets.sharers())
         if self._members is not None:
-            known |= dict(self._listing.containers(self._members))
+            known |= dict(self._listed())
         pool = set(members(self._cpusets.shared))
+        borrowers = set(members(self._cpusets.idle))
         found = {}
         for key, folder in {**owners, **known}.items():
             pids = read_ids(f"{folder}/cgroup.procs")
             try:
                 if key in owners:
                     seen = _owner(key, owners[key], pids)
+                elif idle is not None and self._borrows(key):
+                    seen = _sharer(key, pids, borrowers, idle.effective)
+                    ranked = self._within(key, CPU, self._cpusets.current(key))
+                    whole = ranked is not None and set(pids).issubset(members(ranked))
+                    seen = replace(seen, idle=whole)
                 else:
                     seen = _sharer(key, pids, pool, shared)
                 freezer = self._freezer(key, self._cpusets.current(key))
@@ -261,7 +346,7 @@ class CgroupsV1:
         for mask in outside(self._cpusets.sharing_threads(), shared).values():
             shared |= mask
         with_strays(found, await self._escapes.look(self._inside()))
-        return ObservedCgroups(shared, read_cpus(self._cpusets.shared / CPUS), found)
+        return ObservedCgroups(shared, read_cpus(self._cpusets.shared / CPUS), found, idle)
 
     def folder_of(self, key: ContainerKey, controller: str) -> Path | None:
         """See :class:`pinfold.ports.observation.Located`."""
@@ -271,8 +356,7 @@ class CgroupsV1:
         """A container's cgroup in the hierarchy of a controller; None where there is none."""
         if controller in self._joined:
             return cpuset
-        base = self._bases.get(controller)
-        return None if base is None else _folder(base, key)
+        return self._now(controller, key) if controller in self._bases else None
 
     def changes(self) -> AsyncIterator[ContainerKey | None]:
         """The containers whose cpusets others change; see :func:`.watch.watch_cpusets`."""
@@ -287,6 +371,11 @@ class CgroupsV1:
 
 def _folder(base: Path, key: ContainerKey) -> Path:
     return base / pod_folder(key.pod_uid) / container_folder(key)
+
+
+def _key_in(parts: list[str]) -> ContainerKey | None:
+    """The container of a place in a hierarchy that is not cpuset's."""
+    return key_in(parts[1:] if parts[:1] == [IDLE] else parts)
 
 
 def _owner(key: ContainerKey, folder: str, pids: list[int]) -> ObservedContainer:
@@ -307,7 +396,10 @@ def _owner(key: ContainerKey, folder: str, pids: list[int]) -> ObservedContainer
 def _sharer(
     key: ContainerKey, pids: list[int], pool: set[int], shared: CPUSet
 ) -> ObservedContainer:
-    """A container of the shared pool; somebody may have moved its processes elsewhere."""
+    """A container of the shared pool, or of the idle side, where everybody is who is in ``pool``.
+
+    Somebody may have moved its processes elsewhere.
+    """
     elsewhere = [allowed(pid) for pid in pids if pid not in pool]
     strays = [mask for mask in elsewhere if mask]
     effective = shared if not strays else CPUSet()

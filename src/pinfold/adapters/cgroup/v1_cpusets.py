@@ -3,13 +3,14 @@
 ::
 
     NAME/shared                        all shared containers' processes together
+    NAME/idle                          all borrowers' processes together, where there are any
     NAME/exclusive/pod-UID/CONTAINER   one owner; with the pool's CPUs, where it is mixed
 
 A cpuset's CPUs have to be among those of its parent, so sets grow from the top down and shrink from
 the bottom up; the parents of owners always have all CPUs.  Where another controller is mounted
 together with cpuset, or no other tells who belongs to whom, a shared container has a cpuset of its
-own, ``NAME/shared/pod-UID/CONTAINER``, a copy of the pool's.  Source: the kernel's
-``Documentation/admin-guide/cgroup-v1/cpusets.rst``.
+own, ``NAME/shared/pod-UID/CONTAINER``, a copy of the pool's, and so has a borrower.  Source: the
+kernel's ``Documentation/admin-guide/cgroup-v1/cpusets.rst``.
 """
 
 from __future__ import annotations
@@ -26,33 +27,40 @@ from pinfold.adapters.cgroup.folders import (
     remove_if_empty,
     remove_tree,
 )
-from pinfold.adapters.cgroup.names import can_be_named, container_folder, pod_folder
+from pinfold.adapters.cgroup.names import (
+    EXCLUSIVE,
+    IDLE,
+    SHARED,
+    can_be_named,
+    container_folder,
+    pod_folder,
+)
 from pinfold.adapters.cgroup.watch import CPUS, MEMS, Written
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.linux.kernel_files import descendants, read_ids
 from pinfold.ports.errors import CgroupError, ContainerKey
 
 EFFECTIVE = "cpuset.effective_cpus"
-SHARED = "shared"
 
 
 class CpusetTree:
     """The cpusets of the tree ``name`` below ``parent``.
 
-    ``nested`` is whether shared containers have cpusets of their own.
+    ``nested`` is whether containers without CPUs of their own have cpusets of their own.
     """
 
     def __init__(self, parent: Path, name: str, *, nested: bool) -> None:
         self.base = parent / name
         self.shared = self.base / SHARED
-        self._exclusive = self.base / "exclusive"
+        self.idle = self.base / IDLE
+        self._exclusive = self.base / EXCLUSIVE
         self._nested = nested
         self.written = Written()
         self._listing = Listing()
 
     @property
     def sides(self) -> tuple[Path, Path]:
-        """The folders in which the containers are."""
+        """The folders that it is never without."""
         return self.shared, self._exclusive
 
     def open(self) -> None:
@@ -96,7 +104,7 @@ class CpusetTree:
         self.written.put(folder / CPUS, str(cpus))
 
     def _is_copy(self, folder: Path) -> bool:
-        return self._nested and self.shared in folder.parents
+        return self._nested and not {self.shared, self.idle}.isdisjoint(folder.parents)
 
     def _confirm(self, folder: Path, cpus: CPUSet) -> None:
         effective = read_cpus(folder / EFFECTIVE)
@@ -110,11 +118,20 @@ class CpusetTree:
         """The threads of the pool."""
         return [tid for folder in descendants(self.shared) for tid in read_ids(f"{folder}/tasks")]
 
-    def share(self, key: ContainerKey) -> Path:
-        """The cpuset for a container in the pool, made where it has its own; raises CgroupError."""
+    def make_idle(self) -> None:
+        """Make the cpuset of the idle side where it is missing; raises CgroupError."""
+        make(self.idle)
+        self._inherit(self.idle, MEMS)
+
+    def share(self, key: ContainerKey, *, idle: bool = False) -> Path:
+        """The cpuset for a container in the pool, or on the idle side; raises CgroupError.
+
+        It is made where it has its own.
+        """
+        side = self.idle if idle else self.shared
         if not self._nested:
-            return self.shared
-        folder = self._folder(self.shared, key)
+            return side
+        folder = self._folder(side, key)
         self._listing.changed(folder.parent)
         for one in (folder.parent, folder):
             make(one)
@@ -194,8 +211,9 @@ class CpusetTree:
         return self._listing.containers(self._exclusive)
 
     def sharers(self) -> Iterator[tuple[ContainerKey, str]]:
-        """The containers in the pool that have a copy of its cpuset."""
-        return self._listing.containers(self.shared)
+        """The containers in the pool, or on the idle side, that have a copy of its cpuset."""
+        for side in (self.shared, self.idle):
+            yield from self._listing.containers(side)
 
     async def drop(self, key: ContainerKey, *, but: Path | None = None) -> None:
         """Remove a container's own cpusets, ``but`` one; raises CgroupError."""
@@ -209,7 +227,7 @@ class CpusetTree:
                     self.written.forget(folder.parent)
 
     def _folders(self, key: ContainerKey) -> list[Path]:
-        sides = [self._exclusive, *([self.shared] if self._nested else [])]
+        sides = [self._exclusive, *([self.shared, self.idle] if self._nested else [])]
         return [self._folder(side, key) for side in sides]
 
     def _folder(self, side: Path, key: ContainerKey) -> Path:

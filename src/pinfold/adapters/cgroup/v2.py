@@ -6,9 +6,11 @@
     NAME/shared/pod-UID/CONTAINER   no cpuset files at all: one write above moves everybody
     NAME/exclusive/pod-UID/CONTAINER   cpuset.cpus: the owner's, perhaps a partition; and the
                                        pool's, where it is mixed
+    NAME/idle                       cpuset.cpus: the pool and what is lent; cpu.idle: 1
+    NAME/idle/pod-UID/CONTAINER     no cpuset files, as in the pool
 
-A pod with both kinds of containers has a folder, and the pod's limits, on both sides.  Source: the
-kernel's ``Documentation/admin-guide/cgroup-v2.rst``.
+A pod with several kinds of containers has a folder, and the pod's limits, on each side.  Source:
+the kernel's ``Documentation/admin-guide/cgroup-v2.rst``.
 """
 
 from __future__ import annotations
@@ -32,10 +34,18 @@ from pinfold.adapters.cgroup.folders import (
     remove_tree,
 )
 from pinfold.adapters.cgroup.freezers import freezer_v2
-from pinfold.adapters.cgroup.limits import apply_nested, v2_settings
+from pinfold.adapters.cgroup.idle import IdleSide
+from pinfold.adapters.cgroup.limits import V2_QUOTAS, apply_nested, v2_settings
 from pinfold.adapters.cgroup.mixed import MixedOwners
 from pinfold.adapters.cgroup.moving import KILL_PAUSE, Patience, end_all, ended, gather, unending
-from pinfold.adapters.cgroup.names import can_be_named, container_folder, pod_folder
+from pinfold.adapters.cgroup.names import (
+    EXCLUSIVE,
+    IDLE,
+    SHARED,
+    can_be_named,
+    container_folder,
+    pod_folder,
+)
 from pinfold.adapters.cgroup.partitions import Partitions, observed_owner
 from pinfold.adapters.cgroup.tasks import check_in_force, confirm, tree, widen_all
 from pinfold.adapters.cgroup.watch import CPUS, MEMS, Written, watch_cpusets
@@ -48,8 +58,6 @@ from pinfold.linux.processes import began, lives, parse_cgroups
 from pinfold.ports.cgroups import ObservedCgroups, ObservedContainer, Partition, Placement
 from pinfold.ports.errors import CgroupError, ContainerKey, ProcessGoneError
 
-SHARED: Final = "shared"
-EXCLUSIVE: Final = "exclusive"
 CONTROLLERS: Final = ("cpuset", "cpu", "memory", "hugetlb")
 LIMITING: Final = ("cpu", "memory", "hugetlb")
 THREADS: Final = "cgroup.threads"
@@ -67,12 +75,24 @@ class CgroupsV2:
         self._base = parent / name
         self.bases = [self._base]
         self._shared, self._exclusive = self._base / SHARED, self._base / EXCLUSIVE
+        self._sides = self._exclusive, self._shared, self._base / IDLE
         self._written = Written()
         self._listing = Listing()
         self._escapes = Escapes(self._home)
         self._partitions = Partitions(self._base, self._exclusive, self._written)
         self._mixed = MixedOwners(
-            lambda key: self._folder(key, exclusive=True), self._write, _effective, THREADS
+            lambda key: _folder(self._exclusive, key), self._write, _effective, THREADS
+        )
+        self._idle = IdleSide(
+            self._base / IDLE,
+            self._base / IDLE,
+            self._shared,
+            make=self._make_idle,
+            write=self._write,
+            effective=_effective,
+            forget=self._written.forget,
+            threads=THREADS,
+            quotas=V2_QUOTAS,
         )
         self.claim = TreeClaim(self._base, self._shared, self._exclusive)
 
@@ -98,6 +118,16 @@ class CgroupsV2:
             enable(folder, controllers)
         if shared:
             await self.set_shared(shared)
+        await self._idle.open()
+
+    @property
+    def no_idle_side(self) -> str:
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
+        return self._idle.refusal
+
+    def _make_idle(self) -> None:
+        make(self._idle.folder)
+        enable(self._idle.folder, LIMITING)
 
     async def set_shared(self, cpus: CPUSet) -> None:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
@@ -116,10 +146,20 @@ class CgroupsV2:
                 "a parent cgroup or a partition has taken the other CPUs, or they are offline",
             )
         await self._mixed.follow(cpus)
-        if before < cpus:
-            return  # nobody has to leave a CPU
-        folders = self._sharing()
-        await confirm(str(self._shared), lambda: _threads(folders), cpus)
+        if not before < cpus:  # else nobody has to leave a CPU
+            folders = self._sharing()
+            await confirm(str(self._shared), lambda: _threads(folders), cpus)
+        await self._idle.follow(cpus)
+
+    async def lend(self, cpus: CPUSet) -> None:
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
+        self.claim.check()
+        await self._idle.lend(cpus)
+
+    async def cap_idle(self, quota: float | None) -> None:
+        """See :class:`pinfold.ports.cgroups.Cgroups`."""
+        self.claim.check()
+        self._idle.cap(quota)
 
     def _write(self, folder: Path, cpus: CPUSet) -> CPUSet:
         self._written.put(folder / CPUS, str(cpus))
@@ -143,7 +183,10 @@ class CgroupsV2:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
         self.claim.check()
         exclusive = placement.cpus is not None
-        folder = self._folder(key, exclusive=exclusive)
+        if placement.borrows:
+            self._idle.make()
+        side = self._idle.folder if placement.borrows else self._shared
+        folder = _folder(self._exclusive if exclusive else side, key)
         pod = folder.parent
         self._listing.changed(pod)
         make(pod)
@@ -164,6 +207,7 @@ class CgroupsV2:
             # It changes sides, and takes its processes along.
             await gather(lambda: members(old), [folder], freeze)
             await self._remove(old)
+            await self._idle.drop()
         self._mixed.put(key, placement)
         # An agent that was killed while it moved processes has left them stopped.
         freeze(frozen=placement.frozen)
@@ -181,7 +225,7 @@ class CgroupsV2:
         return await migrating.migrate(self._owners_folder(key), mems, self._written.put)
 
     def _owners_folder(self, key: ContainerKey) -> Path:
-        folder = self._folder(key, exclusive=True) if can_be_named(key) else None
+        folder = _folder(self._exclusive, key) if can_be_named(key) else None
         if folder is None or not folder.exists():
             raise CgroupError(
                 f"{self._exclusive}: there is no cgroup of container {key}", "place it"
@@ -232,7 +276,7 @@ class CgroupsV2:
 
     def _inside(self) -> dict[int, ContainerKey]:
         """Who is in which container's cgroup."""
-        sides = (self._listing.containers(one) for one in (self._shared, self._exclusive))
+        sides = map(self._listing.containers, self._sides)
         return {pid: key for side in sides for key, folder in side for pid in members(folder)}
 
     def lives(self, pid: int) -> bool:
@@ -264,6 +308,7 @@ class CgroupsV2:
         self.claim.check()
         for folder in self._folders(key):
             await self._remove(folder)
+        await self._idle.drop()
         self._mixed.forget(key)
         self._escapes.forget(key)
 
@@ -281,17 +326,25 @@ class CgroupsV2:
     async def observe(self) -> ObservedCgroups:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
         self.claim.check()
-        shared = _effective(self._shared)
-        found = {}
-        for key, folder in self._listing.containers(self._shared):
-            found[key] = ObservedContainer(
-                key,
-                exclusive=False,
-                configured=None,
-                effective=shared,
-                populated=is_populated(folder),
-                frozen=freezer_v2(folder).is_held,
-            )
+        shared, idle = _effective(self._shared), self._idle.observed()
+        sides = {self._shared: shared}
+        if idle is not None:
+            sides[self._idle.folder] = idle.effective
+        found: dict[ContainerKey, ObservedContainer] = {}
+        for side, effective in sides.items():
+            for key, folder in self._listing.containers(side):
+                populated = is_populated(folder)
+                if key in found and not populated:
+                    continue  # a change of sides failed
+                found[key] = ObservedContainer(
+                    key,
+                    exclusive=False,
+                    configured=None,
+                    effective=effective,
+                    populated=populated,
+                    frozen=freezer_v2(folder).is_held,
+                    idle=side != self._shared,
+                )
         for key, folder in self._listing.containers(self._exclusive):
             try:
                 seen = observed_owner(key, folder)
@@ -302,7 +355,7 @@ class CgroupsV2:
         for mask in outside(_threads(self._sharing()), shared).values():
             shared |= mask
         with_strays(found, await self._escapes.look(self._inside()))
-        return ObservedCgroups(shared, read_cpus(self._shared / CPUS), found)
+        return ObservedCgroups(shared, read_cpus(self._shared / CPUS), found, idle)
 
     def folder_of(self, key: ContainerKey, controller: str) -> Path | None:  # noqa: ARG002 - v1's
         """See :class:`pinfold.ports.observation.Located`."""
@@ -319,16 +372,15 @@ class CgroupsV2:
             if (self._parent / LEAF).exists():
                 await step_back(self._parent)
 
-    def _folder(self, key: ContainerKey, *, exclusive: bool) -> Path:
-        side = self._exclusive if exclusive else self._shared
-        return side / pod_folder(key.pod_uid) / container_folder(key)
-
     def _folders(self, key: ContainerKey) -> list[Path]:
         """The container's cgroups that are there; two only when a change of sides failed."""
         if not can_be_named(key):
             return []
-        both = (self._folder(key, exclusive=True), self._folder(key, exclusive=False))
-        return [folder for folder in both if folder.exists()]
+        return [one for side in self._sides if (one := _folder(side, key)).exists()]
+
+
+def _folder(side: Path, key: ContainerKey) -> Path:
+    return side / pod_folder(key.pod_uid) / container_folder(key)
 
 
 def _effective(folder: Path) -> CPUSet:

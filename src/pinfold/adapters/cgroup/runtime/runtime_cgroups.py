@@ -32,13 +32,18 @@ from pinfold.documents.status import CgroupTree, Gates
 from pinfold.linux.cgroup_mounts import CPUSET, CgroupMount, every_cgroup_mount
 from pinfold.linux.inotify import Inotify
 from pinfold.linux.processes import age, began, lives, parse_cgroups
-from pinfold.ports.cgroups import ObservedCgroups, ObservedContainer, Placement
+from pinfold.ports.cgroups import NoIdleSide, ObservedCgroups, ObservedContainer, Placement
 from pinfold.ports.errors import CgroupError, ContainerKey, ProcessGoneError
 from pinfold.ports.figures import Figure
 
 PATIENCE: Final = 10.0
 """Seconds that a change of the shared pool waits for containers that are being started."""
 _PARTS: Final = 10
+
+MADE_BY_OTHERS: Final = (
+    "a container runtime makes the cgroups of the containers and writes their weights, which the "
+    "kernel refuses while a cgroup is idle (cpu.idle)"
+)
 
 
 def gate_figures(gates: Gates) -> Iterator[Figure]:
@@ -56,7 +61,7 @@ def gate_figures(gates: Gates) -> Iterator[Figure]:
     )
 
 
-class RuntimeCgroups:
+class RuntimeCgroups(NoIdleSide):
     """The :class:`pinfold.ports.cgroups.Cgroups` of containers that somebody else makes.
 
     Limits are left to the runtime, which got them with the container; only CPUs and memory nodes
@@ -74,6 +79,8 @@ class RuntimeCgroups:
     Raises:
         CgroupError: no cgroup hierarchy has the cpuset controller.
     """
+
+    no_idle_side = MADE_BY_OTHERS
 
     def __init__(
         self,
@@ -162,6 +169,7 @@ class RuntimeCgroups:
 
     async def place(self, key: ContainerKey, placement: Placement) -> str:
         """See :class:`pinfold.ports.cgroups.Cgroups`; without a cgroup yet it is only noted."""
+        self.expect_none(placement)
         return await self._pin(self._all.place(key, placement))
 
     async def weigh(self, key: ContainerKey, mems: CPUSet) -> int:
