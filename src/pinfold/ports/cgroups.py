@@ -180,8 +180,9 @@ class Cgroups(Protocol):
         called while another call is under way.
 
         Raises:
-            CgroupError: some of ``cpus`` cannot be lent, and nothing more than before is, while what
-                is not among them is returned; or the kernel still lets some task run elsewhere.
+            CgroupError: some of ``cpus`` cannot be lent, and nothing more than before is, while
+                what is not among them is returned; or the kernel still lets some task run
+                elsewhere.
         """
 
     async def cap_idle(self, quota: float | None) -> None:
