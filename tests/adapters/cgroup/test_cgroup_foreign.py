@@ -16,10 +16,7 @@ from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.cgroups import Placement
 from pinfold.ports.errors import ContainerKey
 from tests.scenes.cgroup_kernel import Kernel, a_cpu_switch, a_kernel, only_v2
-from tests.scenes.cgroups_contract import (
-    OWNER,
-    SHARED,
-)
+from tests.scenes.contract_node import OWNER, SHARED
 from tests.scenes.waiting import wait_until
 
 kernel = pytest.fixture(a_kernel)

@@ -12,7 +12,7 @@ from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.cgroups import Limits, Partition, Placement
 from pinfold.ports.errors import ContainerKey
 from tests.scenes.cgroup_kernel import Kernel, a_kernel, only_cpusets, only_v2
-from tests.scenes.cgroups_contract import OWNER, SHARED
+from tests.scenes.contract_node import OWNER, SHARED
 
 kernel = pytest.fixture(a_kernel)
 cpuset_only = pytest.fixture(only_cpusets)

@@ -15,13 +15,8 @@ from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.cgroups import Placement
 from pinfold.ports.errors import ContainerKey, ProcessGoneError
 from tests.scenes.cgroup_kernel import Kernel, a_kernel, only_cpusets
-from tests.scenes.cgroups_contract import (
-    FORKER,
-    OWNER,
-    SHARED,
-    check_contract,
-    dying_process,
-)
+from tests.scenes.cgroups_contract import FORKER, check_contract, dying_process
+from tests.scenes.contract_node import OWNER, SHARED
 from tests.scenes.waiting import wait_until
 
 kernel = pytest.fixture(a_kernel)

@@ -20,7 +20,8 @@ from pinfold.documents.move_plan import MemoryMoved
 from pinfold.ports.cgroups import Placement
 from pinfold.ports.errors import CgroupError, ContainerKey
 from tests.scenes.cgroup_kernel import Kernel, a_kernel
-from tests.scenes.cgroups_contract import OWNER, SHARED, check_memory
+from tests.scenes.cgroups_contract import check_memory
+from tests.scenes.contract_node import OWNER, SHARED
 from tests.scenes.two_nodes import (
     SMALL,
     anonymous_by_node,

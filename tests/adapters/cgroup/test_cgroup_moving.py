@@ -14,11 +14,8 @@ from pinfold.adapters.cgroup.folders import members
 from pinfold.adapters.cgroup.moving import gather
 from pinfold.ports.cgroups import Placement
 from tests.scenes.cgroup_kernel import Kernel, a_kernel, only_cpusets
-from tests.scenes.cgroups_contract import (
-    FORKER,
-    OWNER,
-    SHARED,
-)
+from tests.scenes.cgroups_contract import FORKER
+from tests.scenes.contract_node import OWNER, SHARED
 from tests.scenes.manager_harness import run_virtually
 from tests.scenes.waiting import wait_until
 

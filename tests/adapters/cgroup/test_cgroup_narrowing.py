@@ -20,7 +20,7 @@ from pinfold.adapters.cgroup.v2 import CgroupsV2
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.cgroups import Cgroups, Placement
 from tests.scenes.cgroup_kernel import Kernel, a_kernel
-from tests.scenes.cgroups_contract import OWNER
+from tests.scenes.contract_node import OWNER
 
 kernel = pytest.fixture(a_kernel)
 

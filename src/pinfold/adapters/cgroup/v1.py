@@ -12,7 +12,7 @@ cpuset, and one write moves everybody.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -23,15 +23,16 @@ from pinfold.adapters.cgroup import migrating
 from pinfold.adapters.cgroup.claim import TreeClaim
 from pinfold.adapters.cgroup.escapes import Escapes, key_in, place_in, with_strays
 from pinfold.adapters.cgroup.files import read_cpus
-from pinfold.adapters.cgroup.folders import Listing, make, members, remove_if_empty, remove_tree
+from pinfold.adapters.cgroup.folders import members, remove_tree
 from pinfold.adapters.cgroup.freezers import Freezer, freezer_v1
 from pinfold.adapters.cgroup.idle import IdleSide
 from pinfold.adapters.cgroup.limits import V1_QUOTAS, apply_nested, v1_settings
 from pinfold.adapters.cgroup.mixed import MixedOwners
 from pinfold.adapters.cgroup.moving import end_all, gather
-from pinfold.adapters.cgroup.names import IDLE, SHARED, can_be_named, container_folder, pod_folder
+from pinfold.adapters.cgroup.names import IDLE, SHARED, can_be_named
 from pinfold.adapters.cgroup.tasks import confirm, tree, widen_all
 from pinfold.adapters.cgroup.v1_cpusets import EFFECTIVE, CpusetTree
+from pinfold.adapters.cgroup.v1_places import CPU, FREEZER, Places
 from pinfold.adapters.cgroup.watch import CPUS, watch_cpusets
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.move_plan import MemoryMoved
@@ -43,12 +44,8 @@ from pinfold.ports.cgroups import ObservedCgroups, ObservedContainer, Partition,
 from pinfold.ports.errors import CgroupError, ContainerKey, ProcessGoneError
 
 CPUSET: Final = "cpuset"
-CPU: Final = "cpu"
 CPUACCT: Final = "cpuacct"
-FREEZER: Final = "freezer"
 CONTROLLERS: Final = (FREEZER, CPU, "memory", "hugetlb", "pids", CPUACCT)
-MEMBERS: Final = (FREEZER, "pids", "cpu", "memory")
-"""The hierarchies that may tell who belongs to a container, the best first."""
 
 
 class CgroupsV1:
@@ -63,15 +60,14 @@ class CgroupsV1:
             known.remove(CPUACCT)  # mounted together, as it is mostly
         # Controllers that are mounted together with cpuset have its shape.
         self._joined = {one for one in known if parents[one] == parents[CPUSET]}
-        self._bases = {one: parents[one] / name for one in known if one not in self._joined}
-        self._members = next((self._bases[one] for one in MEMBERS if one in self._bases), None)
-        nested = bool(self._joined) or self._members is None
+        self._places = Places(
+            {one: parents[one] / name for one in known if one not in self._joined}
+        )
+        nested = bool(self._joined) or not self._places.tell_members
         self._cpusets = CpusetTree(parents[CPUSET], name, nested=nested)
         tree = self._cpusets
         self._mixed = MixedOwners(tree.owned, tree.give, tree.effective, "tasks")
-        # Where the cpu controller is, a borrower is elsewhere; so it is in what is mounted with it.
-        self._ranking = {one for one in self._bases if parents[one] == parents.get(CPU)}
-        ranked = tree.base if CPU in self._joined else self._bases.get(CPU)
+        ranked = tree.base if CPU in self._joined else self._places.bases.get(CPU)
         self._idle = IdleSide(
             tree.idle,
             None if ranked is None else ranked / IDLE,
@@ -83,20 +79,21 @@ class CgroupsV1:
             threads="tasks",
             quotas=V1_QUOTAS,
         )
-        self._listing = Listing()
         self._name = name
         self._escapes = Escapes(self._home)
-        self.claim = TreeClaim(self._cpusets.base, *self._cpusets.sides, *self._bases.values())
+        self.claim = TreeClaim(
+            self._cpusets.base, *self._cpusets.sides, *self._places.bases.values()
+        )
 
     def describe(self) -> CgroupTree:
         """The version, the folder, and the controllers that are in force."""
-        controllers = sorted([CPUSET, *self._bases, *self._joined])
+        controllers = sorted([CPUSET, *self._places.bases, *self._joined])
         return CgroupTree(version=1, path=str(self._cpusets.base), controllers=controllers)
 
     @property
     def bases(self) -> list[Path]:
         """The tree's own folder in each hierarchy."""
-        return [self._cpusets.base, *self._bases.values()]
+        return [self._cpusets.base, *self._places.bases.values()]
 
     @property
     def no_idle_side(self) -> str:
@@ -104,14 +101,12 @@ class CgroupsV1:
         return self._idle.refusal
 
     def _make_idle(self) -> None:
-        if CPU in self._bases:
-            make(self._bases[CPU] / IDLE)
+        self._places.make_idle()
         self._cpusets.make_idle()
 
     async def open(self, shared: CPUSet) -> None:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
-        for base in self._bases.values():
-            make(base)
+        self._places.open()
         self._cpusets.open()
         if shared:
             await self.set_shared(shared)
@@ -147,11 +142,7 @@ class CgroupsV1:
         if placement.borrows:
             self._idle.make()
         stays = placement.borrows or not self._borrows(key)
-        folders = {one: self._folder(one, key, idle=placement.borrows) for one in self._bases}
-        for folder in dict.fromkeys(folders.values()):
-            self._listing.changed(folder.parent)
-            make(folder.parent)
-            make(folder)
+        folders = self._places.make(key, idle=placement.borrows)
         note = ""
         if placement.cpus is None:
             cpuset = self._cpusets.share(key, idle=placement.borrows)
@@ -180,7 +171,8 @@ class CgroupsV1:
         targets = self._targets(folders, cpuset, ranked_first=stays)
         await gather(lambda: self._pids(key), targets, freeze)
         await self._cpusets.drop(key, but=cpuset)
-        await self._drop(self._both(key).difference(folders.values()))
+        await self._places.drop(key, but=folders.values())
+        await self._idle.drop()
         self._mixed.put(key, placement)
         # An agent that was killed while it moved processes has left them stopped.
         freeze(frozen=placement.frozen)
@@ -201,7 +193,7 @@ class CgroupsV1:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
         self.claim.check()
         cpuset = self._cpusets.current(key)
-        folders = {one: self._now(one, key) for one in self._bases}
+        folders = self._places.of(key)
         placed = cpuset or next(iter(folders.values()), None)
         if placed is None or not placed.exists():
             raise CgroupError(
@@ -220,49 +212,24 @@ class CgroupsV1:
         """The container in whose place a process is in every hierarchy."""
         own = parse_cgroups(cgroups)
         side, *inside = place_in(own.get(CPUSET, "/"), self._name) or [""]
-        homes = {_key_in(place_in(own.get(one, "/"), self._name)) for one in self._bases}
+        homes = {_key_in(place_in(own.get(one, "/"), self._name)) for one in self._places.bases}
         if side not in (SHARED, IDLE) or inside:
             homes.add(key_in(inside))
         return homes.pop() if len(homes) == 1 else None
 
     def _inside(self) -> dict[int, ContainerKey]:
         """Who is in which container's cgroup."""
-        return {pid: key for key, folder in self._listed() for pid in members(folder)}
-
-    def _listed(self) -> Iterator[tuple[ContainerKey, str]]:
-        """The containers, by the hierarchy that tells who belongs to them."""
-        if self._members is None:
-            return chain(self._cpusets.owners(), self._cpusets.sharers())
-        sides = self._members, self._members / IDLE
-        return chain.from_iterable(map(self._listing.containers, sides))
-
-    def _folder(self, controller: str, key: ContainerKey, *, idle: bool) -> Path:
-        """Where a container is, or would be, in a hierarchy that is not cpuset's."""
-        base = self._bases[controller]
-        return _folder(base / IDLE if idle and controller in self._ranking else base, key)
-
-    def _now(self, controller: str, key: ContainerKey) -> Path:
-        return self._folder(controller, key, idle=self._borrows(key))
-
-    def _both(self, key: ContainerKey) -> set[Path]:
-        """All places of a container in the hierarchies that are not cpuset's."""
-        ways = (False, True)
-        return {self._folder(one, key, idle=idle) for one in self._bases for idle in ways}
+        listed = self._places.containers()
+        if not self._places.tell_members:
+            listed = chain(self._cpusets.owners(), self._cpusets.sharers())
+        return {pid: key for key, folder in listed for pid in members(folder)}
 
     def _borrows(self, key: ContainerKey) -> bool:
         """Whether the kernel ranks a container below the owners."""
         if CPU in self._joined:
             cpuset = self._cpusets.current(key)
             return cpuset is not None and self._cpusets.idle in cpuset.parents
-        return CPU in self._bases and self._folder(CPU, key, idle=True).is_dir()
-
-    async def _drop(self, folders: Iterable[Path]) -> None:
-        """Remove places of a container; raises CgroupError."""
-        for folder in folders:
-            self._listing.changed(folder.parent)
-            await remove_tree(folder)
-            remove_if_empty(folder.parent)
-        await self._idle.drop()
+        return self._places.borrows(key)
 
     def _targets(
         self, folders: Mapping[str, Path], cpuset: Path, *, ranked_first: bool = True
@@ -278,9 +245,8 @@ class CgroupsV1:
         return [*(one for one in there if one not in last), cpuset, *last]
 
     def _freezer(self, key: ContainerKey, cpuset: Path | None) -> Freezer:
-        if FREEZER in self._bases:
-            return freezer_v1(self._now(FREEZER, key))
-        return freezer_v1(cpuset if FREEZER in self._joined else None)
+        joined = cpuset if FREEZER in self._joined else None
+        return freezer_v1(self._places.of(key).get(FREEZER, joined))
 
     def lives(self, pid: int) -> bool:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
@@ -297,11 +263,7 @@ class CgroupsV1:
 
     def _pids(self, key: ContainerKey) -> list[int]:
         """The container's processes: those of its own groups, and of the cpuset that it owns."""
-        found = self._cpusets.processes(key)
-        if self._members is not None:
-            for base in (self._members, self._members / IDLE):
-                found.update(members(_folder(base, key)))
-        return sorted(found)
+        return sorted(self._cpusets.processes(key) | self._places.processes(key))
 
     async def remove(self, key: ContainerKey) -> None:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
@@ -312,7 +274,8 @@ class CgroupsV1:
             raise CgroupError(f"container {key}: process {pids[0]} is still in it", "end it first")
         await self._cpusets.drop(key)
         self._mixed.forget(key)
-        await self._drop(self._both(key))
+        await self._places.drop(key)
+        await self._idle.drop()
         self._escapes.forget(key)
 
     async def observe(self) -> ObservedCgroups:
@@ -321,9 +284,7 @@ class CgroupsV1:
         shared = read_cpus(self._cpusets.shared / EFFECTIVE)
         idle = self._idle.observed()
         owners = dict(self._cpusets.owners())
-        known = dict(self._cpusets.sharers())
-        if self._members is not None:
-            known |= dict(self._listed())
+        known = dict(chain(self._cpusets.sharers(), self._places.containers()))
         pool = set(members(self._cpusets.shared))
         borrowers = set(members(self._cpusets.idle))
         found = {}
@@ -356,7 +317,7 @@ class CgroupsV1:
         """A container's cgroup in the hierarchy of a controller; None where there is none."""
         if controller in self._joined:
             return cpuset
-        return self._now(controller, key) if controller in self._bases else None
+        return self._places.of(key).get(controller)
 
     def changes(self) -> AsyncIterator[ContainerKey | None]:
         """The containers whose cpusets others change; see :func:`.watch.watch_cpusets`."""
@@ -367,10 +328,6 @@ class CgroupsV1:
         if remove and not self.claim.is_lost:
             for base in self.bases:
                 await remove_tree(base)
-
-
-def _folder(base: Path, key: ContainerKey) -> Path:
-    return base / pod_folder(key.pod_uid) / container_folder(key)
 
 
 def _key_in(parts: list[str]) -> ContainerKey | None:
