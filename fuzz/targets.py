@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from fuzz import seeds
+from fuzz.cache_target import CACHE_TARGET
 from fuzz.devices_target import DEVICES_TARGET
 from fuzz.engine import Target
 from fuzz.linux_target import LINUX_TARGET
@@ -290,6 +291,7 @@ def _all() -> dict[str, Target]:
         LINUX_TARGET,
         NRI_TARGET,
         STORE_TARGET,
+        CACHE_TARGET,
     ]
     return {target.name: target for target in listed}
 

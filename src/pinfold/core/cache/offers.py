@@ -54,14 +54,12 @@ class Bandwidth(Struct, frozen=True):
         unit: ``%``; ``MBps`` (mounted with ``mba_MBps``); ``GBps/8`` (AMD: eighths of a GB/s).
         minimum: the least that may be asked for.
         step: amounts are rounded up to a multiple of it.
-        most: what a group has without a limit.
         domains: the CPUs at each level 3 cache, by its id.
     """
 
     unit: str
     minimum: int
     step: int
-    most: int
     domains: Mapping[int, CPUSet]
 
 

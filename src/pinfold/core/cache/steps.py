@@ -1,7 +1,8 @@
 """In which order groups of resctrl become others, so that no two have the same ways meanwhile.
 
 CPUs leave first: they are in the default group then, with all others.  Groups that nobody needs
-are removed, ways are given up, then taken, new groups are made, and CPUs join last.  Each step is
+are removed, which frees theirs; ways are given up, then taken, new groups are made, and CPUs join
+last.  Each step is
 one call of the kernel's, and after each of them a container that has ways to itself has them.
 """
 
@@ -11,10 +12,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pinfold.core.cache.masks import is_valid
-from pinfold.core.cache.offers import BANDWIDTH, Cache, Offer, Schemata, Slot
+from pinfold.core.cache.offers import BANDWIDTH, Cache, Group, Offer, Schemata, Slot
 from pinfold.core.cache.plan import DEFAULT, CachePlan, Now
+from pinfold.core.cache.schemata import merged
 from pinfold.core.values.cpuset import CPUSet
 
 
@@ -26,7 +29,7 @@ class Assign(Struct, frozen=True, tag="assign"):
 
 
 class Remove(Struct, frozen=True, tag="remove"):
-    """A group is removed."""
+    """A group is removed; its CPUs go to the default group."""
 
     group: str
 
@@ -54,8 +57,6 @@ def steps(offer: Offer, now: Now, plan: CachePlan) -> Iterator[Step]:
     for name, group in sorted(now.ours.items()):
         target = plan.groups.get(name)
         if target is None:
-            if group.cpus:
-                yield Assign(name, CPUSet())
             yield Remove(name)
             del cpus[name]
         elif group.cpus - target.cpus:
@@ -134,3 +135,23 @@ def _union(masks: Iterable[int]) -> int:
 
 def _lines(slot: Slot, masks: Iterable[int]) -> Schemata:
     return {line: {slot.domain: mask} for line, mask in zip(slot.cache.lines, masks, strict=True)}
+
+
+def applied(now: Now, step: Step) -> Now:
+    """What there is after a step, as the kernel does it."""
+    ours, default = dict(now.ours), now.default
+    match step:
+        case Assign(name, cpus):
+            back = ours[name].cpus - cpus
+            ours = {one: replace(group, cpus=group.cpus - cpus) for one, group in ours.items()}
+            ours[name] = replace(ours[name], cpus=cpus)
+            default = replace(default, cpus=(default.cpus | back) - cpus)
+        case Remove(name):
+            default = replace(default, cpus=default.cpus | ours.pop(name).cpus)
+        case Write(name, schemata) if name == DEFAULT:
+            default = replace(default, schemata=merged(default.schemata, schemata))
+        case Write(name, schemata):
+            ours[name] = replace(ours[name], schemata=merged(ours[name].schemata, schemata))
+        case Make(name, schemata):
+            ours[name] = Group(name, CPUSet(), merged(now.before, schemata))
+    return replace(now, ours=ours, default=default)
