@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from pinfold.audit.audit import AuditReport, audit
 from pinfold.audit.findings import KINDS, RECORD_BROKEN, AuditSeverity, Finding, write_command
-from pinfold.audit.record import AuditRecord, Owner
+from pinfold.audit.record import AuditRecord, KeptInterrupts, Owner
 from pinfold.audit.snapshot import Irq, Quota, lineage
 from pinfold.core.values.cpuset import CPUSet
 from tests.scenes.audited import (
@@ -305,6 +305,26 @@ def test_interrupts(irq: Irq, slug: str) -> None:
     assert found.examples[0].startswith("irq 30 nvme (affinity ")
     expected = () if irq.is_managed else ("echo 0-1,4-7 > /proc/irq/30/smp_affinity_list",)
     assert found.fix == expected
+
+
+@pytest.mark.parametrize(
+    ("kept", "irq", "says"),
+    [
+        (KeptInterrupts(cpus("2-3")), Irq(30, cpus("0-7"), cpus("2"), ("nvme",)), "next look"),
+        (KeptInterrupts(cpus("2-3"), "nobody may"), Irq(30, cpus("2"), None, ("n",)), "nobody may"),
+        (KeptInterrupts(cpus("4")), Irq(30, cpus("0-7"), cpus("2"), ("nvme",)), "do not ask"),
+        (
+            KeptInterrupts(cpus("2-3")),
+            Irq(30, cpus("2"), cpus("2"), ("nvme",), is_managed=True),
+            "cannot move these either",
+        ),
+    ],
+)
+def test_what_the_agent_does_about_interrupts(kept: KeptInterrupts, irq: Irq, says: str) -> None:
+    record = replace(RECORD, interrupts=kept)
+    (found,) = audit(replace(CLEAN, irqs=(irq,)), record).findings
+    assert found.why.startswith(found.kind.why)
+    assert says in found.why
 
 
 def test_many_interrupts_are_one_finding() -> None:

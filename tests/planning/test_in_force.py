@@ -20,7 +20,7 @@ from pinfold.admission.in_force import (
 )
 from pinfold.cli.views.plan import plan_view, planned_on
 from pinfold.core.kubelet.node_config import NodeConfig
-from pinfold.core.kubelet.own_policies import DynamicOptions, OwnPolicies
+from pinfold.core.kubelet.own_policies import DynamicOptions, InterruptOptions, OwnPolicies
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.pod.api import pod_from_api
 from pinfold.core.pod.pod import Pod
@@ -198,3 +198,28 @@ def test_a_row_need_not_look_at_the_runtime() -> None:
     )
     ((_, wish),) = wishes_of_node(PlannedNode(OURS, MACHINE), [row])
     assert wish == Wish.refused("setting x", "is carried out with runtime cri only")
+
+
+@pytest.mark.parametrize(
+    ("use", "said", "value"),
+    [(False, None, None), (True, None, "kept off"), (False, "keep-off", "kept off")],
+)
+def test_interrupts_are_kept_off_where_somebody_asks(
+    use: bool,
+    said: str | None,
+    value: str | None,
+) -> None:
+    config = replace(OURS, own=OwnPolicies(irqs=InterruptOptions(use=use)))
+    asked = pod() if said is None else pod(irqs=said)
+    node = PlannedNode(config, MACHINE)
+    wishes = dict(wishes_of_container(PlacedContainer(node, asked, "main", CPUSet([1]))))
+    assert (wishes["irqs"].value if value else wishes.get("irqs")) == value
+    shared = dict(wishes_of_container(PlacedContainer(node, asked, "main")))
+    if said is not None:
+        assert shared["irqs"].reason == "it has no CPUs of its own"
+
+
+def test_a_pod_may_allow_interrupts() -> None:
+    config = replace(OURS, own=OwnPolicies(irqs=InterruptOptions(use=True)))
+    placed = PlacedContainer(PlannedNode(config, MACHINE), pod(irqs="allow"), "main", CPUSet([1]))
+    assert dict(wishes_of_container(placed))["irqs"].value == "interrupts may come"

@@ -24,6 +24,8 @@ from pinfold.core.kubelet.own_policies import DYNAMIC
 from pinfold.core.machine.machine import Machine
 from pinfold.core.pod.annotations import (
     CONTAINER,
+    IRQS,
+    KEEP_OFF,
     POD,
     REBALANCE,
     SCALE_DOWN_GRACE_PERIOD,
@@ -176,9 +178,28 @@ def _rebalances(node: PlannedNode) -> Wish | None:
     )
 
 
-def _own(container: PlacedContainer, value: str, source: str) -> Wish:
+def _irqs(container: PlacedContainer) -> Wish | None:
+    said = container.said(IRQS)
+    if said is None or said[0] is None:
+        own = container.node.config.own
+        if own is None or not own.irqs.use or not container.cpus:
+            return None
+        said = (KEEP_OFF, _setting("irqs.use"))
+    if said[0] != KEEP_OFF:
+        return _own(container, "interrupts may come", said[1])
+    return _own(
+        container,
+        "kept off",
+        said[1],
+        "an agent as root; those that the kernel lets nobody move stay",
+    )
+
+
+def _own(container: PlacedContainer, value: str, source: str, provided: str | None = None) -> Wish:
     """In force for one that has CPUs of its own."""
-    return Wish.granted(value, source) if container.cpus else Wish.refused(source, _SHARES)
+    if not container.cpus:
+        return Wish.refused(source, _SHARES)
+    return Wish.granted(value, source, provided)
 
 
 FEATURES: Final[Sequence[Feature]] = (
@@ -188,6 +209,7 @@ FEATURES: Final[Sequence[Feature]] = (
     Feature(name="confineSystem", of_node=_confine_system),
     Feature(name="ownerOffline", of_container=_owner_offline),
     Feature(name="scaleDownGracePeriod", of_container=_grace_period),
+    Feature(name="irqs", of_container=_irqs),
     Feature(name="rebalance", of_node=_rebalances, of_container=_rebalance),
 )
 """The table, in the order in which it is told."""

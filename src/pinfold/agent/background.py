@@ -26,6 +26,9 @@ from pinfold.retry.loops import Loops
 LOOK_PERIOD: Final = 0.25
 """Seconds between looks at online CPUs and huge pages; they take some 100 us."""
 
+RECONCILE_PERIOD: Final = 10.0
+"""Seconds between two looks at the kernel where the configuration says 0."""
+
 RECORD_PERIOD: Final = 2.0
 """Seconds between two looks at the record; one is a handful of system calls while all is well."""
 
@@ -160,7 +163,7 @@ class Background:
 
     @property
     def _period(self) -> float:
-        return self._planner.config.cpu_manager_reconcile_period or 10.0
+        return self._planner.config.cpu_manager_reconcile_period or RECONCILE_PERIOD
 
     async def _look_for_ever(self) -> None:
         while True:

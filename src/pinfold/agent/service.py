@@ -136,6 +136,7 @@ class Agent:
             kubernetes=part(documents.Kubernetes),
             device_plugins=part(documents.DevicePlugins),
             pod_resources=part(documents.PodResources),
+            interrupts=part(documents.Interrupts),
         )
 
     def settings(self) -> documents.AgentConfig:

@@ -174,8 +174,8 @@ IRQ_DELIVERED: Final = Kind(
     _W,
     "interrupts are delivered to exclusive CPUs",
     "each one stops the owner for some microseconds",
-    "write another affinity; where irqbalance runs, also ban the CPUs there "
-    "(IRQBALANCE_BANNED_CPULIST), or it moves them back",
+    "write another affinity, or have the agent keep them off (irqs.use: true); where irqbalance "
+    "runs, also ban the CPUs there (IRQBALANCE_BANNED_CPULIST), or it moves them back",
 )
 IRQ_ALLOWED: Final = Kind(
     "irq-allowed",

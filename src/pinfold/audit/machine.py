@@ -17,7 +17,7 @@ from pinfold.audit.findings import (
     first_few,
     write_command,
 )
-from pinfold.audit.record import AuditRecord, Owner
+from pinfold.audit.record import AuditRecord, KeptInterrupts, Owner
 from pinfold.audit.snapshot import Irq, KernelSnapshot, lineage
 from pinfold.core.values.cpuset import CPUSet
 
@@ -126,10 +126,26 @@ def _interrupts(
             "/proc/irq",
             cpus,
             () if kind is IRQ_MANAGED else _irq_commands(irqs, snapshot.online - exclusive),
+            why=_why(kind, cpus, record.interrupts),
             owners=record.owners_of(cpus),
             examples=first_few([_irq_name(irq) for irq in irqs]),
             count=len(irqs),
         )
+
+
+def _why(kind: Kind, cpus: CPUSet, kept: KeptInterrupts | None) -> str:
+    """Why it matters, and what the agent does about it; "" where it does nothing."""
+    if kept is None:
+        return ""
+    if not cpus & kept.cpus:
+        does = "the agent keeps none off these CPUs, whose pods allow them or do not ask"
+    elif kind is IRQ_MANAGED:
+        does = "the agent keeps the others off, and cannot move these either"
+    elif kept.problem:
+        does = f"the agent cannot keep them off: {kept.problem}"
+    else:
+        does = "the agent keeps interrupts off, and moves these with its next look"
+    return f"{kind.why}; {does}"
 
 
 def _irq_commands(irqs: list[Irq], rest: CPUSet) -> tuple[str, ...]:

@@ -110,6 +110,13 @@ class Owner(Struct, frozen=True):
         return container_title(self.pod_name or self.pod, self.container, self.container_id)
 
 
+class KeptInterrupts(Struct, frozen=True):
+    """What an agent does about interrupts: the CPUs that it keeps free, and why not all are."""
+
+    cpus: CPUSet
+    problem: str = ""
+
+
 class AuditRecord(Struct, frozen=True):
     """Everything that the kernel is compared with.
 
@@ -123,6 +130,7 @@ class AuditRecord(Struct, frozen=True):
         containers: the containers of the machine, the owners' too, by their cgroups' paths.
         runtime: the address of the runtime that was asked about them; "" where none was.
         sharers: containers that have memory of NUMA nodes, and no CPUs of their own.
+        interrupts: what an agent does about them; None: nothing, or none was asked.
     """
 
     source: str
@@ -134,6 +142,7 @@ class AuditRecord(Struct, frozen=True):
     containers: Mapping[str, KnownContainer] = field(default_factory=dict)
     runtime: str = ""
     sharers: tuple[Owner, ...] = ()
+    interrupts: KeptInterrupts | None = None
 
     @property
     def exclusive(self) -> CPUSet:

@@ -9,9 +9,9 @@ from typing import Final
 from msgspec import Struct
 
 from pinfold.audit.findings import RAN_SHARED, Finding
-from pinfold.audit.record import KnownContainer
+from pinfold.audit.record import KeptInterrupts, KnownContainer
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.documents.status import Pod, Status
+from pinfold.documents.status import Agent, Pod, Status
 
 _RUNS: Final = ("CREATED", "RUNNING")
 _RUNTIMES: Final = ("cri", "nri")
@@ -36,6 +36,8 @@ class AgentSays(Struct, frozen=True):
     containers: tuple[KnownContainer, ...]
     earlier: tuple[Finding, ...] = ()
     """What was out of order before its containers were as they are now."""
+    interrupts: KeptInterrupts | None = None
+    """What it does about interrupts; None: nothing."""
 
     @property
     def has_runtime(self) -> bool:
@@ -67,7 +69,14 @@ class AgentSays(Struct, frozen=True):
                 for container in pod.containers
             ),
             earlier=tuple(_ran_shared(status.pods)),
+            interrupts=_interrupts(agent),
         )
+
+
+def _interrupts(agent: Agent) -> KeptInterrupts | None:
+    if not (irqs := agent.interrupts):
+        return None
+    return KeptInterrupts(CPUSet.parse(irqs.cpus), irqs.problem)
 
 
 def _ran_shared(pods: Iterable[Pod]) -> Iterator[Finding]:

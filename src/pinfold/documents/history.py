@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pinfold.documents.records import CPUs, Record
 
 
@@ -44,6 +46,23 @@ class Resized(Record, frozen=True, kw_only=True):
     reason: str | None
     """Why it is infeasible, one word; null where it is feasible."""
     message: str | None
+
+
+class InterruptsKeptOff(Record, frozen=True, kw_only=True):
+    """``interrupts``: some were moved, or are kept off other CPUs than before."""
+
+    cpus: CPUs
+    """The CPUs that are to have none."""
+    others: CPUs
+    """Where they go."""
+    kept: int
+    """How many are off these CPUs now because of the agent."""
+    moved: Sequence[str]
+    """Those that have just been moved, such as ``irq 24 eth0-rx-0``."""
+    contested: Sequence[str]
+    """Those that were moved again, since somebody else had moved them back."""
+    fixed: Sequence[str]
+    """Those that may come to these CPUs, and that nobody can move."""
 
 
 class Started(Record, frozen=True, kw_only=True):

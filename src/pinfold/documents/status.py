@@ -206,7 +206,39 @@ class PodResources(Record, frozen=True, kw_only=True):
     socket: str
 
 
-Part: TypeAlias = ContainerRuntime | NRI | Kubernetes | DevicePlugins | PodResources
+class Irqbalance(Record, frozen=True, kw_only=True):
+    """An ``irqbalance`` that runs beside the agent."""
+
+    pid: int
+    banned: CPUs
+    """The CPUs that it keeps off of."""
+    problem: str
+    """Why it could not be told; empty where it was."""
+
+
+class Interrupts(Record, frozen=True, kw_only=True):
+    """Interrupts that are kept off exclusive CPUs."""
+
+    cpus: CPUs
+    """The CPUs that are to have none."""
+    others: CPUs
+    """Where they go."""
+    kept: int
+    """How many are off these CPUs because of the agent."""
+    fixed: Sequence[str]
+    """Those that may come to these CPUs, and that nobody can move, such as ``irq 36 nvme0q2``."""
+    pending: Sequence[str]
+    """Those that were moved, and stay until they come the next time."""
+    moved: int
+    """How often one was moved since the agent started."""
+    contested: int
+    """How often of these since somebody else had moved it back."""
+    irqbalance: Sequence[Irqbalance]
+    problem: str
+    """Why not all are kept off; empty where they are."""
+
+
+Part: TypeAlias = ContainerRuntime | NRI | Kubernetes | DevicePlugins | PodResources | Interrupts
 """What a part of an agent says of itself."""
 
 
@@ -245,6 +277,8 @@ class Agent(
     """Only where the agent talks to an API server."""
     device_plugins: DevicePlugins | UnsetType = UNSET
     pod_resources: PodResources | UnsetType = UNSET
+    interrupts: Interrupts | UnsetType = UNSET
+    """Only where interrupts are to be kept off the CPUs of some container."""
 
 
 class AgentConfig(Policies, frozen=True, kw_only=True):

@@ -83,7 +83,7 @@ class Books:
         self._node_written: NodeRecord | None = None
         self._move_written: PendingMove | UnsetType | None = UNSET
         self._record = RecordWriter(store, observers.report, self._owes)
-        self._moved = asyncio.Event()
+        self._moved, self._news = asyncio.Event(), asyncio.Event()
         self._growth = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         self._is_closed = False
 
@@ -114,6 +114,11 @@ class Books:
         """Return when another plan of moves is on record than this one, or none."""
         while self.view.move is move:
             await self._moved.wait()
+
+    async def until_news(self, view: View) -> None:
+        """Return when others want to hear of what has changed since this view."""
+        while not self.view.is_news_after(view):
+            await self._news.wait()
 
     def problems(self) -> Iterator[str]:
         """What is not as the books say, a sentence each."""
@@ -161,6 +166,8 @@ class Books:
         """A change is over: the next one may come."""
         self._lock.release()
         if self.view.is_news_after(before):
+            self._news.set()
+            self._news = asyncio.Event()
             # The mirror is a file, and on the disk before anything goes on: after the answer.
             loop = asyncio.get_running_loop()
             loop.call_soon(self.announcements.soon, self, self.spawn)

@@ -152,6 +152,7 @@ def _notes(status: Status, isolated: CPUSet) -> Iterator[str]:
         what += " and isolated" if what == "reserved" and left & isolated else ""
         yield f"shared containers run on {status.pool}, which leaves out the {what} CPUs"
     yield from _observed(status)
+    yield from _interrupts(agent)
     yield from _problems(agent)
     yield from agent.problems
     yield from agent.cgroups.limitations or ()
@@ -170,8 +171,17 @@ def _observed(status: Status) -> Iterator[str]:
     yield from (f"not known: {text}" for text in watched.lacks)
 
 
+def _interrupts(agent: Agent) -> Iterator[str]:
+    if not (irqs := agent.interrupts):
+        return
+    yield f"{irqs.kept} interrupts are kept off CPUs {irqs.cpus}, on {irqs.others}"
+    if irqs.fixed:
+        yield f"nobody can move off these CPUs: {', '.join(irqs.fixed)}"
+
+
 def _problems(agent: Agent) -> Iterator[str]:
-    for part in (agent.container_runtime, agent.nri, agent.cpus, agent.hugepages):
+    parts = (agent.container_runtime, agent.nri, agent.cpus, agent.hugepages, agent.interrupts)
+    for part in parts:
         if part and part.problem:
             yield part.problem
 

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Final, Literal
 from msgspec import Meta, Struct, field, to_builtins
 from msgspec.structs import fields
 
+from pinfold.core.values.cpuset import CPUSet, CPUSetError
+
 DYNAMIC: Final = "dynamic"
 OWN_POLICIES: Final = (DYNAMIC, "configurable")
 """Pinfold's names for policies that place exactly as ``static`` does.
@@ -186,6 +188,29 @@ class LendingOptions(_Options, frozen=True):
         return 1.0 / float(self.look_rate.removesuffix("Hz"))
 
 
+class InterruptOptions(_Options, frozen=True):
+    """Interrupts of devices, and exclusive CPUs."""
+
+    use: bool = False
+    """Whether they are kept off the exclusive CPUs of containers that do not say."""
+    housekeeping: Annotated[
+        str, Meta(pattern="^[0-9,-]*$", description='CPUs such as 0-1,32, or "" for the pool')
+    ] = ""
+    """Where they go, such as ``0-1,32``; empty: the shared pool and the reserved CPUs."""
+
+    def __post_init__(self) -> None:
+        """See that these are CPUs; raises ValueError."""
+        try:
+            CPUSet.parse(self.housekeeping)
+        except CPUSetError as error:
+            raise ValueError(f"housekeeping must be CPUs such as 0-1,32: {error}") from None
+
+    @property
+    def housekeeping_cpus(self) -> CPUSet:
+        """The CPUs; empty: the shared pool and the reserved ones."""
+        return CPUSet.parse(self.housekeeping)
+
+
 class OwnPolicies(_Options, frozen=True):
     """What a node does beyond a kubelet, by groups."""
 
@@ -199,6 +224,8 @@ class OwnPolicies(_Options, frozen=True):
     """Exclusive CPUs that come and go with the load."""
     lending: LendingOptions = LendingOptions()
     """Idle CPUs of owners, lent to best-effort containers."""
+    irqs: InterruptOptions = InterruptOptions()
+    """Interrupts of devices, and exclusive CPUs."""
 
     @property
     def needs_figures(self) -> bool:

@@ -29,6 +29,7 @@ POD: Final = "pod"
 CONTAINER: Final = "container."
 PREFERRED: Final = "preferred"
 REQUIRED: Final = "required"
+KEEP_OFF, ALLOW = "keep-off", "allow"
 NEVER, PREFER, REQUIRE = "never", "prefer", "require"
 
 _EVERYWHERE: Final = ("process", "cri", "nri")
@@ -264,6 +265,15 @@ LEND_CPUS: Final = Annotation(
     meaning="Whether the container's idle CPUs are lent to best-effort containers.",
     runtimes=_NOWHERE,
 )
+IRQS: Final = Annotation[str | None](
+    name="irqs",
+    parse=one_of(KEEP_OFF, ALLOW),
+    default=None,
+    values=f"`{KEEP_OFF}`, `{ALLOW}`",
+    unsaid="the node's",
+    meaning="Whether [interrupts of devices](../how-to/interrupts.md) are kept off the exclusive "
+    "CPUs of the container.",
+)
 
 
 def _kept(name: str, meaning: str) -> Annotation[str]:
@@ -295,7 +305,7 @@ ANNOTATIONS: Final[tuple[Annotation[Any], ...]] = (
     _kept("load-driven", "Kept for exclusive CPUs that come and go with the load."),
     _kept("cpu-burst", "Kept for bursts above the CPU limit."),
     _kept("cache-class", "Kept for cache and memory bandwidth."),
-    _kept("irqs", "Kept for interrupts on exclusive CPUs."),
+    IRQS,
     _kept("load-balance", "Kept for scheduling domains."),
 )
 """The table, in the order of the documentation."""
