@@ -80,7 +80,8 @@ def test_what_cannot_be_read_says_nothing() -> None:
         ("memory-limit.pinfold.dev/pod", "none", "did you mean pinfold.dev/memory-limit?"),
         ("pinfold.dev/x", "", "no such annotation; it has near, near-policy, "),
         ("smt-isolation.pinfold.dev/pod", "", "did you mean smt-isolate.pinfold.dev/pod?"),
-        ("irqs.pinfold.dev/pod", "off", "is not carried out by this version"),
+        ("irqs.pinfold.dev/pod", "off", "must be keep-off or allow, not 'off'"),
+        ("cache-class.pinfold.dev/pod", "gold", "is not carried out by this version"),
         ("exclusive-cpus.pinfold.dev/pod", "false", "is carried out with runtime nri only"),
     ],
 )
