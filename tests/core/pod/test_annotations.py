@@ -123,6 +123,7 @@ def test_each_row_is_carried_out_or_says_so(row: Annotation[Any]) -> None:
         SCALE_DOWN_GRACE_PERIOD.name: "1",
         ISOLATED_CPUS.name: "prefer",
         MEMORY_LIMIT.name: "none",
+        "irqs": "keep-off",
     }
     said = {row.key(): values.get(row.name, "true")}
     found = {runtime: problems(said, runtime) for runtime in ("process", "cri", "nri")}
