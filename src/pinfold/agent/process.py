@@ -10,6 +10,7 @@ import structlog
 
 from pinfold.adapters.affinity import Affinity
 from pinfold.adapters.cgroup import CgroupError, open_cgroups
+from pinfold.adapters.guardian import GuardianProcess
 from pinfold.adapters.podfiles import PodFileFolder
 from pinfold.adapters.process import ProcessRuntime
 from pinfold.adapters.volumes import VolumeFolders
@@ -23,7 +24,7 @@ from pinfold.logs.folders import LogFolders
 from pinfold.node.pods.containers import PodContainers
 from pinfold.node.pods.manager import Manager
 from pinfold.node.recovery.survivors import survivors
-from pinfold.ports.cgroups import Cgroups
+from pinfold.ports.cgroups import Cgroups, Undoable
 
 CONTAINERS: Final = "containers"
 
@@ -49,7 +50,12 @@ async def process_agent(start: Start) -> AsyncIterator[Agent]:
         restored = await start.restore(store, settings.cgroups, await survivors(runtime, cgroups))
         volumes = VolumeFolders(start.state_dir / PODS)
         containers = PodContainers(cgroups, runtime, settings, runtime, volumes=volumes, logs=logs)
-        books = start.books(restored, containers, store, files, settings, plugins=plugins)
+        guardian = None
+        if isinstance(found, Undoable):
+            guardian = front(GuardianProcess(start.state_dir, found.undoing()))
+        books = start.books(
+            restored, containers, store, files, settings, plugins=plugins, guardian=guardian
+        )
         yield await pods_agent(
             start,
             Manager(books, containers, plugins, config.node.dynamic),

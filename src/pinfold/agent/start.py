@@ -62,6 +62,7 @@ from pinfold.planning.explain import explain_decision, explain_document
 from pinfold.planning.planner import Planner
 from pinfold.ports.cgroups import Cgroups, Partition
 from pinfold.ports.errors import PortError
+from pinfold.ports.guardian import Guardian
 from pinfold.retry.loops import Loops
 from pinfold.web.listening import listening
 
@@ -292,6 +293,7 @@ class Start:
         *,
         plugins: DevicePluginServer | None = None,
         pool_changed: Callable[[CPUSet], None] = lambda _: None,
+        guardian: Guardian | None = None,
     ) -> Books:
         """The node's books."""
         node: Node = replace(self.planner.node, devices_managed=plugins is not None)
@@ -307,7 +309,7 @@ class Start:
         teller = AssignmentFolders(self.state_dir / "assignments", report)
         tellings = Tellings(self.front(teller), observers, restored.active, restored.above)
         told = tellings if self.config.own.moves.assignment_folders else None
-        return Books(
+        books = Books(
             node,
             restored,
             containers=containers,
@@ -317,7 +319,17 @@ class Start:
             ),
             settings=settings,
             observers=observers,
+            guardian=guardian,
         )
+        self._used.push_async_callback(self._return_lent, books)
+        return books
+
+    async def _return_lent(self, books: Books) -> None:
+        try:
+            await books.lease.close()
+        except PortError as error:
+            # The guardian is there, and goes on when this process has ended.
+            report(None, f"what is lent stays so for a moment: {error}")
 
     async def _describe(self, decision: Decision, state: NodeState) -> str:
         def document() -> str:

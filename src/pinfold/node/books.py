@@ -16,10 +16,11 @@ do is taken back.  A draft that is not left in peace (an exception) changes noth
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from pinfold.admission.admission import Node
@@ -29,6 +30,7 @@ from pinfold.node.announcements import Announcements
 from pinfold.node.counters import Counters, Drifts
 from pinfold.node.draft import Draft, Effect
 from pinfold.node.drafted import Unwritten, table
+from pinfold.node.leases.lease import Lease
 from pinfold.node.node_containers import NodeContainers
 from pinfold.node.observers import Observers
 from pinfold.node.offline_owners import OfflineOwners
@@ -40,7 +42,8 @@ from pinfold.node.tasks import Tasks
 from pinfold.node.view import View
 from pinfold.ports.cgroups import Placement
 from pinfold.ports.errors import CgroupError, ContainerKey, StoreError
-from pinfold.ports.records import Batch, NodeRecord, PendingMove, PodRecord
+from pinfold.ports.guardian import Guardian, Undone
+from pinfold.ports.records import Batch, HistoryEntry, NodeRecord, PendingMove, PodRecord
 from pinfold.ports.runtime import ContainerStatus
 from pinfold.ports.store import Store
 from pinfold.retry.backoff import Backoff
@@ -66,6 +69,7 @@ class Books:
         announcements: Announcements,
         settings: NodeSettings,
         observers: Observers,
+        guardian: Guardian | None = None,
     ) -> None:
         active = {uid: AdmittedPod(load, pod) for uid, (pod, load) in restored.active.items()}
         pods = table(active, restored.ended | restored.failed)
@@ -78,6 +82,7 @@ class Books:
         self.offline_owners = OfflineOwners(self, containers, observers)
         self._tasks, self._changes = Tasks(observers.report), Tasks(observers.report)
         self.spawn = self._tasks.spawn
+        self.lease = Lease(containers.cgroups, guardian, self._tell_undone)
         self.remains = Remains(self.spawn, observers.report)
         self._lock = asyncio.Lock()
         self._node_written: NodeRecord | None = None
@@ -229,6 +234,22 @@ class Books:
             self._move_written = view.move
         self._view = view
 
+    def _tell_undone(self, undone: Sequence[Undone]) -> None:
+        """Write down what a guardian did in place of an agent."""
+        entries = []
+        for one in undone:
+            document = {"cpus": str(one.cpus), "uncapped": one.uncapped, "why": one.why}
+            text = msgspec.json.encode(document).decode()
+            entries.append(HistoryEntry(one.at, "guardian", None, None, text))
+            what = f"took back CPUs {one.cpus or 'none'}{' and a cap' * one.uncapped}: {one.why}"
+            self.observers.report(None, f"the guardian {what}")
+
+        async def write() -> None:
+            async with self.change() as draft:
+                await draft.tell(*entries)
+
+        self.spawn(write(), name="what a guardian did")
+
     def _owes(self) -> None:
         async def pay() -> None:
             async with self.change():
@@ -291,7 +312,7 @@ class Books:
 
     async def _set_pool(self, cpus: CPUSet) -> None:
         if cpus:
-            await self.containers.cgroups.set_shared(cpus)
+            await self.lease.set_shared(cpus)
         if cpus == self.view.pool:
             self._growth.well()
             if cpus:

@@ -143,6 +143,19 @@ class FakeCgroups:
             raise CgroupError(self.no_idle_side)
         self.idle_quota = quota
 
+    def take_back(self) -> tuple[CPUSet, bool]:
+        """Take back to the pool what is lent, and take away a cap, as a guardian does it.
+
+        Returns:
+            The CPUs that were lent, and whether there was a cap.
+        """
+        lent = CPUSet() if self.idle is None else self.idle - self._pool
+        capped = self.idle_quota is not None
+        self.idle_quota = None
+        if lent:
+            self.idle = self._pool
+        return lent, capped
+
     def _make_idle(self) -> None:
         self.is_idle, self.idle = True, self._there(self._pool | self._lent)
 

@@ -16,6 +16,7 @@ from msgspec import Struct, field
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.move_plan import MemoryMoved
 from pinfold.ports.errors import CgroupError, ContainerKey
+from pinfold.ports.guardian import Undoing
 
 NO_CPUS: Final = CPUSet()
 
@@ -334,6 +335,14 @@ class GatedCgroups(MadeCgroups, Protocol):
 
     def remove_parent(self, cgroups_path: str) -> None:
         """Remove the cgroup that a runtime made to hold those of a pod, where it is empty."""
+
+
+@runtime_checkable
+class Undoable(Protocol):
+    """Cgroups with an idle side that a guardian can take back to the pool."""
+
+    def undoing(self) -> Undoing:
+        """How all that is lent or capped is undone."""
 
 
 @runtime_checkable

@@ -24,6 +24,7 @@ from pinfold.linux.affinity import outside
 from pinfold.linux.kernel_files import descendants, read_ids, subfolders
 from pinfold.ports.cgroups import ObservedIdle
 from pinfold.ports.errors import CgroupError
+from pinfold.ports.guardian import Undoing
 
 RANK: Final = "cpu.idle"
 
@@ -160,6 +161,17 @@ class IdleSide:
             for one in self._folders:
                 self._forget(one)
                 await remove_tree(one)
+
+    def undoing(self, home: Path | None) -> Undoing:
+        """How it gets back to the pool, uncapped; ``home`` is the guardian's own cgroup."""
+        ranked, quotas = self._ranked, self._quotas
+        return Undoing(
+            pool=str(self._shared),
+            idle=str(self.folder),
+            threads=self._threads,
+            uncapped={} if ranked is None else {str(ranked / quotas.file): quotas.uncapped},
+            homes=() if home is None else (str(home),),
+        )
 
     def observed(self) -> ObservedIdle | None:
         """What the kernel says of it; None where there is none; raises CgroupError."""

@@ -110,8 +110,12 @@ def apply_nested(
 class Quotas:
     """The cap of CPU time of a cgroup whose weight nobody may write, as one that is idle."""
 
-    def __init__(self, file: str, settings: Callable[[Limits], Iterable[Setting]]) -> None:
+    def __init__(
+        self, file: str, uncapped: str, settings: Callable[[Limits], Iterable[Setting]]
+    ) -> None:
         self.file = file
+        self.uncapped = uncapped
+        """The first word of the file where there is no cap."""
         self._settings = settings
 
     def put(self, place: Path, quota: float | None) -> None:
@@ -124,13 +128,13 @@ class Quotas:
     def read(self, place: Path) -> float | None:
         """What it is capped at; raises CgroupError."""
         quota, *period = read(place / self.file).split()
-        if quota in ("max", "-1"):
+        if quota == self.uncapped:
             return None
         return int(quota) / int(period[0] if period else read(place / _V1_PERIOD))
 
 
-V1_QUOTAS: Final = Quotas(_V1_QUOTA, v1_settings)
-V2_QUOTAS: Final = Quotas("cpu.max", v2_settings)
+V1_QUOTAS: Final = Quotas(_V1_QUOTA, "-1", v1_settings)
+V2_QUOTAS: Final = Quotas("cpu.max", "max", v2_settings)
 
 
 def _put(place: Path, file: str, value: str) -> None:

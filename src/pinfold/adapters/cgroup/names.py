@@ -13,6 +13,8 @@ SHARED: Final = "shared"
 EXCLUSIVE: Final = "exclusive"
 IDLE: Final = "idle"
 """The sides of a tree."""
+GUARDIAN: Final = "guardian"
+"""Where the process sits that undoes what is lent."""
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]")
 _ESCAPE: Final = re.compile(r"=([0-9a-f]{2})")
 _LONGEST: Final = 200

@@ -13,7 +13,7 @@ from pinfold.adapters.cgroup.hierarchy import (
     delegated_folder,
     find_hierarchies,
 )
-from pinfold.adapters.cgroup.names import EXCLUSIVE, IDLE, POD_PREFIX, SHARED
+from pinfold.adapters.cgroup.names import EXCLUSIVE, GUARDIAN, IDLE, POD_PREFIX, SHARED
 from pinfold.adapters.cgroup.v1 import CgroupsV1
 from pinfold.adapters.cgroup.v2 import CgroupsV2
 from pinfold.linux.cgroup_mounts import CPUSET, CgroupMount
@@ -77,7 +77,7 @@ async def remove_leftovers(
         with left_alone(cgroups.claim.base) as free:
             for base in cgroups.bases if free else ():
                 for folder in children(base):
-                    sides = (SHARED, EXCLUSIVE, IDLE)
+                    sides = (SHARED, EXCLUSIVE, IDLE, GUARDIAN)
                     if folder.name in sides or folder.name.startswith(POD_PREFIX):
                         with suppress(CgroupError):
                             await remove_tree(folder)

@@ -42,6 +42,7 @@ from pinfold.linux.kernel_files import read_ids
 from pinfold.linux.processes import began, lives, parse_cgroups
 from pinfold.ports.cgroups import ObservedCgroups, ObservedContainer, Partition, Placement
 from pinfold.ports.errors import CgroupError, ContainerKey, ProcessGoneError
+from pinfold.ports.guardian import Undoing
 
 CPUSET: Final = "cpuset"
 CPUACCT: Final = "cpuacct"
@@ -130,6 +131,10 @@ class CgroupsV1:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
         self.claim.check()
         await self._idle.lend(cpus)
+
+    def undoing(self) -> Undoing:
+        """See :class:`pinfold.ports.cgroups.Undoable`."""
+        return self._idle.undoing(self._places.home)
 
     async def cap_idle(self, quota: float | None) -> None:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""

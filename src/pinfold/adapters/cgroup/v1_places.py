@@ -20,7 +20,7 @@ from pinfold.adapters.cgroup.folders import (
     remove_if_empty,
     remove_tree,
 )
-from pinfold.adapters.cgroup.names import IDLE, container_folder, pod_folder
+from pinfold.adapters.cgroup.names import GUARDIAN, IDLE, container_folder, pod_folder
 from pinfold.ports.errors import ContainerKey
 
 CPU: Final = "cpu"
@@ -42,6 +42,11 @@ class Places:
     def tell_members(self) -> bool:
         """Whether one of them tells who belongs to whom."""
         return self._members is not None
+
+    @property
+    def home(self) -> Path | None:
+        """Where a guardian sits; in its own place of the freezer, nobody freezes it with others."""
+        return None if self._members is None else self._members / GUARDIAN
 
     def open(self) -> None:
         """Make or adopt the tree's folders; raises CgroupError."""

@@ -40,6 +40,7 @@ from pinfold.adapters.cgroup.mixed import MixedOwners
 from pinfold.adapters.cgroup.moving import KILL_PAUSE, Patience, end_all, ended, gather, unending
 from pinfold.adapters.cgroup.names import (
     EXCLUSIVE,
+    GUARDIAN,
     IDLE,
     SHARED,
     can_be_named,
@@ -57,6 +58,7 @@ from pinfold.linux.kernel_files import descendants, read_ids
 from pinfold.linux.processes import began, lives, parse_cgroups
 from pinfold.ports.cgroups import ObservedCgroups, ObservedContainer, Partition, Placement
 from pinfold.ports.errors import CgroupError, ContainerKey, ProcessGoneError
+from pinfold.ports.guardian import Undoing
 
 CONTROLLERS: Final = ("cpuset", "cpu", "memory", "hugetlb")
 LIMITING: Final = ("cpu", "memory", "hugetlb")
@@ -155,6 +157,10 @@ class CgroupsV2:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
         self.claim.check()
         await self._idle.lend(cpus)
+
+    def undoing(self) -> Undoing:
+        """See :class:`pinfold.ports.cgroups.Undoable`."""
+        return self._idle.undoing(self._base / GUARDIAN)
 
     async def cap_idle(self, quota: float | None) -> None:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""

@@ -27,6 +27,7 @@ async def take_over(manager: Manager, restored: Restored) -> None:
     if isinstance(containers.runtime, MendingRuntime):
         restored.report += await containers.runtime.mended()
     await load(books, restored)
+    await books.lease.open()
     # Who runs on CPUs that the record has given to others is gone before those have them.
     await containers.cgroups.open(CPUSet())
     newest = await _end_foreign(books, containers)

@@ -1,0 +1,1 @@
+"""What is lent and capped, for as long as somebody watches over it."""
