@@ -25,19 +25,20 @@ SRC = ROOT / "src"
 NODE = SRC / "pinfold" / "node"
 DRAFT = NODE / "draft.py"
 BOOKS = {NODE / "books.py", DRAFT, NODE / "record_writer.py"}
+LEASE = NODE / "leases" / "lease.py"
 
 
 def calls(name: str) -> Iterator[str]:
-    """Where the live node calls a method of that name, but for the books."""
+    """Where the live node calls a method of that name, but for the books and their lease."""
     for path in NODE.rglob("*.py"):
-        if path not in BOOKS:
+        if path not in {*BOOKS, LEASE}:
             for one in ast.walk(ast.parse(path.read_text())):
                 called = one.func if isinstance(one, ast.Call) else None
                 if isinstance(called, ast.Attribute) and called.attr == name:
                     yield ast.unparse(called)
 
 
-@pytest.mark.parametrize("effect", ["commit", "set_shared", "take_offline"])
+@pytest.mark.parametrize("effect", ["commit", "set_shared", "cap_idle", "take_offline"])
 def test_only_the_books_write_and_move_everybody(effect: str) -> None:
     allowed = {"take_offline": {"change.take_offline"}}
     assert set(calls(effect)) == allowed.get(effect, set())
