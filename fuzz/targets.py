@@ -15,6 +15,7 @@ from fuzz.engine import Target
 from fuzz.linux_target import LINUX_TARGET
 from fuzz.machine_targets import MACHINE_TARGETS
 from fuzz.nri_target import NRI_TARGET
+from fuzz.profile_target import PROFILE_TARGET
 from fuzz.store_target import STORE_TARGET
 from pinfold.adapters.kubernetes.manifests import ManifestError, read_manifests
 from pinfold.adapters.statefile.files import StateFileError
@@ -290,6 +291,7 @@ def _all() -> dict[str, Target]:
         DEVICES_TARGET,
         LINUX_TARGET,
         NRI_TARGET,
+        PROFILE_TARGET,
         STORE_TARGET,
         CACHE_TARGET,
     ]

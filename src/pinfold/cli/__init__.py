@@ -17,6 +17,7 @@ COMMANDS: Final = {
     "state": "Look after the kubelet's state files.",
     "audit": "Does the kernel agree? "
     "Compares the record of exclusive CPUs with the running kernel.",
+    "profile": "Compare a machine with a profile of a node, or print a profile.",
     "capture": "Capture what --machine needs of this machine, and nothing private.",
     "agent": "Run pods on this machine, each on its CPUs, until SIGTERM; they outlive the agent.",
     "resize": "Give a running container more or fewer CPUs of its own, while it runs.",

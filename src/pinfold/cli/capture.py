@@ -35,9 +35,9 @@ def capture(output: Path, root: Path, *, force: bool) -> None:
     """Capture what --machine needs of this machine, and nothing private.
 
     CPU, cache, NUMA and hugepage files, the place of storage, network, display and accelerator
-    functions with the names of their interfaces and disks, the processor's model, and the kernel's
-    parameters about CPUs and hugepages.  No host name, hardware address, serial number, mount or
-    other parameter.
+    functions with the names of their interfaces and disks, the processor's model, the kernel's
+    parameters about CPUs and hugepages, and the settings that `pinfold profile check` compares.  No
+    host name, hardware address, serial number, mount, other parameter, or program but irqbalance.
     """
     try:
         suffix = capture_suffix(output)

@@ -41,6 +41,7 @@ from pinfold.documents.move_plan import MovePlan
 from pinfold.documents.node import Node
 from pinfold.documents.observation import Observation
 from pinfold.documents.plan import Comparison, Plan
+from pinfold.documents.profile import ProfileCheck
 from pinfold.documents.records import VERSION, Document, Record
 from pinfold.documents.shield import Shield
 from pinfold.documents.state import StateCheck, StateFile
@@ -86,6 +87,7 @@ DOCUMENTS: Final[Mapping[str, Published]] = {
     "plan": Published(Plan, "`pinfold plan -o json`"),
     "pod": Published(PodDocument, "`GET /v1/pods/{namespace}/{name}`"),
     "pods": Published(PodList, "`GET /v1/pods`"),
+    "profile-check": Published(ProfileCheck, "`pinfold profile check -o json`"),
     "resize": Published(Resize, "body of `PATCH /v1/pods/{namespace}/{name}`"),
     "resized": Published(
         ResizeAnswer, "`pinfold resize -o json`, answer of `PATCH /v1/pods/{namespace}/{name}`"

@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pinfold.adapters.machines import node_facts
 from pinfold.adapters.machines.capture import (
     DIRECTORIES,
     FILES,
@@ -33,6 +34,9 @@ ALLOWED = re.compile(
             *FILES,
             *DIRECTORIES,
             *LINKS,
+            *node_facts.FILES,
+            node_facts.SIDE_FILE,
+            r"proc/swaps",
             rf"{NODE}/node\d+/(?:meminfo|cpu\d+)",
             rf"{NODE}/node\d+/access[01]/initiators/node\d+",
             r"sys/bus/pci/devices/[0-9a-f:.]+/(?:class|numa_node|local_cpus|local_cpulist)",
@@ -94,6 +98,10 @@ def private_machine() -> dict[str, str]:
         "proc/self/cpuset": f"/{HOST_NAME}\n",
         f"dev/cpuset/{HOST_NAME}/cpus": "0-1\n",
         "proc/hwloc-nofile-info": f"Architecture: x86_64\nHostName: {HOST_NAME}\n",
+        "proc/swaps": f"Filename Type\n/home/{HOST_NAME}/swap file\n/dev/{SERIAL} partition\n",
+        "proc/sys/kernel/watchdog_cpumask": f"{HOST_NAME}\n",
+        f"proc/sys/kernel/{SERIAL}": "1\n",
+        "proc/1/comm": f"{SERIAL}\n",
         "proc/sys/kernel/hostname": f"{HOST_NAME}\n",
         "sys/class/dmi/id/product_serial": f"{SERIAL}\n",
         f"{CPU}/cpu0/topology/{SERIAL}": "1\n",

@@ -14,8 +14,10 @@ from typing import Final
 
 from msgspec import Struct
 
+from pinfold.adapters.machines import node_facts
 from pinfold.adapters.machines.discovery import read_tree
 from pinfold.adapters.machines.memory import DAX_DEVICES, DAX_KMEM
+from pinfold.adapters.machines.node_facts import kernel_words
 from pinfold.adapters.machines.pci import (
     LOWER,
     NAMED,
@@ -77,10 +79,7 @@ _OF_ADDRESS: Final = re.compile(r"[a-z]+x[0-9a-f]{12,16}")
 _VALUE: Final = re.compile(r"[\w,:+\- \t\n\0]*", re.ASCII)
 
 _KERNEL_WORDS: Final = re.compile(
-    r"(?:isolcpus|nohz_full|rcu_nocbs|irqaffinity|kthread_cpus|maxcpus|nr_cpus|possible_cpus"
-    r"|hugepages|hugepagesz|default_hugepagesz|numa)=[\w,:.\-]*"
-    r"|nosmt(?:=force)?",
-    re.ASCII,
+    rf"(?:{node_facts.PARAMETERS})=[\w,:.\-]*|nosmt(?:=force)?", re.ASCII
 )
 _CPUINFO_FIELDS: Final = ("vendor_id", "cpu family", "model name", "Model Name", "Processor", "cpu")
 _CPUINFO_LINES: Final = re.compile(
@@ -112,6 +111,7 @@ def capture_entries(tree: Tree) -> tuple[Machine, tuple[Entry, ...]]:
         _dax(tree),
         _pci(tree, machine),
         _names(tree),
+        _settings(tree),
         _proc(tree, machine),
         _allowed(machine),
     ):
@@ -122,7 +122,12 @@ def capture_entries(tree: Tree) -> tuple[Machine, tuple[Entry, ...]]:
 
 def reduce_command_line(text: str) -> str:
     """The words that say something about CPUs and hugepages."""
-    return " ".join(word for word in text.split() if _KERNEL_WORDS.fullmatch(word))
+    return " ".join(word for word in kernel_words(text) if _KERNEL_WORDS.fullmatch(_plain(word)))
+
+
+def _plain(word: str) -> str:
+    name, equals, value = word.partition("=")
+    return f"{name.replace('-', '_')}{equals}{value}"
 
 
 def reduce_cpuinfo(text: str) -> str:
@@ -173,6 +178,19 @@ def _files(tree: Tree) -> Iterator[Entry]:
             text = tree.read(path)
             if text is not None and _VALUE.fullmatch(text):
                 yield Entry(path, text=text)
+
+
+def _settings(tree: Tree) -> Iterator[Entry]:
+    """What a profile of a node reads, and that this capture was asked for it."""
+    for pattern in node_facts.FILES:
+        for path in expand(tree, pattern):
+            text = tree.read(path)
+            if text is not None and node_facts.VALUE.fullmatch(text):
+                yield Entry(path, text=text)
+    if (swaps := tree.read("proc/swaps")) is not None:
+        yield Entry("proc/swaps", text=node_facts.reduce_swaps(swaps))
+    if (side := node_facts.side_file(tree)) is not None:
+        yield Entry(node_facts.SIDE_FILE, text=side)
 
 
 def _links(tree: Tree) -> Iterator[Entry]:

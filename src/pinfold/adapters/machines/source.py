@@ -18,6 +18,8 @@ from pinfold.core.machine.machine import Machine, MachineError
 if TYPE_CHECKING:
     from typing import Protocol
 
+    from pinfold.adapters.machines.tree import Tree
+
     class Unpacker(Protocol):
         """What the decompressors have in common."""
 
@@ -78,6 +80,25 @@ def open_machine(source: str | None) -> Machine:
     except OSError as error:
         raise MachineError(f"{source}: cannot be read: {error.strerror or error}") from None
     return read_document(data, name=_machine_name(path), file=source)
+
+
+def open_settings(source: str | None) -> Tree | None:
+    """The files of a machine that :func:`open_machine` reads; None where its source has no files.
+
+    Raises:
+        MachineError: as there.
+    """
+    from pinfold.adapters.machines.discovery import open_tree  # noqa: PLC0415 - 3.5 ms
+    from pinfold.adapters.machines.tree import LiveTree  # noqa: PLC0415 - 0.3 ms
+
+    if source is None:
+        return LiveTree()
+    path = Path(source)
+    try:
+        is_tree = path.is_dir() or (path.is_file() and _begins_tar(_read_head(path)))
+    except OSError as error:
+        raise MachineError(f"{source}: cannot be read: {error.strerror or error}") from None
+    return open_tree(path) if is_tree else None
 
 
 def read_document(data: bytes, *, name: str, file: str) -> Machine:

@@ -63,6 +63,14 @@ def parse_isolcpus(command_line: str) -> CPUSet:
     return _isolcpus(command_line, CPUSet()) or CPUSet()
 
 
+def cpu_list(text: str, present: CPUSet) -> CPUSet | None:
+    """The CPUs of such a parameter's value, whatever flags stand before them; None: it is none."""
+    items = text.strip().split(",")
+    while items and items[0] in _FLAGS:
+        items.pop(0)
+    return _cpus(",".join(items), present)
+
+
 def _isolcpus(command_line: str, present: CPUSet) -> CPUSet | None:
     """The same; None for a list that cannot be read here."""
     found = re.findall(r"(?:^|\s)isolcpus=(\S+)", command_line)

@@ -1,0 +1,186 @@
+"""``pinfold profile``: does a machine's configuration fit what its work needs?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from pinfold.adapters.machines.node_facts import read_facts
+from pinfold.adapters.machines.source import open_machine, open_settings
+from pinfold.admission.model import NodeError, build_node, empty_state
+from pinfold.cli.output import (
+    InputError,
+    color_option,
+    input_errors,
+    machine_option,
+    output_option,
+    print_json,
+    print_text,
+)
+from pinfold.cli.terminal import style
+from pinfold.config import kubelet
+from pinfold.config.kubelet import ConfigError, read_fields
+from pinfold.config.node_profiles import BUILT_IN, kubelet_facts, load_profile, profile_text
+from pinfold.core.machine.kubelet_view import kubelet_view
+from pinfold.core.machine.machine import Machine, MachineError
+from pinfold.core.profile.check import Finding, NodeCPUs, check, counted
+from pinfold.core.profile.profile import Profile
+from pinfold.core.values.cpuset import CPUSet, CPUSetError
+from pinfold.documents.profile import ProfileCheck, ProfileFinding
+
+_CONFIGURATIONS: Final = (Path("/etc/pinfold/config.yaml"), Path("/var/lib/kubelet/config.yaml"))
+"""Where this machine's agent, or its kubelet, has its configuration."""
+
+
+@click.group()
+def profile() -> None:
+    """Compare a machine with a profile of a node, or print a profile."""
+
+
+@profile.command(name="check")
+@click.option(
+    "--profile",
+    "source",
+    default="standard",
+    show_default=True,
+    metavar="NAME|FILE",
+    help=f"{', '.join(BUILT_IN)}, or a file.",
+)
+@machine_option
+@click.option(
+    "--kubelet-config",
+    metavar="FILE",
+    help="A KubeletConfiguration file.  [default, for this machine: the agent's, else the "
+    "kubelet's]",
+)
+@click.option(
+    "--exclusive",
+    metavar="CPUS",
+    help="The CPUs that containers may own; without it what the configuration makes of them.",
+)
+@click.option("--strict", is_flag=True, help="Rows of severity info count as well.")
+@output_option("text", "json")
+@color_option
+def check_command(  # noqa: PLR0913 - the options
+    *,
+    source: str,
+    machine: str | None,
+    kubelet_config: str | None,
+    exclusive: str | None,
+    strict: bool,
+    output: str,
+    color: bool | None,
+) -> None:
+    """Say what of this machine, or of a capture, differs from a profile; change nothing.
+
+    The kernel's command line, governor, idle states, huge pages, swap, irqbalance, timers,
+    watchdogs, RCU, workqueues and the kubelet's configuration; each with why it matters, where
+    that is said, and the line that changes it. What cannot be read is unknown, and does not fit.
+
+    Exit status: 0 it fits (rows of severity info do not count), 1 it does not, 2 the input is at
+    fault.
+    """
+    with input_errors(MachineError, ConfigError):
+        wanted = load_profile(source)
+        found = open_machine(machine)
+        tree = open_settings(machine)
+        fields, path = _fields(kubelet_config, is_here=machine is None)
+        cpus, notes = _cpus(found, exclusive, fields, path)
+    reads = {row.read for row in wanted.rows}
+    kubelets = kubelet_facts(reads, fields)
+    facts = {**read_facts(tree, reads - kubelets.keys(), found.online, cpus.exclusive), **kubelets}
+    document = _document(wanted, found, check(wanted, facts, cpus), cpus, notes, strict=strict)
+    if output == "json":
+        print_json(document)
+    else:
+        from pinfold.render.profile_text import render_profile_check  # noqa: PLC0415 - 0.4 ms
+
+        print_text(render_profile_check(document, style(color)))
+    raise SystemExit(0 if document.verdict == "fits" else 1)
+
+
+@profile.command(name="show")
+@click.argument("name", required=False)
+def show_command(name: str | None) -> None:
+    """Print a profile as a file to copy; without a NAME, which profiles there are."""
+    if name is None:
+        for known in BUILT_IN:
+            click.echo(f"{known:<12} {load_profile(known).about}")
+        return
+    with input_errors(ConfigError):
+        click.echo(profile_text(name), nl=False)
+
+
+def _fields(given: str | None, *, is_here: bool) -> tuple[Mapping[Any, Any] | None, str]:
+    """The fields of the configuration, and its file."""
+    if given is None and is_here:
+        given = next((str(path) for path in _CONFIGURATIONS if path.exists()), None)
+    return (None, "") if given is None else (read_fields(given), given)
+
+
+def _cpus(
+    machine: Machine, given: str | None, fields: Mapping[Any, Any] | None, path: str
+) -> tuple[NodeCPUs, tuple[str, ...]]:
+    """The CPUs that containers may own, and what was noted of the configuration."""
+    online = machine.online
+    if given is not None:
+        try:
+            exclusive = CPUSet.parse(given)
+        except CPUSetError as error:
+            raise InputError(f"--exclusive: {error}") from None
+        if not exclusive or exclusive - online:
+            raise InputError(f"--exclusive: {given or 'nothing'} is not among the CPUs {online}")
+        return NodeCPUs(online, exclusive), ()
+    if fields is None:
+        return NodeCPUs(online), ()
+    loaded = kubelet.kubelet_config(fields, path)
+    if not loaded.config.gives_exclusive_cpus:
+        return NodeCPUs(online), (*loaded.notes, f"{path}: no CPU is given out exclusively")
+    try:
+        view = kubelet_view(machine)
+        node = build_node(machine, loaded.config, view=view)
+    except NodeError as error:
+        return NodeCPUs(online), (*loaded.notes, f"{path}: {error}")
+    owned = node.assignable(empty_state(node, view.topology.cpus).ledger)
+    if not owned:
+        return NodeCPUs(online), (*loaded.notes, f"{path}: it leaves no CPU to be owned")
+    return NodeCPUs(online, owned), loaded.notes
+
+
+def _document(  # noqa: PLR0913 - what is told, one each
+    wanted: Profile,
+    machine: Machine,
+    findings: tuple[Finding, ...],
+    cpus: NodeCPUs,
+    notes: tuple[str, ...],
+    *,
+    strict: bool,
+) -> ProfileCheck:
+    return ProfileCheck(
+        profile=wanted.name,
+        machine=machine.name,
+        verdict="differs" if any(one.counts(strict=strict) for one in findings) else "fits",
+        online=str(cpus.online),
+        exclusive=None if cpus.exclusive is None else str(cpus.exclusive),
+        counts=dict(counted(findings)),
+        rows=[
+            ProfileFinding(
+                name=one.row.name,
+                state=one.state,
+                severity=one.row.severity,
+                what=one.row.what,
+                read=one.row.read,
+                found=one.found or None,
+                expected=str(one.row.expect),
+                remark=one.remark or None,
+                why=one.row.why,
+                source=one.row.source,
+                change=one.change,
+            )
+            for one in findings
+        ],
+        notes=notes,
+    )

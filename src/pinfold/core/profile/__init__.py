@@ -1,0 +1,1 @@
+"""Profiles of a node: what of a machine's settings differs from what is wanted; pure."""
