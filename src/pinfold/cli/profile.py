@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import click
 
-from pinfold.adapters.machines.node_facts import read_facts
-from pinfold.adapters.machines.source import open_machine, open_settings
+from pinfold.adapters.machines.node_facts import open_settings, read_facts
+from pinfold.adapters.machines.source import open_machine
 from pinfold.admission.model import NodeError, build_node, empty_state
 from pinfold.cli.output import (
     InputError,
@@ -30,6 +30,7 @@ from pinfold.core.profile.check import Finding, NodeCPUs, check, counted
 from pinfold.core.profile.profile import Profile
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
 from pinfold.documents.profile import ProfileCheck, ProfileFinding
+from pinfold.render.profile_text import render_profile_check
 
 _CONFIGURATIONS: Final = (Path("/etc/pinfold/config.yaml"), Path("/var/lib/kubelet/config.yaml"))
 """Where this machine's agent, or its kubelet, has its configuration."""
@@ -96,8 +97,6 @@ def check_command(  # noqa: PLR0913 - the options
     if output == "json":
         print_json(document)
     else:
-        from pinfold.render.profile_text import render_profile_check  # noqa: PLC0415 - 0.4 ms
-
         print_text(render_profile_check(document, style(color)))
     raise SystemExit(0 if document.verdict == "fits" else 1)
 

@@ -9,8 +9,7 @@ import pytest
 from pinfold.adapters.machines.capture import capture_entries
 from pinfold.adapters.machines.capture_file import pack, write_new
 from pinfold.adapters.machines.discovery import open_tree, read_tree
-from pinfold.adapters.machines.node_facts import SIDE_FILE, read_facts, reduce_swaps
-from pinfold.adapters.machines.source import open_settings
+from pinfold.adapters.machines.node_facts import SIDE_FILE, open_settings, read_facts, reduce_swaps
 from pinfold.adapters.machines.tree import Tree
 from pinfold.core.profile.check import Fact
 from pinfold.core.values.cpuset import CPUSet

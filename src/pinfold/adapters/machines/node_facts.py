@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Final
 
-from pinfold.adapters.machines.tree import CPU_DIRECTORY, Tree
+from pinfold.adapters.machines.discovery import open_tree
+from pinfold.adapters.machines.source import is_tree
+from pinfold.adapters.machines.tree import CPU_DIRECTORY, LiveTree, Tree
 from pinfold.core.profile.check import Fact
 from pinfold.core.profile.profile import EXCLUSIVE, ONLINE, Read
 from pinfold.core.values.cpuset import CPUSet
@@ -56,6 +59,19 @@ _SWAPS: Final = "proc/swaps"
 _FORM: Final = "node-facts: 1"
 """The first line of the side file; its number grows with :data:`FILES` and ``PARAMETERS``."""
 _STATE: Final = re.compile(r"state\d{1,3}", re.ASCII)
+
+
+def open_settings(source: str | None) -> Tree | None:
+    """The files of a machine that comes from ``source``, this one's for None.
+
+    None where it comes from something that has no files.
+
+    Raises:
+        MachineError: it cannot be read.
+    """
+    if source is None:
+        return LiveTree()
+    return open_tree(Path(source)) if is_tree(source) else None
 
 
 def side_file(tree: Tree) -> str | None:

@@ -18,8 +18,6 @@ from pinfold.core.machine.machine import Machine, MachineError
 if TYPE_CHECKING:
     from typing import Protocol
 
-    from pinfold.adapters.machines.tree import Tree
-
     class Unpacker(Protocol):
         """What the decompressors have in common."""
 
@@ -82,23 +80,18 @@ def open_machine(source: str | None) -> Machine:
     return read_document(data, name=_machine_name(path), file=source)
 
 
-def open_settings(source: str | None) -> Tree | None:
-    """The files of a machine that :func:`open_machine` reads; None where its source has no files.
+def is_tree(source: str) -> bool:
+    """Whether a source of a machine is a sysfs tree: a folder, or an archive of one.
 
     Raises:
-        MachineError: as there.
+        MachineError: it cannot be read.
     """
-    from pinfold.adapters.machines.discovery import open_tree  # noqa: PLC0415 - 3.5 ms
-    from pinfold.adapters.machines.tree import LiveTree  # noqa: PLC0415 - 0.3 ms
-
-    if source is None:
-        return LiveTree()
     path = Path(source)
     try:
-        is_tree = path.is_dir() or (path.is_file() and _begins_tar(_read_head(path)))
-    except OSError as error:
-        raise MachineError(f"{source}: cannot be read: {error.strerror or error}") from None
-    return open_tree(path) if is_tree else None
+        return path.is_dir() or (path.is_file() and _begins_tar(_read_head(path)))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise MachineError(f"{source[:200]}: cannot be read: {reason}") from None
 
 
 def read_document(data: bytes, *, name: str, file: str) -> Machine:
