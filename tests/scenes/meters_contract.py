@@ -40,7 +40,11 @@ def check_container_meters(place: Metered) -> None:
         seen.append(found[BUSY])
         return (seen[-1].usage or 0) > (seen[0].usage or 0)
 
+    assert meters.used([NOBODY]) == {}
     wait_until(used_more)
+    quick = meters.used([BUSY, NOBODY])
+    assert quick.keys() == {BUSY}
+    assert quick[BUSY] >= (seen[-1].usage or 0)
     assert all(is_continued(before, after) for before, after in pairwise(seen))
     if meters.wait_source:
         assert seen[-1].wait is not None
@@ -55,6 +59,7 @@ def check_container_meters(place: Metered) -> None:
     assert not is_continued(seen[-1], again)
 
     place.remove()
+    assert meters.used([BUSY]) == {}
     assert meters.read([BUSY]) == {}
     meters.retain([])
     meters.close()

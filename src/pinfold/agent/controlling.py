@@ -13,6 +13,7 @@ from pinfold.core.kubelet.own_policies import DynamicOptions
 from pinfold.node.books import Books
 from pinfold.node.control.looking import look
 from pinfold.node.control.loop import Control, ControlLoop
+from pinfold.node.control.telling import DecisionHistory, control_document
 from pinfold.node.moves.rebalancing import Rebalancing
 from pinfold.node.observation.observer import Observation
 from pinfold.ports.figures import Figure
@@ -40,14 +41,28 @@ def control_loop(
         )
     if not controls:
         return None
-    return ControlLoop(partial(look, books, observation), rebalancing.budget, controls, observation)
+    return ControlLoop(
+        partial(look, books, observation),
+        rebalancing.budget,
+        controls,
+        observation,
+        decided=DecisionHistory(books).decided,
+    )
 
 
-def controls_node(loop: ControlLoop | None) -> list[Runnable]:
+def controls_node(loop: ControlLoop | None, books: Books) -> list[Runnable]:
     """Goes on deciding, and tells the metrics how often."""
     if loop is None:
         return []
-    return [Runnable("control", loop.go_on, figures=lambda: figures(loop))]
+    return [
+        Runnable(
+            "control",
+            loop.go_on,
+            also={"quick looks": loop.go_on_quickly},
+            figures=partial(figures, loop),
+            about=partial(control_document, books, loop, {}),
+        )
+    ]
 
 
 def figures(loop: ControlLoop) -> Iterator[Figure]:
@@ -63,3 +78,13 @@ def figures(loop: ControlLoop) -> Iterator[Figure]:
                     count,
                     {"rank": rank.word, "outcome": outcome},
                 )
+    yield Figure(
+        "pinfold_control_quick_looks",
+        "Looks whether anything that was given is to be taken back at once.",
+        loop.quick_looks,
+    )
+    yield Figure(
+        "pinfold_control_quick_look_cpu_seconds",
+        "CPU time that they have taken.",
+        loop.quick_seconds,
+    )

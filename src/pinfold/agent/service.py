@@ -20,6 +20,7 @@ from pinfold.agent.background import Background
 from pinfold.agent.pods import Pods
 from pinfold.config.agent import AgentConfig
 from pinfold.documents import status as documents
+from pinfold.documents.control import Control
 from pinfold.documents.machine import Machine
 from pinfold.documents.node import Node
 from pinfold.node.books import Books
@@ -137,6 +138,7 @@ class Agent:
             device_plugins=part(documents.DevicePlugins),
             pod_resources=part(documents.PodResources),
             interrupts=part(documents.Interrupts),
+            control=part(Control),
         )
 
     def settings(self) -> documents.AgentConfig:

@@ -374,7 +374,7 @@ class Start:
             self.front,
             self.config.node.cpu_manager_reconcile_period or RECONCILE_PERIOD,
         )
-        going = [*runnables, *observes(watched, books), *controls_node(control), interrupts]
+        going = [*runnables, *observes(watched, books), *controls_node(control, books), interrupts]
         background = Background(
             self.loops, planner, books, going, claim=claim, cpus=cpus, pages=pages
         )

@@ -34,6 +34,22 @@ class Displaced(Record, frozen=True, kw_only=True):
     """Why it is not there."""
 
 
+class Controlled(Record, frozen=True, kw_only=True):
+    """``controlled``: something was decided by load or by time."""
+
+    rank: str
+    """Who wished it: ``return``, ``suppression``, ``load-driven``, ``lending``, ``rebalance``,
+    ``parking``."""
+    why: str
+    containers: list[str]
+    """As ``namespace/pod/container``."""
+    cpus: CPUs
+    problem: str
+    """Why it was not carried out; empty where it was."""
+    unsaid: int
+    """How many of that rank since the entry before have none: an hour has 60 of each at most."""
+
+
 class Resized(Record, frozen=True, kw_only=True):
     """``resized``, ``infeasible``: a running container was to have another number of CPUs."""
 

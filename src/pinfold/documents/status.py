@@ -7,6 +7,7 @@ from typing import Annotated, TypeAlias
 
 from msgspec import UNSET, Meta, UnsetType, field
 
+from pinfold.documents.control import Control
 from pinfold.documents.move_plan import MovePlan
 from pinfold.documents.observation import Load, Observed
 from pinfold.documents.records import (
@@ -238,7 +239,9 @@ class Interrupts(Record, frozen=True, kw_only=True):
     """Why not all are kept off; empty where they are."""
 
 
-Part: TypeAlias = ContainerRuntime | NRI | Kubernetes | DevicePlugins | PodResources | Interrupts
+Part: TypeAlias = (
+    ContainerRuntime | NRI | Kubernetes | DevicePlugins | PodResources | Interrupts | Control
+)
 """What a part of an agent says of itself."""
 
 
@@ -279,6 +282,8 @@ class Agent(
     pod_resources: PodResources | UnsetType = UNSET
     interrupts: Interrupts | UnsetType = UNSET
     """Only where interrupts are to be kept off the CPUs of some container."""
+    control: Control | UnsetType = UNSET
+    """Only where something is decided by load or by time."""
 
 
 class AgentConfig(Policies, frozen=True, kw_only=True):

@@ -16,7 +16,14 @@ from pinfold.admission.moves import with_claims
 from pinfold.core.moves.gone import gone, is_gone
 from pinfold.core.moves.owners import Owner
 from pinfold.core.pod.workload import Workload
-from pinfold.documents.history import Displaced, Drifted, InterruptsKeptOff, Resized, Started
+from pinfold.documents.history import (
+    Controlled,
+    Displaced,
+    Drifted,
+    InterruptsKeptOff,
+    Resized,
+    Started,
+)
 from pinfold.documents.move_plan import MovePlan
 from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.pod_table import PodTable, UnknownPodError
@@ -27,7 +34,9 @@ from pinfold.state.ledger import Ledger
 
 _T = TypeVar("_T")
 
-Document: TypeAlias = str | Displaced | Drifted | MovePlan | Resized | InterruptsKeptOff | Started
+Document: TypeAlias = (
+    str | Controlled | Displaced | Drifted | MovePlan | Resized | InterruptsKeptOff | Started
+)
 Who: TypeAlias = tuple[str | None, str | None]
 """A pod: its uid, and ``namespace/name``."""
 

@@ -36,6 +36,11 @@ class FakeContainerMeters:
         self.open |= found.keys()
         return found
 
+    def used(self, keys: Iterable[ContainerKey]) -> Mapping[ContainerKey, int]:
+        """See :class:`pinfold.ports.observation.ContainerMeters`."""
+        found = self.read(keys)
+        return {key: one.usage for key, one in found.items() if one.usage is not None}
+
     def retain(self, keys: Collection[ContainerKey]) -> None:
         """See :class:`pinfold.ports.observation.ContainerMeters`."""
         self.open &= set(keys)

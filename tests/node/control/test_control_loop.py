@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
+import pytest
 from msgspec import Struct
 
 from pinfold.core.controllers.proposals import Proposal, Rank
@@ -12,7 +14,8 @@ from pinfold.core.kubelet.own_policies import DynamicOptions
 from pinfold.core.moves.owners import Owner
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.control.looking import look
-from pinfold.node.control.loop import Control, ControlLoop
+from pinfold.node.control.loop import Control, ControlLoop, Decision
+from pinfold.node.control.telling import PER_HOUR, DecisionHistory, control_document
 from pinfold.node.moves.budget import MoveBudget
 from pinfold.ports.errors import PortError
 from tests.scenes.manager_harness import Harness, manifest, mixed, run, run_virtually
@@ -132,6 +135,128 @@ def test_each_is_asked_in_its_own_time() -> None:
         await asyncio.sleep(1.0)
         assert loop.memories["rare"] == 1
         going.cancel()
+
+    run(scenario)
+
+
+class Given:
+    """What was given, until it is taken back; and a lease."""
+
+    def __init__(self) -> None:
+        self.given = 0
+        self.back_at: list[float] = []
+        self.looked = 0
+        self.taken_at = 0.0
+        self.is_had = False
+        self.renewed = 0
+        self.error: PortError | None = None
+
+    period = 0.025
+
+    def is_needed(self) -> bool:
+        return bool(self.given)
+
+    def look(self, memory: int) -> tuple[int, list[Proposal]]:
+        self.looked += 1
+        now = asyncio.get_running_loop().time()
+        return memory, self.all("load") if now >= self.taken_at else []
+
+    def all(self, why: str) -> list[Proposal]:
+        return [Proposal(rank=Rank.RETURN, why=why)]
+
+    def renew(self) -> None:
+        self.renewed += 1
+        if self.error is not None:
+            raise self.error
+
+    async def carry_out(self, proposal: Proposal) -> str:
+        self.given = proposal.rank is Rank.LENDING
+        if not self.given:
+            self.back_at.append(asyncio.get_running_loop().time())
+        return ""
+
+
+def test_it_is_looked_quickly_while_something_is_given_and_no_longer() -> None:
+    async def scenario() -> None:
+        given, time = Given(), asyncio.get_running_loop().time
+        lend = Always((Proposal(rank=Rank.LENDING, why="l"),))
+        control = Control("lending", lend, 0, given.carry_out, period=10.0, quick=given)
+        loop = ControlLoop(looked, budget(), [control], lease=given)
+        going = [asyncio.create_task(work()) for work in (loop.go_on, loop.go_on_quickly)]
+        await asyncio.sleep(9)
+        assert given.looked == given.renewed == 0
+        given.taken_at = time() + 2.0
+        await asyncio.sleep(5)
+        assert given.back_at == [pytest.approx(given.taken_at, abs=0.03)]
+        assert given.looked == loop.quick_looks == pytest.approx(40, abs=2)
+        # Nothing is given, but there is a lease: it is renewed, and not more often than needed.
+        given.is_had = True
+        await asyncio.sleep(6)  # given again meanwhile, and taken back at once
+        before = given.renewed
+        await asyncio.sleep(4)
+        assert given.renewed - before == pytest.approx(10, abs=1)
+        for task in going:
+            task.cancel()
+
+    run_virtually(scenario())
+
+
+def test_all_is_taken_back_when_the_lease_is_lost() -> None:
+    async def scenario() -> None:
+        given = Given()
+        lend = Always((Proposal(rank=Rank.LENDING, why="l"),))
+        control = Control("lending", lend, 0, given.carry_out, period=10.0, quick=given)
+        loop = ControlLoop(looked, budget(), [control], lease=given)
+        going = [asyncio.create_task(work()) for work in (loop.go_on, loop.go_on_quickly)]
+        given.taken_at = 1e9
+        await asyncio.sleep(11)
+        assert given.given
+        given.is_had, given.error = True, PortError("the guardian is gone")
+        await asyncio.sleep(0.05)
+        assert not given.given
+        assert loop.decisions[-1].proposal.why == "the guardian is gone"
+        for task in going:
+            task.cancel()
+
+    run_virtually(scenario())
+
+
+def test_the_history_has_decisions_a_bounded_number_of_them() -> None:
+    async def scenario(node: Harness) -> None:
+        await node.admit(manifest("a", "2"))
+        history = DecisionHistory(node.books)
+        owner = Owner("uid-a", "c0")
+        lend = Proposal(rank=Rank.LENDING, why="idle", owners=frozenset({owner}))
+        back = Proposal(rank=Rank.RETURN, why="load", cpus=CPUSet([2]))
+        for second in range(5000):
+            history.decided(Decision(float(second), lend))
+        history.decided(Decision(5000.0, back, "refused"))
+        await node.settle()
+        said = [json.loads(e.document) for e in node.store.entries if e.kind == "controlled"]
+        lent = [one for one in said if one["rank"] == "lending"]
+        assert len(lent) == 2 * PER_HOUR
+        assert lent[0]["containers"] == ["default/a/c0"]
+        assert lent[PER_HOUR]["unsaid"] == 3600 - PER_HOUR
+        (last,) = [one for one in said if one["rank"] == "return"]
+        assert (last["cpus"], last["problem"]) == ("2", "refused")
+
+    run(scenario)
+
+
+def test_what_the_status_says() -> None:
+    async def scenario(node: Harness) -> None:
+        hands = Hands()
+        wish = Proposal(rank=Rank.PARKING, why="few", moves=100)
+        park = Proposal(rank=Rank.PARKING, why="few", cpus=CPUSet([1]))
+        loop = ControlLoop(
+            looked, budget(), [Control("parking", Always((wish, park)), 0, hands.carry_out)]
+        )
+        await loop.tick()
+        told = control_document(node.books, loop, {"lending": "no idle side"})
+        assert (told.controllers, told.moves_left) == (["parking"], 4)
+        assert [one.cpus for one in told.decided] == ["1"]
+        assert told.waiting[0].reason == "100 moves are more than the 4 that are left"
+        assert told.refused == {"lending": "no idle side"}
 
     run(scenario)
 

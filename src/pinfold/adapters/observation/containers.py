@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import errno
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from pinfold.core.observation.rates import Counters, Stalls
 from pinfold.linux.descriptors import gone_or_raise
@@ -28,6 +28,7 @@ _CPU: Final = "cpu"
 _CPUACCT: Final = "cpuacct"
 _MEMBERS: Final = {1: "tasks", 2: "cgroup.threads"}
 _NANO: Final = 1000
+_T = TypeVar("_T")
 
 
 class CgroupMeters:
@@ -85,24 +86,42 @@ class CgroupMeters:
                 self._lacks_usage = counters.usage is None
         return found
 
+    def used(self, keys: Iterable[ContainerKey]) -> Mapping[ContainerKey, int]:
+        """See :class:`pinfold.ports.observation.ContainerMeters`."""
+        found = {}
+        for key in keys:
+            used = self._ask(key, _used)
+            used = self._ask(key, _used) if used is None else used
+            if used is not None:
+                found[key] = used
+        return found
+
     def _read(self, key: ContainerKey) -> Counters | None:
-        meter = self._open.get(key)
+        return self._ask(key, lambda meter: meter.read())
+
+    def _ask(self, key: ContainerKey, question: Callable[[_Meter], _T | None]) -> _T | None:
+        """What a container's files say; None where they are not there, or do not say it."""
+        meter = self._open.get(key) or self._found(key)
         if meter is None:
-            if (folder := self._cgroups.folder_of(key, _CPU)) is None:
-                return None
-            waits = ThreadWaits(self._proc) if self._has_schedstat else None
-            if self._version == 1:
-                account = self._cgroups.folder_of(key, _CPUACCT) or folder
-                meter = _MeterV1(folder, waits, KeptFile(account / "cpuacct.usage"))
-            else:
-                meter = _MeterV2(folder, waits, has_pressure=self._has_pressure)
-            self._open[key] = meter
+            return None
         try:
-            return meter.read()
+            return question(meter)
         except OSError as error:
             self._open.pop(key).close()
             gone_or_raise(key, error)
             return None
+
+    def _found(self, key: ContainerKey) -> _Meter | None:
+        if (folder := self._cgroups.folder_of(key, _CPU)) is None:
+            return None
+        waits = ThreadWaits(self._proc) if self._has_schedstat else None
+        if self._version == 1:
+            account = self._cgroups.folder_of(key, _CPUACCT) or folder
+            meter: _Meter = _MeterV1(folder, waits, KeptFile(account / "cpuacct.usage"))
+        else:
+            meter = _MeterV2(folder, waits, has_pressure=self._has_pressure)
+        self._open[key] = meter
+        return meter
 
     def retain(self, keys: Collection[ContainerKey]) -> None:
         """See :class:`pinfold.ports.observation.ContainerMeters`."""
@@ -134,6 +153,10 @@ class _Meter(ABC):
     def read(self) -> Counters:
         """What they say now; raises OSError once the cgroup is gone."""
 
+    @abstractmethod
+    def used(self) -> int | None:
+        """Microseconds of CPU time; raises as :meth:`read`."""
+
     def _wait(self) -> int | None:
         if self._waits is None:
             return None
@@ -161,7 +184,7 @@ class _MeterV1(_Meter):
         self._last: Counters | None = None
 
     def read(self) -> Counters:
-        used = self._used()
+        used = self.used()
         if used is not None and self._last is not None and used == self._last.usage:
             # Nobody in it has run since, and only who gets to run has a wait that is counted.
             return self._last
@@ -177,7 +200,7 @@ class _MeterV1(_Meter):
         )
         return self._last
 
-    def _used(self) -> int | None:
+    def used(self) -> int | None:
         if self._usage is None:
             return None
         try:
@@ -214,6 +237,9 @@ class _MeterV2(_Meter):
             pressure=pressure,
         )
 
+    def used(self) -> int | None:
+        return _numbers(self._stat.read()).get(b"usage_usec")
+
     def _pressure(self) -> dict[str, Stalls]:
         found = {}
         for name, file in self._pressures.items():
@@ -229,6 +255,10 @@ class _MeterV2(_Meter):
         super().close()
         for file in self._pressures.values():
             file.close()
+
+
+def _used(meter: _Meter) -> int | None:
+    return meter.used()
 
 
 def _numbers(data: bytes) -> dict[bytes, int]:

@@ -153,6 +153,7 @@ def _notes(status: Status, isolated: CPUSet) -> Iterator[str]:
         yield f"shared containers run on {status.pool}, which leaves out the {what} CPUs"
     yield from _observed(status)
     yield from _interrupts(agent)
+    yield from _controlled(agent)
     yield from _problems(agent)
     yield from agent.problems
     yield from agent.cgroups.limitations or ()
@@ -177,6 +178,24 @@ def _interrupts(agent: Agent) -> Iterator[str]:
     yield f"{irqs.kept} interrupts are kept off CPUs {irqs.cpus}, on {irqs.others}"
     if irqs.fixed:
         yield f"nobody can move off these CPUs: {', '.join(irqs.fixed)}"
+
+
+def _controlled(agent: Agent) -> Iterator[str]:
+    """What is decided by load or by time: what is lent, and what has to wait."""
+    if not (control := agent.control):
+        return
+    if lending := control.lending:
+        for one in lending.lent:
+            whom = f" to {', '.join(lending.borrowers)}" if lending.borrowers else ""
+            yield f"lent: CPUs {one.cpus} of {one.container}{whom}"
+        for container, reason in lending.not_lent.items():
+            yield f"not lent: {container}: {reason}"
+        if lending.problem:
+            yield lending.problem
+    for waiting in control.waiting:
+        whom = f" {', '.join(waiting.containers)}:" if waiting.containers else ""
+        yield f"{waiting.rank} waits:{whom} {waiting.reason}"
+    yield from (f"{group} is not in force: {reason}" for group, reason in control.refused.items())
 
 
 def _problems(agent: Agent) -> Iterator[str]:

@@ -62,6 +62,11 @@ class Return(Proposal, frozen=True, kw_only=True):
     It changes nobody's claim, so it names no owner: he may be moved at the same time.
     """
 
+    @classmethod
+    def of(cls, cpus: CPUSet, why: str) -> Return:
+        """These CPUs, for this reason."""
+        return cls(rank=Rank.RETURN, why=why, cpus=cpus)
+
 
 class OwnerMemory(Struct, frozen=True):
     """What is remembered of an owner.
@@ -313,7 +318,12 @@ class Lending(Struct, frozen=True):
 
 def give_back(owner: Owner, lent: CPUSet, why: str) -> Return:
     """What an owner has lent is to be given back."""
-    return Return(rank=Rank.RETURN, why=f"{_whose(owner)}: {why}", cpus=lent)
+    return Return.of(lent, f"{_whose(owner)}: {why}")
+
+
+def owner_gone(cpus: CPUSet) -> Return:
+    """These CPUs are to be given back although nobody runs whose they are."""
+    return Return.of(cpus, "their owner does not run")
 
 
 def has_siblings(cpus: CPUSet, topology: CPUTopology | None) -> bool:

@@ -2,14 +2,18 @@
 
 A controller is pure, and knows what it is shown; what is asked of the kernel is asked by whoever
 carries a proposal out.  That only begins what takes long, so that nobody waits who has to be quick.
+
+While something is given that has to be taken back at once, its controller looks quickly besides;
+and as long as this loop goes on, and no longer, the lease of what was given is renewed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -29,8 +33,42 @@ REMEMBERED: Final = 60
 _LATE: Final = 2.0
 """Periods of the observation after which its failing is no reason to wait any longer."""
 
+_RENEWED: Final = 0.4
+"""Seconds between two renewals of the lease where nobody looks more often."""
+
 CarryOut = Callable[[Proposal], Awaitable[str]]
 """Carries a proposal out: why it was not ("": it was); raises PortError, MoveError, BusyError."""
+
+
+class Quick(Protocol[M]):
+    """Looks of a controller between two ticks: what they wish is carried out at once.
+
+    They may only take back what was given: nobody arbitrates.
+    """
+
+    @property
+    def period(self) -> float:
+        """Seconds between two of them, while there are any."""
+
+    def is_needed(self) -> bool:
+        """Whether there is anything that may have to be taken back at once."""
+
+    def look(self, memory: M) -> tuple[M, Sequence[Proposal]]:
+        """What is to be remembered from now on, and what is to be taken back."""
+
+    def all(self, why: str) -> Sequence[Proposal]:
+        """All that was given is to be taken back, for this reason."""
+
+
+class Lease(Protocol):
+    """What holds only while it is renewed; see :mod:`pinfold.ports.guardian`."""
+
+    @property
+    def is_had(self) -> bool:
+        """Whether there is one, which has to be renewed."""
+
+    def renew(self) -> None:
+        """Renew it; raises LeaseError where it is over."""
 
 
 class Control(Struct, Generic[M], frozen=True):
@@ -42,6 +80,7 @@ class Control(Struct, Generic[M], frozen=True):
         memory: what it remembers at first.
         carry_out: see :data:`CarryOut`; it begins what takes long, and does not wait for its end.
         period: seconds after which it is asked again; 0: whenever there are new figures.
+        quick: its looks in between, where it has any.
     """
 
     name: str
@@ -49,6 +88,7 @@ class Control(Struct, Generic[M], frozen=True):
     memory: M
     carry_out: CarryOut
     period: float = 0.0
+    quick: Quick[M] | None = None
 
 
 class Decision(Struct, frozen=True):
@@ -67,23 +107,33 @@ class ControlLoop:
         budget: of moves.
         controls: who is asked.
         observation: whose readings are waited for; None: nobody needs figures.
+        lease: what is renewed as long as this goes on; None: nothing is given for a time.
+        spent: seconds of CPU time that this thread has used, for what quick looks cost.
         decided: told of what was carried out, or failed.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts, one each
         self,
         look: Callable[[], Seen],
         budget: MoveBudget,
         controls: Sequence[Control[Any]],
         observation: Observation | None = None,
         *,
+        lease: Lease | None = None,
+        spent: Callable[[], float] = time.thread_time,
         decided: Callable[[Decision], None] = lambda _: None,
     ) -> None:
         self._look = look
-        self._budget = budget
+        self.budget = budget
         self.controls = controls
         self._observation = observation
+        self._lease = lease
+        self._spent = spent
         self._decided = decided
+        self._given = asyncio.Event()
+        self.quick_looks = 0
+        self.quick_seconds = 0.0
+        """How many quick looks there were, and the CPU time that they have taken."""
         self._memories: dict[str, Any] = {one.name: one.memory for one in controls}
         self._due: dict[str, float] = {}
         self._refused: dict[str, list[Refused]] = {}
@@ -103,6 +153,8 @@ class ControlLoop:
 
     async def go_on(self) -> None:
         """Look whenever there are new figures, or somebody is due; for ever."""
+        if not self.controls:
+            await asyncio.Event().wait()
         now = asyncio.get_running_loop().time()
         self._due = {one.name: now + one.period for one in self.controls if one.period}
         while True:
@@ -122,6 +174,49 @@ class ControlLoop:
         except TimeoutError:
             pass
 
+    async def go_on_quickly(self) -> None:
+        """Look quickly while anything was given that may have to be taken back; for ever."""
+        due = asyncio.get_running_loop().time()
+        while True:
+            needed = [(one, one.quick) for one in self.controls if one.quick is not None]
+            needed = [(one, quick) for one, quick in needed if quick.is_needed()]
+            if not needed and not self._has_lease:
+                self._given.clear()
+                await self._given.wait()
+                due = asyncio.get_running_loop().time()
+                continue
+            for control, quick in needed:
+                await self._look_quickly(control, quick)
+            await self._renew()
+            period = min((quick.period for _, quick in needed), default=_RENEWED)
+            now = asyncio.get_running_loop().time()
+            # What was missed is not made up for.
+            due = min(max(due + period, now), now + period)
+            await asyncio.sleep(due - now)
+
+    async def _look_quickly(self, control: Control[Any], quick: Quick[Any]) -> None:
+        began = self._spent()
+        memory, proposals = quick.look(self._memories[control.name])
+        self._memories[control.name] = memory
+        self.quick_looks += 1
+        self.quick_seconds += self._spent() - began
+        for proposal in proposals:
+            await self.carry_out(control, proposal)
+
+    @property
+    def _has_lease(self) -> bool:
+        return self._lease is not None and self._lease.is_had
+
+    async def _renew(self) -> None:
+        if self._lease is None or not self._lease.is_had:
+            return
+        try:
+            self._lease.renew()
+        except PortError as error:
+            for control in self.controls:
+                for proposal in () if control.quick is None else control.quick.all(str(error)):
+                    await self.carry_out(control, proposal)
+
     async def tick(self) -> None:
         """Look once, and carry out what is wished."""
         seen, now = self._look(), asyncio.get_running_loop().time()
@@ -137,7 +232,7 @@ class ControlLoop:
             self._refused[control.name] = []
             proposals.extend(wished)
             asked.update((id(proposal), control) for proposal in wished)
-        verdict = arbitrate(proposals, seen.busy, self._budget.left)
+        verdict = arbitrate(proposals, seen.busy, self.budget.left)
         for one in verdict.refused:
             self._refused[asked[id(one.proposal)].name].append(one)
             self.counted[one.proposal.rank, "refused"] += 1
@@ -145,6 +240,7 @@ class ControlLoop:
             control = asked[id(proposal)]
             if (reason := await self.carry_out(control, proposal)) is not None:
                 self._refused[control.name].append(Refused(proposal, reason))
+        self._given.set()
 
     async def carry_out(self, control: Control[Any], proposal: Proposal) -> str | None:
         """Carry out what was granted; why it was not, None where it was."""

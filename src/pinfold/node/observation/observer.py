@@ -21,6 +21,7 @@ from pinfold.core.observation.rates import (
     is_stalled_on,
     load_between,
 )
+from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.view import Reader
 from pinfold.ports.errors import ContainerKey
 from pinfold.ports.observation import ContainerMeters, CPUMeter
@@ -132,6 +133,17 @@ class Observation:
                 self.pressure[name] = History(is_stalled_on)
             self.pressure[name].add(now, stalls)
         _keep_only(self.pressure, pressure)
+
+    def now_used(
+        self, keys: Collection[ContainerKey], cpus: CPUSet
+    ) -> tuple[float, Mapping[ContainerKey, int], Mapping[int, int]]:
+        """The moment, CPU time of these containers, and idle time of these CPUs, microseconds.
+
+        Nothing of it is kept, and what it costs is whose it is who asks.  Who is not there is left
+        out.  Raises PortError.
+        """
+        used = {} if self._meters is None else self._meters.used(keys)
+        return self._now(), used, self._cpu_meter.idle(cpus) if cpus else {}
 
     async def go_on(self) -> None:
         """Read each period, for ever; raises PortError."""

@@ -1,0 +1,104 @@
+"""What is said of decisions: in the history, a bounded number of them, and in words everywhere."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict, deque
+from collections.abc import Mapping
+from typing import Final, TypedDict
+
+from pinfold.core.controllers.proposals import Proposal, Rank
+from pinfold.core.moves.owners import Owner
+from pinfold.documents.control import Control, Decided, Lending, Waiting
+from pinfold.documents.history import Controlled
+from pinfold.node.books import Books
+from pinfold.node.control.loop import ControlLoop, Decision
+from pinfold.ports.errors import PortError
+
+PER_HOUR: Final = 60
+"""Entries of one rank within an hour; CPUs may be lent and taken back every few seconds."""
+
+_HOUR: Final = 3600.0
+
+
+def control_document(
+    books: Books, loop: ControlLoop, refused: Mapping[str, str], lending: Lending | None = None
+) -> Control:
+    """What ``status`` says of controllers."""
+    now = asyncio.get_running_loop().time()
+    clock = books.observers.clock()
+    return Control(
+        controllers=[one.name for one in loop.controls],
+        waiting=[
+            Waiting(reason=one.reason, **_proposed(books, one.proposal)) for one in loop.waiting()
+        ],
+        decided=[
+            Decided(
+                at=clock - (now - one.at), problem=one.problem, **_proposed(books, one.proposal)
+            )
+            for one in loop.decisions
+        ],
+        moves_left=loop.budget.left,
+        refused=refused,
+        lending=lending,
+    )
+
+
+class _Proposed(TypedDict):
+    rank: str
+    why: str
+    containers: list[str]
+    cpus: str
+
+
+def _proposed(books: Books, proposal: Proposal) -> _Proposed:
+    return _Proposed(
+        rank=proposal.rank.word,
+        why=proposal.why,
+        containers=containers_of(books, proposal),
+        cpus=str(proposal.cpus),
+    )
+
+
+def containers_of(books: Books, proposal: Proposal) -> list[str]:
+    """The containers of a proposal, as ``namespace/pod/container``."""
+    return sorted(full_name(books, owner) for owner in proposal.owners)
+
+
+def full_name(books: Books, owner: Owner) -> str:
+    """``namespace/pod/container``; of a pod that has gone its uid."""
+    pod = books.view.pods.active.get(owner.pod_uid)
+    name = owner.pod_uid if pod is None else pod.name
+    return name if owner.is_pod else f"{name}/{owner.container}"
+
+
+class DecisionHistory:
+    """Writes what was decided into the history of the books."""
+
+    def __init__(self, books: Books) -> None:
+        self._books = books
+        self._told: defaultdict[Rank, deque[float]] = defaultdict(deque)
+        self._unsaid: Counter[Rank] = Counter()
+
+    def decided(self, decision: Decision) -> None:
+        """Write it beside all else, or count that it was not."""
+        rank, told = decision.proposal.rank, self._told[decision.proposal.rank]
+        while told and told[0] <= decision.at - _HOUR:
+            told.popleft()
+        if len(told) >= PER_HOUR:
+            self._unsaid[rank] += 1
+            return
+        told.append(decision.at)
+        document = Controlled(
+            **_proposed(self._books, decision.proposal),
+            problem=decision.problem,
+            unsaid=self._unsaid.pop(rank, 0),
+        )
+        self._books.spawn(self._write(document), name="the history of a decision")
+
+    async def _write(self, document: Controlled) -> None:
+        try:
+            async with self._books.change() as draft:
+                await draft.tell(draft.entry("controlled", document=document))
+        except PortError as error:
+            self._books.observers.report(None, f"{document.rank}: {document.why}: {error}")
