@@ -25,9 +25,10 @@ from msgspec.structs import replace
 
 from benchmarks.fragmentation_plot import as_svg
 from benchmarks.fragmentation_stream import Arrival, read_stream
-from pinfold.admission.admission import decide, release, settle
+from pinfold.admission.admission import decide
 from pinfold.admission.moves import with_claims
 from pinfold.admission.rebalance import make_room_for, rebalance, who_may_move
+from pinfold.admission.settling import release, settle
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.moves.objective import NUMA_NODES, Objective

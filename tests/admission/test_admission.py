@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pinfold.admission.admission import Decision, Node, NodeState, decide, settle
+from pinfold.admission.admission import Decision, Node, NodeState, decide
 from pinfold.admission.model import build_node, empty_state
+from pinfold.admission.settling import settle
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.pod.pod import Container, Pod

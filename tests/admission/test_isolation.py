@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pinfold.admission.admission import Decision, NodeState, decide, settle
+from pinfold.admission.admission import Decision, NodeState, decide
 from pinfold.admission.container import decide_container
 from pinfold.admission.resize import Resize, decide_resize
+from pinfold.admission.settling import settle
 from pinfold.core.kubelet.faults import SOUND
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.own_policies import IsolatedCPUs, OwnPolicies

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
-from pinfold.admission.admission import NodeState, decide, release, settle
+from pinfold.admission.admission import NodeState, decide
 from pinfold.admission.model import build_node, empty_state
 from pinfold.admission.moves import with_claims
 from pinfold.admission.resize import Resize, decide_resize, settle_resize
+from pinfold.admission.settling import release, settle
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.moves.owners import MoveError, MoveOptions, Owner, Refusal, Wish

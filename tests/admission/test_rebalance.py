@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pinfold.admission.admission import Node, NodeState, decide, release, settle
+from pinfold.admission.admission import Node, NodeState, decide
 from pinfold.admission.model import build_node, empty_state
 from pinfold.admission.moves import with_claims
 from pinfold.admission.rebalance import make_room_for, options_of, rebalance, who_may_move
+from pinfold.admission.settling import release, settle
 from pinfold.core.devices.devices import DeviceInventory
 from pinfold.core.devices.state import DeviceState
 from pinfold.core.kubelet.faults import SOUND

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pinfold.admission.admission import Node, NodeState, decide, settle
+from pinfold.admission.admission import Node, NodeState, decide
 from pinfold.admission.resize import Resize, decide_resize, settle_resize
+from pinfold.admission.settling import settle
 from pinfold.core.moves.owners import MoveOptions
 from pinfold.core.moves.planner import plan_moves
 from pinfold.core.moves.resize import (

@@ -9,8 +9,9 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pinfold.admission.admission import Node, NodeState, decide, settle
+from pinfold.admission.admission import Node, NodeState, decide
 from pinfold.admission.resize import Resize, decide_resize, settle_resize
+from pinfold.admission.settling import settle
 from pinfold.core.cpu.hints import least_nodes
 from pinfold.core.moves.resize import NOT_ALLOCATED, ResizeDecision, resized
 from pinfold.core.pod.pod import Pod, pod_guaranteed_cpus

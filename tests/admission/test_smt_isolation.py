@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pinfold.admission.admission import Decision, NodeState, decide, release, settle
+from pinfold.admission.admission import Decision, NodeState, decide
 from pinfold.admission.container import decide_container
 from pinfold.admission.model import NodeError
 from pinfold.admission.moves import with_claims
@@ -20,6 +20,7 @@ from pinfold.admission.node_status import (
 )
 from pinfold.admission.rebalance import rebalance
 from pinfold.admission.resize import Resize, decide_resize
+from pinfold.admission.settling import release, settle
 from pinfold.admission.smt_isolation import NO_SMT, SMT_ISOLATION_ERROR
 from pinfold.core.kubelet.faults import SOUND
 from pinfold.core.kubelet.node_config import NodeConfig

@@ -17,8 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pinfold.admission.admission import decide, release, settle
+from pinfold.admission.admission import decide
 from pinfold.admission.model import build_node, empty_state
+from pinfold.admission.settling import release, settle
 from pinfold.core.kubelet.faults import SOUND
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.own_policies import DynamicOptions, IsolatedCPUs, OwnPolicies, SMTIsolate

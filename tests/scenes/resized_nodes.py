@@ -5,8 +5,9 @@ from __future__ import annotations
 from itertools import product
 from typing import Any
 
-from pinfold.admission.admission import Node, NodeState, decide, settle
+from pinfold.admission.admission import Node, NodeState, decide
 from pinfold.admission.model import build_node, empty_state
+from pinfold.admission.settling import settle
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.policy_options import (
     CPU_MANAGER_OPTIONS,

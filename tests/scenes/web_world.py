@@ -59,6 +59,7 @@ from pinfold.web.connection import Connection, Limits
 from pinfold.web.handlers import Handlers
 from pinfold.web.server import serve
 from pinfold.web.snapshots import Snapshots
+from tests.scenes.dynamic_config import dynamic_config
 from tests.scenes.manager_harness import Harness, parse
 from tests.scenes.published_schemas import APIContract
 
@@ -82,7 +83,7 @@ class AgentOnFakes:
         self.meters, self.cpu_meter = FakeContainerMeters(), FakeCPUMeter(CPUSet([0, 1]))
         self.clock = 0.0
         often = DynamicOptions(rebalance_period="5m")
-        self.control = control_loop(self.books, self.rebalancing, None, often)
+        self.control = control_loop(self.books, self.rebalancing, None, dynamic_config(often))
 
     def watch(self) -> None:
         """Read what containers do, on fakes; their clock is ``clock``."""

@@ -16,13 +16,18 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from pinfold.admission.capacity import PODS, amounts, shortage
-from pinfold.admission.cpu_manager import CPUWish, draft_for_pod
+from pinfold.admission.cpu_manager import CPUWish, draft_for_container, draft_for_pod
 from pinfold.admission.device_manager import Answers, DeviceManager
 from pinfold.admission.isolation import (
     IsolatedUse,
     Isolation,
     isolated_uses,
     isolation_refusal,
+)
+from pinfold.admission.load_driven import (
+    LoadDrivenPod,
+    load_driven_containers,
+    load_driven_refusal,
 )
 from pinfold.admission.memory_manager import MemoryManager
 from pinfold.admission.mixed import mixed_refusal
@@ -38,8 +43,9 @@ from pinfold.core.cpu.static_policy import CPUAllocation, StaticPolicy
 from pinfold.core.devices.state import DeviceState
 from pinfold.core.kubelet.faults import KubeletFault
 from pinfold.core.machine.locality import Localities
-from pinfold.core.memory.memory import Block, MemoryState, remove_pod
+from pinfold.core.memory.memory import Block, MemoryState
 from pinfold.core.memory.policy import MemoryTransaction, StaticMemoryPolicy
+from pinfold.core.moves.owners import Owner
 from pinfold.core.pod.pod import CPU, Container, Pod, unmixed
 from pinfold.core.topology_manager.hints import TopologyHint
 from pinfold.core.topology_manager.manager import Admission, AffinityDecision, TopologyManager
@@ -76,6 +82,8 @@ class Node(Struct, frozen=True):
     """Whether containers may be mixed (:mod:`pinfold.admission.mixed`)."""
     smt: SMTIsolation | None = None
     """The cores for those who are alone on theirs; None where nobody can be, as with a kubelet."""
+    load_driven: bool = False
+    """Whether containers may ask to have their CPUs by load (:mod:`~.load_driven`)."""
 
     @property
     def smt_remark(self) -> str:
@@ -106,7 +114,8 @@ class NodeState(Struct, frozen=True):
     """What runs on the node: who has which CPUs, memory and devices; the sum of requests.
 
     CPUs that are ``offline`` keep their owners, and are given to nobody else.  ``memory`` is None
-    under memory manager policy None.
+    under memory manager policy None.  ``load_driven`` are the pods with containers that have their
+    CPUs by load, by uid; what such a container does not own is charged all the same.
     """
 
     ledger: Ledger
@@ -115,6 +124,7 @@ class NodeState(Struct, frozen=True):
     offline: CPUSet = CPUSet()
     memory: MemoryState | None = None
     devices: DeviceState = DeviceState()
+    load_driven: Mapping[str, LoadDrivenPod] = field(default_factory=dict)
 
     def memory_of(self, pod_uid: str) -> dict[str, tuple[Block, ...]]:
         """What the containers of a pod have of the memory manager."""
@@ -149,6 +159,8 @@ class Decision(Struct, frozen=True):
     memory_state: MemoryState | None = None
     """All memory of the node as it is with this pod; None where it had none to give."""
     devices: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+    load_driven: Mapping[str, CPUAllocation] = field(default_factory=dict)
+    """What load-driven containers would be given now: they start in the shared pool."""
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -176,6 +188,7 @@ class Decision(Struct, frozen=True):
             reason=reason,
             message=message,
             allocations={},
+            load_driven={},
             memory={},
             memory_state=None,
             devices={},
@@ -191,11 +204,13 @@ def decide(node: Node, state: NodeState, pod: Pod, answers: Answers = NO_ANSWERS
     """
     exclusive = node.cpu_policy is not None
     pod = pod if node.mixes else unmixed(pod)
+    seen, by_load = charged(node, state), load_driven_containers(pod) if node.load_driven else ()
     refusal = (
         near_refusal(node.localities, pod, exclusive=exclusive)
         or isolation_refusal(node.isolation, pod, exclusive=exclusive)
         or smt_refusal(node.smt, pod)
         or mixed_refusal(pod, heeded=node.mixes, exclusive=exclusive)
+        or load_driven_refusal(pod, node.smt, heeded=node.load_driven)
     )
     if refusal is not None:
         return Decision(pod, admitted=False, reason=refusal.reason, message=str(refusal))
@@ -204,7 +219,7 @@ def decide(node: Node, state: NodeState, pod: Pod, answers: Answers = NO_ANSWERS
         return PodDraft(
             pod,
             cpus=draft_for_pod(
-                node.cpu_policy, state.ledger, state.offline, pod, cpu_wishes(node, pod, use)
+                node.cpu_policy, seen.ledger, state.offline, pod, cpu_wishes(node, pod, use)
             ),
             memory=memory_draft(node, state.memory, pod.uid),
             devices=DeviceManager(state.devices, answers, near.manager.numa.nodes),
@@ -222,7 +237,8 @@ def decide(node: Node, state: NodeState, pod: Pod, answers: Answers = NO_ANSWERS
     kept_idle = len(state.ledger.idle_siblings)
     more_idle = 0
     if decision.idle:
-        more_idle = len(settle(state, decision).ledger.idle_siblings) - kept_idle
+        after = state.ledger.with_pod(pod.uid, decision.claims, decision.idle)
+        more_idle = len(after.idle_siblings) - kept_idle
 
     def short_of(idle: int) -> tuple[str, str] | None:
         return shortage(
@@ -242,7 +258,69 @@ def decide(node: Node, state: NodeState, pod: Pod, answers: Answers = NO_ANSWERS
         if more_idle and short_of(kept_idle) is None:
             short = smt_shortage(short[1], more_idle)
         return decision.refused(*short)
-    return replace(decision, requests=requests)
+    given = decision.allocations
+    return replace(
+        decision,
+        requests=requests,
+        allocations={name: one for name, one in given.items() if name not in by_load},
+        load_driven={name: one for name, one in given.items() if name in by_load},
+    )
+
+
+def charged(node: Node, state: NodeState, but: Owner | None = None) -> NodeState:
+    """The state as a newcomer is shown it: load-driven containers have all that they may ask for.
+
+    Those that share have what they would be given now, in the order of their admission.  It is
+    nowhere on record, so it is theirs by its number only.
+
+    Args:
+        node: the policies in force.
+        state: what runs.
+        but: a container that is charged nothing: the one that is to be promoted.
+    """
+    for uid, one in state.load_driven.items():
+        for name in one.counts():
+            if state.ledger.cpus_of(uid, name) is not None or but == (uid, name):
+                continue
+            found = place(node, state, one.pod, name).allocations.get(name)
+            claim = None if found is None else found.claim
+            if claim is None and node.cpu_policy is not None:
+                free = (state.ledger.default & node.cpu_policy.assignable) - state.offline
+                claim = one.by_number(state.ledger, name, free)
+            if claim:
+                ledger = state.ledger.with_assignment(uid, name, claim)
+                state = replace(state, ledger=ledger)
+    return state
+
+
+def place(node: Node, state: NodeState, pod: Pod, name: str) -> Decision:
+    """The CPUs that a container of an admitted pod would be given; nothing is changed.
+
+    Its pod keeps the memory and the devices that it has, which are aligned with.
+    """
+    container = next(one for one in pod.all_containers if one.name == name)
+    held = state.ledger.assignments.get(pod.uid, {})
+    ended = {one.name for one in pod.init_containers if not one.is_sidecar}
+    idle = {other: cpus for other, cpus in held.items() if other in ended}
+
+    def draft(near: NearAttempt, use: IsolatedUse | None) -> PodDraft:
+        wishes = cpu_wishes(node, pod, use)
+        asking = (pod, container)
+        return PodDraft(
+            pod,
+            cpus=draft_for_container(
+                node.cpu_policy, state.ledger, state.offline, asking, idle, wishes
+            ),
+            memory=memory_draft(node, state.memory, pod.uid),
+            devices=DeviceManager(state.devices, NO_ANSWERS, near.manager.numa.nodes),
+            nearness=near,
+        )
+
+    attempts = product(
+        near_attempts(node.topology_manager, node.localities, pod),
+        isolated_uses(node.isolation, pod),
+    )
+    return first_admitted(pod, attempts, draft, (container,))
 
 
 def decide_near(
@@ -305,61 +383,4 @@ def _decision(pod: Pod, draft: PodDraft, admission: Admission) -> Decision:
         memory=draft.memory.allocations if draft.memory and given else {},
         memory_state=draft.memory.transaction.state if draft.memory and given else None,
         devices=draft.devices.allocations if draft.devices and given else {},
-    )
-
-
-def settle(state: NodeState, decision: Decision) -> NodeState:
-    """The state of the node after a decision; a rejected pod changes nothing.
-
-    Raises:
-        InvariantError: the decision does not fit the ledger (it was made on another one).
-    """
-    if not decision.admitted:
-        return state
-    uid = decision.pod.uid
-    ledger, memory, devices = state.ledger, state.memory, state.devices
-    if decision.allocations:
-        ledger = ledger.with_pod(uid, decision.claims, decision.idle)
-    if decision.memory_state is not None:
-        memory = decision.memory_state
-    if decision.devices:
-        devices = devices.with_pod(uid, decision.devices)
-    requested = dict(state.requested)
-    for name, amount in decision.requests.items():
-        requested[name] = requested.get(name, 0) + amount
-    return replace(
-        state,
-        ledger=ledger,
-        memory=memory,
-        devices=devices,
-        requested=requested,
-        pods=state.pods + 1,
-    )
-
-
-def release(state: NodeState, pod: Pod) -> NodeState:
-    """The state of the node once an admitted pod is gone."""
-    return replace(
-        recount(state, pod, None),
-        ledger=state.ledger.without(pod.uid),
-        memory=None if state.memory is None else remove_pod(state.memory, pod.uid),
-        devices=state.devices.without(pod.uid),
-    )
-
-
-def resume(state: NodeState, pod: Pod) -> NodeState:
-    """Count a pod that was admitted before, whose CPUs are in the ledger already."""
-    return recount(state, None, pod)
-
-
-def recount(state: NodeState, before: Pod | None, pod: Pod | None) -> NodeState:
-    """Count a pod's requests as they are now, in place of those before; None is "not there"."""
-    requested = dict(state.requested)
-    for one, sign in ((before, -1), (pod, 1)):
-        for name, amount in ({} if one is None else amounts(one)).items():
-            requested[name] = requested.get(name, 0) + sign * amount
-    return replace(
-        state,
-        requested=requested,
-        pods=state.pods + (pod is not None) - (before is not None),
     )

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from pinfold.admission.load_driven import load_driven_containers
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.own_policies import DYNAMIC
 from pinfold.core.machine.machine import Machine
@@ -26,12 +27,13 @@ from pinfold.core.pod.annotations import (
     CONTAINER,
     IRQS,
     KEEP_OFF,
+    LOAD_DRIVEN,
     POD,
     REBALANCE,
     SCALE_DOWN_GRACE_PERIOD,
     Annotation,
 )
-from pinfold.core.pod.pod import Pod
+from pinfold.core.pod.pod import Pod, exclusive_requests
 from pinfold.core.values.cpuset import CPUSet
 
 _ALL: Final = ("process", "cri", "nri")
@@ -195,6 +197,37 @@ def _irqs(container: PlacedContainer) -> Wish | None:
     )
 
 
+def _load_driven(container: PlacedContainer) -> Wish | None:
+    said, config = container.said(LOAD_DRIVEN), container.node.config
+    if said is None or not said[0]:
+        return None
+    if config.dynamic is None or config.own is None:
+        reason = f"cpuManagerPolicy is {config.cpu_manager_policy}, not {DYNAMIC}"
+        return Wish.refused(said[1], reason)
+    if not config.own.load_driven.use:
+        return Wish.refused(said[1], f"{_setting('loadDriven.use')} is false")
+    if container.name not in load_driven_containers(container.pod):
+        return Wish.refused(said[1], "it would own no CPUs, or ends before others begin")
+    count = exclusive_requests(container.pod)[container.name]
+    return Wish.granted(f"starts shared, {count} CPUs are charged", said[1])
+
+
+def _gives_by_load(node: PlannedNode) -> Wish | None:
+    own, source = node.config.own, _setting("loadDriven.use")
+    if own is None or not own.load_driven.use:
+        return None
+    if node.config.dynamic is None:
+        return Wish.refused(
+            source, f"cpuManagerPolicy is {node.config.cpu_manager_policy}, not {DYNAMIC}"
+        )
+    options = own.load_driven
+    return Wish.granted(
+        f"promoted from {options.promote_usage} for {options.promote_after}, demoted below "
+        f"{options.demote_usage} for {options.demote_after}",
+        source,
+    )
+
+
 def _own(container: PlacedContainer, value: str, source: str, provided: str | None = None) -> Wish:
     """In force for one that has CPUs of its own."""
     if not container.cpus:
@@ -211,6 +244,12 @@ FEATURES: Final[Sequence[Feature]] = (
     Feature(name="scaleDownGracePeriod", of_container=_grace_period),
     Feature(name="irqs", of_container=_irqs),
     Feature(name="rebalance", of_node=_rebalances, of_container=_rebalance),
+    Feature(
+        name="loadDriven",
+        runtimes=("process", "cri"),
+        of_node=_gives_by_load,
+        of_container=_load_driven,
+    ),
 )
 """The table, in the order in which it is told."""
 

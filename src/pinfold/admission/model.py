@@ -126,6 +126,7 @@ def build_node(
         isolation=_isolation(machine, view, config, rules),
         mixes=config.own is not None or rules != KUBELET,
         smt=smt,
+        load_driven=config.load_driven,
         topology_manager=topology_manager,
         allocatable=allocatable,
         max_pods=pods,

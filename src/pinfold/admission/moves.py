@@ -65,12 +65,14 @@ def with_claims(ledger: Ledger, state: MoveState) -> Ledger:
     pods: dict[str, dict[str, CPUSet]] = {}
     for owner, cpus in state.claims.items():
         had = before.assignments.get(owner.pod_uid, {})
-        if had.get(owner.container) != cpus:
+        if had.get(owner.container, CPUSet()) != cpus:
             pods.setdefault(owner.pod_uid, dict(had))[owner.container] = cpus
     # What leaves one pod may come to another one, so all let go first.
     for uid in pods:
         ledger = ledger.without(uid)
-    for uid, containers in pods.items():
+    for uid, claims in pods.items():
+        # Who claims nothing shares.
+        containers = {name: cpus for name, cpus in claims.items() if cpus}
         idle = {n: c & containers[n] for n, c in before.idle.get(uid, {}).items()}
         ledger = ledger.with_pod(uid, containers, idle)
     return ledger
@@ -90,7 +92,7 @@ def move_plan_document(  # noqa: PLR0913 - what only some plans have is named
 
     Args:
         plan: the plan.
-        why: ``resize``, ``rebalance`` or ``make-room``; a way back is an ``undo`` in any case.
+        why: one of :data:`pinfold.documents.move_plan.WHY`; a way back is an ``undo`` in any case.
         names: ``namespace/name`` of the pods by uid.
         objective: how good the placements are.
         written: how many of its steps are on record.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pinfold.admission.admission import NO_ANSWERS, Node, NodeState, memory_draft, recount
+from pinfold.admission.admission import NO_ANSWERS, Node, NodeState, charged, memory_draft
 from pinfold.admission.capacity import amounts, shortage
 from pinfold.admission.cpu_manager import CPUManager
 from pinfold.admission.device_locality import GivenDevices
@@ -14,6 +14,7 @@ from pinfold.admission.isolation import grow_attempts
 from pinfold.admission.moves import moves_on
 from pinfold.admission.nearness import near_attempts
 from pinfold.admission.pod_draft import PodDraft
+from pinfold.admission.settling import recount
 from pinfold.admission.smt_isolation import smt_stays
 from pinfold.core.cpu.static_policy import CPUAllocation, PodTransaction, StaticPolicy
 from pinfold.core.moves.owners import MoveError, MoveOptions, Owner
@@ -113,7 +114,9 @@ def decide_resize(
         for name, cpus in ledger.used_by(pod.uid).items()
         if name not in {resize.container, *ended}
     }
-    has, free = held or CPUSet(), _free(policy, ledger, state.offline)
+    # What load-driven containers may ask for is not free.
+    newcomers = charged(node, state).ledger
+    has, free = held or CPUSet(), _free(policy, newcomers, state.offline)
     more = resize.cpus - len(has)
     ask = ResizeAsk(
         pod,

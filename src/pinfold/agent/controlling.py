@@ -7,13 +7,15 @@ from functools import partial
 from typing import Any
 
 from pinfold.agent.runnables import Runnable
+from pinfold.core.controllers.load_driven import LoadDriven
 from pinfold.core.controllers.proposals import Rank
 from pinfold.core.controllers.rebalance import PeriodicRebalance
-from pinfold.core.kubelet.own_policies import DynamicOptions
+from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.node.books import Books
 from pinfold.node.control.looking import look
 from pinfold.node.control.loop import Control, ControlLoop
 from pinfold.node.control.telling import DecisionHistory, control_document
+from pinfold.node.moves.load_driven import LoadDrivenMoves
 from pinfold.node.moves.rebalancing import Rebalancing
 from pinfold.node.observation.observer import Observation
 from pinfold.ports.figures import Figure
@@ -25,10 +27,15 @@ def control_loop(
     books: Books,
     rebalancing: Rebalancing,
     observation: Observation | None,
-    dynamic: DynamicOptions | None,
+    config: NodeConfig,
 ) -> ControlLoop | None:
     """The loop with all controllers that are configured; None where none is."""
     controls: list[Control[Any]] = []
+    dynamic = config.dynamic
+    if config.own is not None and config.load_driven:
+        moves = LoadDrivenMoves(books, rebalancing.mover, rebalancing.rooms, rebalancing.budget)
+        by_load = LoadDriven(config.own.load_driven)
+        controls.append(Control(Rank.LOAD_DRIVEN.word, by_load, {}, moves.carry_out))
     if dynamic is not None and dynamic.period_seconds:
         controls.append(
             Control(

@@ -366,7 +366,7 @@ class Start:
         planner = self.planner
         cpus = CPUFollower(books, planner.view.unseen, online_cpus, hotplug_events)
         watched = observation(books, self.config.own.observation, cgroups)
-        control = control_loop(books, rebalancing, watched, self.config.node.dynamic)
+        control = control_loop(books, rebalancing, watched, self.config.node)
         interrupts = keeps_interrupts_off(
             books,
             OwnPolicies().irqs if self.config.node.own is None else self.config.node.own.irqs,

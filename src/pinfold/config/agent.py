@@ -57,6 +57,12 @@ def load_agent_config(file: Path | None) -> AgentConfig:
     fields = read_fields(path)
     loaded = kubelet_config(fields, path)
     section = loaded.section or AgentSection()
+    if section.policies.load_driven.use and section.containers.runtime == "nri":
+        raise ConfigError(
+            f"{path}: pinfold.loadDriven.use: not with runtime nri: the runtime may write a cpuset "
+            "late that it was told before, and the kubelet counts the CPUs of its pods itself; set "
+            "loadDriven.use: false, or runtime: cri"
+        )
     manifests = _text(path, "staticPodPath", fields.get("staticPodPath"))
     return AgentConfig(
         node=loaded.config,

@@ -33,7 +33,7 @@ MAX_BYTES: Final = 4 * 1024 * 1024
 KIND: Final = "KubeletConfiguration"
 API_GROUP: Final = "kubelet.config.k8s.io"
 VERSION: Final = f"{API_GROUP}/v1beta1"
-_NOT_DYNAMIC: Final = "pinfold.dynamic has no effect: cpuManagerPolicy is {}"
+_NOT_DYNAMIC: Final = "pinfold.{} has no effect: cpuManagerPolicy is {}"
 _HEADER: Final = f"it starts with apiVersion: {VERSION} and kind: {KIND}"
 
 
@@ -112,8 +112,9 @@ def config_notes(config: NodeConfig, before: NodeConfig | None = None) -> tuple[
     old = before or NodeConfig()
     gates = {n: on for n, on in config.feature_gates.items() if n not in old.feature_gates}
     notes = _unknown_gates(gates)
-    if config.has_idle_dynamic and not (before is not None and before.has_idle_dynamic):
-        notes.append(_NOT_DYNAMIC.format(config.cpu_manager_policy))
+    for group in config.idle_dynamic:
+        if before is None or group not in before.idle_dynamic:
+            notes.append(_NOT_DYNAMIC.format(group, config.cpu_manager_policy))
     return tuple(notes)
 
 

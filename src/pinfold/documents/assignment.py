@@ -19,7 +19,8 @@ class Assigned(Record, frozen=True, kw_only=True):
     """CPUs and memory."""
 
     cpus: CPUs
-    """Exclusive ones; empty while all of them are offline, and it runs on the shared pool."""
+    """Exclusive ones; empty while it runs on the shared pool: all of them are offline, or its load
+    does not ask for any."""
     mems: NUMANodes
     """The NUMA nodes that the memory manager gave to it; empty where it gave none."""
 

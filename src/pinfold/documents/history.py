@@ -81,6 +81,14 @@ class InterruptsKeptOff(Record, frozen=True, kw_only=True):
     """Those that may come to these CPUs, and that nobody can move."""
 
 
+class StaysShared(Record, frozen=True, kw_only=True):
+    """``stays-shared``: a load-driven container should have CPUs of its own, and none fit it."""
+
+    container: str
+    problem: str
+    """Why none do."""
+
+
 class Started(Record, frozen=True, kw_only=True):
     """``repaired`` at a start: what was changed of a record that did not fit."""
 

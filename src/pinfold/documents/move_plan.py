@@ -12,8 +12,9 @@ from pinfold.documents.records import CPUs, Document, Record, Size
 RESIZE: Final = "resize"
 REBALANCE: Final = "rebalance"
 MAKE_ROOM: Final = "make-room"
+LOAD_DRIVEN: Final = "load-driven"
 UNDO: Final = "undo"
-WHY: Final = (RESIZE, REBALANCE, MAKE_ROOM, UNDO)
+WHY: Final = (RESIZE, REBALANCE, MAKE_ROOM, LOAD_DRIVEN, UNDO)
 """Why there is a plan; the last is the way back from any other."""
 
 NUMANodes: TypeAlias = Annotated[
@@ -42,7 +43,7 @@ class MovingOwner(MoveOwner, frozen=True, kw_only=True):
     """An owner that is part of the plan."""
 
     before: CPUs
-    """Where it runs at the start."""
+    """Where it runs at the start; empty: in the shared pool, and so ``after``."""
     after: CPUs
     claims: CPUs
     """What it owns on record at the start; more than ``before`` on the way."""

@@ -326,6 +326,8 @@ class Counters(Record, frozen=True, kw_only=True):
     repairs: int
     escapes: int
     cgroup_failures: int
+    stays_shared: int
+    """How often a load-driven container should have had CPUs of its own, and none fitted it."""
     moves: Mapping[str, Times]
     """Plans of moves that are over, by why and outcome, as in ``resize/done``."""
 

@@ -51,6 +51,10 @@ class AdmittedPod(Struct, frozen=True):
         """Whether a container uses the shared pool besides the CPUs that it owns, if any."""
         return container.name in self.workload.pod.mixed
 
+    def is_load_driven(self, container: Container) -> bool:
+        """Whether a container has CPUs of its own by load, now or at other times."""
+        return container.name in self.record.load_driven
+
     def exclusive_cpus(self, ledger: Ledger, container: Container) -> CPUSet | None:
         """Where a container runs: its own CPUs, None for the shared pool.
 

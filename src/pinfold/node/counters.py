@@ -78,6 +78,8 @@ class Counters(Struct):
     repairs: int = 0
     escapes: int = 0
     cgroup_failures: int = 0
+    stays_shared: int = 0
+    """How often a load-driven container should have had CPUs of its own, and none fitted it."""
     moves: defaultdict[str, Durations] = field(default_factory=lambda: defaultdict(Durations))
     """Plans of moves that are over, by why and outcome, as in ``resize/done``."""
 

@@ -23,6 +23,7 @@ from pinfold.documents.history import (
     InterruptsKeptOff,
     Resized,
     Started,
+    StaysShared,
 )
 from pinfold.documents.move_plan import MovePlan
 from pinfold.node.admitted_pod import AdmittedPod
@@ -35,7 +36,15 @@ from pinfold.state.ledger import Ledger
 _T = TypeVar("_T")
 
 Document: TypeAlias = (
-    str | Controlled | Displaced | Drifted | MovePlan | Resized | InterruptsKeptOff | Started
+    str
+    | Controlled
+    | Displaced
+    | Drifted
+    | MovePlan
+    | Resized
+    | InterruptsKeptOff
+    | Started
+    | StaysShared
 )
 Who: TypeAlias = tuple[str | None, str | None]
 """A pod: its uid, and ``namespace/name``."""

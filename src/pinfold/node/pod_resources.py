@@ -123,10 +123,12 @@ def _container(
 ) -> ContainerResources:
     name, devices = container.name, state.devices
     held = devices.allocations.of_container(pod.uid, name)
-    memory = state.memory
+    memory, by_load = state.memory, state.load_driven.get(pod.uid)
+    # What comes and goes is no allocation, and whoever counts has it in the pod's requests.
+    is_by_load = by_load is not None and name in by_load.names
     return ContainerResources(
         name,
-        state.ledger.cpus_of(pod.uid, name) or NO_CPUS,
+        NO_CPUS if is_by_load else state.ledger.cpus_of(pod.uid, name) or NO_CPUS,
         devices=tuple(
             entry
             for resource in sorted(held)

@@ -21,7 +21,7 @@ from pinfold.core.moves.steps import Announce, Narrow, Widen
 from pinfold.core.pod.pod import Container
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.assignment import ADMISSION, OFFLINE, ONLINE
-from pinfold.documents.move_plan import REBALANCE, RESIZE, UNDO
+from pinfold.documents.move_plan import LOAD_DRIVEN, REBALANCE, RESIZE, UNDO
 from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.observers import Observers
 from pinfold.node.view import View, Whereabouts
@@ -69,7 +69,7 @@ class Tellings:
         self._news = asyncio.Event()
 
     async def tell(self, view: View, pod: AdmittedPod, container: Container) -> str | None:
-        """Tell a container what holds for it; None for one without CPUs of its own.
+        """Tell a container what holds for it; None for one that never has CPUs of its own.
 
         What it was told and somebody has removed is told once more.
 
@@ -80,7 +80,7 @@ class Tellings:
             TellingError: it could not be told.
         """
         where = view.where(pod, container)
-        if where.own is None:
+        if where.own is None and not pod.is_load_driven(container):
             return None
         key = pod.key(container)
         if key not in self._ahead:
@@ -264,6 +264,8 @@ def _reason(where: Whereabouts, has: Assigned, last: Assignment) -> str:
     if last.reason == OFFLINE:
         return ONLINE
     # It was moved, and nobody remembers why.
+    if not (has.cpus and last.coming.cpus):
+        return LOAD_DRIVEN
     return RESIZE if len(has.cpus) != len(last.coming.cpus) else REBALANCE
 
 

@@ -104,7 +104,8 @@ class View(Struct, frozen=True):
         own = pod.exclusive_cpus(self.state.ledger, container)
         if self.move is not None:
             holds, owner = self.move.holds, Owner(pod.uid, container.name)
-            own, mems = holds.placed.get(owner, own), holds.mems.get(owner, mems)
+            # Who comes from the pool, or goes there, is in it.
+            own, mems = holds.placed.get(owner, own) or None, holds.mems.get(owner, mems)
         gone = CPUSet() if own is None else own & offline
         if own is not None and own != gone:
             return Whereabouts(own, gone, frozen=False, mems=mems, mixed=pod.is_mixed(container))
@@ -118,7 +119,7 @@ class View(Struct, frozen=True):
         if self.move is not None:
             own = self.move.plan.end.placed.get(Owner(pod_uid, container))
             if own is not None:
-                return own
+                return own or None
         return self.state.ledger.cpus_of(pod_uid, container)
 
     def affected(self) -> Iterator[tuple[AdmittedPod, Container, Whereabouts]]:
@@ -143,6 +144,8 @@ class View(Struct, frozen=True):
 
     def anybody_shares(self) -> bool:
         """Whether a container of an active pod runs, or has to run, on the shared pool."""
+        if self.move is not None and not all(self.move.plan.end.placed.values()):
+            return True  # somebody is going there
         return any(
             (where := self.where(pod, container)).own is None or where.shares
             for pod, container in self.pods.containers().values()

@@ -8,11 +8,12 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pinfold.admission.admission import Decision, Node, NodeState, decide, settle
+from pinfold.admission.admission import Decision, Node, NodeState, decide
 from pinfold.admission.mixed import mixed_owners
 from pinfold.admission.model import build_node, check_device_hints, empty_state
 from pinfold.admission.rebalance import make_room_for, rebalance, who_may_move
 from pinfold.admission.resize import Resize, plan_resize, settle_resize
+from pinfold.admission.settling import settle
 from pinfold.core.devices.devices import DeviceInventory
 from pinfold.core.devices.state import DeviceState
 from pinfold.core.kubelet.faults import KUBELET, AllocationRules

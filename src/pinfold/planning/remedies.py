@@ -7,8 +7,9 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from pinfold.admission.admission import Decision, Node, NodeState, decide, release
+from pinfold.admission.admission import Decision, Node, NodeState, decide
 from pinfold.admission.model import NodeError, build_node
+from pinfold.admission.settling import release
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.policy_options import FULL_PCPUS_ONLY
 from pinfold.core.pod.hugepages import page_size

@@ -68,8 +68,9 @@ class PodRecord(Struct, frozen=True):
     (``api``, ``run``, ``nri``, or a folder); ``assignments`` holds the exclusive CPUs by
     container, ``idle`` those of them on which nothing runs, of containers that are SMT-isolated,
     ``baselines`` those that it was admitted with where it has others now, ``memory`` the memory
-    manager's blocks, ``devices`` what plugins gave; ``restarts`` counts attempts by container;
-    times are seconds since the epoch.
+    manager's blocks, ``devices`` what plugins gave; ``load_driven`` are the containers that have
+    CPUs of their own by load; ``restarts`` counts attempts by container; times are seconds since
+    the epoch.
     """
 
     uid: str
@@ -88,6 +89,7 @@ class PodRecord(Struct, frozen=True):
     devices: Mapping[str, DeviceGrants] = field(default_factory=dict)
     baselines: Mapping[str, CPUSet] = field(default_factory=dict)
     idle: Mapping[str, CPUSet] = field(default_factory=dict)
+    load_driven: frozenset[str] = frozenset()
 
     @property
     def full_name(self) -> str:
@@ -108,7 +110,15 @@ class PodRecord(Struct, frozen=True):
 
     def without_resources(self) -> PodRecord:
         """The record of a pod that has given everything back."""
-        return replace(self, assignments={}, memory={}, devices={}, baselines={}, idle={})
+        return replace(
+            self,
+            assignments={},
+            memory={},
+            devices={},
+            baselines={},
+            idle={},
+            load_driven=frozenset(),
+        )
 
 
 _MOMENT: Final = 1e-6
@@ -128,7 +138,7 @@ class PendingMove(Struct, frozen=True, dict=True):
 
     Attributes:
         plan: where owners go, step by step.
-        why: ``resize``, ``rebalance`` or ``make-room``.
+        why: ``resize``, ``rebalance``, ``make-room`` or ``load-driven``.
         written: how many of its steps are on record; any of the last that have the same claims may
             not have been made yet.
         began_at: seconds since the epoch.
@@ -177,7 +187,10 @@ class PendingMove(Struct, frozen=True, dict=True):
         plan = self.plan
         if plan.back:
             end = plan.end.placed
-            kept = {owner: cpus & end[owner] or cpus for owner, cpus in plan.start.placed.items()}
+            kept = {
+                owner: cpus & end[owner] or (cpus if end[owner] else end[owner])
+                for owner, cpus in plan.start.placed.items()
+            }
             plan = replace(plan, start=replace(plan.start, placed=kept))
         return replace(self, plan=plan, made=self.made - self.widens, widens=False)
 

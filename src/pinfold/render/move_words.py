@@ -26,6 +26,7 @@ _LEVELS: Final = {
     CORES: "cores beyond need",
     DISTANCE: "distance to memory and devices",
 }
+_POOL: Final = "shared"
 _NOTHING: Final = {
     REBALANCE: "nothing moves: no better placement can be had",
     MAKE_ROOM: "nothing has to move: there is room",
@@ -66,7 +67,7 @@ def owner_facts(plan: MovePlan) -> Iterator[tuple[MovingOwner, str, str]]:
         told = [f"told {_seconds(owner.delay)} before"] if owner.delay else []
         if owner.memory_before != owner.memory_after:
             told.append(f"memory {owner.memory_before} → {owner.memory_after}")
-        yield owner, f"{owner.before or 'none'} → {owner.after or 'none'}", ", ".join(told)
+        yield owner, f"{owner.before or _POOL} → {owner.after or _POOL}", ", ".join(told)
 
 
 def staying(plan: MovePlan) -> Iterator[str]:
@@ -122,9 +123,12 @@ def _step(step: MoveStep) -> str:
             return f"let {who} {' and '.join(wider)}"
         case "announce":
             before = f", {_seconds(step.seconds)} before any is taken" if step.seconds else ""
-            return f"tell {who} that it will have {now}{before}"
+            what = f"will have {now}" if now else "will share CPUs"
+            return f"tell {who} that it {what}{before}"
         case "wait":
             return f"wait {_seconds(step.seconds or 0.0)}, or until {who} acknowledges it"
+        case "narrow" if not now:
+            return f"take {was} from {who}, which runs in the shared pool then"
         case "narrow":
             return f"take {was - now} from {who}, which runs on {now} then"
         case "migrate-memory":

@@ -238,6 +238,11 @@ class Metrics(Collector):
             "Refusals of the kernel: CPUs not taken, drift not repaired.",
             counters.cgroup_failures,
         )
+        yield CounterMetricFamily(
+            "pinfold_load_driven_stays_shared",
+            "Load-driven containers that should have had CPUs of their own, and none fitted.",
+            counters.stays_shared,
+        )
         yield GaugeMetricFamily(
             "pinfold_offline_cpus",
             "CPUs of the machine that are offline.",

@@ -16,6 +16,7 @@ from pinfold.core.moves.planner import plan_moves
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.moves.moving import BusyError
 from pinfold.ports.records import PodPhase
+from tests.scenes.dynamic_config import dynamic_config
 from tests.scenes.manager_harness import Harness, manifest, run_virtually
 from tests.scenes.watched_cgroups import WatchedCgroups
 
@@ -154,7 +155,7 @@ def test_by_itself_every_period_within_the_budget() -> None:
     dynamic = DynamicOptions(rebalance_period="1m", moves_per_hour=1)
 
     async def scenario(node: Node) -> None:
-        loop = control_loop(node.books, node.manager.rebalancing, None, dynamic)
+        loop = control_loop(node.books, node.manager.rebalancing, None, dynamic_config(dynamic))
         assert loop is not None
         goes_on = asyncio.create_task(loop.go_on())
         await spread(node)
@@ -178,7 +179,10 @@ def test_never_by_itself_unless_it_is_told_to() -> None:
     async def scenario(node: Node) -> None:
         await spread(node)
         for dynamic in (None, DynamicOptions()):
-            assert control_loop(node.books, node.manager.rebalancing, None, dynamic) is None
+            assert (
+                control_loop(node.books, node.manager.rebalancing, None, dynamic_config(dynamic))
+                is None
+            )
 
     run(scenario)
 

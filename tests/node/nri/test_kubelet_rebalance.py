@@ -15,6 +15,7 @@ from pinfold.core.kubelet.own_policies import DynamicOptions
 from pinfold.node.moves.room import KEPT
 from pinfold.node.nri.kubelet_room import ROOM_IS_MADE
 from pinfold.ports.nri import Resources
+from tests.scenes.dynamic_config import dynamic_config
 from tests.scenes.kubelet_node import LOOSE, ROOM, SPREAD, STRICT, Node, crowd, spread
 from tests.scenes.lifecycle_harness import guaranteed
 from tests.scenes.manager_harness import run_virtually
@@ -112,7 +113,7 @@ def test_by_itself_every_period() -> None:
     dynamic = DynamicOptions(rebalance_period="1m")
 
     async def scenario(node: Node) -> None:
-        loop = control_loop(node.books, node.rebalancing, None, dynamic)
+        loop = control_loop(node.books, node.rebalancing, None, dynamic_config(dynamic))
         assert loop is not None
         goes_on = asyncio.create_task(loop.go_on())
         c = await spread(node)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pinfold.adapters.machines.own_json import machine_from_own_json
-from pinfold.admission.admission import decide, settle
+from pinfold.admission.admission import decide
+from pinfold.admission.settling import settle
 from pinfold.agent.machine_file import FILE, remember_machine, remembered_machine
 from pinfold.core.kubelet.faults import SOUND
 from pinfold.core.kubelet.node_config import NodeConfig

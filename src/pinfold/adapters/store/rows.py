@@ -147,6 +147,9 @@ def _read_pods(database: sqlite3.Connection, file: str) -> dict[str, PodRecord]:
             restarts.setdefault(number, {})[container] = count
         if code is not None:
             exit_codes.setdefault(number, {})[container] = code
+    load_driven: dict[int, set[str]] = {}
+    for number, container in database.execute("SELECT pod, container FROM load_driven"):
+        load_driven.setdefault(number, set()).add(container)
     memory = read_memory(database, file)
     devices = read_devices(database, file)
     pods = {}
@@ -183,6 +186,7 @@ def _read_pods(database: sqlite3.Connection, file: str) -> dict[str, PodRecord]:
             devices=devices.get(number, {}),
             baselines=baselines.get(number, {}),
             idle=idle.get(number, {}),
+            load_driven=frozenset(load_driven.get(number, ())),
         )
     return pods
 
@@ -229,6 +233,11 @@ def _put(database: sqlite3.Connection, pod: PodRecord) -> None:
             (number, container, pod.restarts.get(container), pod.exit_codes.get(container))
             for container in {*pod.restarts, *pod.exit_codes}
         ],
+    )
+    database.execute("DELETE FROM load_driven WHERE pod = ?", (number,))
+    database.executemany(
+        "INSERT INTO load_driven VALUES (?, ?)",
+        [(number, container) for container in sorted(pod.load_driven)],
     )
     write_grants(database, number, pod)
 

@@ -147,6 +147,15 @@ _IDLE_SIBLINGS: Final = "ALTER TABLE assignments ADD COLUMN idle TEXT"
 """NULL for containers that are not SMT-isolated; an agent of the form before would run the others
 on all threads of their cores."""
 
+_LOAD_DRIVEN: Final = """
+CREATE TABLE load_driven (
+    pod INTEGER NOT NULL REFERENCES pods (number) ON DELETE CASCADE,
+    container TEXT NOT NULL CHECK (container <> ''),
+    PRIMARY KEY (pod, container)
+) STRICT, WITHOUT ROWID
+"""
+"""An agent of the form before would give away CPUs that these are charged."""
+
 MIGRATIONS: Final = (
     _FIRST,
     _MEMORY_AND_DEVICES,
@@ -155,6 +164,7 @@ MIGRATIONS: Final = (
     _REJECTED,
     _MOVES,
     _IDLE_SIBLINGS,
+    _LOAD_DRIVEN,
 )
 """What leads from each form to the next; the first makes an empty database.
 

@@ -68,10 +68,20 @@ class NodeConfig(Struct, frozen=True):
         return self.own.dynamic
 
     @property
-    def has_idle_dynamic(self) -> bool:
-        """Whether there are options of the policy ``dynamic`` under another one."""
+    def load_driven(self) -> bool:
+        """Whether containers may have their CPUs by load."""
+        # A kubelet that runs the pods counts their CPUs itself.
+        is_possible = self.dynamic is not None and self.runtime != "nri"
+        return is_possible and self.own is not None and self.own.load_driven.use
+
+    @property
+    def idle_dynamic(self) -> tuple[str, ...]:
+        """The groups with options of the policy ``dynamic`` under another one."""
         own = self.own
-        return self.dynamic is None and own is not None and own.dynamic != DynamicOptions()
+        if self.dynamic is not None or own is None:
+            return ()
+        groups = {"dynamic": own.dynamic != DynamicOptions(), "loadDriven": own.load_driven.use}
+        return tuple(name for name, is_set in groups.items() if is_set)
 
     @property
     def gives_exclusive_cpus(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from pinfold.core.moves.owners import Owner
 from pinfold.core.moves.steps import (
@@ -35,10 +35,11 @@ def unsound(plan: MovePlan) -> str:
         if isinstance(step, Wait) and step.owner not in told:
             return f"step {number} waits for {step.owner}, who was told nothing"
     before = plan.start
+    shares = {one for one in before.placed if not (before.placed[one] and plan.end.placed[one])}
     for number, state in enumerate(states(plan)):
         if number and not _follows(plan.steps[number - 1], before, back=plan.back):
             return f"step {number} does not begin where the one before it ends"
-        if problem := _conflict(state):
+        if problem := _conflict(state, shares):
             return f"after step {number} {problem}"
         before = state
     return "" if before.is_settled else "it ends before everybody has what he claims"
@@ -67,11 +68,11 @@ def _follows(step: Step, before: MoveState, *, back: bool) -> bool:
             return True
 
 
-def _conflict(state: MoveState) -> str:
+def _conflict(state: MoveState, shares: Collection[Owner]) -> str:
     pods: dict[str, int] = {}
     for owner, cpus in state.claims.items():
         placed = state.placed[owner]
-        if not placed or not placed <= cpus:
+        if not (placed or owner in shares) or not placed <= cpus:
             return f"{owner} is on CPUs {placed or 'of nobody'}, and claims {cpus or 'none'}"
         pods[owner.pod_uid] = pods.get(owner.pod_uid, 0) | cpus.mask
     taken = state.pool.mask

@@ -99,7 +99,8 @@ class MoveState(Struct, frozen=True):
 
     Attributes:
         claims: the CPUs that each owns on record.
-        placed: the CPUs that the kernel lets each run on (a mixed owner on the pool besides).
+        placed: the CPUs that the kernel lets each run on (a mixed owner on the pool besides); none
+            of one that comes from the pool, or goes there: it is in it.
         pool: the shared pool, as far as the plan changes it.
         mems: ``cpuset.mems`` of those whose memory the plan touches.
         coming: what was announced last.

@@ -255,6 +255,18 @@ ISOLATED_CPUS: Final = Annotation[str | None](
     planned=True,
 )
 
+LOAD_DRIVEN: Final = Annotation(
+    name="load-driven",
+    parse=boolean,
+    default=False,
+    values="`true`, `false`",
+    unsaid="`false`",
+    meaning="The container starts in the shared pool, and has CPUs of its own "
+    "[while its load asks for it](../how-to/load-driven-cpus.md).",
+    runtimes=("process", "cri"),
+    planned=True,
+)
+
 
 LEND_CPUS: Final = Annotation(
     name="lend-cpus",
@@ -302,7 +314,7 @@ ANNOTATIONS: Final[tuple[Annotation[Any], ...]] = (
     SMT_ISOLATE,
     ISOLATED_CPUS,
     LEND_CPUS,
-    _kept("load-driven", "Kept for exclusive CPUs that come and go with the load."),
+    LOAD_DRIVEN,
     _kept("cpu-burst", "Kept for bursts above the CPU limit."),
     _kept("cache-class", "Kept for cache and memory bandwidth."),
     IRQS,

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
+from pinfold.admission.admission import NodeState
 from pinfold.core.controllers.seen import Seen, SeenContainer
 from pinfold.core.moves.owners import Owner
 from pinfold.core.observation.rates import Load
@@ -39,6 +40,7 @@ def look(books: Books, observation: Observation | None = None) -> Seen:
             pod.workload.pod.annotations,
             mixed=where.mixed,
             partition=where.cpus is not None and view.settings.partition is not Partition.MEMBER,
+            load_driven=_by_load(view.state, owner),
         )
     if view.move is not None:
         busy.update(view.move.plan.start.placed)
@@ -53,6 +55,12 @@ def look(books: Books, observation: Observation | None = None) -> Seen:
         topology=None if policy is None else policy.topology,
         wait_source="" if observation is None else observation.wait_source,
     )
+
+
+def _by_load(state: NodeState, owner: Owner) -> int:
+    """How many CPUs a container has by load; 0 for others."""
+    one = state.load_driven.get(owner.pod_uid)
+    return 0 if one is None else one.counts().get(owner.container, 0)
 
 
 def _load(observation: Observation | None, key: ContainerKey, now: float) -> Load | None:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from pinfold.admission.admission import recount
 from pinfold.admission.moves import pending_move_document
+from pinfold.admission.settling import recount
 from pinfold.core.moves.gone import is_gone
 from pinfold.core.moves.owners import Owner
 from pinfold.core.moves.rebalance import carried
@@ -81,7 +81,11 @@ def _carry_baselines(draft: Draft, move: PendingMove, before: Places, after: Pla
         pod = draft.pod(owner.pod_uid)
         if is_gone(owner) or pod is None or (now := pod.record.baseline(owner.container)) is None:
             continue
-        new = after[owner]
+        if not (new := after[owner]):
+            had = pod.record.baselines.items()
+            left = {name: cpus for name, cpus in had if name != owner.container}
+            draft.put(pod, replace(pod.record, baselines=left))
+            continue
         if policy is None or move.resize is not None or len(old) != len(new):
             then = now & new
         else:

@@ -77,7 +77,7 @@ class Mover:
         Args:
             draft: the change of the books in which it was planned.
             plan: from what the books say now.
-            why: ``resize``, ``rebalance`` or ``make-room``.
+            why: one of :data:`pinfold.documents.move_plan.WHY`.
             resize: the resize that it is made for; at its end the pod's record says so.
             replaces: the plan in flight is given up for it; see :meth:`may_replace`.
 

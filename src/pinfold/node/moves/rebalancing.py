@@ -51,6 +51,11 @@ class Rebalancing:
         self.rooms = MadeRoom(books)
         self.budget = MoveBudget(dynamic, books.observers.uptime)
 
+    @property
+    def mover(self) -> Mover:
+        """Who carries its plans out, and those of others."""
+        return self._mover
+
     # ------------------------------------------------------------------------- when it is asked for
 
     def would_move(self) -> MovePlan:

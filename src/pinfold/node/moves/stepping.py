@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import AsyncExitStack
 from functools import partial
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -31,6 +32,8 @@ from pinfold.node.moves.waiting import has_waited
 from pinfold.node.node_containers import may_live
 from pinfold.ports.errors import ContainerKey, PortError
 from pinfold.ports.records import PendingMove
+
+NO_POOL: Final = "no CPU of the shared pool is online that it could go to"
 
 
 class Stepping:
@@ -151,6 +154,10 @@ class Stepping:
     def _expect_online(self, at: int, step: Widen | Narrow) -> None:
         """Refuse to take from an owner all of its CPUs that are online: it would run on others'."""
         offline = self._books.view.state.offline
+        if not step.now:
+            if not self._books.view.pool:
+                raise RefusedError(f"{step.owner}: {NO_POOL}", at)
+            return
         if not is_gone(step.owner) and not step.now - offline and step.was - offline:
             raise RefusedError(f"{step.owner}: all of CPUs {step.now} are offline", at)
 

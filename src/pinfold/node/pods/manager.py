@@ -15,7 +15,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from pinfold.admission.admission import POOL_EMPTY, Decision, release, settle
+from pinfold.admission.admission import POOL_EMPTY, Decision
+from pinfold.admission.settling import release, settle
 from pinfold.core.kubelet.own_policies import DynamicOptions
 from pinfold.core.pod.workload import Workload
 from pinfold.core.topology_manager.manager import UNEXPECTED_ADMISSION_ERROR
@@ -223,6 +224,7 @@ class Manager:
             idle=decision.idle,
             memory=decision.memory,
             devices=answers.grants(decision),
+            load_driven=frozenset(decision.load_driven),
         )
 
     def begin(self, pod: PodLife) -> None:

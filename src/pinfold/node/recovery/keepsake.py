@@ -37,6 +37,7 @@ class _Written(Struct, frozen=True):
     """By container and resource: ids, what the plugin answered."""
     baselines: Mapping[str, CPUSet] = {}
     idle: Mapping[str, CPUSet] = {}
+    load_driven: tuple[str, ...] = ()
 
 
 class Keepsake(Struct, frozen=True):
@@ -88,6 +89,7 @@ def _text(generation: int, pod: PodRecord) -> str:
         },
         dict(pod.baselines),
         dict(pod.idle),
+        tuple(sorted(pod.load_driven)),
     )
     return msgspec.json.encode(written, enc_hook=str).decode()
 
@@ -113,4 +115,5 @@ def _pod(found: _Written) -> PodRecord:
         },
         baselines=found.baselines,
         idle=found.idle,
+        load_driven=frozenset(found.load_driven),
     )

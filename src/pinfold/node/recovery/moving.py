@@ -41,7 +41,7 @@ def recorded_move(move: PendingMove | None, pods: Pods) -> PendingMove | None:
         if owner in over or owner.pod_uid not in pods:
             continue
         pod, _ = pods[owner.pod_uid]
-        if (has := pod.assignments.get(owner.container)) != cpus:
+        if (has := pod.assignments.get(owner.container, CPUSet())) != cpus:
             raise InvariantError(
                 f"{owner} has CPUs {has or 'of nobody'} on record, and {cpus} in the plan of moves "
                 "that is under way"
@@ -76,6 +76,6 @@ def given_up(pod: PodRecord, placed: Mapping[Owner, CPUSet]) -> PodRecord:
     left = {
         name: placed.get(owners[name], cpus)
         for name, cpus in pod.assignments.items()
-        if not is_gone(owners[name])
+        if not is_gone(owners[name]) and placed.get(owners[name], cpus)
     }
     return replace(pod, assignments=left)

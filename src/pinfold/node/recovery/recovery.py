@@ -14,7 +14,8 @@ from typing import Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pinfold.admission.admission import Node, NodeState, decide, resume, settle
+from pinfold.admission.admission import Node, NodeState, decide
+from pinfold.admission.settling import resume, settle
 from pinfold.core.devices.state import DeviceOwnershipError, DeviceState
 from pinfold.core.memory.memory import MemoryStateError
 from pinfold.core.moves.owners import Owner
@@ -212,8 +213,8 @@ def restore(  # noqa: PLR0913 - the record, the node, and how to read them
         _repair(restored, node)
         return restored
     state = replace(restored.state, ledger=ledger, memory=memory, devices=devices)
-    for _, workload in restored.active.values():
-        state = resume(state, workload.pod)
+    for pod, workload in restored.active.values():
+        state = resume(state, workload.pod, pod.load_driven)
     restored.state, restored.move = state, move
     return restored
 
@@ -288,7 +289,7 @@ def _repair(restored: Restored, node: Node) -> None:
     again: list[str] = []
     for uid, (pod, workload) in restored.active.items():
         try:
-            state = resume(keep(state, pod, node, kept), workload.pod)
+            state = resume(keep(state, pod, node, kept), workload.pod, pod.load_driven)
         except _MISFITS as error:
             restored.report.append(f"pod {pod.full_name} is decided again: {error}")
             again.append(uid)
@@ -309,6 +310,7 @@ def _repair(restored: Restored, node: Node) -> None:
                 idle=decision.idle,
                 memory=decision.memory,
                 baselines={},
+                load_driven=frozenset(decision.load_driven),
             )
             restored.active[uid] = (again_as, workload)
             where = ", ".join(f"{n} {cpus}" for n, cpus in given.items()) or "the shared pool"

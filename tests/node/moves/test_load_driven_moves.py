@@ -1,0 +1,326 @@
+"""Load-driven containers on a live node: promoted, demoted, and whoever dies in between."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from pinfold.admission.admission import POOL_EMPTY
+from pinfold.core.controllers.load_driven import Demote, Promote
+from pinfold.core.controllers.proposals import Proposal, Rank
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.own_policies import DynamicOptions, LoadDrivenOptions, OwnPolicies
+from pinfold.core.moves.owners import Owner
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.node.moves.load_driven import LoadDrivenMoves
+from pinfold.node.pod_resources import pod_resources
+from pinfold.node.reconciler import reconcile
+from pinfold.ports.errors import ContainerKey
+from pinfold.ports.runtime import ContainerState
+from tests.scenes.manager_harness import manifest, run_virtually
+from tests.scenes.mortal_harness import MortalHarness, until_dead
+from tests.scenes.moves_harness import Node
+
+CONFIG = NodeConfig(
+    cpu_manager_policy="dynamic",
+    reserved_system_cpus=CPUSet([0]),
+    own=OwnPolicies(load_driven=LoadDrivenOptions(use=True)),
+)
+A = Owner("uid-a", "c0")
+
+
+class LoadDrivenNode(Node, MortalHarness):
+    """A node whose agent dies, and whose kernel looks at itself."""
+
+    @property
+    def by_load(self) -> LoadDrivenMoves:
+        manager = self.manager
+        rooms, budget = manager.rebalancing.rooms, manager.rebalancing.budget
+        return LoadDrivenMoves(self.books, manager.mover, rooms, budget)
+
+    async def promote(self, pod: str = "a", carrier: LoadDrivenMoves | None = None) -> str:
+        owner = Owner(f"uid-{pod}", "c0")
+        wish = Promote(
+            rank=Rank.LOAD_DRIVEN, why="busy", owners=frozenset({owner}), moves=1, count=2
+        )
+        return await self._carry_out(wish, carrier)
+
+    async def demote(self, pod: str = "a", carrier: LoadDrivenMoves | None = None) -> str:
+        owner = Owner(f"uid-{pod}", "c0")
+        wish = Demote(rank=Rank.LOAD_DRIVEN, why="idle", owners=frozenset({owner}), moves=1)
+        return await self._carry_out(wish, carrier)
+
+    async def _carry_out(self, wish: Proposal, carrier: LoadDrivenMoves | None) -> str:
+        problem = await (carrier or self.by_load).carry_out(wish)
+        if (moving := self.manager.mover.in_flight) is not None:
+            ended = await asyncio.wait_for(moving.ended(), 60)
+            problem = problem or ended.problem
+        await self.settle()
+        return problem
+
+    def quota(self, pod: str = "a") -> int | None:
+        return self.cgroups.groups[ContainerKey(f"uid-{pod}", "c0")].placement.limits.cpu_quota
+
+
+def by_load(name: str, *cpus: str, grace: int = 0, **more: Any) -> dict[str, Any]:
+    pod = manifest(name, *cpus, **more)
+    pod["metadata"]["annotations"] = {"load-driven.pinfold.dev/pod": "true"}
+    pod["spec"]["scaleDownGracePeriodSeconds"] = grace
+    return pod
+
+
+def run(scenario: Callable[[LoadDrivenNode], Awaitable[None]], **harness: Any) -> None:
+    async def whole() -> None:
+        node = LoadDrivenNode(
+            config=harness.pop("config", CONFIG), dynamic=DynamicOptions(), **harness
+        )
+        node.arm(0, after=False)
+        await node.start()
+        await scenario(node)
+        await node.settle()
+        node.check()
+        assert await reconcile(node.books) == []
+        await node.kill()
+
+    run_virtually(asyncio.wait_for(whole(), 600))
+
+
+def test_it_comes_and_goes_and_is_told() -> None:
+    async def scenario(node: LoadDrivenNode) -> None:
+        await node.admit(by_load("a", "2"))
+        await node.admit(manifest("web", ""))
+        assert node.has() == {}
+        assert node.cpus("a") == {"c0": "1-7"}
+        assert node.quota() == 200_000
+        listed = pod_resources(node.books.view.state, node.books.view.pods)
+        told = node.teller.assignments[ContainerKey(*A)]
+        assert not told.current.cpus
+
+        assert await node.promote() == ""
+        assert node.cpus("a") == {"c0": "2-3"}
+        assert node.cpus("web") == {"c0": "1,4-7"}
+        assert node.quota() == -1
+        assert pod_resources(node.books.view.state, node.books.view.pods) == listed
+        told = node.teller.assignments[ContainerKey(*A)]
+        assert (str(told.current.cpus), told.reason) == ("2-3", "load-driven")
+
+        assert await node.demote() == ""
+        assert node.has() == {}
+        assert node.cpus("a") == node.cpus("web") == {"c0": "1-7"}
+        assert node.quota() == 200_000
+        assert pod_resources(node.books.view.state, node.books.view.pods) == listed
+        told = node.teller.assignments[ContainerKey(*A)]
+        assert (str(told.current.cpus), told.reason) == ("", "load-driven")
+        assert node.books.counters.moves["load-driven/done"].count == 2
+
+    run(scenario)
+
+
+def test_it_is_told_before_it_loses_its_cpus() -> None:
+    async def scenario(node: LoadDrivenNode) -> None:
+        await node.admit(by_load("a", "2", grace=3))
+        await node.promote()
+        began = asyncio.get_running_loop().time()
+        wish = Demote(rank=Rank.LOAD_DRIVEN, why="idle", owners=frozenset({A}), moves=1)
+        assert await node.by_load.carry_out(wish) == ""
+        await asyncio.sleep(1)
+        told = node.teller.assignments[ContainerKey(*A)]
+        assert (str(told.current.cpus), str(told.coming.cpus)) == ("2-3", "")
+        assert told.deadline is not None
+        moving = node.manager.mover.in_flight
+        assert moving is not None
+        await moving.ended()
+        assert asyncio.get_running_loop().time() >= began + 3
+
+    run(scenario)
+
+
+def test_if_nothing_fits_it_stays_and_that_is_said_once() -> None:
+    async def scenario(node: LoadDrivenNode) -> None:
+        carrier = node.by_load
+        # By its number there is room for all; whole cores are not.
+        await node.admit(by_load("a", "2"))
+        await node.admit(by_load("b", "5"))
+        node.cgroups.online -= CPUSet([6, 7])
+        await node.books.set_offline(CPUSet([6, 7]))
+        assert await node.promote("b", carrier) == ""
+        problem = await node.promote("a", carrier)
+        assert "not enough cpus available" in problem
+        assert await node.promote("a", carrier) == problem
+        assert node.books.counters.stays_shared == 1
+        kinds = [one.kind for one in node.store.entries if one.pod_uid == "uid-a"]
+        assert kinds.count("stays-shared") == 1
+        node.cgroups.online |= CPUSet([6, 7])
+        await node.books.set_offline(CPUSet())
+        assert await node.promote("a", carrier) == ""
+
+    run(scenario)
+
+
+def test_the_last_cpu_of_the_pool_stays_there() -> None:
+    strict = replace(CONFIG, cpu_manager_policy_options={"strict-cpu-reservation": "true"})
+
+    async def scenario(node: LoadDrivenNode) -> None:
+        await node.admit(by_load("a", "5"))
+        await node.admit(by_load("b", "2"))
+        assert await node.promote("a") == ""
+        assert POOL_EMPTY in await node.promote("b")
+        assert await node.demote("a") == ""
+        assert await node.promote("b") == ""
+        assert POOL_EMPTY in await node.promote("a")
+
+    run(scenario, config=strict)
+
+
+def test_nobody_goes_to_a_pool_without_a_cpu() -> None:
+    strict = replace(CONFIG, cpu_manager_policy_options={"strict-cpu-reservation": "true"})
+
+    async def scenario(node: LoadDrivenNode) -> None:
+        await node.admit(by_load("a", "2", grace=3))
+        assert await node.promote("a") == ""
+        wish = Demote(rank=Rank.LOAD_DRIVEN, why="idle", owners=frozenset({A}), moves=1)
+        assert await node.by_load.carry_out(wish) == ""
+        # While it is told, nobody takes the last CPU of the pool.
+        refused = await node.admit(manifest("b", "5"))
+        assert refused.message == POOL_EMPTY
+        pool = CPUSet.parse("1,4-7")
+        node.cgroups.online -= pool
+        await node.books.set_offline(pool)
+        moving = node.manager.mover.in_flight
+        assert moving is not None
+        assert "no CPU of the shared pool" in (await moving.ended()).problem
+        assert node.cpus("a") == {"c0": "2-3"}
+        assert "no CPU of the shared pool" in await node.demote("a")
+        node.cgroups.online |= pool
+        await node.books.set_offline(CPUSet())
+        assert (await node.admit(manifest("b", "5"))).reason is None
+        assert "no CPU of the shared pool" in await node.demote("a")
+        assert node.cpus("a") == {"c0": "2-3"}
+
+    run(scenario, config=strict)
+
+
+def test_admission_counts_what_is_charged() -> None:
+    async def scenario(node: LoadDrivenNode) -> None:
+        await node.admit(by_load("a", "5"))
+        for _ in range(2):
+            refused = await node.admit(manifest("b", "3"))
+            assert "requested=3, available=2" in refused.message
+            await node.kill()
+            node.arm(0, after=False)
+            await node.start()
+        assert (await node.admit(manifest("c", "2"))).reason is None
+        assert await node.promote("a") == ""
+        refused = await node.admit(manifest("b", "1"))
+        assert refused.message is not None
+
+    run(scenario)
+
+
+def test_a_refusal_of_the_kernel_leaves_it_where_it_was() -> None:
+    async def scenario(node: LoadDrivenNode) -> None:
+        await node.admit(by_load("a", "2"))
+        await node.admit(manifest("web", ""))
+        for promoted in (True, False):
+            for at in range(1, 4):
+                node.cgroups.faults.calls = 0
+                node.cgroups.faults.fail_at = {at}
+                await (node.promote() if promoted else node.demote())
+                node.cgroups.faults.fail_at = set()
+                await node.books.settle()
+                await node.settle()
+                node.check()
+                if promoted:
+                    await node.demote()
+                else:
+                    await node.promote()
+            await (node.promote() if promoted else node.demote())
+            node.check()
+
+    run(scenario)
+
+
+async def comes_and_goes(node: LoadDrivenNode) -> None:
+    await node.promote()
+    await node.demote()
+    await node.promote()
+
+
+async def ends_in_between(node: LoadDrivenNode) -> None:
+    await node.promote()
+    wish = Demote(rank=Rank.LOAD_DRIVEN, why="idle", owners=frozenset({A}), moves=1)
+    await node.by_load.carry_out(wish)
+    await node.manager.release("a")
+    await node.admit(manifest("b", "2"))
+
+
+async def refused(node: LoadDrivenNode) -> None:
+    node.cgroups.faults.calls = 0
+    node.cgroups.faults.fail_at = {2}
+    await node.promote()
+
+
+Life = Callable[[LoadDrivenNode], Awaitable[None]]
+
+
+async def goes_on(node: LoadDrivenNode) -> None:
+    if (moving := node.manager.mover.in_flight) is not None:
+        await asyncio.wait_for(moving.ended(), 60)
+    await node.settle()
+
+
+@pytest.mark.parametrize("life", [comes_and_goes, ends_in_between, refused])
+def test_the_agent_may_die_at_every_call(life: Life) -> None:
+    async def dies_and_goes_on(at: int, *, after: bool) -> bool:
+        node = LoadDrivenNode(config=CONFIG, dynamic=DynamicOptions())
+        node.arm(0, after=False)
+        await node.start()
+        await node.admit(by_load("a", "2", grace=1))
+        await node.admit(manifest("web", ""))
+        await node.kill()
+        node.arm(at, after=after)
+
+        async def whole() -> None:
+            await node.start()
+            await life(node)
+
+        died = await until_dead(node, whole())
+        await node.kill()
+        node.cgroups.faults.fail_at = set()
+        node.arm(0, after=False)
+        await node.start()
+        await goes_on(node)
+        node.check()
+        assert await reconcile(node.books) == []
+        assert node.store.move is None
+        for status in node.runtime.known():
+            assert status.state is ContainerState.RUNNING
+        by_number = sum(
+            count
+            for uid, one in node.books.view.state.load_driven.items()
+            for count in one.counts().values()
+        )
+        assert by_number == (2 if "uid-a" in node.books.view.pods.active else 0)
+        for uid in list(node.books.view.pods.active):
+            await node.manager.release(uid)
+        await node.settle()
+        node.check()
+        assert str(node.books.view.state.ledger.default) == "0-7"
+        assert node.books.view.state.load_driven == {}
+        await node.kill()
+        return died
+
+    async def all_deaths() -> int:
+        deaths = 0
+        for after in (False, True):
+            at = 1
+            while await asyncio.wait_for(dies_and_goes_on(at, after=after), 100):
+                at += 1
+                deaths += 1
+        return deaths
+
+    assert run_virtually(all_deaths()) > 20
