@@ -42,6 +42,7 @@ from pinfold.node.tellings import Tellings
 from pinfold.planning.fake_cgroups import FakeCgroups
 from pinfold.planning.fake_plugins import FakeDevicePlugins
 from pinfold.planning.fakes import FakeRuntime, MemoryPodFiles, MemoryStore, MemoryTeller
+from pinfold.ports.guardian import Guardian
 from pinfold.ports.runtime import ContainerState
 from pinfold.state.ledger import Ledger
 
@@ -167,6 +168,7 @@ class Harness:
         self.files = MemoryPodFiles()
         self.teller = MemoryTeller()
         self.plugins = FakeDevicePlugins()
+        self.guardian: Guardian | None = None
         self.now = 0.0
         self.running: tuple[Manager, asyncio.Task[None]] | None = None
 
@@ -202,6 +204,7 @@ class Harness:
             ),
             settings=settings,
             observers=observers,
+            guardian=self.guardian,
         )
         manager = Manager(books, containers, self.plugins, self.dynamic)
         follower = asyncio.create_task(containers.exits.follow(self.runtime.exits()))

@@ -17,10 +17,16 @@ class WatchedCgroups(FakeCgroups):
         """What was written, in its order."""
         self.shared_by_two: list[str] = []
         """What was seen and may not be, whoever has caught the error."""
+        self.lenders: set[str] = set()
+        """The uids of the pods of which CPUs may be lent."""
 
     async def set_shared(self, cpus: CPUSet) -> None:
         await super().set_shared(cpus)
         self._look("shared", str(cpus))
+
+    async def lend(self, cpus: CPUSet) -> None:
+        await super().lend(cpus)
+        self._look("lent", str(cpus))
 
     async def place(self, key: ContainerKey, placement: Placement) -> str:
         granted = await super().place(key, placement)
@@ -59,9 +65,13 @@ class WatchedCgroups(FakeCgroups):
                 assert other.pod_uid == key.pod_uid, f"{key} and {other} on {cpu}: {self.effects}"
         for pid, key in everybody.items():
             if pid not in exclusive or self.groups[key].placement.mixed:
+                borrows = self.groups[key].placement.borrows
                 for cpu in self.allowed(pid):
                     other = owners.get(cpu, key)
-                    assert other.pod_uid == key.pod_uid, f"{key} runs on {cpu} of {other}"
+                    may = other.pod_uid == key.pod_uid or (
+                        borrows and other.pod_uid in self.lenders
+                    )
+                    assert may, f"{key} runs on {cpu} of {other}: {self.effects}"
 
     def _has_place(self, key: ContainerKey) -> bool:
         """Whether the kernel keeps it on its CPUs, and has not moved it as they are all offline."""

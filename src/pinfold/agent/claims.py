@@ -128,7 +128,7 @@ class ClaimKeeper:
         try:
             async with self._books.change():
                 claim.take(patience=0.0)
-                await self._books.containers.cgroups.open(self._books.view.pool)
+                await self._books.open_cgroups(self._books.view.pool)
         except PortError as error:
             problem = f"{missing} was taken away, and cannot be had again: {error.problem}"
             raise PortError(problem, error.remedy) from None

@@ -88,7 +88,7 @@ async def nri_agent(start: Start) -> AsyncIterator[Agent]:
             pool_changed=on_record.follow,
         )
         await load(books, restored)
-        await cgroups.open(books.view.pool)
+        await books.open_cgroups(books.view.pool)
         files.retain(books.view.pods.active)
         await books.announcements.retain(books.view.pods.active)
 

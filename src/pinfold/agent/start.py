@@ -279,6 +279,7 @@ class Start:
             owner_offline=OwnerOffline(config.own.cgroups.owner_offline),
             kept_pods=config.own.record.max_pods_remembered,
             scale_down_grace_period=config.node.scale_down_grace_period,
+            idle_side=config.node.own is not None and config.node.own.need_idle_side,
             runtime=config.own.containers.runtime,
             cgroups=tree,
         )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from pinfold.core.pod.pod import Container, guaranteed_cpus
+from pinfold.core.pod.annotations import BORROW
+from pinfold.core.pod.pod import Container, QOSClass, guaranteed_cpus
 from pinfold.core.pod.workload import Workload
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.errors import ContainerKey
@@ -54,6 +55,11 @@ class AdmittedPod(Struct, frozen=True):
     def is_load_driven(self, container: Container) -> bool:
         """Whether a container has CPUs of its own by load, now or at other times."""
         return container.name in self.record.load_driven
+
+    def borrows(self, container: Container) -> bool:
+        """Whether a container without CPUs of its own runs on what others lend, where that is."""
+        pod = self.workload.pod
+        return pod.qos is QOSClass.BEST_EFFORT and BORROW.of(pod.annotations, container.name)
 
     def exclusive_cpus(self, ledger: Ledger, container: Container) -> CPUSet | None:
         """Where a container runs: its own CPUs, None for the shared pool.

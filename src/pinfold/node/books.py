@@ -22,6 +22,7 @@ from typing import Final
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from pinfold.admission.admission import Node
 from pinfold.core.values.cpuset import CPUSet
@@ -30,6 +31,7 @@ from pinfold.node.announcements import Announcements
 from pinfold.node.counters import Counters, Drifts
 from pinfold.node.draft import Draft, Effect
 from pinfold.node.drafted import Unwritten, table
+from pinfold.node.idle.loans import Loans
 from pinfold.node.leases.lease import Lease
 from pinfold.node.node_containers import NodeContainers
 from pinfold.node.observers import Observers
@@ -82,7 +84,8 @@ class Books:
         self.offline_owners = OfflineOwners(self, containers, observers)
         self._tasks, self._changes = Tasks(observers.report), Tasks(observers.report)
         self.spawn = self._tasks.spawn
-        self.lease = Lease(containers.cgroups, guardian, self._tell_undone)
+        self.lease = Lease(containers.cgroups, guardian, self._tell_undone, self._lost)
+        self.loans = Loans(self, self.lease, self._see, containers, observers.report)
         self.remains = Remains(self.spawn, observers.report)
         self._lock = asyncio.Lock()
         self._node_written: NodeRecord | None = None
@@ -202,6 +205,36 @@ class Books:
         async with self.change() as draft:
             await draft.follow_cpus(cpus)
 
+    async def open_cgroups(self, pool: CPUSet) -> None:
+        """Open them, or once more, with this shared pool (empty: as it is); nothing is lent then.
+
+        Raises:
+            CgroupError: they cannot be had, or not as this node is configured.
+        """
+        await self.containers.cgroups.open(pool)
+        self.loans.begin()
+
+    async def lend(self, more: CPUSet) -> None:
+        """Lend these CPUs of owners to the idle side, besides those that are.
+
+        Raises:
+            CgroupError: nobody may have them lent just now, or the kernel refuses.
+            StoreError: the agent is stopping.
+        """
+        async with self.change():
+            await self.loans.lend(more)
+
+    async def give_back(self, cpus: CPUSet) -> None:
+        """Take back, confirmed, what is lent of these CPUs; no change of the books is waited for.
+
+        Raises:
+            CgroupError: somebody may still run there; they count as lent until nobody does.
+        """
+        await self.loans.give_back(cpus)
+
+    def _lost(self) -> None:
+        self.loans.lost()
+
     async def settle(self) -> None:
         """Try again to grow the pool, and to bring everybody where he belongs."""
         now = asyncio.get_running_loop().time()
@@ -214,10 +247,14 @@ class Books:
 
     async def _write(self, draft: Draft, unwritten: Unwritten, above: int = 0) -> None:
         made = draft.outcome(self.view, self._node_written, self._move_written, above)
+        # Nobody else gets a CPU, and none moves, while somebody borrows it.
+        await self.loans.give_back_before(made.view)
         if await self._record.write(made.batch, unwritten, draft.subject):
             self._node_written, self._move_written = made.node, made.view.move
         # What is on record holds from now on: nothing may come in between.
-        before, self._view = self._view, made.view
+        before = self._view
+        # What is lent changes while somebody writes.
+        self._view = replace(made.view, lent=before.lent)
         if before.move is not made.view.move:
             self._moved.set()
             self._moved = asyncio.Event()

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.drafted import Drafted, Unwritten
+from pinfold.node.idle.loans import Loans
 from pinfold.node.observers import Observers
 from pinfold.node.offline_owners import OfflineOwners
 from pinfold.node.tasks import Tasks
@@ -34,6 +35,7 @@ class Bookkeeper(Protocol):
     _changes: Tasks
     observers: Observers
     offline_owners: OfflineOwners
+    loans: Loans
 
     @property
     def view(self) -> View:
@@ -145,8 +147,10 @@ class Draft(Drafted):
 
     async def follow_cpus(self, offline: CPUSet) -> None:
         """Nothing new is placed on offline CPUs; who has lost all of its own shares no other's."""
-        if offline != self._books.view.state.offline:
-            await self._unbroken(partial(self._books.offline_owners.follow, self, offline))
+        books = self._books
+        if offline != books.view.state.offline:
+            follow = partial(books.offline_owners.follow, self, offline)
+            await self._unbroken(follow, books.loans.give_back_unowned)
 
     def take_offline(self, cpus: CPUSet) -> None:
         """These CPUs are offline: nothing new is placed there, whatever else is drafted."""

@@ -21,7 +21,7 @@ from pinfold.node.books import Books
 from pinfold.node.draft import Draft
 from pinfold.node.node_containers import HELD, may_live
 from pinfold.node.view import Whereabouts
-from pinfold.ports.cgroups import Cgroups, ObservedCgroups, ObservedContainer, Stray
+from pinfold.ports.cgroups import NO_CPUS, Cgroups, ObservedCgroups, ObservedContainer, Stray
 from pinfold.ports.errors import ContainerKey, PortError, ProcessGoneError
 from pinfold.ports.runtime import ContainerState, ContainerStatus
 
@@ -32,9 +32,9 @@ PATIENCE: Final = 10.0
 class Drift(Struct, frozen=True):
     """One place where the kernel has something else than the record.
 
-    ``key`` is None for the shared pool; ``found`` is the kernel's side, in words; ``is_empty``
-    tells that no process of the container was found where it should be; ``strays`` are those that
-    were found elsewhere.
+    ``key`` is None for the shared pool, or (``idle``) the idle side; ``found`` is the kernel's
+    side, in words; ``is_empty`` tells that no process of the container was found where it should
+    be; ``strays`` are those that were found elsewhere.
     """
 
     key: ContainerKey | None
@@ -44,6 +44,14 @@ class Drift(Struct, frozen=True):
     problem: str = ""
     is_empty: bool = False
     strays: tuple[Stray, ...] = ()
+    idle: bool = False
+
+    @property
+    def subject(self) -> str:
+        """Whom it is about, in words."""
+        if self.key is not None:
+            return f"container {self.key.name}"
+        return "the idle side" if self.idle else "the shared pool"
 
 
 def find_drift(
@@ -51,21 +59,33 @@ def find_drift(
     pool: CPUSet,
     expected: Mapping[ContainerKey, Whereabouts],
     offline: CPUSet,
+    lent: CPUSet | None = NO_CPUS,
 ) -> Iterator[Drift]:
-    """Compare; pure.  ``offline`` CPUs are missing in every cpuset by nature."""
+    """Compare; pure.
+
+    ``offline`` CPUs are missing in every cpuset by nature.  What is ``lent`` may not be known
+    (None): it has changed since the kernel was looked at.
+    """
     if pool and observed.shared != pool:
         yield Drift(None, str(pool), str(observed.shared))
     elif pool and observed.shared_configured - offline != pool - offline:
         yield Drift(None, str(pool), f"configured {observed.shared_configured}")
+    if lent is not None and (idle := observed.idle) is not None and pool:
+        wanted = f"{pool | lent} and cpu.idle 1"
+        if not idle.is_idle:
+            yield Drift(None, wanted, "cpu.idle 0", idle=True)
+        elif idle.effective != (pool | lent) - offline:
+            yield Drift(None, wanted, str(idle.effective), idle=True)
     for key, where in expected.items():
         container, cpus = observed.containers.get(key), where.cpus
         wanted = "the shared pool" if cpus is None else str(cpus)
         wanted += " and the shared pool" if where.mixed else ""
+        wanted += " and what is lent" if where.idle else ""
         if container is None:
             yield Drift(key, wanted, "no cgroup", is_empty=True)
         elif container.frozen and where.frozen:
             continue  # it runs nowhere
-        elif found := _deviation(container, where.within(pool), offline, owns=cpus is not None):
+        elif found := _deviation(container, where, pool, offline, lent):
             yield Drift(key, wanted, found, is_empty=not container.populated)
         if container is not None and container.strays:
             yield _outside(key, container.strays)
@@ -81,16 +101,32 @@ def _outside(key: ContainerKey, strays: tuple[Stray, ...]) -> Drift:
     return Drift(key, "every process in its cgroup", found, strays=strays)
 
 
-def _deviation(container: ObservedContainer, cpus: CPUSet, offline: CPUSet, *, owns: bool) -> str:
-    if container.exclusive != owns:
-        return "in the exclusive part" if container.exclusive else "in the shared pool"
+def _deviation(
+    container: ObservedContainer,
+    where: Whereabouts,
+    pool: CPUSet,
+    offline: CPUSet,
+    lent: CPUSet | None,
+) -> str:
+    owns = where.cpus is not None
+    if container.exclusive != owns or container.idle != where.idle:
+        return _side(container)
     if not container.populated:
         return "no process in its cgroup"
-    if container.effective != cpus - offline:
+    if where.idle and lent is None:
+        return "frozen" if container.frozen else ""
+    cpus = where.within(pool, lent or NO_CPUS) - offline
+    if container.effective != cpus:
         return f"effective {container.effective}"
-    if owns and (container.configured or cpus) - offline != cpus - offline:
+    if owns and (container.configured or cpus) - offline != cpus:
         return f"configured {container.configured}"
     return "frozen" if container.frozen else ""
+
+
+def _side(container: ObservedContainer) -> str:
+    if container.exclusive:
+        return "in the exclusive part"
+    return "on the idle side" if container.idle else "in the shared pool"
 
 
 async def reconcile(books: Books) -> list[Drift]:
@@ -110,6 +146,7 @@ async def reconcile(books: Books) -> list[Drift]:
     async with books.change() as draft:
         await draft.look_at_cpus()
         before = {key: books.statuses[key].id for key in _settled(books)}
+        lent, was_changing = books.view.lent, books.loans.are_changing
         observed = await books.containers.cgroups.observe()
         held = _look_at_held(books, observed)
         # Asked after the cgroups were read: what has ended meanwhile is no drift.
@@ -126,9 +163,11 @@ async def reconcile(books: Books) -> list[Drift]:
         }
         expected = {key: books.view.where(*one) for key, one in running.items()}
         busy = books.view.pods.containers().keys() - running.keys()
+        view, is_changing = books.view, was_changing or books.loans.are_changing
+        known = None if is_changing or view.lent != lent else lent
         drifts = [
             drift
-            for drift in find_drift(observed, books.view.pool, expected, books.view.state.offline)
+            for drift in find_drift(observed, view.pool, expected, view.state.offline, known)
             if drift.key not in busy
         ]
         done = [await _repair(books, draft, drift, running) for drift in drifts]
@@ -177,7 +216,10 @@ async def _repair(
 ) -> Drift | None:
     """Make it so; None where there is nothing to repair, for the container has just ended."""
     try:
-        if drift.key is None:
+        if drift.idle:
+            # Whoever had his hands in it: what is lent is lent anew by who decides that.
+            await books.give_back(books.view.lent)
+        elif drift.key is None:
             await draft.apply_pool()
         elif drift.key not in running:
             await books.containers.end(drift.key)
@@ -256,9 +298,8 @@ async def _write_down(books: Books, draft: Draft, drifts: list[Drift]) -> None:
         name = None if pod is None else pod.name
         kind = "repaired" if drift.repaired else "drifted"
         entries.append(draft.entry(kind, (uid, name), document))
-        what = "the shared pool" if drift.key is None else f"container {drift.key.name}"
         outcome = "repaired" if drift.repaired else f"not repaired: {drift.problem}"
         books.observers.report(
-            name, f"{what} should have {drift.expected}, has {drift.found}; {outcome}"
+            name, f"{drift.subject} should have {drift.expected}, has {drift.found}; {outcome}"
         )
     await draft.tell(*entries)

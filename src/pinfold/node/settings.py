@@ -41,6 +41,8 @@ class NodeSettings(Struct, frozen=True):
         owner_offline: what becomes of a container all of whose own CPUs are offline.
         scale_down_grace_period: for how long an application is told before CPUs are taken from
             it, where its pod does not say (:func:`pinfold.core.pod.grace.grace_of`).
+        idle_side: whether best-effort containers are on the idle side of the tree, on which they
+            may borrow and can be capped together.
         runtime: what runs the containers (``process``, ``cri``, ``nri``), for the record.
         cgroups: the cgroup tree that they are in, for the record; "" where there is none.
     """
@@ -57,6 +59,7 @@ class NodeSettings(Struct, frozen=True):
     kept_pods: int = 500
     owner_offline: OwnerOffline = OwnerOffline.SHARE
     scale_down_grace_period: float = 0.0
+    idle_side: bool = False
     runtime: str = ""
     cgroups: str = ""
 

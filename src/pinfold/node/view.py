@@ -17,7 +17,7 @@ from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.counters import Counters
 from pinfold.node.pod_table import PodTable
 from pinfold.node.settings import NodeSettings, OwnerOffline
-from pinfold.ports.cgroups import Placement
+from pinfold.ports.cgroups import NO_CPUS, Placement
 from pinfold.ports.errors import ContainerKey
 from pinfold.ports.records import PendingMove
 from pinfold.ports.runtime import ContainerStatus
@@ -28,7 +28,8 @@ class Whereabouts(Struct, frozen=True):
 
     ``own`` are those CPUs that it owns and is to run on, None where it owns none; ``offline`` are
     those of them that are offline; ``frozen`` tells that it does not run at all, ``mixed`` that it
-    runs in the shared pool besides.  ``mems`` are the NUMA nodes of its memory, None for any.
+    runs in the shared pool besides, ``idle`` that it is on the idle side: in the shared pool, and
+    on what is lent.  ``mems`` are the NUMA nodes of its memory, None for any.
     """
 
     own: CPUSet | None
@@ -36,6 +37,7 @@ class Whereabouts(Struct, frozen=True):
     frozen: bool
     mems: CPUSet | None = None
     mixed: bool = False
+    idle: bool = False
 
     @property
     def cpus(self) -> CPUSet | None:
@@ -47,9 +49,9 @@ class Whereabouts(Struct, frozen=True):
         """Whether it runs in the shared pool, with or without CPUs of its own."""
         return self.place == "shared" or self.mixed
 
-    def within(self, pool: CPUSet) -> CPUSet:
-        """All CPUs that it is to run on while ``pool`` is the shared pool."""
-        return Placement(self.cpus, mixed=self.mixed).within(pool)
+    def within(self, pool: CPUSet, lent: CPUSet = NO_CPUS) -> CPUSet:
+        """All CPUs that it is to run on while ``pool`` is the shared pool, and these are lent."""
+        return Placement(self.cpus, mixed=self.mixed, idle=self.idle).within(pool, lent)
 
     @property
     def is_displaced(self) -> bool:
@@ -67,7 +69,8 @@ class Whereabouts(Struct, frozen=True):
 class View(Struct, frozen=True):
     """The node at one moment: its policies, who has what, its pods, how it is looked after.
 
-    ``move`` is the plan of moves that is in flight; the state has its claims.
+    ``move`` is the plan of moves that is in flight; the state has its claims.  ``lent`` are CPUs of
+    owners on which the idle side runs, too: on no record, and their owners' all the same.
     """
 
     node: Node
@@ -75,6 +78,7 @@ class View(Struct, frozen=True):
     pods: PodTable
     settings: NodeSettings
     move: PendingMove | None = None
+    lent: CPUSet = NO_CPUS
 
     @property
     def machine(self) -> CPUSet:
@@ -112,7 +116,34 @@ class View(Struct, frozen=True):
         # Who is to end has to run to hear of it.
         freezes = self.settings.owner_offline is OwnerOffline.FREEZE and not pod.is_ending
         frozen = not self.pool or (own is not None and freezes)
-        return Whereabouts(own, gone, frozen, mems)
+        idle = own is None and not frozen and self.settings.idle_side and pod.borrows(container)
+        return Whereabouts(own, gone, frozen, mems, idle=idle)
+
+    @property
+    def moving(self) -> frozenset[Owner]:
+        """The owners whose CPUs the plan in flight changes."""
+        if self.move is None:
+            return frozenset()
+        plan = self.move.plan
+        return frozenset(plan.start.placed.keys() | plan.end.placed.keys())
+
+    @property
+    def lendable(self) -> CPUSet:
+        """The online CPUs whose owners keep them for a while, and run there.
+
+        Whether an owner allows it is not asked here.  Idle siblings are to stay idle.
+        """
+        ledger, moving = self.state.ledger, self.moving
+        found = (
+            ledger.cpus_of(pod.uid, container.name) or NO_CPUS
+            for pod, container in self.pods.containers().values()
+            if not pod.is_ending and Owner(pod.uid, container.name) not in moving
+        )
+        return CPUSet.union(found) - self.state.offline
+
+    def lent_by(self, pod_uid: str, container: str) -> CPUSet:
+        """The CPUs of a container that are lent."""
+        return self.lent & (self.state.ledger.cpus_of(pod_uid, container) or NO_CPUS)
 
     def in_the_end(self, pod_uid: str, container: str) -> CPUSet | None:
         """The CPUs that a container owns once the plan in flight is done; None: none."""

@@ -103,8 +103,7 @@ class FakeCgroups:
     async def open(self, shared: CPUSet) -> None:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
         self._lent, self.idle_quota = CPUSet(), None
-        if not any(group.placement.borrows for group in self.groups.values()):
-            self.idle = None
+        self._drop_idle()
         if shared:
             await self.set_shared(shared)
         elif self.idle is not None:
@@ -135,6 +134,7 @@ class FakeCgroups:
         self._lent = cpus
         if cpus or self.idle is not None:
             self._make_idle()
+        self._drop_idle()
 
     async def cap_idle(self, quota: float | None) -> None:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
@@ -155,6 +155,11 @@ class FakeCgroups:
         if lent:
             self.idle = self._pool
         return lent, capped
+
+    def _drop_idle(self) -> None:
+        borrowers = any(group.placement.borrows for group in self.groups.values())
+        if not self._lent and not borrowers:
+            self.idle = None
 
     def _make_idle(self) -> None:
         self.is_idle, self.idle = True, self._there(self._pool | self._lent)
@@ -177,6 +182,7 @@ class FakeCgroups:
         if placement.borrows:
             self._make_idle()
         self.groups[key] = _Group(placement, cpus, lost=stays)
+        self._drop_idle()
         return ""
 
     def _there(self, cpus: CPUSet) -> CPUSet:
@@ -243,6 +249,7 @@ class FakeCgroups:
         if key in self.processes.values():
             raise CgroupError(f"{key}: not empty")
         self.groups.pop(key, None)
+        self._drop_idle()
 
     async def observe(self) -> ObservedCgroups:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""

@@ -233,6 +233,11 @@ class OwnPolicies(_Options, frozen=True):
         return self.load_driven.use or self.lending.use
 
     @property
+    def need_idle_side(self) -> bool:
+        """Whether best-effort containers are to be where they can borrow, and be capped."""
+        return self.lending.use
+
+    @property
     def by_group(self) -> dict[str, dict[str, Any]]:
         """All options as a file has them, by group."""
         return {group.encode_name: to_builtins(getattr(self, group.name)) for group in fields(self)}

@@ -267,7 +267,16 @@ LOAD_DRIVEN: Final = Annotation(
     planned=True,
 )
 
-
+BORROW: Final = Annotation(
+    name="borrow",
+    parse=boolean,
+    default=True,
+    values="`true`, `false`",
+    unsaid="`true`",
+    meaning="`false`: a best-effort container keeps to the shared pool "
+    "where others borrow what owners leave idle.",
+    runtimes=("process",),
+)
 LEND_CPUS: Final = Annotation(
     name="lend-cpus",
     parse=cpu_count,
@@ -315,6 +324,7 @@ ANNOTATIONS: Final[tuple[Annotation[Any], ...]] = (
     ISOLATED_CPUS,
     LEND_CPUS,
     LOAD_DRIVEN,
+    BORROW,
     _kept("cpu-burst", "Kept for bursts above the CPU limit."),
     _kept("cache-class", "Kept for cache and memory bandwidth."),
     IRQS,

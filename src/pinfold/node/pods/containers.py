@@ -267,6 +267,7 @@ class PodContainers:
         )
         return Placement(
             cpus=cpus,
+            idle=where.idle,
             mems=where.mems,
             limits=Limits(
                 cpu_shares=own.cpu_shares,

@@ -29,10 +29,10 @@ async def take_over(manager: Manager, restored: Restored) -> None:
     await load(books, restored)
     await books.lease.open()
     # Who runs on CPUs that the record has given to others is gone before those have them.
-    await containers.cgroups.open(CPUSet())
+    await books.open_cgroups(CPUSet())
     newest = await _end_foreign(books, containers)
     free = await _free(books)
-    await containers.cgroups.open(free)
+    await books.open_cgroups(free)
     await _adopt(books, newest)
     await _hold(books, restored.held)
     if books.view.mixed:
