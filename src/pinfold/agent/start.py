@@ -370,15 +370,14 @@ class Start:
         control = control_loop(books, rebalancing, watched, self.config.node)
         interrupts = keeps_interrupts_off(
             books,
-            OwnPolicies().irqs if self.config.node.own is None else self.config.node.own.irqs,
+            (self.config.node.own or OwnPolicies()).irqs,
             self.state_dir,
             self.front,
             self.config.node.cpu_manager_reconcile_period or RECONCILE_PERIOD,
         )
         going = [*runnables, *observes(watched, books), *controls_node(control, books), interrupts]
-        background = Background(
-            self.loops, planner, books, going, claim=claim, cpus=cpus, pages=pages
-        )
+        loops = self.loops
+        background = Background(loops, planner, books, going, claim=claim, cpus=cpus, pages=pages)
         self._agent = Agent(
             self.config,
             planner,
