@@ -7,8 +7,9 @@ from msgspec.structs import replace
 
 from pinfold.audit.audit import AuditReport, audit
 from pinfold.audit.findings import KINDS, RECORD_BROKEN, AuditSeverity, Finding, write_command
-from pinfold.audit.record import AuditRecord, KeptInterrupts, Owner
+from pinfold.audit.record import AuditRecord, DividedCache, KeptInterrupts, Owner
 from pinfold.audit.snapshot import Irq, Quota, lineage
+from pinfold.core.cache.offers import Group
 from pinfold.core.values.cpuset import CPUSet
 from tests.scenes.audited import (
     CLEAN,
@@ -411,3 +412,30 @@ def test_words_of_commands_are_quoted() -> None:
 def test_lineage() -> None:
     assert list(lineage("/a/b")) == ["/a/b", "/a", "/"]
     assert list(lineage("/")) == ["/"]
+
+
+# ------------------------------------------------------------------------------------ the caches
+
+_MADE = DividedCache(Group("pinfold.fast.1", cpus("2-3"), {"L3": {0: 0xF, 1: 0xFF0}}), ("db main",))
+_CACHED = replace(RECORD, caches=(_MADE,))
+
+
+def test_a_group_of_resctrl_as_it_was_made_is_no_finding() -> None:
+    made = replace(_MADE.group, schemata={**_MADE.group.schemata, "MB": {0: 100}})
+    snapshot = replace(CLEAN, caches={"": made, made.name: made})
+    assert audit(snapshot, _CACHED).findings == ()
+
+
+def test_a_group_of_resctrl_that_is_gone_or_was_changed() -> None:
+    found = only("cache-differs", CLEAN, _CACHED)
+    assert found.what == "there is no group /sys/fs/resctrl/pinfold.fast.1"
+    assert found.owners == ("db main",)
+    name = _MADE.group.name
+    moved = replace(CLEAN, caches={name: replace(_MADE.group, cpus=cpus("2-4"))})
+    found = only("cache-differs", moved, _CACHED)
+    assert found.what.endswith("recorded CPUs 2-3, the kernel has 2-4")
+    assert found.fix == (f"echo 2-3 > /sys/fs/resctrl/{name}/cpus_list",)
+    wide = replace(CLEAN, caches={name: replace(_MADE.group, schemata={"L3": {0: 0xFFF}})})
+    found = only("cache-differs", wide, _CACHED)
+    assert found.what.endswith("recorded L3:0=f;1=ff0, the kernel has L3:0=fff")
+    assert found.fix == (f"echo 'L3:0=f;1=ff0' > /sys/fs/resctrl/{name}/schemata",)

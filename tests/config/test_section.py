@@ -85,6 +85,13 @@ def test_own_policies_need_the_section(load: Load, policy: str) -> None:
             "unknown field `rebalance` - at `$.dynamic` (fields: rebalancePeriod, ",
         ),
         ("dynamic: true", "Expected `object`, got `bool` - at `$.dynamic` (fields: "),
+        ("cache: {mount: cpd}", "cache.mount: must be never, plain, or mount options such as cdp"),
+        ("cache: {classes: {a: {l3: '0'}}}", "cache.classes.a.l3: must be ways or a share of them"),
+        ("cache: {classes: {a: {}, b: {l4: 1}}}", "unknown field `l4` - at `$.cache.classes.b` (f"),
+        ("cache: {classes: {a: {}, b: 1}}", "got `int` - at `$.cache.classes.b` (fields: l3, "),
+        ("cache: {classes: {A: {}}}", "cache.classes: each key must be the name of a class, such"),
+        ("cache: {classes: {none: {}}}", "none is no name of a class: pods say it to have none"),
+        ("cache: {exclusive: gold}", "exclusive: there is no class gold, there is none"),
         ("runtime: docker", "runtime: must be process, cri or nri, not 'docker'"),
         ("isolatedCPUs: {use: 1}", "isolatedCPUs.use: must be never, prefer or require, not 1"),
         (

@@ -19,6 +19,7 @@ from pinfold.admission.in_force import (
     wishes_of_node,
 )
 from pinfold.cli.views.plan import plan_view, planned_on
+from pinfold.core.cache.options import CacheClass, CacheOptions
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.own_policies import DynamicOptions, InterruptOptions, OwnPolicies
 from pinfold.core.machine.short_form import parse_short_form
@@ -223,3 +224,24 @@ def test_a_pod_may_allow_interrupts() -> None:
     config = replace(OURS, own=OwnPolicies(irqs=InterruptOptions(use=True)))
     placed = PlacedContainer(PlannedNode(config, MACHINE), pod(irqs="allow"), "main", CPUSet([1]))
     assert dict(wishes_of_container(placed))["irqs"].value == "interrupts may come"
+
+
+@pytest.mark.parametrize(
+    ("one", "value", "reason"),
+    [
+        (pod(), "fast (l3 4, memoryBandwidth 50%)", None),
+        (pod(cache_class="thin"), "thin (l2 25%)", None),
+        (pod(cache_class="none"), "what all others have", None),
+        (pod(cache_class="gold"), None, "the setting cache has no class gold"),
+        (pod("500m", cache_class="thin"), None, "it has no CPUs of its own"),
+        (pod("500m"), None, None),
+    ],
+)
+def test_the_part_of_the_caches(one: Pod, value: str | None, reason: str | None) -> None:
+    classes = {"fast": CacheClass(l3="4", memory_bandwidth="50%"), "thin": CacheClass(l2="25%")}
+    options = CacheOptions(use=True, classes=classes, exclusive="fast")
+    found = wishes(replace(OURS, own=OwnPolicies(cache=options)), one).get("cache")
+    assert (found and found.value, found and found.reason) == (value, reason)
+    unused = wishes(OURS, one).get("cache")
+    said = one.annotations.get("cache-class.pinfold.dev/pod", "none") != "none"
+    assert (unused and unused.reason) == ("cache.use is not set" if said else None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,11 +14,6 @@ from tests.scenes.fuse_folder import served
 from tests.scenes.resctrl_kernel import ResctrlKernel, Resource
 
 TWO_CACHES = {0: CPUSet(range(4)), 1: CPUSet(range(4, 8))}
-
-
-def kernel_with(*resources: Resource) -> ResctrlKernel:
-    """Eight CPUs at two level 3 caches; without a resource, 12 ways of each, and bandwidth."""
-    return ResctrlKernel(resources or (Resource("L3", 0xFFF), Resource("MB", 100)), TWO_CACHES)
 
 
 class ResctrlWorld:
@@ -64,9 +59,14 @@ class ResctrlWorld:
 
 
 @contextmanager
-def resctrl_world(tmp: Path, *resources: Resource, options: str = "") -> Iterator[ResctrlWorld]:
+def resctrl_world(
+    tmp: Path,
+    *resources: Resource,
+    options: str = "",
+    domains: Mapping[int, CPUSet] = TWO_CACHES,
+) -> Iterator[ResctrlWorld]:
     """It, mounted until the end of the block."""
-    kernel, folder = kernel_with(*resources), tmp / "resctrl"
+    kernel, folder = ResctrlKernel(resources, dict(domains)), tmp / "resctrl"
     folder.mkdir()
     with served(kernel, folder):
         yield ResctrlWorld(kernel, folder, tmp, options)

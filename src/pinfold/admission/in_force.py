@@ -19,11 +19,14 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from pinfold.admission.cache_classes import class_of, in_words
 from pinfold.admission.load_driven import load_driven_containers
+from pinfold.core.cache.options import CacheOptions
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.own_policies import DYNAMIC
 from pinfold.core.machine.machine import Machine
 from pinfold.core.pod.annotations import (
+    CACHE,
     CONTAINER,
     IRQS,
     KEEP_OFF,
@@ -228,6 +231,23 @@ def _gives_by_load(node: PlannedNode) -> Wish | None:
     )
 
 
+def _cache(container: PlacedContainer) -> Wish | None:
+    own, said = container.node.config.own, container.said(CACHE)
+    options = CacheOptions() if own is None else own.cache
+    name = class_of(container.pod.annotations, container.name, options, owns=bool(container.cpus))
+    if said is None or said[0] is None:
+        said = (name, _setting("cache.exclusive"))
+    if not name:
+        return Wish.granted("what all others have", said[1]) if said[0] else None
+    if not options.use:
+        return Wish.refused(said[1], "cache.use is not set")
+    if (asks := options.classes.get(name)) is None:
+        return Wish.refused(said[1], f"the setting cache has no class {name}")
+    return _own(
+        container, in_words(name, asks), said[1], "resctrl, with ids and ways that are left"
+    )
+
+
 def _own(container: PlacedContainer, value: str, source: str, provided: str | None = None) -> Wish:
     """In force for one that has CPUs of its own."""
     if not container.cpus:
@@ -243,6 +263,7 @@ FEATURES: Final[Sequence[Feature]] = (
     Feature(name="ownerOffline", of_container=_owner_offline),
     Feature(name="scaleDownGracePeriod", of_container=_grace_period),
     Feature(name="irqs", of_container=_irqs),
+    Feature(name="cache", of_container=_cache),
     Feature(name="rebalance", of_node=_rebalances, of_container=_rebalance),
     Feature(
         name="loadDriven",

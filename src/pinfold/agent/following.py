@@ -2,21 +2,43 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from pinfold.adapters.irq import KernelInterrupts
+from pinfold.adapters.machines.online import online_cpus
+from pinfold.adapters.resctrl import ResctrlGroups
 from pinfold.agent.front import Front
 from pinfold.agent.runnables import Runnable
-from pinfold.core.kubelet.own_policies import InterruptOptions
+from pinfold.core.cache.options import CacheOptions
+from pinfold.core.cache.plan import Why
+from pinfold.core.cache.schemata import format_schemata
+from pinfold.core.kubelet.own_policies import InterruptOptions, OwnPolicies
+from pinfold.documents import cache as cache_documents
 from pinfold.documents import status as documents
 from pinfold.node.books import Books
+from pinfold.node.following.caches import CacheFollower, one_line
 from pinfold.node.following.interrupts import InterruptFollower
 from pinfold.ports.figures import Figure
 
 MOVED: Final = "interrupts.json"
 """The file in the state directory with what interrupts had before they were moved."""
+
+DIVIDED: Final = "resctrl.json"
+"""The file in the state directory with the groups of resctrl that are ours."""
+
+
+def followers(
+    books: Books, own: OwnPolicies | None, state_dir: Path, front: Front, period: float
+) -> list[Runnable]:
+    """All of them; also what an agent before has left is put right by them."""
+    options = OwnPolicies() if own is None else own
+    return [
+        keeps_interrupts_off(books, options.irqs, state_dir, front, period),
+        *divides_caches(books, options.cache, state_dir, front, period),
+    ]
 
 
 def keeps_interrupts_off(
@@ -65,3 +87,70 @@ def keeps_interrupts_off(
         figures=figures,
         close=follower.close,
     )
+
+
+def divides_caches(
+    books: Books, options: CacheOptions, state_dir: Path, front: Front, period: float
+) -> list[Runnable]:
+    """Gives owners of CPUs their parts of the caches; nobody does while there is nothing to do."""
+    record = state_dir / DIVIDED
+    if not options.use and not record.exists():
+        return []
+    groups = front(ResctrlGroups(record, options.mount, online_cpus))
+    follower = CacheFollower(books, groups, options, period)
+
+    def about() -> cache_documents.CacheClasses | None:
+        last, plan = follower.last, follower.last.plan
+        if not options.use:
+            return None
+        owners: dict[str, list[str]] = {}
+        for owner, name in plan.placed.items():
+            owners.setdefault(name, []).append(owner)
+        return cache_documents.CacheClasses(
+            ids=last.offer.ids if last.offer else 0,
+            groups=[
+                cache_documents.CacheGroup(
+                    name=name,
+                    cpus=str(plan.groups[name].cpus),
+                    schemata=one_line(format_schemata(plan.groups[name].schemata)),
+                    containers=containers,
+                )
+                for name, containers in sorted(owners.items())
+            ],
+            others=one_line(format_schemata(plan.rest)),
+            foreign=[group.name for group in last.now.foreign] if last.now else [],
+            refused={
+                owner: cache_documents.CacheRefusal(reason=one.why.value, message=one.message)
+                for owner, one in sorted(plan.refused.items())
+            },
+            problem=follower.problem,
+        )
+
+    def figures() -> Iterator[Figure]:
+        last, plan = follower.last, follower.last.plan
+        for name, meaning, count in (
+            ("groups", "Groups of resctrl that are the agent's.", len(set(plan.placed.values()))),
+            ("group_ids", "Groups that there can be.", last.offer.ids if last.offer else 0),
+            ("containers", "Containers that have a part of the caches.", len(plan.placed)),
+        ):
+            yield Figure(f"pinfold_cache_{name}", meaning, count, kind="gauge")
+        refused = Counter(one.why for one in plan.refused.values())
+        for why in Why:
+            yield Figure(
+                "pinfold_cache_refused",
+                "Containers that share what all others have, although they have a class.",
+                refused[why],
+                {"reason": why.value},
+                kind="gauge",
+            )
+        yield Figure("pinfold_cache_changes", "Changes of groups of resctrl.", follower.changes)
+
+    return [
+        Runnable(
+            "cache",
+            follower.go_on if options.use else follower.follow,
+            about=about,
+            figures=figures,
+            close=follower.close,
+        )
+    ]

@@ -20,6 +20,7 @@ from pinfold.agent.background import Background
 from pinfold.agent.pods import Pods
 from pinfold.config.agent import AgentConfig
 from pinfold.documents import status as documents
+from pinfold.documents.cache import CacheClasses
 from pinfold.documents.control import Control
 from pinfold.documents.machine import Machine
 from pinfold.documents.node import Node
@@ -139,6 +140,7 @@ class Agent:
             pod_resources=part(documents.PodResources),
             interrupts=part(documents.Interrupts),
             control=part(Control),
+            cache=part(CacheClasses),
         )
 
     def settings(self) -> documents.AgentConfig:

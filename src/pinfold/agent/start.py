@@ -29,7 +29,7 @@ from pinfold.agent.background import RECONCILE_PERIOD, Background
 from pinfold.agent.claims import Claim, ClaimKeeper
 from pinfold.agent.controlling import control_loop, controls_node
 from pinfold.agent.cpu_follower import CPUFollower, stay_off_exclusive_cpus
-from pinfold.agent.following import keeps_interrupts_off
+from pinfold.agent.following import followers
 from pinfold.agent.front import Front, nothing_in_front
 from pinfold.agent.hugepages import HugepageFollower
 from pinfold.agent.machine_file import remember_machine, remembered_machine
@@ -41,7 +41,6 @@ from pinfold.agent.service import Agent
 from pinfold.agent.state_files import StateFiles
 from pinfold.config.agent import AgentConfig, device_plugin_dir, pod_resources_socket
 from pinfold.core.kubelet.faults import SOUND
-from pinfold.core.kubelet.own_policies import OwnPolicies
 from pinfold.core.machine.known import known_machine
 from pinfold.core.pod.workload import Workload
 from pinfold.core.pod.workload_api import workload_from_api
@@ -368,14 +367,9 @@ class Start:
         cpus = CPUFollower(books, planner.view.unseen, online_cpus, hotplug_events)
         watched = observation(books, self.config.own.observation, cgroups)
         control = control_loop(books, rebalancing, watched, self.config.node)
-        interrupts = keeps_interrupts_off(
-            books,
-            (self.config.node.own or OwnPolicies()).irqs,
-            self.state_dir,
-            self.front,
-            self.config.node.cpu_manager_reconcile_period or RECONCILE_PERIOD,
-        )
-        going = [*runnables, *observes(watched, books), *controls_node(control, books), interrupts]
+        period = self.config.node.cpu_manager_reconcile_period or RECONCILE_PERIOD
+        following = followers(books, self.config.node.own, self.state_dir, self.front, period)
+        going = [*runnables, *observes(watched, books), *controls_node(control, books), *following]
         loops = self.loops
         background = Background(loops, planner, books, going, claim=claim, cpus=cpus, pages=pages)
         self._agent = Agent(

@@ -15,7 +15,7 @@ from __future__ import annotations
 from msgspec import UNSET, Struct
 
 from pinfold.audit.findings import KINDS, AuditSeverity, Finding
-from pinfold.audit.machine import machine_findings
+from pinfold.audit.machine import cache_findings, machine_findings
 from pinfold.audit.owners import owner_findings
 from pinfold.audit.record import AuditRecord, Owner
 from pinfold.audit.snapshot import KernelSnapshot
@@ -55,6 +55,7 @@ def audit(snapshot: KernelSnapshot, record: AuditRecord) -> AuditReport:
         *owner_findings(snapshot, record),
         *task_findings(snapshot, record),
         *machine_findings(snapshot, record),
+        *cache_findings(snapshot, record),
     ]
     order = {kind.slug: at for at, kind in enumerate(KINDS)}
     findings.sort(key=lambda finding: order[finding.kind.slug])

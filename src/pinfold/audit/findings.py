@@ -169,6 +169,15 @@ SMT_SIBLING: Final = Kind(
     "half of the owner's speed",
     "give whole cores (the policy option full-pcpus-only), or take the sibling offline",
 )
+CACHE_DIFFERS: Final = Kind(
+    "cache-differs",
+    _W,
+    "a part of the caches is not what the agent has given",
+    "the container shares with others what was to be its own, or is limited otherwise than its "
+    "class says",
+    "an agent that runs gives it again within a reconcile period; find out which other tool "
+    "writes to resctrl",
+)
 IRQ_DELIVERED: Final = Kind(
     "irq-delivered",
     _W,
@@ -270,6 +279,7 @@ KINDS: Final = (
     QUOTA_CAPS,
     SMT_SIBLING,
     IRQ_DELIVERED,
+    CACHE_DIFFERS,
     MEMS_REMOTE,
     RECORD_DOUBTFUL,
     INCOMPLETE,

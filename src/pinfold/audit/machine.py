@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pinfold.audit.findings import (
+    CACHE_DIFFERS,
     INCOMPLETE,
     IRQ_ALLOWED,
     IRQ_DEFAULT,
@@ -19,9 +20,12 @@ from pinfold.audit.findings import (
 )
 from pinfold.audit.record import AuditRecord, KeptInterrupts, Owner
 from pinfold.audit.snapshot import Irq, KernelSnapshot, lineage
+from pinfold.core.cache.offers import Schemata
+from pinfold.core.cache.schemata import format_schemata
 from pinfold.core.values.cpuset import CPUSet
 
 _DEFAULT_AFFINITY = "/proc/irq/default_smp_affinity"
+_RESCTRL = "/sys/fs/resctrl"
 _WORKQUEUE_MASK = "/sys/devices/virtual/workqueue/cpumask"
 
 
@@ -49,6 +53,49 @@ def machine_findings(snapshot: KernelSnapshot, record: AuditRecord) -> Iterator[
                 (write_command(left.hex(), file),) if left else (),
                 owners=record.owners_of(mask & exclusive),
             )
+
+
+def cache_findings(snapshot: KernelSnapshot, record: AuditRecord) -> Iterator[Finding]:
+    """Groups of resctrl that are not as the agent has made them."""
+    for made in record.caches:
+        group, place = made.group, f"{_RESCTRL}/{made.group.name}"
+        found = (snapshot.caches or {}).get(group.name)
+        if found is None:
+            yield Finding(
+                CACHE_DIFFERS, f"there is no group {place}", place, group.cpus, owners=made.owners
+            )
+            continue
+        if found.cpus != group.cpus:
+            yield Finding(
+                CACHE_DIFFERS,
+                f"{place}: recorded CPUs {group.cpus}, the kernel has {found.cpus}",
+                place,
+                group.cpus,
+                (write_command(str(group.cpus), f"{place}/cpus_list"),),
+                owners=made.owners,
+            )
+        wrong = {
+            line: domains
+            for line, domains in group.schemata.items()
+            if {one: found.schemata.get(line, {}).get(one) for one in domains} != domains
+        }
+        if wrong:
+            has = {line: found.schemata.get(line, {}) for line in wrong}
+            yield Finding(
+                CACHE_DIFFERS,
+                f"{place}: recorded {_one_line(wrong)}, the kernel has {_one_line(has)}",
+                place,
+                group.cpus,
+                tuple(
+                    write_command(format_schemata({line: domains}).strip(), f"{place}/schemata")
+                    for line, domains in wrong.items()
+                ),
+                owners=made.owners,
+            )
+
+
+def _one_line(schemata: Schemata) -> str:
+    return " ".join(format_schemata(schemata).split()) or "nothing"
 
 
 def _siblings(snapshot: KernelSnapshot, record: AuditRecord) -> Iterator[Finding]:

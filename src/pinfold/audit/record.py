@@ -8,6 +8,7 @@ from typing import Final
 from msgspec import Struct, field
 
 from pinfold.audit.findings import Finding
+from pinfold.core.cache.offers import Group
 from pinfold.core.values.cpuset import CPUSet
 
 SHORT_ID: Final = 12
@@ -117,6 +118,13 @@ class KeptInterrupts(Struct, frozen=True):
     problem: str = ""
 
 
+class DividedCache(Struct, frozen=True):
+    """A group of resctrl as an agent has made it; ``owners`` are those whose CPUs are in it."""
+
+    group: Group
+    owners: tuple[str, ...]
+
+
 class AuditRecord(Struct, frozen=True):
     """Everything that the kernel is compared with.
 
@@ -131,6 +139,7 @@ class AuditRecord(Struct, frozen=True):
         runtime: the address of the runtime that was asked about them; "" where none was.
         sharers: containers that have memory of NUMA nodes, and no CPUs of their own.
         interrupts: what an agent does about them; None: nothing, or none was asked.
+        caches: the groups of resctrl that an agent has made; none, or none was asked.
     """
 
     source: str
@@ -143,6 +152,7 @@ class AuditRecord(Struct, frozen=True):
     runtime: str = ""
     sharers: tuple[Owner, ...] = ()
     interrupts: KeptInterrupts | None = None
+    caches: tuple[DividedCache, ...] = ()
 
     @property
     def exclusive(self) -> CPUSet:

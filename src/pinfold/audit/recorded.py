@@ -176,6 +176,7 @@ def recorded(place: Place, files: StateFiles, seen: Seen) -> AuditRecord:
         containers=seen.containers,
         sharers=sharers,
         interrupts=None if agent is None else agent.interrupts,
+        caches=() if agent is None else agent.caches,
     )
 
 

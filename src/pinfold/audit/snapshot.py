@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct, field
 
+from pinfold.core.cache.offers import Group
 from pinfold.core.values.cpuset import CPUSet
 
 
@@ -86,7 +87,9 @@ class KernelSnapshot(Struct, frozen=True):
     ``siblings`` holds the hardware threads of a CPU's core by CPU (itself included), ``nodes`` the
     CPUs by NUMA node.  ``cgroup_version`` is that of the hierarchy of the cpusets, None where
     there is none.  ``namespaces`` are the mount namespaces (``mnt:[4026531841]``) of those
-    processes of which they were read.  ``unseen`` names, in sentences, what could not be read.
+    processes of which they were read.  ``caches`` are the groups of resctrl by name, the default
+    one's is ""; None where there is none, or it is not mounted.  ``unseen`` names, in sentences,
+    what could not be read.
     """
 
     online: CPUSet
@@ -105,6 +108,7 @@ class KernelSnapshot(Struct, frozen=True):
     has_systemd: bool = False
     unseen: tuple[str, ...] = ()
     namespaces: Mapping[int, str] = field(default_factory=dict)
+    caches: Mapping[str, Group] | None = None
 
     def cpuset_of(self, path: str) -> Cpuset | None:
         """The cpuset that is in force in a cgroup: its own, or the nearest one above."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
 
 from pinfold.audit.findings import RAN_SHARED, Finding
-from pinfold.audit.record import KeptInterrupts, KnownContainer
-from pinfold.core.values.cpuset import CPUSet
+from pinfold.audit.record import DividedCache, KeptInterrupts, KnownContainer
+from pinfold.core.cache.offers import Group
+from pinfold.core.cache.schemata import SchemataError, parse_schemata
+from pinfold.core.values.cpuset import CPUSet, CPUSetError
 from pinfold.documents.status import Agent, Pod, Status
 
 _RUNS: Final = ("CREATED", "RUNNING")
@@ -38,6 +41,8 @@ class AgentSays(Struct, frozen=True):
     """What was out of order before its containers were as they are now."""
     interrupts: KeptInterrupts | None = None
     """What it does about interrupts; None: nothing."""
+    caches: tuple[DividedCache, ...] = ()
+    """The groups of resctrl that it has made."""
 
     @property
     def has_runtime(self) -> bool:
@@ -70,6 +75,7 @@ class AgentSays(Struct, frozen=True):
             ),
             earlier=tuple(_ran_shared(status.pods)),
             interrupts=_interrupts(agent),
+            caches=tuple(_caches(status)),
         )
 
 
@@ -77,6 +83,21 @@ def _interrupts(agent: Agent) -> KeptInterrupts | None:
     if not (irqs := agent.interrupts):
         return None
     return KeptInterrupts(CPUSet.parse(irqs.cpus), irqs.problem)
+
+
+def _caches(status: Status) -> Iterator[DividedCache]:
+    names = {pod.uid: f"{pod.namespace}/{pod.name}" for pod in status.pods}
+    for group in status.agent.cache.groups if status.agent.cache else ():
+        parts = (owner.rpartition("/") for owner in group.containers)
+        with suppress(SchemataError, CPUSetError):
+            yield DividedCache(
+                Group(
+                    group.name,
+                    CPUSet.parse(group.cpus),
+                    parse_schemata("\n".join(group.schemata.split())),
+                ),
+                tuple(f"{names.get(uid, uid)} {name}" for uid, _, name in parts),
+            )
 
 
 def _ran_shared(pods: Iterable[Pod]) -> Iterator[Finding]:

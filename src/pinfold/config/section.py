@@ -245,17 +245,34 @@ def agent_section(path: str, value: object) -> AgentSection:
 
 def _problem(problem: str, value: Any) -> str:  # noqa: ANN401 - as it is in the file
     """What is wrong in a section, and what may stand there."""
-    found = re.search(r"`\$\.([A-Za-z.]+)`$", problem)
+    found = re.search(r"`\$\.([0-9A-Za-z.\[\]]+)`$", problem)
     place = found[1] if found else ""
     kind: Any = None
     allowed = _SETTINGS
-    for name in filter(None, place.split(".")):
+    for step in filter(None, place.replace("[...]", "[]").split(".")):
+        name = step.removesuffix("[]")
         kind, value = allowed[name], value[name]
+        if name != step:
+            kind = get_args(kind)[1]
+            key, value = _wrong_one(kind, value)
+            place, problem = (text.replace("[...]", f".{key}", 1) for text in (place, problem))
         if _is_group(kind):
             allowed = _fields(kind)
     if kind is None or _is_group(kind):
         return f"{problem} ({_listed(allowed)})"
+    if "`key` in" in problem:
+        return f"{place}: each key must be {_allowed(get_args(kind)[0])}"
     return f"{place}: must be {_allowed(kind)}, not {as_yaml(value)}"[:300]
+
+
+def _wrong_one(kind: Any, values: Mapping[str, Any]) -> tuple[str, Any]:  # noqa: ANN401 - a type
+    """The first of several things by name that is not of this kind."""
+    for key, value in values.items():
+        try:
+            msgspec.convert(value, kind)
+        except msgspec.ValidationError:
+            return key, value
+    raise ValueError(f"none of {list(values)} is wrong")
 
 
 def _allowed(kind: Any) -> str:  # noqa: ANN401 - a type, as an annotation has it
@@ -263,6 +280,8 @@ def _allowed(kind: Any) -> str:  # noqa: ANN401 - a type, as an annotation has i
     args = get_args(kind)
     if get_origin(kind) is Literal:
         return f"{', '.join(args[:-1])} or {args[-1]}"
+    if get_origin(kind) is dict:
+        return "a table by name"
     if type(None) in args:
         return _allowed(args[0])
     if args:

@@ -89,6 +89,17 @@ class StaysShared(Record, frozen=True, kw_only=True):
     """Why none do."""
 
 
+class CacheGiven(Record, frozen=True, kw_only=True):
+    """``cache``: a container has a part of the caches, another one, or none although it asks."""
+
+    container: str
+    schemata: str
+    """What it has, as the kernel writes it; empty where it shares what all others have."""
+    reason: str | None
+    """Why it has nothing of its own, one word; null where it has."""
+    message: str | None
+
+
 class Started(Record, frozen=True, kw_only=True):
     """``repaired`` at a start: what was changed of a record that did not fit."""
 

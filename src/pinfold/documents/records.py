@@ -67,6 +67,10 @@ class Pages(Record, frozen=True, kw_only=True):
     free: Size = 0
 
 
+Option: TypeAlias = str | bool | int | Mapping[str, Mapping[str, str | bool | int]]
+"""The value of an option, or several of them by what they are for."""
+
+
 class Policies(Record, frozen=True, kw_only=True, rename="camel"):
     """The policies of CPU and topology manager, named as in a KubeletConfiguration."""
 
@@ -75,5 +79,5 @@ class Policies(Record, frozen=True, kw_only=True, rename="camel"):
     topology_manager_policy: str
     topology_manager_scope: str
     topology_manager_policy_options: Mapping[str, str]
-    pinfold: Mapping[str, Mapping[str, str | bool | int]] | UnsetType = UNSET
+    pinfold: Mapping[str, Mapping[str, Option]] | UnsetType = UNSET
     """The options of Pinfold's own, by group, where the file has a section ``pinfold``."""

@@ -7,6 +7,7 @@ from typing import Annotated, TypeAlias
 
 from msgspec import UNSET, Meta, UnsetType, field
 
+from pinfold.documents.cache import CacheClasses
 from pinfold.documents.control import Control
 from pinfold.documents.move_plan import MovePlan
 from pinfold.documents.observation import Load, Observed
@@ -240,7 +241,14 @@ class Interrupts(Record, frozen=True, kw_only=True):
 
 
 Part: TypeAlias = (
-    ContainerRuntime | NRI | Kubernetes | DevicePlugins | PodResources | Interrupts | Control
+    ContainerRuntime
+    | NRI
+    | Kubernetes
+    | DevicePlugins
+    | PodResources
+    | Interrupts
+    | Control
+    | CacheClasses
 )
 """What a part of an agent says of itself."""
 
@@ -284,6 +292,8 @@ class Agent(
     """Only where interrupts are to be kept off the CPUs of some container."""
     control: Control | UnsetType = UNSET
     """Only where something is decided by load or by time."""
+    cache: CacheClasses | UnsetType = UNSET
+    """Only where caches are to be divided."""
 
 
 class AgentConfig(Policies, frozen=True, kw_only=True):

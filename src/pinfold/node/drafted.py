@@ -17,6 +17,7 @@ from pinfold.core.moves.gone import gone, is_gone
 from pinfold.core.moves.owners import Owner
 from pinfold.core.pod.workload import Workload
 from pinfold.documents.history import (
+    CacheGiven,
     Controlled,
     Displaced,
     Drifted,
@@ -37,6 +38,7 @@ _T = TypeVar("_T")
 
 Document: TypeAlias = (
     str
+    | CacheGiven
     | Controlled
     | Displaced
     | Drifted

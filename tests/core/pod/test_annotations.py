@@ -81,7 +81,7 @@ def test_what_cannot_be_read_says_nothing() -> None:
         ("pinfold.dev/x", "", "no such annotation; it has near, near-policy, "),
         ("smt-isolation.pinfold.dev/pod", "", "did you mean smt-isolate.pinfold.dev/pod?"),
         ("irqs.pinfold.dev/pod", "off", "must be keep-off or allow, not 'off'"),
-        ("cache-class.pinfold.dev/pod", "gold", "is not carried out by this version"),
+        ("cache-class.pinfold.dev/pod", "Gold!", "must be the name of a class, or none, not"),
         ("exclusive-cpus.pinfold.dev/pod", "false", "is carried out with runtime nri only"),
     ],
 )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
+from pinfold.adapters.procfs.caches import read_caches
 from pinfold.adapters.procfs.cgroups import find_hierarchies, read_cpusets, read_quotas
 from pinfold.adapters.procfs.files import KernelFiles
 from pinfold.adapters.procfs.machine import read_irqs, read_nodes, read_online, read_siblings
@@ -76,4 +77,5 @@ def read_snapshot(root: Path | str = "/") -> KernelSnapshot:
         cgroup_version=None if cpusets is None else cpusets.version,
         has_systemd=files.is_folder("/run/systemd/system"),
         unseen=(*unseen, *not_read),
+        caches=read_caches(files),
     )

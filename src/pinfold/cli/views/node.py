@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
-from pinfold.core.kubelet.own_policies import OwnPolicies
+from pinfold.core.kubelet.own_policies import OwnPolicies, in_words
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.plan import PlannedContainer, PlannedPod
 from pinfold.documents.records import Policies
@@ -86,7 +86,7 @@ def policies(config: Policies, memory: str, scope: str = "") -> str:
         for name, value in config.cpu_manager_policy_options.items()
     ]
     options += [
-        f"{group}.{name}={str(value).lower()}"
+        f"{group}.{name}={in_words(value)}"
         for group, own in (config.pinfold or {}).items()
         for name, value in own.items()
         if value != _DEFAULTS.get(group, {}).get(name)

@@ -154,6 +154,7 @@ def _notes(status: Status, isolated: CPUSet) -> Iterator[str]:
     yield from _observed(status)
     yield from _interrupts(agent)
     yield from _controlled(agent)
+    yield from _cache(status)
     yield from _problems(agent)
     yield from agent.problems
     yield from agent.cgroups.limitations or ()
@@ -198,9 +199,33 @@ def _controlled(agent: Agent) -> Iterator[str]:
     yield from (f"{group} is not in force: {reason}" for group, reason in control.refused.items())
 
 
+def _cache(status: Status) -> Iterator[str]:
+    if not (cache := status.agent.cache):
+        return
+    names = {pod.uid: f"{pod.namespace}/{pod.name}" for pod in status.pods}
+
+    def shown(owner: str) -> str:
+        uid, _, container = owner.rpartition("/")
+        return f"{names.get(uid, uid)} {container}"
+
+    for group in cache.groups:
+        yield f"{', '.join(map(shown, group.containers))} has {group.schemata}"
+    if cache.groups:
+        yield f"all others have {cache.others}"
+    if not cache.problem:
+        for owner, one in cache.refused.items():
+            yield f"{shown(owner)} has no cache class ({one.reason}): {one.message}"
+
+
 def _problems(agent: Agent) -> Iterator[str]:
-    parts = (agent.container_runtime, agent.nri, agent.cpus, agent.hugepages, agent.interrupts)
-    for part in parts:
+    for part in (
+        agent.container_runtime,
+        agent.nri,
+        agent.cpus,
+        agent.hugepages,
+        agent.interrupts,
+        agent.cache,
+    ):
         if part and part.problem:
             yield part.problem
 

@@ -9,6 +9,9 @@ from msgspec import Meta, Struct
 CLASS_NAME: Final = "[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?"
 """What the name of a class is like."""
 
+NO_CLASS: Final = "none"
+"""What a pod says that wants no class."""
+
 _ClassName = Annotated[
     str, Meta(pattern=f"^{CLASS_NAME}$", description="the name of a class, such as fast")
 ]
@@ -69,3 +72,11 @@ class CacheOptions(Struct, frozen=True, forbid_unknown_fields=True, rename="came
         Meta(pattern=f"^({CLASS_NAME})?$", description='the name of a class, or ""'),
     ] = ""
     """The class of containers with exclusive CPUs whose pod does not say; "": none."""
+
+    def __post_init__(self) -> None:
+        """See that what is named is there; raises ValueError."""
+        if NO_CLASS in self.classes:
+            raise ValueError(f"{NO_CLASS} is no name of a class: pods say it to have none")
+        if self.exclusive and self.exclusive not in self.classes:
+            listed = ", ".join(self.classes) or "none"
+            raise ValueError(f"exclusive: there is no class {self.exclusive}, there is {listed}")

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal
 from msgspec import Meta, Struct, field, to_builtins
 from msgspec.structs import fields
 
+from pinfold.core.cache.options import CacheOptions
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
 
 DYNAMIC: Final = "dynamic"
@@ -226,6 +227,8 @@ class OwnPolicies(_Options, frozen=True):
     """Idle CPUs of owners, lent to best-effort containers."""
     irqs: InterruptOptions = InterruptOptions()
     """Interrupts of devices, and exclusive CPUs."""
+    cache: CacheOptions = CacheOptions()
+    """Parts of the caches, and of the memory bandwidth, for owners of CPUs."""
 
     @property
     def needs_figures(self) -> bool:
@@ -246,7 +249,14 @@ class OwnPolicies(_Options, frozen=True):
     def options(self) -> dict[str, str]:
         """All options in one list, such as ``isolatedCPUs.use: prefer``."""
         return {
-            f"{group}.{name}": value if isinstance(value, str) else str(value).lower()
+            f"{group}.{name}": in_words(value)
             for group, options in self.by_group.items()
             for name, value in options.items()
         }
+
+
+def in_words(value: object) -> str:
+    """The value of an option, in one list with others; of things by name, their names."""
+    if isinstance(value, Mapping):
+        return ", ".join(value)
+    return value if isinstance(value, str) else str(value).lower()

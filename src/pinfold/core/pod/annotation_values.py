@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+from pinfold.core.cache.options import CLASS_NAME, NO_CLASS
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
 
 MAX_DEVICES: Final = 64
@@ -50,6 +51,13 @@ def one_of(*words: str) -> Callable[[str], str]:
         return text
 
     return read
+
+
+def class_name(text: str) -> str:
+    """The name of a class, or ``none``."""
+    if re.fullmatch(CLASS_NAME, text) is None:
+        raise ValueError(f"must be the name of a class, or {NO_CLASS}, not {text[:40]!r}")
+    return text
 
 
 def boolean(text: str) -> bool:

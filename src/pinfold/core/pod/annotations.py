@@ -16,6 +16,7 @@ from msgspec import Struct
 from pinfold.core.pod.annotation_values import (
     MAX_GRACE_PERIOD,
     boolean,
+    class_name,
     cpu_count,
     cpu_list,
     device_names,
@@ -297,6 +298,17 @@ IRQS: Final = Annotation[str | None](
 )
 
 
+CACHE: Final = Annotation[str | None](
+    name="cache-class",
+    parse=class_name,
+    default=None,
+    values="a class of the configuration, `none`",
+    unsaid="the node's",
+    meaning="Which part [of the caches and of the memory bandwidth]"
+    "(../how-to/cache-and-bandwidth.md) a container with exclusive CPUs has.",
+)
+
+
 def _kept(name: str, meaning: str) -> Annotation[str]:
     """A name that is kept for later; its values are not known yet."""
     return Annotation(
@@ -326,7 +338,7 @@ ANNOTATIONS: Final[tuple[Annotation[Any], ...]] = (
     LOAD_DRIVEN,
     BORROW,
     _kept("cpu-burst", "Kept for bursts above the CPU limit."),
-    _kept("cache-class", "Kept for cache and memory bandwidth."),
+    CACHE,
     IRQS,
     _kept("load-balance", "Kept for scheduling domains."),
 )
