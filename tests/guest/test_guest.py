@@ -29,6 +29,7 @@ DIED: Final = 125
 _MOVING: Final = "tests/adapters/cgroup/test_cgroup_moving.py"
 _ESCAPES: Final = "tests/adapters/cgroup/test_cgroup_escapes.py"
 NEED_V1: Final = (
+    "tests/adapters/cgroup/test_cgroup_idle.py::test_without_the_cpu_controller_there_is_none",
     "tests/adapters/cgroup/test_cgroup_live.py::test_a_kernel_with_nothing_but_cpusets_meets_the_contract",
     f"{_MOVING}::test_forking_processes_are_moved_and_ended_whatever_the_clock_says[cpuset_only",
     f"{_ESCAPES}::test_who_leaves_is_found_and_brought_back[cpuset_only",
@@ -39,6 +40,7 @@ MOVES: Final = "tests/guest/test_guest_moves.py"
 CONTAINERD: Final = "tests/guest/test_guest_containerd.py"
 V2: Final = (
     "tests/adapters/cgroup/test_cgroup_live.py",
+    "tests/adapters/cgroup/test_cgroup_idle.py",
     "tests/adapters/cgroup/test_cgroup_narrowing.py",
     "tests/adapters/cgroup/runtime/test_runtime_gates.py",
     _MOVING,
