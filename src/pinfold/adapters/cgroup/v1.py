@@ -166,15 +166,21 @@ class CgroupsV1:
             folder = own(controller)
             return None if folder is None else folder.parent
 
-        notes += apply_nested(
-            list(v1_settings(placement.pod_limits)), whole, list(v1_settings(placement.limits)), own
-        )
+        def limit() -> list[str]:
+            of_pod, limits = v1_settings(placement.pod_limits), v1_settings(placement.limits)
+            return apply_nested(list(of_pod), whole, list(limits), own)
+
+        if placement.cpus is None:
+            notes += limit()
         freeze = self._freezer(key, cpuset)
         notes += await freeze.hold(wanted=placement.frozen)
         # Also those that somebody has moved elsewhere, or the kernel when a CPU went offline.
         # Nobody is on what is lent before the kernel ranks him below its owner, or after that.
         targets = self._targets(folders, cpuset, ranked_first=stays)
         await gather(lambda: self._pids(key), targets, freeze)
+        if placement.cpus is not None:
+            # An owner has no quota: nobody is without one in the shared pool.
+            notes += limit()
         await self._cpusets.drop(key, but=cpuset)
         await self._places.drop(key, but=folders.values())
         await self._idle.drop()
