@@ -85,3 +85,13 @@ def recount(state: NodeState, before: Pod | None, pod: Pod | None) -> NodeState:
         pods=state.pods + (pod is not None) - (before is not None),
         load_driven=load_driven,
     )
+
+
+def cpus_by_load(state: NodeState) -> tuple[int, int]:
+    """How many CPUs load-driven containers own, and how many they are charged while they share."""
+    owned = charged = 0
+    for uid, one in state.load_driven.items():
+        for name, count in one.counts().items():
+            cpus = state.ledger.cpus_of(uid, name)
+            owned, charged = owned + len(cpus or ()), charged + (0 if cpus else count)
+    return owned, charged

@@ -58,6 +58,19 @@ class Lending(Record, frozen=True, kw_only=True):
     """Why something that is to be given back is not; it is tried again."""
 
 
+class LoadDrivenContainer(Record, frozen=True, kw_only=True):
+    """A container that has CPUs of its own while its load asks for it."""
+
+    container: str
+    """As ``namespace/pod/container``."""
+    cpus: CPUs
+    """Its own; empty while it shares."""
+    charged: int
+    """How many others are not admitted on while it shares; which ones is open."""
+    why: str
+    """What its load asks for, and what that waits for; empty where it is as it should be."""
+
+
 class Control(Record, frozen=True, kw_only=True):
     """What controllers decide; only where one is configured."""
 
@@ -71,3 +84,5 @@ class Control(Record, frozen=True, kw_only=True):
     """What the configuration asks for and cannot be had here, by group, and why."""
     lending: Lending | None = None
     """Null where lending is not configured."""
+    load_driven: Sequence[LoadDrivenContainer] | None = None
+    """Null where nobody has CPUs by load."""

@@ -20,6 +20,7 @@ from prometheus_client.metrics_core import (
 )
 from prometheus_client.registry import Collector
 
+from pinfold.admission.settling import cpus_by_load
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.status import AgentConfig
 from pinfold.node.counters import MOVE_SECONDS, START_SECONDS
@@ -238,6 +239,15 @@ class Metrics(Collector):
             "Refusals of the kernel: CPUs not taken, drift not repaired.",
             counters.cgroup_failures,
         )
+        owned, charged = cpus_by_load(self._books.view.state)
+        by_load = GaugeMetricFamily(
+            "pinfold_load_driven_cpus",
+            "CPUs of load-driven containers: those that they own, and those that they are charged.",
+            labels=["place"],
+        )
+        by_load.add_metric(["own"], owned)
+        by_load.add_metric(["shared"], charged)
+        yield by_load
         yield CounterMetricFamily(
             "pinfold_load_driven_stays_shared",
             "Load-driven containers that should have had CPUs of their own, and none fitted.",

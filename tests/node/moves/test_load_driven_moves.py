@@ -10,12 +10,17 @@ import pytest
 from msgspec.structs import replace
 
 from pinfold.admission.admission import POOL_EMPTY
-from pinfold.core.controllers.load_driven import Demote, Promote
+from pinfold.core.controllers.load_driven import Demote, LoadDriven, Promote
 from pinfold.core.controllers.proposals import Proposal, Rank
+from pinfold.core.controllers.seen import Seen
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.own_policies import DynamicOptions, LoadDrivenOptions, OwnPolicies
 from pinfold.core.moves.owners import Owner
+from pinfold.core.observation.rates import Load
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.node.control.looking import look
+from pinfold.node.control.loop import Control, ControlLoop
+from pinfold.node.control.telling import control_document
 from pinfold.node.moves.load_driven import LoadDrivenMoves
 from pinfold.node.pod_resources import pod_resources
 from pinfold.node.reconciler import reconcile
@@ -25,10 +30,11 @@ from tests.scenes.manager_harness import manifest, run_virtually
 from tests.scenes.mortal_harness import MortalHarness, until_dead
 from tests.scenes.moves_harness import Node
 
+OPTIONS = LoadDrivenOptions(use=True)
 CONFIG = NodeConfig(
     cpu_manager_policy="dynamic",
     reserved_system_cpus=CPUSet([0]),
-    own=OwnPolicies(load_driven=LoadDrivenOptions(use=True)),
+    own=OwnPolicies(load_driven=OPTIONS),
 )
 A = Owner("uid-a", "c0")
 
@@ -240,6 +246,44 @@ def test_a_refusal_of_the_kernel_leaves_it_where_it_was() -> None:
                     await node.promote()
             await (node.promote() if promoted else node.demote())
             node.check()
+
+    run(scenario)
+
+
+def test_the_loop_gives_cpus_by_load_and_the_status_says_so() -> None:
+    async def scenario(node: LoadDrivenNode) -> None:
+        await node.admit(by_load("a", "2"))
+        at, usage = 0.0, 1.9
+
+        def seen() -> Seen:
+            found = look(node.books)
+            load = Load(1.0, usage=usage)
+            containers = {o: replace(one, load=load) for o, one in found.containers.items()}
+            return replace(found, at=at, containers=containers)
+
+        control = Control("load-driven", LoadDriven(OPTIONS), {}, node.by_load.carry_out)
+        loop = ControlLoop(seen, node.manager.rebalancing.budget, [control])
+        said = []
+        for busy in (True, False):
+            usage = 1.9 if busy else 0.0
+            for _ in range(70):
+                at += 1
+                await loop.tick()
+                await goes_on(node)
+                (one,) = control_document(node.books, loop, {}).load_driven or ()
+                said.append((one.container, one.cpus, one.charged))
+                if (one.cpus != "") is busy:
+                    break
+                # The first look at a new side begins to count.
+                assert one.why.startswith("it uses") or one.why == ""
+            assert bool(node.has()) is busy
+        assert set(said) == {("default/a/c0", "", 2), ("default/a/c0", "2-3", 0)}
+        less = "less than demoteUsage 30% and than half of the 1.90"
+        assert [one.proposal.why for one in loop.decisions] == [
+            "it uses 1.90 of 2 CPUs (95%), promoteUsage is 70%",
+            f"it uses 0.00 of 2 CPUs (0%), {less} with which it was promoted",
+        ]
+        assert node.manager.rebalancing.budget.left == 4
 
     run(scenario)
 

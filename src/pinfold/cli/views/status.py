@@ -193,6 +193,11 @@ def _controlled(agent: Agent) -> Iterator[str]:
             yield f"not lent: {container}: {reason}"
         if lending.problem:
             yield lending.problem
+    for by_load in control.load_driven or ():
+        where = f"has CPUs {by_load.cpus}"
+        if not by_load.cpus:
+            where = f"shares, {by_load.charged} CPUs are charged"
+        yield f"by load: {by_load.container} {where}" + (f"; {by_load.why}" if by_load.why else "")
     for waiting in control.waiting:
         whom = f" {', '.join(waiting.containers)}:" if waiting.containers else ""
         yield f"{waiting.rank} waits:{whom} {waiting.reason}"

@@ -7,9 +7,16 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Mapping
 from typing import Final, TypedDict
 
+from pinfold.core.controllers.load_driven import Watches
 from pinfold.core.controllers.proposals import Proposal, Rank
 from pinfold.core.moves.owners import Owner
-from pinfold.documents.control import Control, Decided, Lending, Waiting
+from pinfold.documents.control import (
+    Control,
+    Decided,
+    Lending,
+    LoadDrivenContainer,
+    Waiting,
+)
 from pinfold.documents.history import Controlled
 from pinfold.node.books import Books
 from pinfold.node.control.loop import ControlLoop, Decision
@@ -41,7 +48,27 @@ def control_document(
         moves_left=loop.budget.left,
         refused=refused,
         lending=lending,
+        load_driven=_load_driven(books, loop.memories.get(Rank.LOAD_DRIVEN.word)),
     )
+
+
+def _load_driven(books: Books, watches: Watches | None) -> list[LoadDrivenContainer] | None:
+    if watches is None:
+        return None
+    state, found = books.view.state, []
+    for uid, one in state.load_driven.items():
+        for name, count in one.counts().items():
+            owner, cpus = Owner(uid, name), state.ledger.cpus_of(uid, name)
+            watch = watches.get(owner)
+            found.append(
+                LoadDrivenContainer(
+                    container=full_name(books, owner),
+                    cpus="" if cpus is None else str(cpus),
+                    charged=count if cpus is None else 0,
+                    why="" if watch is None else watch.why,
+                )
+            )
+    return found
 
 
 class _Proposed(TypedDict):
