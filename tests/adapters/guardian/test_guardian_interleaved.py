@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from pinfold.adapters.guardian.program import ENDED, LEASE_FILE, NUMBER
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.linux.kernel_files import read_ids
 from pinfold.ports.guardian import Undoing
@@ -74,6 +75,15 @@ class Scene:
     @property
     def is_stopped(self) -> bool:
         return process_state(self.process.pid) == "T"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the guardian, if there is one, has ended the lease."""
+        for pid in self.guardians:
+            with Path(f"/proc/{pid}/fd/{LEASE_FILE}").open("rb", 0) as lease:
+                lease.seek(ENDED)
+                return any(lease.read(NUMBER))
+        return True
 
     @property
     def guardian_waits(self) -> bool:
@@ -140,6 +150,7 @@ def test_the_agent_is_stopped_before_any_write_and_the_guardian_between_any_step
     for at, stop in some([(at, stop) for at in range(1, steps + 1) for stop in range(GUARDIANS)]):
         with scene(kernel, tmp_path, at, stop) as one:
             wait_until(lambda one=one: one.is_stopped)
+            wait_until(lambda one=one: one.is_over)
             had = bool(one.guardians)
             # The guardian does all it can, or comes to its step.
             wait_until(lambda one=one: one.is_undone or one.guardian_waits)
