@@ -18,7 +18,7 @@ from pinfold.adapters.guardian import GuardianProcess
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.errors import CgroupError
 from pinfold.ports.guardian import Undoing
-from tests.scenes.waiting import PATIENCE, wait_until
+from tests.scenes.waiting import wait_until
 
 NO_CAP = "-1"
 CAP = "50000"
@@ -30,10 +30,10 @@ class LendingKernel:
     The pool is CPU 0; ``nested`` is whether the idle side has a container's cpuset in it.
     """
 
-    def __init__(self, state: Path, *, nested: bool = False, lease: float = 0.6) -> None:
+    def __init__(self, state: Path, *, nested: bool = False, lease: float = 1.2) -> None:
         found = find_hierarchies().v1
         name = f"pinfold-test-{secrets.token_hex(4)}"
-        self.state, self.lease = state, lease * PATIENCE
+        self.state, self.lease = state, lease
         self.cpuset, self.cpu, self.freezer = (
             found[one].point / name for one in ("cpuset", "cpu", "freezer")
         )

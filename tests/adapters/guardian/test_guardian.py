@@ -92,8 +92,13 @@ def test_ending_it_meets_the_contract(kernel: LendingKernel) -> None:
 
 
 def test_cpusets_within_the_idle_side_are_narrowed_first(nested: LendingKernel) -> None:
-    nested.lend(LENT)
-    asyncio.run(check_guarding(nested))
+    async def live() -> None:
+        await nested.guardian.begin()
+        nested.lend(LENT)
+        await until(lambda: nested.in_force() == NOTHING)
+        assert (nested.inner / "cpuset.cpus").read_text() == "0\n"
+
+    asyncio.run(live())
 
 
 def test_a_killed_agent_leaves_nothing_lent(kernel: LendingKernel, agent: Agent) -> None:
