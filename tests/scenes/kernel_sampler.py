@@ -9,6 +9,10 @@ instruction (before that, the process is still the runtime's own) until it is go
 taken to be at one moment that was not: a walk is judged with the walks around it.  Who was an owner
 in the walks before and after it was so all along; who has run since the walk before, and is then
 found on a CPU, ran on it or was to.
+
+Nobody else may be on an owner's CPU, with one exception: whose group of the cpu controller has an
+ancestor, sibling of one of the owner's, with ``cpu.idle`` 1, and who is in the cpuset of the idle
+side; it borrows.
 """
 
 from __future__ import annotations
@@ -52,6 +56,8 @@ class Thread:
     last: int
     allowed: CPUSet
     ran: int
+    ranks: tuple[tuple[str, bool], ...] = ()
+    """Its group of the cpu controller and those above, the highest first; whether each is idle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,7 @@ class Owner:
     group: str
     cpus: CPUSet | None
     allowed: CPUSet
+    ranks: tuple[tuple[str, bool], ...] = ()
 
 
 @dataclass(slots=True)
@@ -87,6 +94,10 @@ class Result:
     """How many findings: somebody else was, or was allowed, on an owner's CPU."""
     misplaced: int = 0
     """How many findings: an owner was not on its CPUs, or two had the same."""
+    borrowers: int = 0
+    """How often a borrower might run on an owner's CPU, walk by walk."""
+    borrowed: int = 0
+    """How often it was seen there after it had run."""
     sandboxes: int = 0
     """How often a sandbox's process ran on an owner's CPU (as it began or ended)."""
     seconds: float = 0.0
@@ -101,6 +112,7 @@ class Sampler:
         self._state_file = state_file
         self._walks: list[Walk] = []
         self._owners: set[str] = set()
+        self._cpu = _cpu_hierarchy()
         self.result = Result()
 
     def run(self, seconds: float | None = None) -> Result:
@@ -133,15 +145,36 @@ class Sampler:
                 if not command or any(word in command[:200] for word in MACHINERY):
                     continue
                 text = command.replace(b"\0", b" ").decode(errors="replace")[-120:]
-                for thread in _threads(pid, group, text):
+                for thread in _threads(pid, group, text, self._ranks(pid)):
                     walk.threads[thread.tid, thread.born] = thread
                     if thread.tid == pid and (name := _owner(command)) is not None:
-                        mine = Owner(pid, thread.born, group, record.get(name), thread.allowed)
+                        cpus, ranks = record.get(name), thread.ranks
+                        mine = Owner(pid, thread.born, group, cpus, thread.allowed, ranks)
                         # A child that did not execute its own command yet looks the same.
                         walk.owners[name] = min(
                             (mine, walk.owners.get(name, mine)), key=lambda one: (one.born, one.pid)
                         )
         return walk
+
+    def _ranks(self, pid: int) -> tuple[tuple[str, bool], ...]:
+        """The groups of the cpu controller that a process is in, and which of them are idle."""
+        if self._cpu is None:
+            return ()
+        found, path = [], ""
+        for part in _group_of(pid, self._cpu).strip("/").split("/"):
+            path += f"/{part}"
+            found.append((path, _read(Path(f"{self._cpu}{path}/cpu.idle")).strip() == b"1"))
+        return tuple(found)
+
+    def _borrows(self, thread: Thread, owner: Owner) -> bool:
+        """Whether the kernel ranks a thread below an owner, and it is where CPUs are lent to."""
+        idle_side = str(self._root / "idle")
+        if thread.group != idle_side and not thread.group.startswith(f"{idle_side}/"):
+            return False
+        for (its, is_idle), (owners, _) in zip(thread.ranks, owner.ranks, strict=False):
+            if its != owners:
+                return is_idle  # the first that differ are siblings
+        return False
 
     def _record(self) -> Mapping[str, CPUSet]:
         """Who owns which CPUs, as the agent says."""
@@ -192,6 +225,10 @@ class Sampler:
                 continue
             self.result.judged += 1
             self.result.ran += ran
+            if self._borrows(thread, owner):
+                self.result.borrowers += not thread.allowed.isdisjoint(cpus)
+                self.result.borrowed += ran and all_along and thread.last in cpus
+                continue
             if not thread.allowed.isdisjoint(cpus):
                 self._find("strangers", f"{thread} may run on the CPUs {cpus} of {name}")
             if ran and all_along and thread.last in cpus:
@@ -224,7 +261,31 @@ def _folders(root: Path) -> Iterator[Path]:
                 yield from _folders(Path(entry.path))
 
 
-def _threads(pid: int, group: str, command: str) -> Iterator[Thread]:
+def _cpu_hierarchy() -> str | None:
+    """Where the hierarchy with the cpu controller is mounted."""
+    for line in _read(Path("/proc/self/mountinfo")).decode().splitlines():
+        kind, _, options = line.partition(" - ")[2].split(" ", 2)
+        point = line.split()[4]
+        if kind == "cgroup" and "cpu" in options.split()[-1].split(","):
+            return point
+        if kind == "cgroup2" and b"cpu" in _read(Path(f"{point}/cgroup.controllers")).split():
+            return point
+    return None
+
+
+def _group_of(pid: int, hierarchy: str) -> str:
+    """The cgroup of a process in the cpu controller's hierarchy."""
+    for line in _read(Path(f"/proc/{pid}/cgroup")).decode().splitlines():
+        number, controllers, path = line.split(":", 2)
+        unified = number == "0" and (Path(hierarchy) / "cgroup.controllers").exists()
+        if unified or "cpu" in controllers.split(","):
+            return path
+    return ""
+
+
+def _threads(
+    pid: int, group: str, command: str, ranks: tuple[tuple[str, bool], ...]
+) -> Iterator[Thread]:
     try:
         tids = [int(entry.name) for entry in Path(f"/proc/{pid}/task").iterdir()]
     except OSError:
@@ -245,6 +306,7 @@ def _threads(pid: int, group: str, command: str) -> Iterator[Thread]:
             int(fields[LAST_CPU]),
             CPUSet.parse(allowed[0].decode()),
             int(ran[0]),
+            ranks,
         )
 
 
