@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from benchmarks import calibration
@@ -53,6 +55,23 @@ def process_clock(pid: int) -> int:
     (``include/linux/posix-timers.h``).
     """
     return ~pid << 3 | 2
+
+
+def busy_seconds(cpus: Iterable[int] = ()) -> float:
+    """Seconds of CPU time that the whole machine has used, or some of its CPUs."""
+    names = {f"cpu{cpu}" for cpu in cpus} or {"cpu"}
+    found = 0.0
+    for line in Path("/proc/stat").read_text(encoding="ascii").splitlines():
+        name, *words = line.split()
+        if name in names:
+            user, nice, system, _idle, _wait, irq, softirq = (int(word) for word in words[:7])
+            found += (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+    return found
+
+
+def used_seconds(pids: Iterable[int]) -> float:
+    """Seconds of CPU time that some processes have used."""
+    return sum(time.clock_gettime(process_clock(pid)) for pid in pids)
 
 
 def remarks(results: Mapping[str, Result]) -> list[str]:

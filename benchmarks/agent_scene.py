@@ -7,7 +7,7 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -103,10 +103,10 @@ class Scene:
 
 @contextmanager
 def scene(
-    partition: str = "member",
+    own: Mapping[str, Any] | None = None,
     **config: Any,  # noqa: ANN401 - any key
 ) -> Iterator[Scene]:
-    """Start an agent, with these keys of the configuration beside the usual ones.
+    """Start an agent, with these keys of the configuration, and of its section, beside the usual.
 
     Raises:
         NotHereError: none can run here.
@@ -114,7 +114,7 @@ def scene(
     require_node()
     with tempfile.TemporaryDirectory(prefix="pinfold-bench-") as name:
         agent = AgentProcess(Path(name), **config)
-        agent.config["pinfold"]["partition"] = partition
+        agent.config["pinfold"] |= own or {}
         try:
             agent.start()
             yield Scene(Path(name), agent)
