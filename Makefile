@@ -47,7 +47,7 @@ bench: $(VENV)/.dev  ## Measure; table here, JSON and SVG in build/ (ARGS="merge
 	@mkdir -p build
 	$(BIN)/python -m benchmarks --json build/benchmarks.json --svg build/benchmarks.svg $(ARGS)
 
-bench-effect: $(VENV)/.dev  ## As root: a pod beside noisy neighbours, none against static; also an SVG
+bench-effect: $(VENV)/.dev  ## As root: a server beside its neighbours, by policy; ARGS=--docs writes the page and its picture
 	@mkdir -p build
 	$(BIN)/python -m benchmarks.effect --json build/effect.json --svg build/effect.svg $(ARGS)
 

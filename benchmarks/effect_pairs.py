@@ -63,4 +63,4 @@ def paired_ratios(of: Sequence[float], to: Sequence[float]) -> Interval:
 
 def _below(most: int, count: int) -> float:
     """How likely at most so many of ``count`` values are below the median."""
-    return sum(comb(count, k) for k in range(most + 1)) / 2**count
+    return float(sum(comb(count, k) for k in range(most + 1)) / 2**count)

@@ -17,13 +17,16 @@ import argparse
 import json
 import os
 import platform
+import re
 import shutil
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -62,6 +65,7 @@ LOAD_DRIVEN: Final = {
         "promoteAfter": "1s",
         "minShared": "1s",
     },
+    "dynamic": {"movesPerHour": 3600},
     **FAST,
 }
 
@@ -117,7 +121,8 @@ NEIGHBOURS: Final[Mapping[str, tuple[tuple[str, ...], Mapping[str, Any]]]] = {
         },
     ),
 }
-OWNER: Final = {"requests": {"cpu": "1", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "64Mi"}}
+_OWNED: Final = {"cpu": "1", "memory": "64Mi"}
+OWNER: Final = {"requests": _OWNED, "limits": _OWNED}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -266,7 +271,6 @@ class Bench:
         time.sleep(self._seconds)
         after = _Look(pids, owner)
         measured = answer(file)
-        node.wait_ended(name)
         node.delete(name)
         later = _counters(node)
         events = {name: later[name] - counted.get(name, 0.0) for name in later}
@@ -343,17 +347,31 @@ class _Look:
 
 def _counters(node: Scene) -> dict[str, float]:
     """The agent's counters of what it has done by itself."""
-    found: dict[str, float] = {}
-    for line in str(node.agent.client.get("/metrics")).splitlines():
+    found = dict.fromkeys(COUNTERS, 0.0)
+    for line in _metrics(node.agent.socket).splitlines():
         name, _, value = line.rpartition(" ")
-        for word, prefix in COUNTERS.items():
-            if name.startswith(prefix):
-                found[word] = found.get(word, 0.0) + float(value)
+        for word, pattern in COUNTERS.items():
+            if re.match(pattern, name):
+                found[word] += float(value)
     return found
 
 
-COUNTERS: Final = {"moves": "pinfold_moves_total"}
-"""A figure, and the metric that it is the growth of."""
+def _metrics(path: Path) -> str:
+    """What an agent tells Prometheus."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(10)
+        connection.connect(str(path))
+        connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        parts = [*iter(partial(connection.recv, 65536), b"")]
+    return b"".join(parts).decode("utf-8", "replace")
+
+
+COUNTERS: Final = {
+    "moves": "pinfold_move_duration_seconds_count",
+    "lends": r"pinfold_control_proposals_total.*rank=\"lending\".*",
+    "returns": r"pinfold_control_proposals_total.*rank=\"return\".*",
+}
+"""A figure, and the metrics that it is the growth of."""
 
 
 def _build(folder: Path) -> Path:

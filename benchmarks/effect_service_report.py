@@ -18,16 +18,26 @@ KINDS: Final = {
     "together": "two threads that wait for each other",
 }
 """The kinds of servers."""
-LATENCIES: Final = {"p50_us": "p50", "p99_us": "p99", "p999_us": "p99.9"}
+LABELS: Final = {
+    "p50_us": "p50, us",
+    "p99_us": "p99, us",
+    "p999_us": "p99.9, us",
+    "served_per_s": "served/s",
+    "busy_percent": "busy, %",
+    "best_effort_cpus": "best-effort, CPUs",
+    "lent_percent": "idle time used, %",
+}
 FIGURES: Final = (
-    *LATENCIES,
+    "p50_us",
+    "p99_us",
+    "p999_us",
     "served_per_s",
     "busy_percent",
     "best_effort_cpus",
     "lent_percent",
     "moves",
+    "lends",
     "returns",
-    "return_ms",
     "others",
 )
 """What is told of a mode, so far as it has it."""
@@ -129,7 +139,7 @@ def markdown(document: Mapping[str, Any]) -> str:
         lines += [
             f"A server of {KINDS[kind]}; medians of {document['turns']} runs, least and most:",
             "",
-            f"| mode | {' | '.join(LATENCIES.get(name, name) for name in names)} |",
+            f"| mode | {' | '.join(LABELS.get(name, name) for name in names)} |",
             "|---" * (len(names) + 1) + "|",
         ]
         for mode, figures in modes.items():
@@ -139,7 +149,7 @@ def markdown(document: Mapping[str, Any]) -> str:
     lines += [
         "How many times as much; medians of pairs within a turn, with the interval of each:",
         "",
-        f"| | server | {' | '.join(LATENCIES.get(name, name) for name in DECISIVE)} |",
+        f"| | server | {' | '.join(LABELS.get(name, name) for name in DECISIVE)} |",
         "|---" * (len(DECISIVE) + 2) + "|",
     ]
     for pair, kinds in document["ratios"].items():
@@ -208,8 +218,10 @@ def as_svg(document: Mapping[str, Any]) -> str:
         y += 15
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {y + 4:.0f}" '
-            f'width="{_WIDTH}" height="{y + 4:.0f}" font-family="sans-serif" font-size="12">',
+            (
+                f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {y + 4:.0f}" '
+                f'width="{_WIDTH}" height="{y + 4:.0f}" font-family="sans-serif" font-size="12">'
+            ),
             f'<rect width="{_WIDTH}" height="{y + 4:.0f}" fill="#ffffff"/>',
             '<text x="12" y="24" font-size="15" fill="#222">A server beside its neighbours</text>',
             *parts,
@@ -231,10 +243,14 @@ def _panel(top: float, title: str, values: Mapping[str, Spread], *, linear: bool
         middle, end = y + (_BAR - 4) / 2, _LEFT + length(one["most"])
         parts += [
             f'<text x="{_LEFT - 8}" y="{y + 12:.0f}" text-anchor="end" fill="#444">{mode}</text>',
-            f'<rect x="{_LEFT}" y="{y:.0f}" width="{length(one["median"]):.1f}" '
-            f'height="{_BAR - 4}" fill="{_COLOURS[mode]}"/>',
-            f'<line x1="{_LEFT + length(one["least"]):.1f}" x2="{end:.1f}" y1="{middle:.1f}" '
-            f'y2="{middle:.1f}" stroke="#222"/>',
+            (
+                f'<rect x="{_LEFT}" y="{y:.0f}" width="{length(one["median"]):.1f}" '
+                f'height="{_BAR - 4}" fill="{_COLOURS[mode]}"/>'
+            ),
+            (
+                f'<line x1="{_LEFT + length(one["least"]):.1f}" x2="{end:.1f}" y1="{middle:.1f}" '
+                f'y2="{middle:.1f}" stroke="#222"/>'
+            ),
             f'<text x="{end + 6:.1f}" y="{y + 12:.0f}" fill="#222">{_told(one)}</text>',
         ]
     return parts

@@ -38,7 +38,6 @@ from benchmarks.effect_plot import as_svg
 
 NEIGHBOURS: Final = 4
 QUIET_HELP: Final = "measure again while other programs use more CPUs than this (0.2)"
-HEAVIEST: Final = {"cpu.shares": "262144", "cpu.weight": "10000"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +64,9 @@ MODES: Final = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, write; return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.effect --work timers", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.effect --work timers", description=__doc__
+    )
     parser.add_argument("--seconds", type=float, default=3.0, help="of each run (3)")
     parser.add_argument("--repeat", type=int, default=3, help="turns (3)")
     parser.add_argument("--quiet", type=float, default=0.2, metavar="CPUS", help=QUIET_HELP)
@@ -123,7 +124,7 @@ def _nodes(*, heavy: bool) -> Iterator[Mapping[str, Scene]]:
             nodes["isolated"] = stack.enter_context(scene({"partition": "isolated"}))
         if heavy:
             for node in nodes.values():
-                _outweigh(node.agent.name)
+                node.outweigh()
         yield nodes
 
 
@@ -193,11 +194,3 @@ def _neighbours(node: Scene, count: int) -> Iterator[list[int]]:
     finally:
         for name in names:
             node.delete(name)
-
-
-def _outweigh(name: str) -> None:
-    """Give an agent's tree as a whole the greatest weight against everything beside it."""
-    for folder in (CGROUPS, CGROUPS / "cpu"):
-        for file, weight in HEAVIEST.items():
-            if (place := folder / name / file).exists():
-                place.write_text(weight, encoding="ascii")
