@@ -51,6 +51,7 @@ V2: Final = (
     "tests/agent/test_agent_live.py::test_foreign_writes_are_repaired_and_reported",
     "tests/agent/test_mixed_live.py",
     "tests/guest/test_guest_smt.py",
+    "tests/guest/test_guest_domains.py",
     "tests/e2e/test_spec_pods.py",
     "tests/e2e/test_pod_facts.py",
     "tests/adapters/cgroup/test_cgroup_offline.py",

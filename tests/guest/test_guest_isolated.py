@@ -37,7 +37,10 @@ def node(tmp_path: Path) -> Iterator[AgentProcess]:
 def run(node: AgentProcess, name: str, cpus: str = "", **said: str) -> CPUSet:
     """A pod of one container; the CPUs that the kernel lets its process run on."""
     pod = manifest(name, ("main", IDLE, cpus))
-    pod["metadata"]["annotations"] = {f"isolated-cpus.pinfold.dev/{k}": v for k, v in said.items()}
+    pod["metadata"]["annotations"] = {
+        "load-balance.pinfold.dev/pod": "false",
+        **{f"isolated-cpus.pinfold.dev/{k}": v for k, v in said.items()},
+    }
     node.apply(pod)
     return allowed(node.pids(name)["main"])
 

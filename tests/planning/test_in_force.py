@@ -83,7 +83,7 @@ def test_what_is_wished_of_a_node_and_of_its_owners() -> None:
         ("confineSystem", "everything else on CPUs 0", "setting confineSystem"),
         ("rebalance", "every 5m, at most 12 moves an hour", "setting dynamic.rebalancePeriod"),
     ]
-    found = wishes(WISHFUL, pod())
+    found = wishes(WISHFUL, pod(load_balance="false"))
     assert {name: wish.value for name, wish in found.items()} == {
         "partition": "isolated",
         "ownerOffline": "freeze",
@@ -117,15 +117,22 @@ def test_a_pods_word_counts_more_than_the_nodes() -> None:
         ),
         (
             WISHFUL,
-            pod("2500m", mixed_cpus="true"),
+            pod("2500m", mixed_cpus="true", load_balance="false"),
             "partition",
             "it uses the shared pool, too",
         ),
         (
             replace(WISHFUL, runtime="cri"),
-            pod(),
+            pod(load_balance="false"),
             "partition",
             "is carried out with runtime process only",
+        ),
+        (WISHFUL, pod("500m", load_balance="false"), "partition", "it has no CPUs of its own"),
+        (
+            replace(WISHFUL, partition="root"),
+            pod(load_balance="false"),
+            "partition",
+            "setting partition is root, not isolated",
         ),
     ],
 )
@@ -151,7 +158,8 @@ def test_an_annotation_that_cannot_be_read_wishes_nothing() -> None:
 
 
 def test_what_is_said_in_text() -> None:
-    plan = planned(replace(WISHFUL, runtime="nri"), pod(rebalance="false"))
+    one = pod(rebalance="false", load_balance="false")
+    plan = planned(replace(WISHFUL, runtime="nri"), one)
     view = plan_view(plan_document(plan), planned_on(plan))
     assert view.in_force[0] == (
         "partition: not in force, is carried out with runtime process only (setting partition)"
@@ -159,7 +167,10 @@ def test_what_is_said_in_text() -> None:
     assert view.pods[0].containers[0].extras == (
         "by setting: ownerOffline freeze, scaleDownGracePeriod 2 s",
         "by annotation: rebalance stays where it is",
-        "partition: not in force, is carried out with runtime process only (setting partition)",
+        (
+            "partition: not in force, is carried out with runtime process only (annotation "
+            "load-balance.pinfold.dev/pod)"
+        ),
     )
 
 

@@ -30,6 +30,7 @@ from pinfold.core.pod.annotations import (
     CONTAINER,
     IRQS,
     KEEP_OFF,
+    LOAD_BALANCE,
     LOAD_DRIVEN,
     POD,
     REBALANCE,
@@ -40,6 +41,8 @@ from pinfold.core.pod.pod import Pod, exclusive_requests
 from pinfold.core.values.cpuset import CPUSet
 
 _ALL: Final = ("process", "cri", "nri")
+_ISOLATED: Final = "isolated"
+_PARTITIONS: Final = "cgroup v2 and Linux 6.7"
 _SHARES: Final = "it has no CPUs of its own"
 
 
@@ -123,14 +126,26 @@ def _partition(node: PlannedNode) -> Wish | None:
         return None
     if not node.config.gives_exclusive_cpus:
         return Wish.refused(source, f"cpuManagerPolicy {node.config.cpu_manager_policy} owns none")
-    return Wish.granted(wished, source, "cgroup v2 and Linux 6.7")
+    return Wish.granted(wished, source, _PARTITIONS)
 
 
 def _partition_of(container: PlacedContainer) -> Wish | None:
-    wish = _partition(container.node) if container.cpus else None
-    if wish is not None and wish.value is not None and container.mixed:
-        return Wish.refused(wish.source, "it uses the shared pool, too")
-    return wish
+    wished, source = container.node.config.partition, _setting("partition")
+    said = container.said(LOAD_BALANCE)
+    if said is not None and not said[0]:
+        source = said[1]
+        if wished != _ISOLATED:
+            return Wish.refused(source, f"setting partition is {wished}, not {_ISOLATED}")
+        if not container.cpus:
+            return Wish.refused(source, _SHARES)
+    elif wished == _ISOLATED or not container.cpus:
+        return None
+    wish = _partition(container.node)
+    if wish is None or wish.reason is not None:
+        return None if wish is None else Wish.refused(source, wish.reason or "")
+    if container.mixed:
+        return Wish.refused(source, "it uses the shared pool, too")
+    return Wish.granted(wished, source, _PARTITIONS)
 
 
 def _owner_offline(container: PlacedContainer) -> Wish | None:

@@ -17,9 +17,10 @@ from pinfold.core.cache.plan import Why
 from pinfold.core.cache.schemata import format_schemata
 from pinfold.core.kubelet.own_policies import InterruptOptions, OwnPolicies
 from pinfold.documents import cache as cache_documents
-from pinfold.documents import status as documents
+from pinfold.documents import following as documents
 from pinfold.node.books import Books
 from pinfold.node.following.caches import CacheFollower, one_line
+from pinfold.node.following.domains import DomainFollower
 from pinfold.node.following.interrupts import InterruptFollower
 from pinfold.ports.figures import Figure
 
@@ -38,6 +39,7 @@ def followers(
     return [
         keeps_interrupts_off(books, options.irqs, state_dir, front, period),
         *divides_caches(books, options.cache, state_dir, front, period),
+        keeps_domains(books, period),
     ]
 
 
@@ -154,3 +156,35 @@ def divides_caches(
             close=follower.close,
         )
     ]
+
+
+def keeps_domains(books: Books, period: float) -> Runnable:
+    """Sees that partitions are in force, and tries again where they are not."""
+    follower = DomainFollower(books, period)
+
+    def about() -> documents.SchedulingDomains | None:
+        if not follower.domains:
+            return None
+        return documents.SchedulingDomains(
+            containers=[
+                documents.Domain(
+                    pod=one.pod,
+                    container=key.name,
+                    cpus=str(one.cpus),
+                    wished=one.wished,
+                    found=one.found,
+                    problem=one.problem,
+                )
+                for key, one in sorted(follower.domains.items())
+            ]
+        )
+
+    def figures() -> Iterator[Figure]:
+        domains = follower.domains.values()
+        for name, meaning, count in (
+            ("", "Containers whose CPUs are to be a partition.", len(domains)),
+            ("_in_force", "Those of them whose CPUs are.", sum(one.in_force for one in domains)),
+        ):
+            yield Figure(f"pinfold_scheduling_domains{name}", meaning, count, kind="gauge")
+
+    return Runnable("scheduling domains", follower.go_on, about=about, figures=figures)

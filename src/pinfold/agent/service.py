@@ -22,6 +22,7 @@ from pinfold.config.agent import AgentConfig
 from pinfold.documents import status as documents
 from pinfold.documents.cache import CacheClasses
 from pinfold.documents.control import Control
+from pinfold.documents.following import Interrupts, SchedulingDomains
 from pinfold.documents.machine import Machine
 from pinfold.documents.node import Node
 from pinfold.node.books import Books
@@ -138,9 +139,10 @@ class Agent:
             kubernetes=part(documents.Kubernetes),
             device_plugins=part(documents.DevicePlugins),
             pod_resources=part(documents.PodResources),
-            interrupts=part(documents.Interrupts),
+            interrupts=part(Interrupts),
             control=part(Control),
             cache=part(CacheClasses),
+            scheduling_domains=part(SchedulingDomains),
         )
 
     def settings(self) -> documents.AgentConfig:

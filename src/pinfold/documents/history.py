@@ -64,6 +64,20 @@ class Resized(Record, frozen=True, kw_only=True):
     message: str | None
 
 
+class SchedulingDomain(Record, frozen=True, kw_only=True):
+    """``domain``: whether the kernel has made a partition of a container's CPUs."""
+
+    container: str
+    cpus: CPUs
+    """Its own."""
+    wished: str
+    """``root`` or ``isolated``."""
+    found: str
+    """What the kernel says of it, such as ``isolated invalid (...)``; empty: it has none."""
+    problem: str
+    """Why it is not in force; empty where it is."""
+
+
 class InterruptsKeptOff(Record, frozen=True, kw_only=True):
     """``interrupts``: some were moved, or are kept off other CPUs than before."""
 

@@ -9,6 +9,7 @@ from msgspec import UNSET, Meta, UnsetType, field
 
 from pinfold.documents.cache import CacheClasses
 from pinfold.documents.control import Control
+from pinfold.documents.following import Interrupts, SchedulingDomains
 from pinfold.documents.move_plan import MovePlan
 from pinfold.documents.observation import Load, Observed
 from pinfold.documents.records import (
@@ -208,38 +209,6 @@ class PodResources(Record, frozen=True, kw_only=True):
     socket: str
 
 
-class Irqbalance(Record, frozen=True, kw_only=True):
-    """An ``irqbalance`` that runs beside the agent."""
-
-    pid: int
-    banned: CPUs
-    """The CPUs that it keeps off of."""
-    problem: str
-    """Why it could not be told; empty where it was."""
-
-
-class Interrupts(Record, frozen=True, kw_only=True):
-    """Interrupts that are kept off exclusive CPUs."""
-
-    cpus: CPUs
-    """The CPUs that are to have none."""
-    others: CPUs
-    """Where they go."""
-    kept: int
-    """How many are off these CPUs because of the agent."""
-    fixed: Sequence[str]
-    """Those that may come to these CPUs, and that nobody can move, such as ``irq 36 nvme0q2``."""
-    pending: Sequence[str]
-    """Those that were moved, and stay until they come the next time."""
-    moved: int
-    """How often one was moved since the agent started."""
-    contested: int
-    """How often of these since somebody else had moved it back."""
-    irqbalance: Sequence[Irqbalance]
-    problem: str
-    """Why not all are kept off; empty where they are."""
-
-
 Part: TypeAlias = (
     ContainerRuntime
     | NRI
@@ -247,6 +216,7 @@ Part: TypeAlias = (
     | DevicePlugins
     | PodResources
     | Interrupts
+    | SchedulingDomains
     | Control
     | CacheClasses
 )
@@ -261,6 +231,7 @@ class Agent(
         "container_runtime": "containerRuntime",
         "device_plugins": "devicePlugins",
         "pod_resources": "podResources",
+        "scheduling_domains": "schedulingDomains",
     },
 ):
     """What an agent says of itself."""
@@ -294,6 +265,8 @@ class Agent(
     """Only where something is decided by load or by time."""
     cache: CacheClasses | UnsetType = UNSET
     """Only where caches are to be divided."""
+    scheduling_domains: SchedulingDomains | UnsetType = UNSET
+    """Only where the CPUs of some container are to be a partition."""
 
 
 class AgentConfig(Policies, frozen=True, kw_only=True):

@@ -23,6 +23,7 @@ from pinfold.documents.history import (
     Drifted,
     InterruptsKeptOff,
     Resized,
+    SchedulingDomain,
     Started,
     StaysShared,
 )
@@ -45,6 +46,7 @@ Document: TypeAlias = (
     | MovePlan
     | Resized
     | InterruptsKeptOff
+    | SchedulingDomain
     | Started
     | StaysShared
 )

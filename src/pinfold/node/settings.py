@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
 from msgspec import Struct
 
+from pinfold.core.pod.annotations import LOAD_BALANCE
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.cgroups import Partition
 from pinfold.retry.backoff import pause_after
@@ -33,7 +35,8 @@ class NodeSettings(Struct, frozen=True):
         page_sizes: of the machine's huge pages, in bytes; a pod may use only those it asks for.
         cpu_cfs_quota: whether CPU limits are enforced (``cpuCFSQuota``).
         cpu_cfs_period: microseconds (``cpuCFSQuotaPeriod``).
-        partition: the cpuset partition that exclusive sets should be (cgroup v2).
+        partition: the cpuset partition that exclusive sets should be (cgroup v2); see
+            :meth:`partition_of`.
         backoff: the wait before the second restart; it doubles each time, the first is at once.
         longest_backoff: where the doubling ends.
         calm: a container that ran this long is restarted at once again.
@@ -62,6 +65,16 @@ class NodeSettings(Struct, frozen=True):
     idle_side: bool = False
     runtime: str = ""
     cgroups: str = ""
+
+    def partition_of(self, annotations: Mapping[str, str], container: str) -> Partition:
+        """The partition that a container with CPUs of its own should be.
+
+        ``isolated`` are those that have opted in only: threads that do not pin themselves pile up
+        on one CPU where nobody balances them.
+        """
+        if self.partition is Partition.ISOLATED and LOAD_BALANCE.of(annotations, container):
+            return Partition.MEMBER
+        return self.partition
 
     def pause_before(self, attempt: int) -> float:
         """Seconds to wait before an attempt (the first start is attempt 0)."""

@@ -11,6 +11,7 @@ from pinfold.ports.cgroups import (
     ObservedCgroups,
     ObservedContainer,
     ObservedIdle,
+    Partition,
     Placement,
     Stray,
 )
@@ -40,6 +41,7 @@ class _Group(Struct):
     placement: Placement
     cpus: CPUSet | None
     lost: bool = False
+    partition: str | None = None
 
 
 class FakeCgroups:
@@ -58,6 +60,8 @@ class FakeCgroups:
         self.shared_lost = False
         self.shared: CPUSet | None = None
         self.no_idle_side = ""
+        self.no_partition = ""
+        """Why the kernel grants no partition; "": it does (version 2)."""
         """Why there can be no idle side."""
         self.idle: CPUSet | None = None
         """What the kernel has in the cpuset of the idle side; None: there is none."""
@@ -181,9 +185,25 @@ class FakeCgroups:
         stays = self.version == 1 and cpus is None and not self._pool
         if placement.borrows:
             self._make_idle()
-        self.groups[key] = _Group(placement, cpus, lost=stays)
+        partition, note = self._partition(placement)
+        self.groups[key] = _Group(placement, cpus, stays, partition)
         self._drop_idle()
-        return ""
+        return note
+
+    def _partition(self, placement: Placement) -> tuple[str | None, str]:
+        """What the kernel has of a wish for a partition, and why it is not granted."""
+        wish = placement.partition
+        if placement.cpus is None or self.version == 1:
+            return None, "" if wish is Partition.MEMBER else f"no partition {wish.value}"
+        reason = "it uses the shared pool, too" if placement.mixed else self.no_partition
+        if wish is Partition.MEMBER or not reason:
+            return wish.value, ""
+        return Partition.MEMBER.value, f"partition {wish.value} is not in force: {reason}"
+
+    def invalidate(self, key: ContainerKey, reason: str) -> None:
+        """The kernel takes a partition back."""
+        group = self.groups[key]
+        group.partition = f"{group.placement.partition.value} invalid ({reason})"
 
     def _there(self, cpus: CPUSet) -> CPUSet:
         """What the kernel has of CPUs that are written into a cpuset."""
@@ -263,6 +283,7 @@ class FakeCgroups:
                     exclusive=group.placement.cpus is not None,
                     configured=group.cpus,
                     effective=self._effective(group),
+                    partition=group.partition,
                     populated=key in populated,
                     frozen=group.placement.frozen,
                     strays=self._strays(key),

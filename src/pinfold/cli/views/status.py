@@ -230,6 +230,7 @@ def _problems(agent: Agent) -> Iterator[str]:
         agent.hugepages,
         agent.interrupts,
         agent.cache,
+        agent.scheduling_domains,
     ):
         if part and part.problem:
             yield part.problem

@@ -293,8 +293,7 @@ IRQS: Final = Annotation[str | None](
     default=None,
     values=f"`{KEEP_OFF}`, `{ALLOW}`",
     unsaid="the node's",
-    meaning="Whether [interrupts of devices](../how-to/interrupts.md) are kept off the exclusive "
-    "CPUs of the container.",
+    meaning="Whether [interrupts](../how-to/interrupts.md) are kept off its exclusive CPUs.",
 )
 
 
@@ -306,6 +305,18 @@ CACHE: Final = Annotation[str | None](
     unsaid="the node's",
     meaning="Which part [of the caches and of the memory bandwidth]"
     "(../how-to/cache-and-bandwidth.md) a container with exclusive CPUs has.",
+)
+
+
+LOAD_BALANCE: Final = Annotation(
+    name="load-balance",
+    parse=boolean,
+    default=True,
+    values="`true`, `false`",
+    unsaid="`true`",
+    meaning="`false`: with the node's `partition: isolated` its threads "
+    "[are not balanced](../how-to/scheduling-domains.md) over its CPUs.",
+    runtimes=("process",),
 )
 
 
@@ -340,7 +351,7 @@ ANNOTATIONS: Final[tuple[Annotation[Any], ...]] = (
     _kept("cpu-burst", "Kept for bursts above the CPU limit."),
     CACHE,
     IRQS,
-    _kept("load-balance", "Kept for scheduling domains."),
+    LOAD_BALANCE,
 )
 """The table, in the order of the documentation."""
 

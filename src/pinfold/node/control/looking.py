@@ -39,7 +39,9 @@ def look(books: Books, observation: Observation | None = None) -> Seen:
             _load(observation, key, now),
             pod.workload.pod.annotations,
             mixed=where.mixed,
-            partition=where.cpus is not None and view.settings.partition is not Partition.MEMBER,
+            partition=where.cpus is not None
+            and view.settings.partition_of(pod.workload.pod.annotations, container.name)
+            is not Partition.MEMBER,
             load_driven=_by_load(view.state, owner),
         )
     if view.move is not None:

@@ -283,7 +283,11 @@ class PodContainers:
                 memory=whole.memory if limited else None,
                 hugepages=self._hugepages(whole.hugepage_limits, limited=limited),
             ),
-            partition=settings.partition if exclusive else Partition.MEMBER,
+            partition=(
+                settings.partition_of(workload.pod.annotations, container.name)
+                if exclusive
+                else Partition.MEMBER
+            ),
             frozen=where.frozen,
             mixed=where.mixed,
         )
