@@ -15,6 +15,7 @@ from typing import Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from pinfold.admission.cache_classes import CacheRoom
 from pinfold.admission.capacity import PODS, amounts, shortage
 from pinfold.admission.cpu_manager import CPUWish, draft_for_container, draft_for_pod
 from pinfold.admission.device_manager import Answers, DeviceManager
@@ -80,6 +81,8 @@ class Node(Struct, frozen=True):
     """The isolated CPUs; None where they are ignored, as by a kubelet."""
     mixes: bool = False
     """Whether containers may be mixed (:mod:`pinfold.admission.mixed`)."""
+    cache: CacheRoom | None = None
+    """The caches that are divided; None where no pod is rejected for them."""
     smt: SMTIsolation | None = None
     """The cores for those who are alone on theirs; None where nobody can be, as with a kubelet."""
     load_driven: bool = False
@@ -259,12 +262,14 @@ def decide(node: Node, state: NodeState, pod: Pod, answers: Answers = NO_ANSWERS
             short = smt_shortage(short[1], more_idle)
         return decision.refused(*short)
     given = decision.allocations
-    return replace(
+    decision = replace(
         decision,
         requests=requests,
         allocations={name: one for name, one in given.items() if name not in by_load},
         load_driven={name: one for name, one in given.items() if name in by_load},
     )
+    lack = None if node.cache is None else node.cache.lack(state.ledger, pod, decision.claims)
+    return decision if lack is None else decision.refused(*lack)
 
 
 def charged(node: Node, state: NodeState, but: Owner | None = None) -> NodeState:

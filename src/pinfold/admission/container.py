@@ -102,7 +102,9 @@ def decide_container(  # noqa: PLR0913, PLR0917 - the node, the container, what 
         near_attempts(node.topology_manager, node.localities, pod, complete=False),
         isolated_uses(node.isolation, pod),
     )
-    return first_admitted(pod, attempts, draft, (container,))
+    decision = first_admitted(pod, attempts, draft, (container,))
+    lack = None if node.cache is None else node.cache.lack(state.ledger, pod, decision.claims)
+    return decision if lack is None else decision.refused(*lack)
 
 
 class _AfterOthers(MemoryManager):

@@ -270,7 +270,7 @@ def test_refusals_have_a_name() -> None:
     assert refusal_of(offer, [owner("a", "")], four)[0] is Why.NO_CPUS
     assert refusal_of(offer, [owner("a", "0"), owner("b", "1")], four) == (
         Why.OUT_OF_WAYS,
-        "4 ways of L3 are not left; of 8 8 can be somebody's own, and all others need 1",
+        "4 ways of L3 are not left; of its 8 ways 8 can be somebody's own, and all others need 1",
     )
     assert refusal_of(offer, [owner("a", "0"), owner("b", "1"), owner("c", "2")], three) == (
         Why.OUT_OF_IDS,
@@ -291,8 +291,8 @@ def test_cpus_and_ways_of_another_tools_group_are_left_alone() -> None:
     assert plan.groups[plan.placed["a"]].schemata["L3"][0] == 0x00F
     full = fresh(offer, (replace(theirs, schemata={}),))
     assert plan_groups(offer, classes, [owner("a", "0")], full).refused["a"].message == (
-        "4 ways of L3 are not left; of 12 0 can be somebody's own (other tools' groups have some: "
-        "theirs), and all others need 1"
+        "4 ways of L3 are not left; of its 12 ways 0 can be somebody's own (other tools' groups "
+        "have some: theirs), and all others need 1"
     )
 
 

@@ -133,6 +133,49 @@ def test_ids_and_ways_run_out_by_name_and_come_back() -> None:
     run(scenario)
 
 
+def test_pods_are_rejected_for_what_is_not_left_where_that_is_configured() -> None:
+    async def scenario(node: Harness) -> None:
+        rejects = CacheOptions(use=True, classes=FAST.classes, exclusive="fast", when_full="reject")
+        kernel = machine()
+        seen = follower(node, kernel, rejects)
+        await seen.follow()
+        for name in "ab":
+            assert (await node.admit(manifest(name, "1"))).reason is None
+            await seen.follow()
+        full = await node.admit(manifest("c", "1"), wait=False)
+        assert (full.reason, full.message) == (
+            "CacheClassError",
+            (
+                "cache: container c0, class fast: 4 ways of L3 are not left; of its 12 ways 12 "
+                "can be somebody's own, and all others need 1 (OutOfCacheWays)"
+            ),
+        )
+        unknown = await node.admit(saying(manifest("d", "1"), "gold"), wait=False)
+        assert unknown.reason == "CacheClassError"
+        assert "there is no class gold" in (unknown.message or "")
+        # Who asks for less, shares, or has nothing to do with it is admitted.
+        for pod in (
+            saying(manifest("e", "1"), "thin"),
+            saying(manifest("f", "1"), "none"),
+            manifest("g", ""),
+            saying(manifest("h", "1", init=["1"]), "thin"),
+        ):
+            assert (await node.admit(pod, wait=False)).reason is None, pod
+        # What has just gone is not waited for.
+        await node.manager.release("uid-a")
+        assert (await node.admit(manifest("i", "1"))).reason is None
+        await node.settle()
+        await seen.follow()
+        assert "i/c0" in has(seen)
+
+        absent = follower(node, _Absent(Offer(8), CPUSet()), rejects)
+        await absent.follow()
+        nothing = await node.admit(manifest("j", "1"), wait=False)
+        assert nothing.message == "cache: this machine has no resctrl"
+
+    run(scenario)
+
+
 def test_cpus_leave_a_class_before_others_get_them() -> None:
     async def scenario(node: Node) -> None:
         kernel = machine()

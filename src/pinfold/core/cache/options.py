@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
@@ -67,6 +67,9 @@ class CacheOptions(Struct, frozen=True, forbid_unknown_fields=True, rename="came
     """Whether resctrl is mounted where it is not: ``never``, ``plain``, or with these options."""
     classes: dict[_ClassName, CacheClass] = {}
     """The classes by name."""
+    when_full: Literal["share", "reject"] = "share"
+    """What becomes of a pod for whose class no id or ways are left: its container shares what all
+    others have, or the pod is not admitted."""
     exclusive: Annotated[
         str,
         Meta(pattern=f"^({CLASS_NAME})?$", description='the name of a class, or ""'),

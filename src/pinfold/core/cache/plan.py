@@ -304,9 +304,9 @@ def _no_ways(offer: Offer, now: Now, want: _Want) -> str:
         usable, count = _usable(slot, now).bit_count(), sum(want.ways[level])
         others = [group.name for group in now.foreign if slot.ways(group.schemata)]
         taken = f" (other tools' groups have some: {', '.join(others[:3])})" if others else ""
+        every, least = slot.cache.mask.bit_count(), max(slot.cache.min_bits, 1)
         return (
-            f"{count} ways of {slot.cache.name} are not left; of {slot.cache.mask.bit_count()} "
-            f"{usable} can be somebody's own{taken}, and all others need "
-            f"{max(slot.cache.min_bits, 1)}"
+            f"{count} ways of {slot.cache.name} are not left; of its {every} ways {usable} can be "
+            f"somebody's own{taken}, and all others need {least}"
         )
     return "there are no ways left"

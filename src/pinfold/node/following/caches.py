@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from pinfold.admission.cache_classes import class_of
+from pinfold.admission.cache_classes import CacheRoom, class_of
 from pinfold.core.cache.offers import Offer
 from pinfold.core.cache.options import CacheOptions
 from pinfold.core.cache.plan import CachePlan, Now, Refusal, Why, Wish, plan_groups
@@ -91,6 +92,7 @@ class CacheFollower:
             none = Refusal(Why.NOT_OFFERED, error.problem)
             plan = CachePlan({}, {}, {}, {wish.owner: none for wish in wishes})
             await self._see(InForce(plan=plan))
+            await self._tell(CacheRoom(options, wishes=tuple(wishes), problem=error.problem))
             return
         plan = plan_groups(offer, options.classes, wishes, now)
         refused = dict(plan.refused)
@@ -116,6 +118,16 @@ class CacheFollower:
         placed = {owner: name for owner, name in plan.placed.items() if name not in left_out}
         self._say("")
         await self._see(InForce(offer, now, CachePlan(plan.groups, plan.rest, placed, refused)))
+        await self._tell(CacheRoom(options, offer, now, tuple(wishes)))
+
+    async def _tell(self, room: CacheRoom) -> None:
+        """Let those who are admitted be asked whether there is room, where that is configured."""
+        books = self._books
+        if not (self._options.use and self._options.when_full == "reject"):
+            return
+        if books.view.node.cache != room:
+            async with books.change() as draft:
+                draft.node = replace(draft.node, cache=room)
 
     def _say(self, problem: str) -> None:
         if problem and problem != self.problem:
