@@ -222,7 +222,7 @@ def configuration() -> str:
     """The settings of a node."""
     rows = [
         f"| `{setting.field}` | {setting.help} | {_code(setting.default)} "
-        f"| `{setting.kubelet_flag}` | {_code(setting.option)} |"
+        f"| {_code(setting.kubelet_flag)} | {_code(setting.option)} |"
         for setting in SETTINGS
     ]
     parts = [NOTICE.format(source="config/settings.py"), "# Configuration\n", _SETTINGS]

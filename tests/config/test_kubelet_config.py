@@ -111,7 +111,7 @@ def test_what_a_kubelet_serves_and_kubeadm_keeps(load: Load) -> None:
         "enforceNodeAllocatable: [none]",
         "enforceNodeAllocatable: [pods, system-reserved]\nsystemReservedCgroup: /system",
         "enforceNodeAllocatable: [kube-reserved-compressible]\nkubeReservedCgroup: /kube",
-        "memoryThrottlingFactor: 1",
+        "memoryThrottlingFactor: 0.9",
         "containerLogMaxSize: 1Gi\ncontainerLogMaxFiles: 2",
         'containerLogMaxSize: ""',
         'containerLogMaxSize: "-1"',
@@ -119,6 +119,22 @@ def test_what_a_kubelet_serves_and_kubeadm_keeps(load: Load) -> None:
 )
 def test_what_is_enforced_has_no_bearing_on_a_placement(load: Load, lines: str) -> None:
     assert load(f"{HEADER}{lines}\n") == LoadedConfig(NodeConfig(), ())
+
+
+def test_memory_qos_and_process_ids(load: Load) -> None:
+    gate = "featureGates: {MemoryQoS: true}\n"
+    tiers = "memoryReservationPolicy: TieredReservation\n"
+    config = load(f"{HEADER}{gate}{tiers}memoryThrottlingFactor: 1\npodPidsLimit: 100\n").config
+    assert config.memory_reservation_policy == "TieredReservation"
+    assert (config.memory_throttling_factor, config.pod_pids_limit) == (1.0, 100)
+    assert load(f"{HEADER}podPidsLimit: -1\n").config == NodeConfig()
+    for wrong, problem in (
+        (tiers, "requires feature gate MemoryQoS"),
+        ("memoryReservationPolicy: Tiered\n", "must be one of"),
+        ("podPidsLimit: -2\n", "must not be a negative number"),
+    ):
+        with pytest.raises(ConfigError, match=problem):
+            load(HEADER + wrong)
 
 
 def test_defaults(load: Load) -> None:
@@ -369,10 +385,11 @@ def test_the_table_is_sound() -> None:
     config = NodeConfig()
     for setting in SETTINGS:
         assert hasattr(config, setting.attribute)
-        assert setting.kubelet_flag.startswith("--")
+        if setting.field not in {"memoryReservationPolicy", "memoryThrottlingFactor"}:
+            assert setting.kubelet_flag.startswith("--")
         assert setting.help.endswith(".")
     for key in ("field", "attribute", "kubelet_flag"):
-        values = [getattr(setting, key) for setting in SETTINGS]
+        values = [value for setting in SETTINGS if (value := getattr(setting, key))]
         assert len(set(values)) == len(values)
 
 
@@ -396,7 +413,6 @@ def test_durations_that_are_none(text: str) -> None:
                 *(setting.field for setting in SETTINGS),
                 "enforceNodeAllocatable",
                 "cgroupsPerQOS",
-                "memoryThrottlingFactor",
                 "containerLogMaxFiles",
                 "containerLogMaxSize",
             ]

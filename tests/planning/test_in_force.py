@@ -21,7 +21,12 @@ from pinfold.admission.in_force import (
 from pinfold.cli.views.plan import plan_view, planned_on
 from pinfold.core.cache.options import CacheClass, CacheOptions
 from pinfold.core.kubelet.node_config import NodeConfig
-from pinfold.core.kubelet.own_policies import DynamicOptions, InterruptOptions, OwnPolicies
+from pinfold.core.kubelet.own_policies import (
+    DynamicOptions,
+    InterruptOptions,
+    IOWeights,
+    OwnPolicies,
+)
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.pod.api import pod_from_api
 from pinfold.core.pod.pod import Pod
@@ -256,3 +261,28 @@ def test_the_part_of_the_caches(one: Pod, value: str | None, reason: str | None)
     unused = wishes(OURS, one).get("cache")
     said = one.annotations.get("cache-class.pinfold.dev/pod", "none") != "none"
     assert (unused and unused.reason) == ("cache.use is not set" if said else None)
+
+
+def test_limits_by_class_and_manifest() -> None:
+    """What is wished of a container beside CPUs, and why it is not where it is not."""
+    config = replace(
+        OURS,
+        feature_gates={"MemoryQoS": True},
+        memory_reservation_policy="TieredReservation",
+        pod_pids_limit=50,
+        own=OwnPolicies(io_weights=IOWeights(guaranteed=500)),
+    )
+    document = plan_document(planned(config, pod()))
+    assert [(one.feature, one.value) for one in document.in_force or ()] == [
+        ("podPidsLimit", "50 processes a pod")
+    ]
+    found = wishes(config, pod("500m", cpu_burst="50%"))
+    assert {name: (one.value, one.source) for name, one in found.items()} == {
+        "memoryQoS": ("memory.min 1073741824", "setting memoryReservationPolicy"),
+        "cpuBurst": ("25000 us of 50000 us", "annotation cpu-burst.pinfold.dev/pod"),
+        "ioWeight": ("500 (of its pod)", "setting ioWeights.guaranteed"),
+    }
+    assert wishes(config, pod("2", cpu_burst="50%"))["cpuBurst"].reason == "it has no CPU quota"
+    assert wishes(OURS, pod("500m", cpu_burst="0%")) == {}
+    with_containers = replace(config, runtime="cri")
+    assert all(one.value is None for one in wishes(with_containers, pod()).values())

@@ -25,9 +25,11 @@ from pinfold.core.cache.options import CacheOptions
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.own_policies import DYNAMIC
 from pinfold.core.machine.machine import Machine
+from pinfold.core.memory.protection import Reservation, memory_qos
 from pinfold.core.pod.annotations import (
     CACHE,
     CONTAINER,
+    CPU_BURST,
     IRQS,
     KEEP_OFF,
     LOAD_BALANCE,
@@ -37,7 +39,8 @@ from pinfold.core.pod.annotations import (
     SCALE_DOWN_GRACE_PERIOD,
     Annotation,
 )
-from pinfold.core.pod.pod import Pod, exclusive_requests
+from pinfold.core.pod.cgroup_values import container_cgroup
+from pinfold.core.pod.pod import Pod, QOSClass, exclusive_requests
 from pinfold.core.values.cpuset import CPUSet
 
 _ALL: Final = ("process", "cri", "nri")
@@ -51,6 +54,7 @@ class PlannedNode(Struct, frozen=True):
 
     config: NodeConfig
     machine: Machine
+    allocatable_memory: int | None = None
 
 
 class PlacedContainer(Struct, frozen=True):
@@ -270,6 +274,62 @@ def _own(container: PlacedContainer, value: str, source: str, provided: str | No
     return Wish.granted(value, source, provided)
 
 
+def _memory_qos(container: PlacedContainer) -> Wish | None:
+    config = container.node.config
+    if (rules := memory_qos(config, container.node.allocatable_memory)) is None:
+        return None
+    source = "featureGates.MemoryQoS"
+    if config.memory_reservation_policy != Reservation.NONE.value:
+        source = "memoryReservationPolicy"
+    one = next(one for one in container.pod.all_containers if one.name == container.name)
+    files = rules.of_container(container.pod, one).unified
+    values = [f"{file} {value}" for file, value in files.items() if value != "0"]
+    if not values:
+        return None
+    return Wish.granted(", ".join(values), _setting(source), "cgroup v2")
+
+
+def _cpu_burst(container: PlacedContainer) -> Wish | None:
+    said, config = container.said(CPU_BURST), container.node.config
+    if said is None or not said[0]:
+        return None
+    percent, source = said
+    if container.cpus or not config.cpu_cfs_quota:
+        return Wish.refused(source, "it has no CPU quota")
+    one = next(one for one in container.pod.all_containers if one.name == container.name)
+    cgroup = container_cgroup(
+        container.pod,
+        one,
+        memory_capacity=1,
+        period=round(config.cpu_cfs_quota_period * 1_000_000),
+    )
+    if cgroup.cpu_quota <= 0:
+        return Wish.refused(source, "it has no CPU limit")
+    saved = cgroup.cpu_quota * percent // 100
+    return Wish.granted(f"{saved} us of {cgroup.cpu_quota} us", source, "Linux 5.14")
+
+
+def _pids(node: PlannedNode) -> Wish | None:
+    if (most := node.config.pod_pids_limit) < 1:
+        return None
+    return Wish.granted(f"{most} processes a pod", _setting("podPidsLimit"))
+
+
+def _io_weight(container: PlacedContainer) -> Wish | None:
+    own = container.node.config.own
+    weight = None if own is None else own.io_weights.of(container.pod.qos)
+    if weight is None:
+        return None
+    name = {QOSClass.BEST_EFFORT: "bestEffort"}.get(
+        container.pod.qos, container.pod.qos.value.lower()
+    )
+    return Wish.granted(
+        f"{weight} (of its pod)",
+        _setting(f"ioWeights.{name}"),
+        "cgroup v2 and a kernel that weighs I/O",
+    )
+
+
 FEATURES: Final[Sequence[Feature]] = (
     Feature(
         name="partition", runtimes=("process",), of_node=_partition, of_container=_partition_of
@@ -279,6 +339,10 @@ FEATURES: Final[Sequence[Feature]] = (
     Feature(name="scaleDownGracePeriod", of_container=_grace_period),
     Feature(name="irqs", of_container=_irqs),
     Feature(name="cache", of_container=_cache),
+    Feature(name="memoryQoS", runtimes=("process",), of_container=_memory_qos),
+    Feature(name="cpuBurst", runtimes=("process",), of_container=_cpu_burst),
+    Feature(name="podPidsLimit", runtimes=("process",), of_node=_pids),
+    Feature(name="ioWeight", runtimes=("process",), of_container=_io_weight),
     Feature(name="rebalance", of_node=_rebalances, of_container=_rebalance),
     Feature(
         name="loadDriven",

@@ -40,8 +40,10 @@ from pinfold.agent.runnables import Runnable, check_pod_resources, pod_resources
 from pinfold.agent.service import Agent
 from pinfold.agent.state_files import StateFiles
 from pinfold.config.agent import AgentConfig, device_plugin_dir, pod_resources_socket
+from pinfold.config.node_settings import node_settings
 from pinfold.core.kubelet.faults import SOUND
 from pinfold.core.machine.known import known_machine
+from pinfold.core.pod.pod import MEMORY
 from pinfold.core.pod.workload import Workload
 from pinfold.core.pod.workload_api import workload_from_api
 from pinfold.core.values.cpuset import CPUSet
@@ -55,11 +57,11 @@ from pinfold.node.node_containers import NodeContainers
 from pinfold.node.observers import Observers
 from pinfold.node.recovery.recovery import LostRecordError, OnMismatch, Restored, restore
 from pinfold.node.recovery.survivors import Survivor
-from pinfold.node.settings import NodeSettings, OwnerOffline
+from pinfold.node.settings import NodeSettings
 from pinfold.node.tellings import Tellings
 from pinfold.planning.explain import explain_decision, explain_document
 from pinfold.planning.planner import Planner
-from pinfold.ports.cgroups import Cgroups, Partition
+from pinfold.ports.cgroups import Cgroups
 from pinfold.ports.errors import PortError
 from pinfold.ports.guardian import Guardian
 from pinfold.retry.loops import Loops
@@ -267,20 +269,13 @@ class Start:
 
     def settings(self, tree: str) -> NodeSettings:
         """How the node is looked after; ``tree`` is the cgroup tree of the containers."""
-        config, planner = self.config, self.planner
-        return NodeSettings(
-            reserved_system_cpus=config.node.reserved_system_cpus,
-            machine_memory=planner.view.memory_bytes or 0,
+        planner = self.planner
+        return node_settings(
+            self.config,
+            memory=planner.view.memory_bytes or 0,
+            allocatable_memory=planner.node.allocatable.get(MEMORY),
             page_sizes=tuple(sorted(planner.machine.hugepages)),
-            cpu_cfs_quota=config.node.cpu_cfs_quota,
-            cpu_cfs_period=round(config.node.cpu_cfs_quota_period * 1_000_000),
-            partition=Partition(config.own.cgroups.partition),
-            owner_offline=OwnerOffline(config.own.cgroups.owner_offline),
-            kept_pods=config.own.record.max_pods_remembered,
-            scale_down_grace_period=config.node.scale_down_grace_period,
-            idle_side=config.node.own is not None and config.node.own.need_idle_side,
-            runtime=config.own.containers.runtime,
-            cgroups=tree,
+            tree=tree,
         )
 
     def books(  # noqa: PLR0913 - the parts, one each

@@ -22,13 +22,21 @@ from pinfold.config.values import (
     feature_gates,
     flag_booleans,
     policy,
+    process_ids,
     reserved,
     reserved_memory,
     texts,
+    throttling_factor,
 )
-from pinfold.core.kubelet.feature_gates import CUSTOM_CPU_CFS_QUOTA_PERIOD, gate_enabled, spell_out
+from pinfold.core.kubelet.feature_gates import (
+    CUSTOM_CPU_CFS_QUOTA_PERIOD,
+    MEMORY_QOS,
+    gate_enabled,
+    spell_out,
+)
 from pinfold.core.kubelet.node_config import STATIC, NodeConfig
 from pinfold.core.kubelet.own_policies import OWN_POLICIES
+from pinfold.core.memory.protection import Reservation
 from pinfold.core.topology_manager.policy import Policy, Scope
 
 _DEFAULT_CFS_PERIOD: Final = NodeConfig().cpu_cfs_quota_period
@@ -37,7 +45,7 @@ __all__ = ["SETTINGS", "Setting", "SettingError", "check", "override"]
 
 
 class Setting(Struct, frozen=True):
-    """One row: ``field`` of a KubeletConfiguration, the kubelet's flag, and the same on ours.
+    """One row: ``field`` of a KubeletConfiguration, the kubelet's flag ("": none), and ours.
 
     ``parse`` takes the value as YAML or JSON has it and raises :class:`SettingError`.  ``pairs``
     marks a map that is written as ``key=value`` on a command line, ``merges`` one that adds to the
@@ -195,6 +203,30 @@ SETTINGS: Final = (
         "Memory and huge pages kept from pods on each NUMA node, for memory manager policy Static.",
     ),
     Setting(
+        "memoryReservationPolicy",
+        "memory_reservation_policy",
+        "",
+        choice(
+            "memoryReservationPolicy",
+            "no flag",
+            tuple(one.value for one in Reservation if one is not Reservation.UNTIERED),
+            '["None" "TieredReservation"]',
+        ),
+        "What memory requests protect with the gate MemoryQoS (from 1.36): nothing, or "
+        "memory.min of Guaranteed and memory.low of Burstable pods.",
+        unset="",
+        default="None",
+    ),
+    Setting(
+        "memoryThrottlingFactor",
+        "memory_throttling_factor",
+        "",
+        throttling_factor,
+        "How far from its request to its limit a container goes before memory.high slows it "
+        "down, with the gate MemoryQoS; above 0, at most 1.",
+        default="0.9",
+    ),
+    Setting(
         "featureGates",
         "feature_gates",
         "--feature-gates",
@@ -233,6 +265,14 @@ SETTINGS: Final = (
     ),
     Setting(
         "podsPerCore", "pods_per_core", "--pods-per-core", count, "Pods per CPU, or 0.", default="0"
+    ),
+    Setting(
+        "podPidsLimit",
+        "pod_pids_limit",
+        "--pod-max-pids",
+        process_ids,
+        "Processes and threads of a pod; -1 or 0: no limit.",
+        default="-1",
     ),
 )
 """Every setting that is read, in the order of the reference."""
@@ -284,6 +324,12 @@ def check(config: NodeConfig) -> NodeConfig:
         raise SettingError(
             f"invalid configuration: cpuCFSQuotaPeriod (--cpu-cfs-quota-period) {period:g}s "
             f"requires feature gate {CUSTOM_CPU_CFS_QUOTA_PERIOD}"
+        )
+    reservation = config.memory_reservation_policy
+    if reservation != Reservation.NONE.value and not gate_enabled(MEMORY_QOS, gates):
+        raise SettingError(
+            f"invalid configuration: memoryReservationPolicy {reservation} "
+            f"requires feature gate {MEMORY_QOS}"
         )
     return replace(config, feature_gates=gates)
 

@@ -36,9 +36,6 @@ def check_startup(fields: Mapping[Any, Any]) -> None:
             "(--kube-reserved-cgroup); drop one of them"
         )
     log_limits(fields)
-    factor = fields.get("memoryThrottlingFactor")
-    if factor is not None:
-        _check_factor(factor)
 
 
 def log_limits(fields: Mapping[Any, Any]) -> tuple[int, int]:
@@ -67,16 +64,6 @@ def log_limits(fields: Mapping[Any, Any]) -> tuple[int, int]:
     raise SettingError(
         f"containerLogMaxSize: failed to parse container log max size {show(size)}: {problem}"
     )
-
-
-def _check_factor(factor: object) -> None:
-    if isinstance(factor, bool) or not isinstance(factor, int | float):
-        raise SettingError(f"memoryThrottlingFactor: must be a number, not {show(factor)}")
-    if not 0 < factor <= 1:
-        raise SettingError(
-            f"invalid configuration: memoryThrottlingFactor {show(factor)} must be greater than 0 "
-            "and less than or equal to 1.0"
-        )
 
 
 def _check_enforcement(fields: Mapping[Any, Any]) -> None:

@@ -104,6 +104,23 @@ def count(value: object) -> int:
     return value
 
 
+def process_ids(value: object) -> int:
+    """Read how many processes there may be, -1 for any number; raises SettingError."""
+    return -1 if value == -1 and not isinstance(value, bool) else count(value)
+
+
+def throttling_factor(value: object) -> float:
+    """Read a part of a way, above 0 and at most 1; raises SettingError."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise SettingError(f"must be a number, not {show(value)}")
+    if not 0 < value <= 1:
+        raise SettingError(
+            f"invalid configuration: memoryThrottlingFactor {show(value)} must be greater than 0 "
+            "and less than or equal to 1.0"
+        )
+    return float(value)
+
+
 def duration(value: object) -> float:
     """Read a Go duration such as ``10s`` or ``1m30s`` into seconds.
 

@@ -8,6 +8,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from pinfold.core.kubelet.own_policies import IOWeights
+from pinfold.core.memory.protection import MemoryQoS
 from pinfold.core.pod.annotations import LOAD_BALANCE
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.ports.cgroups import Partition
@@ -33,6 +35,9 @@ class NodeSettings(Struct, frozen=True):
             pool has others, under every policy.
         machine_memory: bytes, for OOM scores.
         page_sizes: of the machine's huge pages, in bytes; a pod may use only those it asks for.
+        memory_qos: how memory is protected; None: the gate MemoryQoS is off.
+        pod_pids_limit: processes of a pod (``podPidsLimit``); none is limited below 1.
+        io_weights: the weights of pods for block devices, by QoS class; 0: not set.
         cpu_cfs_quota: whether CPU limits are enforced (``cpuCFSQuota``).
         cpu_cfs_period: microseconds (``cpuCFSQuotaPeriod``).
         partition: the cpuset partition that exclusive sets should be (cgroup v2); see
@@ -53,6 +58,9 @@ class NodeSettings(Struct, frozen=True):
     reserved_system_cpus: CPUSet = CPUSet()
     machine_memory: int = 0
     page_sizes: tuple[int, ...] = ()
+    memory_qos: MemoryQoS | None = None
+    pod_pids_limit: int = -1
+    io_weights: IOWeights = IOWeights()
     cpu_cfs_quota: bool = True
     cpu_cfs_period: int = DEFAULT_PERIOD_MICROSECONDS
     partition: Partition = Partition.MEMBER

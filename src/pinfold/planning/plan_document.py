@@ -16,6 +16,7 @@ from pinfold.admission.in_force import (
 from pinfold.admission.moves import rebalance_document, resize_document
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.memory.memory import Block
+from pinfold.core.pod.pod import MEMORY
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents import plan as form
 from pinfold.documents.move_plan import MAKE_ROOM
@@ -29,7 +30,8 @@ def plan_document(plan: Plan, notes: Sequence[str] | UnsetType = UNSET) -> form.
     topology, machine = plan.planner.view.topology, plan.planner.machine
     names = {one.pod.uid: one.pod.full_name for one in plan.pods}
     config = plan.planner.config
-    node = None if config.own is None else PlannedNode(config, machine)
+    memory = plan.planner.node.allocatable.get(MEMORY)
+    node = None if config.own is None else PlannedNode(config, machine, memory)
     return form.Plan(
         machine=form.PlannedMachine(
             name=machine.name,

@@ -13,6 +13,7 @@ from typing import Final, Protocol, runtime_checkable
 
 from msgspec import Struct, field
 
+from pinfold.core.memory.protection import Protection
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.move_plan import MemoryMoved
 from pinfold.ports.errors import CgroupError, ContainerKey
@@ -35,6 +36,10 @@ class Limits(Struct, frozen=True):
     ``cpu_shares`` is in cgroup v1's unit (a v2 adapter converts with
     :func:`pinfold.core.pod.cgroup_values.shares_to_weight`); ``cpu_quota`` and ``cpu_period`` are
     microseconds, a quota of -1 is no cap; ``memory`` is bytes; ``hugepages`` bytes by page size.
+
+    ``cpu_burst`` is what of a quota may be saved for later, microseconds and at most the quota;
+    ``protection`` how memory is protected and throttled, on cgroup v2; ``pids`` how many processes
+    and threads there may be; ``io_weight`` 1 to 1000.
     """
 
     cpu_shares: int | None = None
@@ -42,6 +47,10 @@ class Limits(Struct, frozen=True):
     cpu_period: int | None = None
     memory: int | None = None
     hugepages: Mapping[int, int] = field(default_factory=dict)
+    cpu_burst: int | None = None
+    protection: Protection = Protection()
+    pids: int | None = None
+    io_weight: int | None = None
 
 
 class Placement(Struct, frozen=True):

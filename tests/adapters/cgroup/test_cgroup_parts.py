@@ -20,7 +20,7 @@ from pinfold.adapters.cgroup.hierarchy import (
     Hierarchies,
     find_hierarchies,
 )
-from pinfold.adapters.cgroup.limits import Setting, v1_settings, v2_settings
+from pinfold.adapters.cgroup.limits import WEIGHING, Setting, v1_settings, v2_settings
 from pinfold.adapters.cgroup.names import container_folder, key_of, pod_folder
 from pinfold.adapters.cgroup.opening import open_cgroups
 from pinfold.adapters.cgroup.v1 import CgroupsV1
@@ -171,7 +171,7 @@ def test_the_parent_in_a_unified_hierarchy(tmp_path: Path) -> None:
     assert cgroups.describe() == CgroupTree(
         version=2,
         path=f"{mount.point}/a/pinfold",
-        controllers=["cpu", "cpuset"],
+        controllers=["cpu", "cpuset", "pids"],
     )
 
 
@@ -228,6 +228,15 @@ def test_folders_of_others_are_no_containers(folder: str) -> None:
     assert key_of(folder, "main") is None
 
 
+UNPROTECTED = (
+    Setting("memory", "memory.min", "0", wished=False),
+    Setting("memory", "memory.low", "0", wished=False),
+    Setting("memory", "memory.high", "max", wished=False),
+    Setting("pids", "pids.max", "max", wished=False),
+    Setting("io", "io.weight", "100", wished=False, needs=WEIGHING, also=("io.bfq.weight",)),
+)
+
+
 def test_limits_as_cgroup_v2_has_them() -> None:
     limits = Limits(
         cpu_shares=2048, cpu_quota=150_000, memory=1 << 30, hugepages={2 << 20: 8 << 20, 1 << 30: 0}
@@ -235,7 +244,9 @@ def test_limits_as_cgroup_v2_has_them() -> None:
     assert list(v2_settings(limits)) == [
         Setting("cpu", "cpu.weight", "79", wished=True),
         Setting("cpu", "cpu.max", "150000 100000", wished=True),
+        Setting("cpu", "cpu.max.burst", "0", wished=False, needs="Linux 5.14"),
         Setting("memory", "memory.max", "1073741824", wished=True),
+        *UNPROTECTED,
         Setting("hugetlb", "hugetlb.2MB.max", "8388608", wished=True),
         Setting("hugetlb", "hugetlb.2MB.rsvd.max", "8388608", wished=False),
         Setting("hugetlb", "hugetlb.1GB.max", "0", wished=False),
@@ -249,7 +260,9 @@ def test_limits_as_cgroup_v1_has_them() -> None:
         Setting("cpu", "cpu.shares", "2", wished=True),
         Setting("cpu", "cpu.cfs_period_us", "10000", wished=False),
         Setting("cpu", "cpu.cfs_quota_us", "5000", wished=True),
+        Setting("cpu", "cpu.cfs_burst_us", "0", wished=False, needs="Linux 5.14"),
         Setting("memory", "memory.limit_in_bytes", "-1", wished=False),
+        Setting("pids", "pids.max", "max", wished=False),
         Setting("hugetlb", "hugetlb.64KB.limit_in_bytes", "1048576", wished=True),
         Setting("hugetlb", "hugetlb.64KB.rsvd.limit_in_bytes", "1048576", wished=False),
     ]
@@ -261,9 +274,12 @@ def test_no_limit_takes_a_former_one_away(quota: int | None) -> None:
     assert list(v2_settings(limits)) == [
         Setting("cpu", "cpu.weight", "100", wished=False),
         Setting("cpu", "cpu.max", "max 100000", wished=False),
+        Setting("cpu", "cpu.max.burst", "0", wished=False, needs="Linux 5.14"),
         Setting("memory", "memory.max", "max", wished=False),
+        *UNPROTECTED,
     ]
-    assert [setting.value for setting in v1_settings(limits)] == ["1024", "100000", "-1", "-1"]
+    values = [setting.value for setting in v1_settings(limits)]
+    assert values == ["1024", "100000", "-1", "0", "-1", "max"]
     assert not any(setting.wished for setting in v1_settings(limits))
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pinfold.core.pod.annotations import (
     ANNOTATIONS,
+    CPU_BURST,
     DOMAIN,
     EXCLUSIVE_CPUS,
     ISOLATED_CPUS,
@@ -124,6 +125,7 @@ def test_each_row_is_carried_out_or_says_so(row: Annotation[Any]) -> None:
         ISOLATED_CPUS.name: "prefer",
         MEMORY_LIMIT.name: "none",
         "irqs": "keep-off",
+        CPU_BURST.name: "50%",
     }
     said = {row.key(): values.get(row.name, "true")}
     found = {runtime: problems(said, runtime) for runtime in ("process", "cri", "nri")}

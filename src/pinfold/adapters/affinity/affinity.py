@@ -317,7 +317,10 @@ def limitations() -> tuple[str, ...]:
             "a process can change its own CPU affinity: that is undone at the next reconciliation, "
             "but not prevented"
         ),
-        "CPU shares, CPU quotas, memory limits and hugepage limits are not enforced",
+        (
+            "CPU shares, CPU quotas, limits of memory, hugepages and processes, memory protection "
+            "and I/O weights are not enforced"
+        ),
         "memory is not bound to NUMA nodes",
         "CPUs cannot be made a partition: the kernel goes on balancing load over them",
         (
@@ -355,6 +358,15 @@ def _limits(limits: Limits) -> Iterator[str]:
         yield f"{limits.cpu_shares} CPU shares"
     if limits.cpu_quota is not None and limits.cpu_quota > 0:
         yield f"CPU quota of {limits.cpu_quota} us"
+    if limits.cpu_burst:
+        yield f"CPU burst of {limits.cpu_burst} us"
+    if limits.pids is not None:
+        yield f"limit of {limits.pids} processes"
+    if limits.io_weight is not None:
+        yield f"I/O weight {limits.io_weight}"
+    for file, value in limits.protection.unified.items():
+        if value != "0":
+            yield f"{file} {value}"
     if limits.memory is not None:
         yield f"memory limit of {limits.memory} bytes"
     for size, limit in sorted(limits.hugepages.items()):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from pinfold.adapters.cgroup.files import put, read
+from pinfold.core.memory.protection import MEMORY_HIGH, MEMORY_LOW, MEMORY_MIN, PAGE
 from pinfold.core.pod.cgroup_values import shares_to_weight
 from pinfold.core.pod.hugepages import HugePagesError, unit_name
 from pinfold.ports.cgroups import Limits
@@ -19,15 +20,24 @@ _V1_QUOTA: Final = "cpu.cfs_quota_us"
 _V1_PERIOD: Final = "cpu.cfs_period_us"
 _LEAST_QUOTA: Final = 1000
 """Microseconds: less is refused by the kernel."""
+_BURSTS: Final = {"cpu.max": "cpu.max.burst", _V1_QUOTA: "cpu.cfs_burst_us"}
+_V2: Final = "cgroup v2"
+WEIGHING: Final = "a kernel that weighs I/O (BLK_CGROUP_IOCOST, or the scheduler bfq)"
 
 
 class Setting(NamedTuple):
-    """One file; ``wished`` is False for the kernel's default, which takes a former value away."""
+    """One file; ``wished`` is False for the kernel's default, which takes a former value away.
+
+    ``needs`` is what has to be there for the file to be, beside its controller; ``also`` other
+    names that it has, of which one is enough.  Without a ``controller`` no kernel has it here.
+    """
 
     controller: str
     file: str
     value: str
     wished: bool
+    needs: str = ""
+    also: tuple[str, ...] = ()
 
 
 def v2_settings(limits: Limits) -> Iterator[Setting]:
@@ -37,7 +47,14 @@ def v2_settings(limits: Limits) -> Iterator[Setting]:
     yield Setting("cpu", "cpu.weight", weight, shares is not None)
     capped = f"{'max' if quota is None else quota} {limits.cpu_period or _PERIOD}"
     yield Setting("cpu", "cpu.max", capped, quota is not None)
+    yield _burst(limits, "cpu.max.burst")
     yield Setting("memory", "memory.max", str(memory or "max"), bool(memory))
+    for file, amount, unset in _protection(limits):
+        yield Setting("memory", file, str(unset if amount is None else amount), bool(amount))
+    yield _pids(limits)
+    weight = str(limits.io_weight or _WEIGHT)
+    wished = limits.io_weight is not None
+    yield Setting("io", "io.weight", weight, wished, WEIGHING, ("io.bfq.weight",))
     yield from _hugetlb(limits, "max")
 
 
@@ -47,8 +64,33 @@ def v1_settings(limits: Limits) -> Iterator[Setting]:
     yield Setting("cpu", "cpu.shares", str(shares or _SHARES), shares is not None)
     yield Setting("cpu", _V1_PERIOD, str(limits.cpu_period or _PERIOD), wished=False)
     yield Setting("cpu", _V1_QUOTA, str(quota or -1), quota is not None)
+    yield _burst(limits, "cpu.cfs_burst_us")
     yield Setting("memory", "memory.limit_in_bytes", str(memory or -1), bool(memory))
+    for file, amount, _ in _protection(limits):
+        if amount:
+            yield Setting("", file, str(amount), wished=True, needs=_V2)
+    yield _pids(limits)
+    if limits.io_weight is not None:
+        yield Setting("", "io.weight", str(limits.io_weight), wished=True, needs=_V2)
     yield from _hugetlb(limits, "limit_in_bytes")
+
+
+def _burst(limits: Limits, file: str) -> Setting:
+    """What may be saved of a quota; the kernel has no burst without one, and none above it."""
+    burst = min(limits.cpu_burst or 0, _quota(limits) or 0)
+    return Setting("cpu", file, str(burst), burst > 0, "Linux 5.14")
+
+
+def _protection(limits: Limits) -> Iterator[tuple[str, int | None, str]]:
+    """Each file, its value, and the kernel's default."""
+    wished = limits.protection
+    yield MEMORY_MIN, wished.min, "0"
+    yield MEMORY_LOW, wished.low, "0"
+    yield MEMORY_HIGH, wished.high, "max"
+
+
+def _pids(limits: Limits) -> Setting:
+    return Setting("pids", "pids.max", str(limits.pids or "max"), bool(limits.pids))
 
 
 def _hugetlb(limits: Limits, file: str) -> Iterator[Setting]:
@@ -79,13 +121,41 @@ Folder = Callable[[str], Path | None]
 def apply(settings: Iterable[Setting], folder: Folder) -> list[str]:
     """Write settings; what cannot be in force here, as texts; raises CgroupError."""
     missing = []
-    for controller, file, value, wished in settings:
-        place = folder(controller)
-        if place is not None and (place / file).exists():
-            _put(place, file, value)
-        elif wished:
-            missing.append(f"{file} {value} is not in force: no {controller} controller here")
+    for setting in settings:
+        place = folder(setting.controller)
+        names = () if place is None else (setting.file, *setting.also)
+        found = [name for name in names if place is not None and (place / name).exists()]
+        for name in found:
+            if place is not None:
+                _put(place, name, setting.value)
+        if not setting.wished:
+            continue
+        if not found:
+            controlled = place is not None or not setting.controller
+            lack = f"needs {setting.needs}" if controlled and setting.needs else _lack(setting)
+            missing.append(f"{setting.file} {setting.value} is not in force: {lack}")
+        for name in found:
+            missing += [] if place is None else other(place, name, setting.value)
     return missing
+
+
+def _lack(setting: Setting) -> str:
+    return f"no {setting.controller} controller here"
+
+
+def other(place: Path, file: str, value: str) -> list[str]:
+    """What the kernel has made of a value, where that is another; whole pages are no other one."""
+    has = read(place / file)
+    # A weight is shown as "default 100", and devices with their own below.
+    first = has.partition("\n")[0].removeprefix("default ")
+    digits = first.isdigit() and value.isdigit()
+    if value == first or file.startswith("hugetlb.") or (digits and _in_pages(first, value)):
+        return []
+    return [f"{file} {value} is not in force: it is {has[:60]}"]
+
+
+def _in_pages(has: str, value: str) -> bool:
+    return 0 <= int(value) - int(has) < PAGE
 
 
 def apply_nested(
@@ -141,4 +211,8 @@ def _put(place: Path, file: str, value: str) -> None:
     if file == _V1_PERIOD and read(place / file) != value:
         # The old quota in the new period could be more than the whole has.
         put(place / _V1_QUOTA, "-1")
+    burst = place / _BURSTS.get(file, "")
+    if file in _BURSTS and read(place / file) != value and burst.exists():
+        # The kernel takes no quota that is less than what may be saved of it.
+        put(burst, "0")
     put(place / file, value)

@@ -13,6 +13,7 @@ from pinfold.core.kubelet.policy_options import Maturity
 ALL_ALPHA: Final = "AllAlpha"
 ALL_BETA: Final = "AllBeta"
 CUSTOM_CPU_CFS_QUOTA_PERIOD: Final = "CustomCPUCFSQuotaPeriod"
+MEMORY_QOS: Final = "MemoryQoS"
 
 
 class FeatureGateError(ValueError):
@@ -59,7 +60,7 @@ FEATURE_GATES: Final = (
         "Leaves containers with exclusive CPUs without a CPU quota.",
     ),
     _alpha(CUSTOM_CPU_CFS_QUOTA_PERIOD, "Allows another CFS period than 100 ms."),
-    _alpha("MemoryQoS", "Protects and throttles memory on cgroup v2."),
+    _alpha(MEMORY_QOS, "Protects and throttles memory on cgroup v2."),
     _beta("PodLevelResources", "Lets a pod ask for resources as a whole."),
     _beta("InPlacePodVerticalScaling", "Lets the resources of a running pod change."),
     _alpha(

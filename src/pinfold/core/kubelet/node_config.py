@@ -38,12 +38,15 @@ class NodeConfig(Struct, frozen=True):
     topology_manager_scope: str = "container"
     topology_manager_policy_options: Mapping[str, str] = NO_OPTIONS
     memory_manager_policy: str = "None"
+    memory_reservation_policy: str = "None"
+    memory_throttling_factor: float = 0.9
     reserved_memory: tuple[Mapping[str, Any], ...] = ()
     feature_gates: Mapping[str, bool] = NO_OPTIONS
     cpu_cfs_quota: bool = True
     cpu_cfs_quota_period: float = 0.1
     max_pods: int = 110
     pods_per_core: int = 0
+    pod_pids_limit: int = -1
     scale_down_grace_period: float = 0.0
     runtime: str = "process"
     """What runs the containers: ``process``, ``cri`` or ``nri``; like the next three, one of the

@@ -10,6 +10,7 @@ from msgspec import Meta, Struct, field, to_builtins
 from msgspec.structs import fields
 
 from pinfold.core.cache.options import CacheOptions
+from pinfold.core.pod.pod import QOSClass
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
 
 DYNAMIC: Final = "dynamic"
@@ -212,6 +213,29 @@ class InterruptOptions(_Options, frozen=True):
         return CPUSet.parse(self.housekeeping)
 
 
+_Weight = Annotated[int, Meta(ge=0, le=1000)]
+
+
+class IOWeights(_Options, frozen=True):
+    """The weights of pods where they compete for a block device; 0 leaves the kernel's, 100."""
+
+    guaranteed: _Weight = 0
+    """Of Guaranteed pods: 1 to 1000; 0 is not set."""
+    burstable: _Weight = 0
+    """Of Burstable pods."""
+    best_effort: _Weight = 0
+    """Of BestEffort pods."""
+
+    def of(self, qos: QOSClass) -> int | None:
+        """The weight of a pod of this class; None: the kernel's."""
+        weights = {
+            QOSClass.GUARANTEED: self.guaranteed,
+            QOSClass.BURSTABLE: self.burstable,
+            QOSClass.BEST_EFFORT: self.best_effort,
+        }
+        return weights[qos] or None
+
+
 class OwnPolicies(_Options, frozen=True):
     """What a node does beyond a kubelet, by groups."""
 
@@ -223,6 +247,8 @@ class OwnPolicies(_Options, frozen=True):
     """One thread of each core for exclusive use; its siblings stay idle."""
     load_driven: LoadDrivenOptions = LoadDrivenOptions()
     """Exclusive CPUs that come and go with the load."""
+    io_weights: IOWeights = field(default=IOWeights(), name="ioWeights")
+    """The weights of pods where they compete for a block device."""
     lending: LendingOptions = LendingOptions()
     """Idle CPUs of owners, lent to best-effort containers."""
     irqs: InterruptOptions = InterruptOptions()

@@ -19,6 +19,8 @@ MAX_GRACE_PERIOD: Final = 10
 ALL_CPUS: Final = 100_000
 """As many as there are."""
 
+_PERCENT: Final = re.compile(r"[0-9]{1,3}%", re.ASCII)
+_WHOLE: Final = 100
 _DEVICE: Final = re.compile(r"[\w.\-@:!/]{1,128}", re.ASCII)
 
 
@@ -72,6 +74,13 @@ def grace_period(text: str) -> int:
             f"must be a whole number of seconds from 0 to {MAX_GRACE_PERIOD}, not {text[:40]!r}"
         )
     return int(text)
+
+
+def percent(text: str) -> int:
+    """A part of something, ``0%`` to ``100%``."""
+    if not (_PERCENT.fullmatch(text) and int(text[:-1]) <= _WHOLE):
+        raise ValueError(f"must be 0% to {_WHOLE}%, not {text[:40]!r}")
+    return int(text[:-1])
 
 
 def cpu_count(text: str) -> int:

@@ -22,6 +22,7 @@ from pinfold.core.pod.annotation_values import (
     device_names,
     grace_period,
     one_of,
+    percent,
 )
 from pinfold.core.values.cpuset import CPUSet
 
@@ -255,6 +256,16 @@ ISOLATED_CPUS: Final = Annotation[str | None](
     "[to isolate](../how-to/isolated-cpus.md).",
     planned=True,
 )
+CPU_BURST: Final = Annotation(
+    name="cpu-burst",
+    parse=percent,
+    default=0,
+    values="a part of the CPU limit: `0%` to `100%`",
+    unsaid="`0%`",
+    meaning="How much of the quota of a period [may be saved]"
+    "(../how-to/isolate-by-qos.md#bursts-above-a-cpu-limit) for a later one.",
+    runtimes=("process",),
+)
 
 LOAD_DRIVEN: Final = Annotation(
     name="load-driven",
@@ -320,19 +331,6 @@ LOAD_BALANCE: Final = Annotation(
 )
 
 
-def _kept(name: str, meaning: str) -> Annotation[str]:
-    """A name that is kept for later; its values are not known yet."""
-    return Annotation(
-        name=name,
-        parse=str,
-        default="",
-        values="",
-        unsaid="",
-        meaning=meaning,
-        runtimes=_NOWHERE,
-    )
-
-
 ANNOTATIONS: Final[tuple[Annotation[Any], ...]] = (
     NEAR,
     NEAR_POLICY,
@@ -348,8 +346,8 @@ ANNOTATIONS: Final[tuple[Annotation[Any], ...]] = (
     LEND_CPUS,
     LOAD_DRIVEN,
     BORROW,
-    _kept("cpu-burst", "Kept for bursts above the CPU limit."),
     CACHE,
+    CPU_BURST,
     IRQS,
     LOAD_BALANCE,
 )

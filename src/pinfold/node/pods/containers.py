@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Final
 
 from msgspec.structs import replace
 
 from pinfold.core.devices.devices import DeviceRunOptions
-from pinfold.core.pod.annotations import MEMORY_LIMIT
 from pinfold.core.pod.assigned_fields import Values, filled_process, nothing_assigned
-from pinfold.core.pod.cgroup_values import container_cgroup, pod_cgroup
 from pinfold.core.pod.pod import Container, Pod
 from pinfold.core.pod.workload import (
     ASSIGNMENT_FOLDER,
@@ -30,11 +28,12 @@ from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.exits import Exits
 from pinfold.node.pod_table import PodTable
 from pinfold.node.pods.device_grants import unseen_by_a_process
+from pinfold.node.pods.limits import PodLimits
 from pinfold.node.recovery.keepsake import Keepsake
 from pinfold.node.seen_containers import SeenContainers
 from pinfold.node.settings import NodeSettings
 from pinfold.node.view import Whereabouts
-from pinfold.ports.cgroups import Cgroups, Limits, Partition, Placement
+from pinfold.ports.cgroups import Cgroups, Partition, Placement
 from pinfold.ports.errors import ContainerKey, RuntimeFailedError
 from pinfold.ports.held_process import HeldProcess
 from pinfold.ports.logs import PodLogs
@@ -139,7 +138,7 @@ class PodContainers:
             self._spec(pod, container, replace(process, env=given, volume_mounts=mounts)),
             attempt=attempt,
             env=env,
-            oom_score_adj=self._oom_score(pod, container),
+            oom_score_adj=PodLimits(pod.workload.pod, self.settings).oom_score_adj(container),
             placement=placement,
             keepsake=Keepsake(generation, pod.record).encode(),
             devices=devices,
@@ -247,57 +246,20 @@ class PodContainers:
 
     def placement(self, pod: AdmittedPod, container: Container, where: Whereabouts) -> Placement:
         """What the kernel is told about a container that is to run there."""
-        settings, workload, cpus = self.settings, pod.workload, where.cpus
+        settings, cpus = self.settings, where.cpus
         exclusive = cpus is not None
-        limited = not MEMORY_LIMIT.of(workload.pod.annotations, container.name)
-        own = container_cgroup(
-            workload.pod,
-            container,
-            memory_capacity=max(settings.machine_memory, 1),
-            page_sizes=settings.page_sizes,
-            enforce_cpu_limits=settings.cpu_cfs_quota,
-            period=settings.cpu_cfs_period,
-            exclusive=exclusive,
-        )
-        whole = pod_cgroup(
-            workload.pod,
-            enforce_cpu_limits=settings.cpu_cfs_quota,
-            period=settings.cpu_cfs_period,
-            exclusive=bool(pod.record.assignments),
-        )
+        limits = PodLimits(pod.workload.pod, settings)
         return Placement(
             cpus=cpus,
             idle=where.idle,
             mems=where.mems,
-            limits=Limits(
-                cpu_shares=own.cpu_shares,
-                cpu_quota=own.cpu_quota if own.cpu_quota > 0 else -1,
-                cpu_period=own.cpu_period or None,
-                memory=(own.memory_limit or None) if limited else None,
-                hugepages=self._hugepages(own.hugepage_limits, limited=limited),
-            ),
-            pod_limits=Limits(
-                cpu_shares=whole.cpu_shares,
-                cpu_quota=whole.cpu_quota,
-                cpu_period=whole.cpu_period,
-                memory=whole.memory if limited else None,
-                hugepages=self._hugepages(whole.hugepage_limits, limited=limited),
-            ),
+            limits=limits.of_container(container, exclusive=exclusive),
+            pod_limits=limits.of_pod(container, exclusive=bool(pod.record.assignments)),
             partition=(
-                settings.partition_of(workload.pod.annotations, container.name)
+                settings.partition_of(pod.workload.pod.annotations, container.name)
                 if exclusive
                 else Partition.MEMBER
             ),
             frozen=where.frozen,
             mixed=where.mixed,
         )
-
-    def _hugepages(self, asked: Mapping[int, int], *, limited: bool) -> dict[int, int]:
-        """The limit of every page size of the machine: nothing of those that are not asked for."""
-        pages = {size: asked.get(size, 0) for size in self.settings.page_sizes}
-        return pages if limited else {size: amount for size, amount in pages.items() if amount}
-
-    def _oom_score(self, pod: AdmittedPod, container: Container) -> int:
-        return container_cgroup(
-            pod.workload.pod, container, memory_capacity=max(self.settings.machine_memory, 1)
-        ).oom_score_adj
