@@ -99,6 +99,7 @@ def _owner(report: AuditReport, owner: Owner) -> form.AuditedOwner:
         id=owner.container_id or None,
         cpus=str(owner.cpus),
         effective=None if effective is None else str(effective),
+        lent=str(owner.lent) if owner.lent else UNSET,
         cgroups=owner.cgroups,
     )
 

@@ -28,10 +28,11 @@ _ESCAPE: Final = re.compile(rb"=([0-9a-f]{2})")
 
 
 class Located(Struct, frozen=True):
-    """The owners with their cgroups, and the cgroups of the shared pool."""
+    """The owners with their cgroups, those of the shared pool, and those of who borrows."""
 
     owners: tuple[Owner, ...]
     shared: tuple[str, ...]
+    idle: tuple[str, ...] = ()
 
 
 class Names(Struct, frozen=True):
@@ -210,7 +211,8 @@ def locate_own(
             )
     owned = {path for owner in owners for path in owner.cgroups}
     shared += [path for found in places.values() for path in found if f"/{tree}/shared/" in path]
-    return Located(tuple(owners), tuple(path for path in shared if path not in owned))
+    idle = tuple(path for path in snapshot.cpusets if path.split("/")[-2:] == [tree, "idle"])
+    return Located(tuple(owners), tuple(path for path in shared if path not in owned), idle)
 
 
 def locate_given(snapshot: KernelSnapshot, place: str, cpus: CPUSet) -> Owner:

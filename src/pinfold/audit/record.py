@@ -30,6 +30,7 @@ class KnownContainer(Struct, frozen=True):
         is_sandbox: it holds its pod's namespaces, and runs nothing else.
         has_ended: its process has ended; it may be started again.
         idle: siblings of its CPUs on which nothing runs, as it is SMT-isolated.
+        lent: those of its CPUs on which others run while it does not want to.
     """
 
     id: str = ""
@@ -43,6 +44,7 @@ class KnownContainer(Struct, frozen=True):
     has_ended: bool = False
     shared: CPUSet = CPUSet()
     idle: CPUSet = CPUSet()
+    lent: CPUSet = CPUSet()
 
     def __str__(self) -> str:
         return container_title(self.pod or self.pod_uid, self._what(), self.id)
@@ -75,7 +77,8 @@ class Owner(Struct, frozen=True):
     id ("" where nobody tells them), ``pid`` the main process (None likewise).  With ``has_ended``
     it is known to exist and not to run, so that a cgroup is not looked for.
 
-    ``shared`` are the CPUs of the shared pool that a mixed one uses besides; only an agent tells.
+    ``shared`` are the CPUs of the shared pool that a mixed one uses besides, ``lent`` those of its
+    own on which who is on the idle side may run; only an agent tells.
     """
 
     pod: str
@@ -91,6 +94,7 @@ class Owner(Struct, frozen=True):
     mems: CPUSet = CPUSet()
     shared: CPUSet = CPUSet()
     idle: CPUSet = CPUSet()
+    lent: CPUSet = CPUSet()
 
     @property
     def used(self) -> CPUSet:
@@ -140,6 +144,7 @@ class AuditRecord(Struct, frozen=True):
         sharers: containers that have memory of NUMA nodes, and no CPUs of their own.
         interrupts: what an agent does about them; None: nothing, or none was asked.
         caches: the groups of resctrl that an agent has made; none, or none was asked.
+        idle_side: paths of the cgroups of those who borrow what is lent.
     """
 
     source: str
@@ -153,6 +158,12 @@ class AuditRecord(Struct, frozen=True):
     sharers: tuple[Owner, ...] = ()
     interrupts: KeptInterrupts | None = None
     caches: tuple[DividedCache, ...] = ()
+    idle_side: tuple[str, ...] = ()
+
+    @property
+    def lent(self) -> CPUSet:
+        """Every CPU that is lent."""
+        return CPUSet.union(owner.lent for owner in self.owners)
 
     @property
     def exclusive(self) -> CPUSet:

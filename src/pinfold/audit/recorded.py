@@ -176,16 +176,19 @@ def recorded(place: Place, files: StateFiles, seen: Seen) -> AuditRecord:
         containers=seen.containers,
         sharers=sharers,
         interrupts=None if agent is None else agent.interrupts,
+        idle_side=located.idle,
         caches=() if agent is None else agent.caches,
     )
 
 
 def _as_told(owners: Iterable[Owner], told: Iterable[KnownContainer]) -> Iterator[Owner]:
-    """The owners, with the shared pool of mixed ones, and the idle siblings of those alone."""
-    said = {(same_uid(one.pod_uid), one.name): one for one in told if one.shared or one.idle}
+    """The owners, with the shared pool of mixed ones, idle siblings, and what they lend."""
+    said = {(same_uid(one.pod_uid), one.name): one for one in told}
     for owner in owners:
         one = said.get((same_uid(owner.pod), owner.container))
-        yield owner if one is None else replace(owner, shared=one.shared, idle=one.idle)
+        if one is not None:
+            owner = replace(owner, shared=one.shared, idle=one.idle, lent=one.lent)  # noqa: PLW2901 - the same one
+        yield owner
 
 
 def _locate(place: Place, assignments: Assignments, seen: Seen) -> Located:

@@ -22,6 +22,7 @@ class Task(Struct, frozen=True):
     the hierarchy of the cpusets; ``allowed`` is ``Cpus_allowed_list``; ``last_cpu`` the CPU that it
     ran on last (stat field 39); ``start_time`` is in clock ticks since boot.  ``is_bound`` tells
     that the kernel refuses to change its affinity (PF_NO_SETAFFINITY), as of per-CPU threads.
+    ``cpu_cgroup`` is its path in the hierarchy of the ``cpu`` controller.
     """
 
     pid: int
@@ -34,6 +35,7 @@ class Task(Struct, frozen=True):
     start_time: int = 0
     is_kernel: bool = False
     is_bound: bool = False
+    cpu_cgroup: str = "/"
 
 
 class Irq(Struct, frozen=True):
@@ -109,6 +111,7 @@ class KernelSnapshot(Struct, frozen=True):
     unseen: tuple[str, ...] = ()
     namespaces: Mapping[int, str] = field(default_factory=dict)
     caches: Mapping[str, Group] | None = None
+    idle: frozenset[str] = frozenset()
 
     def cpuset_of(self, path: str) -> Cpuset | None:
         """The cpuset that is in force in a cgroup: its own, or the nearest one above."""

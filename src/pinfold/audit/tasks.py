@@ -116,6 +116,8 @@ class _Tasks:
                 overlap -= kin.cpus
                 if owner is None and task.allowed & self._snapshot.online - kin.usable:
                     outside.setdefault(kin, []).append((task, False))
+            if self._on_idle_side(task) and self._is_ranked(task):
+                overlap -= self._record.lent
             if overlap and not any(step in self._shared for step in lineage(task.cgroup)):
                 entered = None if kin is not None else self._entered(task)
                 key = (self._unit(task.cgroup), entered)
@@ -126,6 +128,13 @@ class _Tasks:
         for owner, tasks in outside.items():
             yield self._outside(owner, tasks)
         yield from self._strays()
+
+    def _on_idle_side(self, task: Task) -> bool:
+        return any(is_within(task.cgroup, group) for group in self._record.idle_side)
+
+    def _is_ranked(self, task: Task) -> bool:
+        """Whether the kernel lets an owner push a task aside at once."""
+        return not self._snapshot.idle.isdisjoint(lineage(task.cpu_cgroup))
 
     def _entered(self, task: Task) -> KnownContainer | None:
         """The container whose namespace a process is in without being in its cgroup."""
@@ -193,6 +202,10 @@ class _Tasks:
         tasks = [task for task, _ in found]
         title, where = place_title(self._record, path), ""
         fix = self._banish(path, tasks)
+        if any(map(self._on_idle_side, tasks)):
+            # What it may have and what not, for the same CPU set may be lent in part.
+            unranked = not all(map(self._is_ranked, tasks))
+            where = " that nobody can push aside (cpu.idle 0)" if unranked else " that borrow"
         if entered is not None:
             # Somebody has joined the container (nsenter), or has been moved out of its cgroup.
             title, where = str(entered), " in its namespace and not in its cgroup"

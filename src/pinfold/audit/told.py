@@ -69,6 +69,7 @@ class AgentSays(Struct, frozen=True):
                     has_ended=container.state not in _RUNS,
                     shared=CPUSet.parse(container.shared or ""),
                     idle=CPUSet.parse(container.idle or ""),
+                    lent=CPUSet.parse(container.lent or ""),
                 )
                 for pod in status.pods
                 for container in pod.containers

@@ -46,6 +46,8 @@ class AuditedOwner(Record, frozen=True, kw_only=True):
     cpus: CPUs
     effective: CPUs | None
     """Where the kernel lets it run; null where it was not found."""
+    lent: CPUs | UnsetType = UNSET
+    """Those of its own on which others may run while it does not; they are no finding."""
     cgroups: Sequence[str]
 
 

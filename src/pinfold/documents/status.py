@@ -49,6 +49,8 @@ class Container(Record, frozen=True, kw_only=True):
     other has this."""
     idle: CPUs | UnsetType = UNSET
     """The siblings of these that stay idle and belong to nobody; only where it is SMT-isolated."""
+    lent: CPUs | UnsetType = UNSET
+    """Those of its own that are lent: best-effort containers run there while it does not."""
     offline: CPUs = ""
     """Those of its own that are offline."""
     place: Place = "own"

@@ -92,7 +92,9 @@ def _owners(report: AuditReport, style: Style) -> Iterator[Line]:
         names = wrap(clean(str(owner)), style.width - 2, after="/-")
         for at, part in enumerate(names):
             yield [mark if at == 0 else ("  ", ""), (part, "")]
-        said = f"CPUs {owner.expected}"
+        said = f"CPUs {owner.expected}" + (
+            f", of which {owner.lent} are lent" if owner.lent else ""
+        )
         if not agrees or found is None:
             kernels = f"the kernel has {found or 'nothing'}" if found is not None else "no cgroup"
             kernels = "it has ended" if found is None and owner.has_ended else kernels

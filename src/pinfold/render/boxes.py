@@ -23,6 +23,7 @@ class CellState(enum.Enum):
     """What a CPU is to the CPU manager; the value is the word of the legend."""
 
     EXCLUSIVE = "exclusive"
+    LENT = "exclusive and lent"
     IDLE = "idle sibling"
     SHARED = "shared pool"
     RESERVED = "reserved"

@@ -85,6 +85,16 @@ def mark(node_map: NodeMap, cpus: CPUSet) -> NodeMap:
     return _redrawn(node_map, lambda cell: replace(cell, marked=cell.cpu in cpus))
 
 
+def lend(node_map: NodeMap, cpus: CPUSet) -> NodeMap:
+    """The same map with some CPUs of owners drawn as lent; in the colour of their owner."""
+
+    def drawn(cell: Cell) -> Cell:
+        is_lent = cell.owner is not None and cell.cpu in cpus
+        return replace(cell, state=CellState.LENT) if is_lent else cell
+
+    return _redrawn(node_map, drawn)
+
+
 def with_owners(node_map: NodeMap, owners: Sequence[Owner]) -> NodeMap:
     """The same machine with other owners; what nobody has any more is in the shared pool."""
     owned: dict[int, Owner] = {}

@@ -41,6 +41,7 @@ OWNERS: Final = (
 """Cycled; the symbol keeps owners of the same colour apart."""
 
 STATES: Final = {
+    CellState.LENT: Paint("ffffff", "3a4450", 47),
     CellState.IDLE: Paint("f4f1ea", "5e543f", 107),
     CellState.SHARED: Paint("d3d9e0", "3a4450", 47),
     CellState.RESERVED: Paint("5b6470", "ffffff", 100),
@@ -51,6 +52,7 @@ STATES: Final = {
 """``OFFLINE`` has no block: it is an outline."""
 
 STATE_SYMBOLS: Final = {
+    CellState.LENT: "~",
     CellState.IDLE: "-",
     CellState.SHARED: "·",
     CellState.RESERVED: "R",
@@ -63,7 +65,7 @@ STATE_SYMBOLS: Final = {
 # Without l, o, x, I, O, R, X: they read as digits or mean something else here.
 _LATIN: Final = "abcdefghjkmnpqrstuvwyzABCDEFGHJKLMNPQSTUVWYZ"
 _GREEK: Final = "αβγδεζηθλμξπσφψωΓΔΘΛΞΠΣΦΨΩ"
-_ASCII_MORE: Final = "%&$@+=!^~"
+_ASCII_MORE: Final = "%&$@+=!^"
 
 
 def owner_symbol(index: int, *, ascii_only: bool = False) -> str:
@@ -90,7 +92,7 @@ def cell_symbol(node_map: NodeMap, cell: Cell, *, ascii_only: bool = False) -> s
     """
     if cell.muted:
         return " "
-    if cell.owner is not None:
+    if cell.owner is not None and cell.state is not CellState.LENT:
         return owner_symbol(node_map.owners[cell.owner].index, ascii_only=ascii_only)
     return state_symbol(cell.state, ascii_only=ascii_only)
 

@@ -185,7 +185,8 @@ class MapDrawing:
             parts.append(f"core {core.id}")
         parts += self.places.get(cell.cpu, ())
         if cell.owner is not None:
-            parts.append(f"{self.map.owners[cell.owner].label} (exclusive)")
+            how = cell.state.value
+            parts.append(f"{self.map.owners[cell.owner].label} ({how})")
         else:
             parts.append(cell.state.value)
         if cell.isolated and cell.state is not CellState.ISOLATED:

@@ -138,6 +138,7 @@ class Documents:
         if cpus is None and state != "EXITED":
             cpus = pod.exclusive_cpus(self._books.view.state.ledger, container)
         idle = self._books.view.state.ledger.idle_of(pod.uid, name)
+        lent = self._books.view.lent_by(pod.uid, name)
         where = self._books.view.where(pod, container)
         # What an init container that is done owned has another owner by now.
         done = state == "EXITED" and kind == "init"
@@ -149,6 +150,7 @@ class Documents:
             exclusive=cpus is not None,
             shared=pool if cpus is not None and where.mixed else msgspec.UNSET,
             idle=msgspec.UNSET if idle is None else str(idle),
+            lent=str(lent) if lent else msgspec.UNSET,
             offline="" if done else str(where.offline),
             place=where.place,
             **(NOTHING_GIVEN if done else self._given(pod.uid, name)),

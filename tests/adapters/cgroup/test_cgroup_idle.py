@@ -102,11 +102,20 @@ def test_who_forks_is_off_what_is_returned(kernel: Kernel) -> None:
 
 def test_a_thread_without_its_first_is_off_what_is_returned(kernel: Kernel) -> None:
     async def scenario() -> None:
-        with headless_process() as pid:
-            own = await lend_to(kernel, pid)
+        own = await lend_to(kernel, kernel.start())
+        # Where the borrower is, and (v1) the cpuset that has no folder for it.
+        homes = [kernel.tree / "idle", *kernel.files("main")]
+        places = [
+            home / "cgroup.procs"
+            for home in homes
+            if home.parent.name != "pod-uid-owner" and not list(home.glob("pod-*"))
+        ]
+        with headless_process(*places) as pid:
+            tids = [int(task.name) for task in Path(f"/proc/{pid}/task").iterdir()]
+            assert any(kernel.allowed_if_alive(tid) == kernel.cpus for tid in tids)
             await kernel.cgroups.lend(CPUSet())
-            for task in Path(f"/proc/{pid}/task").iterdir():
-                allowed = kernel.allowed_if_alive(int(task.name))
+            for tid in tids:
+                allowed = kernel.allowed_if_alive(tid)
                 assert allowed is None or allowed.isdisjoint(own)
 
     asyncio.run(scenario())

@@ -85,7 +85,7 @@ def test_a_process_that_ends_while_it_is_looked_at_is_nowhere(node: KernelTree) 
             return text
 
     def look(files: KernelFiles) -> tuple[Task, ...]:
-        return read_tasks(files, "", lambda path: path)[0]
+        return read_tasks(files, None, None)[0]
 
     before = look(KernelFiles(node.root))
     task = next(task for task in before if task.cgroup != "/" and not task.is_kernel)

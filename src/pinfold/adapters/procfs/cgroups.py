@@ -117,6 +117,15 @@ def read_quotas(files: KernelFiles, hierarchy: Hierarchy) -> dict[str, Quota]:
     return found
 
 
+def read_idle(files: KernelFiles, hierarchy: Hierarchy) -> frozenset[str]:
+    """The paths of cgroups that the kernel ranks below their siblings; raises SnapshotError."""
+    return frozenset(
+        path
+        for path, folder, names in _groups(files, hierarchy)
+        if "cpu.idle" in names and _stripped(files.text(f"{folder}/cpu.idle")) == "1"
+    )
+
+
 def parse_cpu_max(text: str) -> tuple[int | None, int]:
     """Quota (None: no cap) and period of ``cpu.max``, in microseconds; raises ValueError."""
     words = text.split()

@@ -7,7 +7,12 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from pinfold.adapters.procfs.caches import read_caches
-from pinfold.adapters.procfs.cgroups import find_hierarchies, read_cpusets, read_quotas
+from pinfold.adapters.procfs.cgroups import (
+    find_hierarchies,
+    read_cpusets,
+    read_idle,
+    read_quotas,
+)
 from pinfold.adapters.procfs.files import KernelFiles
 from pinfold.adapters.procfs.machine import read_irqs, read_nodes, read_online, read_siblings
 from pinfold.adapters.procfs.tasks import read_tasks
@@ -51,10 +56,7 @@ def read_snapshot(root: Path | str = "/") -> KernelSnapshot:
         unseen.append("no cgroup hierarchy with the controller cpuset is mounted")
     if quotas is None:
         unseen.append("no cgroup hierarchy with the controller cpu is mounted")
-    controller = "" if cpusets is None else cpusets.controller
-    tasks, not_read = read_tasks(
-        files, controller, (lambda path: path) if cpusets is None else cpusets.place
-    )
+    tasks, not_read = read_tasks(files, cpusets, quotas)
     boot = boot_isolation(
         files.text("/proc/cmdline"),
         files.cpus("/sys/devices/system/cpu/present") or online,
@@ -66,6 +68,7 @@ def read_snapshot(root: Path | str = "/") -> KernelSnapshot:
         tasks=tasks,
         cpusets={} if cpusets is None else read_cpusets(files, cpusets),
         quotas={} if quotas is None else read_quotas(files, quotas),
+        idle=frozenset() if quotas is None else read_idle(files, quotas),
         irqs=read_irqs(files),
         siblings=read_siblings(files, online),
         nodes=read_nodes(files),

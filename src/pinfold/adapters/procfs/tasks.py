@@ -6,9 +6,10 @@ Threads vanish while they are read, and that is no error.  Source: proc(5).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
+from pinfold.adapters.procfs.cgroups import Hierarchy
 from pinfold.adapters.procfs.files import KernelFiles, parse_list
 from pinfold.audit.snapshot import Task
 from pinfold.core.values.cpuset import CPUSet
@@ -27,17 +28,17 @@ def parse_allowed(text: str) -> CPUSet:
 
 
 def read_tasks(
-    files: KernelFiles, controller: str, place: Callable[[str], str]
+    files: KernelFiles, cpusets: Hierarchy | None, quotas: Hierarchy | None
 ) -> tuple[tuple[Task, ...], tuple[str, ...]]:
     """All threads that run or may run, and sentences about what could not be seen.
 
     Args:
         files: where ``/proc`` is.
-        controller: ``cpuset``, or "" on cgroup v2.
-        place: makes a path of ``/proc/PID/cgroup`` one of the hierarchy that is mounted.
+        cpusets: the hierarchy of the cpusets, where there is one.
+        quotas: that of the ``cpu`` controller.
     """
     refused = len(files.refused)
-    reader = _Reader(files, controller, place)
+    reader = _Reader(files, cpusets, quotas)
     # Not this program itself: it is gone when somebody reads about it.
     own = os.getpid() if files.is_live else None
     for name in sorted((n for n in files.names("/proc") if n.isdigit()), key=int):
@@ -77,11 +78,12 @@ def read_namespaces(files: KernelFiles, pids: Iterable[int]) -> dict[int, str]:
 class _Reader:
     """Collects tasks; many share the text of an affinity or of a cgroup file."""
 
-    def __init__(self, files: KernelFiles, controller: str, place: Callable[[str], str]) -> None:
+    def __init__(
+        self, files: KernelFiles, cpusets: Hierarchy | None, quotas: Hierarchy | None
+    ) -> None:
         self._files = files
-        self._controller = controller
-        self._place = place
-        self._paths: dict[str, str] = {}
+        self._hierarchies = cpusets, quotas
+        self._paths: dict[str, tuple[str, str]] = {}
         self.tasks: list[Task] = []
         self.odd: list[str] = []
 
@@ -110,7 +112,7 @@ class _Reader:
         cgroup = self._files.text(f"{folder}/cgroup")
         if not status or cgroup is None:
             return None
-        path = self._path(cgroup)
+        path, cpu_path = self._places(cgroup)
         if path == "/" and not stat.is_kernel and self._has_ended(folder):
             # Cgroup v1 shows what ends in the root, where it never was.
             return None
@@ -125,15 +127,24 @@ class _Reader:
             start_time=stat.start,
             is_kernel=stat.is_kernel,
             is_bound=stat.is_bound,
+            cpu_cgroup=cpu_path,
         )
 
     def _has_ended(self, folder: str) -> bool:
         text = self._files.text(f"{folder}/stat")
         return not text or parse_stat(text).is_over
 
-    def _path(self, text: str) -> str:
-        path = self._paths.get(text)
-        if path is None:
-            path = self._place(parse_cgroups(text).get(self._controller, "/"))
-            self._paths[text] = path
-        return path
+    def _places(self, text: str) -> tuple[str, str]:
+        """Where a task is in the hierarchies of the cpusets and of the ``cpu`` controller."""
+        found = self._paths.get(text)
+        if found is None:
+            own = parse_cgroups(text)
+            cpuset, cpu = (_place(own, one) for one in self._hierarchies)
+            found = self._paths[text] = cpuset, cpu
+        return found
+
+
+def _place(own: Mapping[str, str], hierarchy: Hierarchy | None) -> str:
+    if hierarchy is None:
+        return own.get("", "/")
+    return hierarchy.place(own.get(hierarchy.controller, "/"))

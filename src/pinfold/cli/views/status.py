@@ -21,7 +21,7 @@ from pinfold.core.values.quantity import Quantity
 from pinfold.documents.node import Node, ZoneResource
 from pinfold.documents.status import Agent, Container, Pod, Status
 from pinfold.render.machine_map import machine_map
-from pinfold.render.node_map import number_owners
+from pinfold.render.node_map import lend, number_owners
 from pinfold.render.numa_panel import Gauge, NUMAGauges
 from pinfold.render.plan_view import ContainerRow, PlanView, PodRow, extras
 
@@ -51,12 +51,13 @@ def status_view(status: Status, machine: object, node: Node) -> PlanView:
     shared, reserved = CPUSet.parse(status.shared), CPUSet.parse(status.reserved)
     # Isolated CPUs that nobody shares are drawn as such.
     shared -= hardware.isolated - CPUSet.parse(status.pool)
+    drawn = machine_map(
+        hardware, owners, unseen=unseen, shared=shared, reserved=reserved, idle=idle
+    )
     return PlanView(
         title=hardware.name,
         subtitle=policies(status.config, node.memory_manager_policy),
-        node_map=machine_map(
-            hardware, owners, unseen=unseen, shared=shared, reserved=reserved, idle=idle
-        ),
+        node_map=lend(drawn, _lent(status)),
         pods=tuple(_live(pod, keys) for pod in status.pods),
         shared=shared,
         reserved=reserved,
@@ -66,6 +67,12 @@ def status_view(status: Status, machine: object, node: Node) -> PlanView:
         idle=idle,
         numa=tuple(_live_gauges(status, node)),
     )
+
+
+def _lent(status: Status) -> CPUSet:
+    """The CPUs of owners on which others run, too."""
+    containers = (container for pod in status.pods for container in pod.containers)
+    return CPUSet.union(CPUSet.parse(one.lent) for one in containers if one.lent)
 
 
 def _live(pod: Pod, keys: set[str]) -> PodRow:
@@ -86,6 +93,7 @@ def _live(pod: Pod, keys: set[str]) -> PodRow:
                 if ended
                 else (
                     *besides(container),
+                    *_lends(container),
                     *_given(container),
                     *_earlier(container),
                     *_does(container),
@@ -97,6 +105,11 @@ def _live(pod: Pod, keys: set[str]) -> PodRow:
         message=pod.message,
         failed=pod.phase == "Failed",
     )
+
+
+def _lends(container: Container) -> Iterator[str]:
+    if container.lent:
+        yield f"CPUs {container.lent} lent"
 
 
 def _given(container: Container) -> Iterator[str]:
