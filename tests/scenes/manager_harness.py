@@ -40,6 +40,7 @@ from pinfold.node.recovery.survivors import survivors
 from pinfold.node.settings import NodeSettings
 from pinfold.node.tellings import Tellings
 from pinfold.planning.fake_cgroups import FakeCgroups
+from pinfold.planning.fake_guardian import FakeGuardian
 from pinfold.planning.fake_plugins import FakeDevicePlugins
 from pinfold.planning.fakes import FakeRuntime, MemoryPodFiles, MemoryStore, MemoryTeller
 from pinfold.ports.guardian import Guardian
@@ -169,6 +170,8 @@ class Harness:
         self.teller = MemoryTeller()
         self.plugins = FakeDevicePlugins()
         self.guardian: Guardian | None = None
+        if self.settings.idle_side:
+            self.guardian = FakeGuardian(self.cgroups.take_back, lambda: 0.0)
         self.now = 0.0
         self.running: tuple[Manager, asyncio.Task[None]] | None = None
 
