@@ -27,6 +27,7 @@ from pinfold.core.kubelet.own_policies import (
     IOWeights,
     OwnPolicies,
 )
+from pinfold.core.machine.kernel import Kernel
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.pod.api import pod_from_api
 from pinfold.core.pod.pod import Pod
@@ -286,3 +287,26 @@ def test_limits_by_class_and_manifest() -> None:
     assert wishes(OURS, pod("500m", cpu_burst="0%")) == {}
     with_containers = replace(config, runtime="cri")
     assert all(one.value is None for one in wishes(with_containers, pod()).values())
+
+
+@pytest.mark.parametrize(
+    ("kernel", "value", "reason", "provided"),
+    [
+        (Kernel(), "isolated", None, "cgroup v2 and Linux 6.7"),
+        (Kernel((6, 18), 2), "isolated", None, None),
+        (Kernel((6, 18), 1), None, "the kernel's cpusets are on cgroup v1", None),
+        (Kernel((6, 1), 2), None, "the kernel is older than 6.7", None),
+    ],
+)
+def test_a_kernel_that_is_known_decides(
+    kernel: Kernel, value: str | None, reason: str | None, provided: str | None
+) -> None:
+    row = Feature(
+        name="x",
+        of_node=lambda _: Wish.granted("isolated", "setting x", "cgroup v2 and Linux 6.7"),
+    )
+    ((_, wish),) = wishes_of_node(PlannedNode(OURS, MACHINE, kernel), [row])
+    assert (wish.value, wish.reason, wish.provided) == (value, reason, provided)
+    planner = Planner(MACHINE, WISHFUL, kernel=kernel)
+    told = {one.feature: one for one in plan_document(planner.plan([])).in_force or ()}
+    assert told["partition"].value == value

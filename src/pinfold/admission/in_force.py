@@ -24,6 +24,7 @@ from pinfold.admission.load_driven import load_driven_containers
 from pinfold.core.cache.options import CacheOptions
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.own_policies import DYNAMIC
+from pinfold.core.machine.kernel import Kernel, has_all, lacks
 from pinfold.core.machine.machine import Machine
 from pinfold.core.memory.protection import Reservation, memory_qos
 from pinfold.core.pod.annotations import (
@@ -54,6 +55,7 @@ class PlannedNode(Struct, frozen=True):
 
     config: NodeConfig
     machine: Machine
+    kernel: Kernel = Kernel()
     allocatable_memory: int | None = None
 
 
@@ -85,7 +87,8 @@ class Wish(Struct, frozen=True):
         value: what is in force, in a few words or figures with their units; None: nothing is.
         source: who wished it: ``annotation KEY`` or ``setting NAME``.
         reason: why nothing is in force.
-        provided: what has to be so on the machine, where a plan cannot know.
+        provided: what has to be so on the machine, where a plan cannot know.  What it may know is
+            written ``cgroup v2`` and ``Linux 6.7``, and is looked up.
     """
 
     value: str | None
@@ -112,12 +115,19 @@ class Feature(Struct, frozen=True, kw_only=True):
     of_node: Callable[[PlannedNode], Wish | None] | None = None
     of_container: Callable[[PlacedContainer], Wish | None] | None = None
 
-    def answer(self, wish: Wish | None, runtime: str) -> Wish | None:
-        """The wish, as an agent with this runtime answers it."""
-        if wish is None or wish.value is None or runtime in self.runtimes:
+    def answer(self, wish: Wish | None, node: PlannedNode) -> Wish | None:
+        """The wish, as an agent with this node's runtime and kernel answers it."""
+        if wish is None or wish.value is None:
             return wish
-        with_others = f"is carried out with runtime {' or '.join(self.runtimes)} only"
-        return Wish.refused(wish.source, with_others)
+        if node.config.runtime not in self.runtimes:
+            with_others = f"is carried out with runtime {' or '.join(self.runtimes)} only"
+            return Wish.refused(wish.source, with_others)
+        if not wish.provided:
+            return wish
+        if reason := lacks(wish.provided, node.kernel):
+            return Wish.refused(wish.source, reason)
+        provided = None if has_all(wish.provided, node.kernel) else wish.provided
+        return Wish.granted(wish.value, wish.source, provided)
 
 
 def _setting(name: str) -> str:
@@ -360,7 +370,7 @@ def wishes_of_node(
     """What is wished of a node, by the names of the features."""
     for feature in features:
         wish = feature.of_node and feature.of_node(node)
-        if (answer := feature.answer(wish, node.config.runtime)) is not None:
+        if (answer := feature.answer(wish, node)) is not None:
             yield feature.name, answer
 
 
@@ -370,5 +380,5 @@ def wishes_of_container(
     """What is wished of a container, by the names of the features."""
     for feature in features:
         wish = feature.of_container and feature.of_container(container)
-        if (answer := feature.answer(wish, container.node.config.runtime)) is not None:
+        if (answer := feature.answer(wish, container.node)) is not None:
             yield feature.name, answer

@@ -16,6 +16,7 @@ from pinfold.config.kubelet import ConfigError, config_notes, load_kubelet_confi
 from pinfold.config.settings import SettingError, override
 from pinfold.core.devices.devices import DeviceInventory
 from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.machine.kernel import Kernel
 from pinfold.core.machine.machine import Machine, MachineError
 from pinfold.core.moves.resize_wish import ResizeError, ResizeWish
 from pinfold.core.pod.pod import Pod
@@ -43,10 +44,21 @@ def load_request(manifests: tuple[str, ...], options: Mapping[str, Any]) -> Requ
     with input_errors(MachineError, ManifestError, NodeError):
         machine = open_machine(options.get("machine"))
         devices, device_notes = _load_devices(options.get("devices"), machine)
-        planner = Planner(machine, config, devices=devices)
+        kernel = Kernel() if config.own is None else _kernel(options.get("machine"))
+        planner = Planner(machine, config, devices=devices, kernel=kernel)
         read = read_manifests(manifests, own=config.own is not None)
     name = Path(config_file).name if config_file else "as configured"
     return Request(planner, read.pods, (*notes, *device_notes, *read.notes), name)
+
+
+def _kernel(machine: str | None) -> Kernel:
+    """What is known of the kernel of a machine, from where ``--machine`` says."""
+    from pinfold.adapters.machines.node_facts import (  # noqa: PLC0415 - 5 ms: many ask no agent
+        open_settings,
+        read_kernel,
+    )
+
+    return read_kernel(open_settings(machine))
 
 
 def placed_pods(planner: Planner, pods: Iterable[Pod], resizes: Iterable[str]) -> Plan:

@@ -88,7 +88,8 @@ def _compare(
     config_file, resizes = other
     config, notes = load_config(config_file, {})
     with input_errors(MachineError, NodeError):
-        planner = Planner(request.planner.machine, config, devices=request.planner.devices)
+        known = request.planner
+        planner = Planner(known.machine, config, devices=known.devices, kernel=known.kernel)
     notes = (*notes, *filter(None, (planner.node.smt_remark,)))
     after = placed_pods(planner, request.pods, resizes)
     if output == "json":

@@ -31,7 +31,7 @@ def plan_document(plan: Plan, notes: Sequence[str] | UnsetType = UNSET) -> form.
     names = {one.pod.uid: one.pod.full_name for one in plan.pods}
     config = plan.planner.config
     memory = plan.planner.node.allocatable.get(MEMORY)
-    node = None if config.own is None else PlannedNode(config, machine, memory)
+    node = None if config.own is None else PlannedNode(config, machine, plan.planner.kernel, memory)
     return form.Plan(
         machine=form.PlannedMachine(
             name=machine.name,

@@ -18,6 +18,7 @@ from pinfold.core.devices.devices import DeviceInventory
 from pinfold.core.devices.state import DeviceState
 from pinfold.core.kubelet.faults import KUBELET, AllocationRules
 from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.machine.kernel import Kernel
 from pinfold.core.machine.kubelet_view import KubeletView, kubelet_view
 from pinfold.core.machine.machine import Machine
 from pinfold.core.memory.memory import Block
@@ -137,6 +138,7 @@ class Planner:
         rules: the kubelet's allocation (the default), or the sound one.
         devices: what the device plugins list.  Whether they would rather give away other devices
             (GetPreferredAllocation) is not known to a plan.
+        kernel: what is known of the machine's kernel.
 
     Raises:
         NodeError: a kubelet with this configuration would not start, or not serve, on the machine.
@@ -158,10 +160,12 @@ class Planner:
         *,
         rules: AllocationRules = KUBELET,
         devices: DeviceInventory | None = None,
+        kernel: Kernel = Kernel(),  # noqa: B008 - frozen, of None
     ) -> None:
         self.machine = machine
         self.config = config
         self.rules = rules
+        self.kernel = kernel
         self.view: KubeletView = kubelet_view(machine)
         self.node: Node = build_node(machine, config, view=self.view, rules=rules)
         if devices:

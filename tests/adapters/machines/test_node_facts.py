@@ -9,8 +9,15 @@ import pytest
 from pinfold.adapters.machines.capture import capture_entries
 from pinfold.adapters.machines.capture_file import pack, write_new
 from pinfold.adapters.machines.discovery import open_tree, read_tree
-from pinfold.adapters.machines.node_facts import SIDE_FILE, open_settings, read_facts, reduce_swaps
+from pinfold.adapters.machines.node_facts import (
+    SIDE_FILE,
+    open_settings,
+    read_facts,
+    read_kernel,
+    reduce_swaps,
+)
 from pinfold.adapters.machines.tree import Tree
+from pinfold.core.machine.kernel import Kernel
 from pinfold.core.profile.check import Fact
 from pinfold.core.values.cpuset import CPUSet
 from tests.scenes.sysfs_trees import CPU, memory_tree, plain
@@ -130,3 +137,25 @@ def test_this_machine_is_read_as_it_is() -> None:
     assert found[asked[1]] == Fact(absent=True)
     swaps = Path("/proc/swaps").read_text("ascii").splitlines()
     assert found[asked[2]].texts == {-1: str(len(swaps) - 1)}
+
+
+@pytest.mark.parametrize(
+    ("files", "kernel"),
+    [
+        ({}, Kernel()),
+        ({"proc/sys/kernel/osrelease": "6.18.3-generic\n"}, Kernel((6, 18))),
+        ({"proc/sys/kernel/osrelease": "none\n"}, Kernel()),
+        ({"sys/fs/cgroup/cgroup.controllers": "cpu cpuset\n"}, Kernel(None, 2)),
+        ({"sys/fs/cgroup/cpuset/": "", "sys/fs/cgroup/unified/": ""}, Kernel(None, 1)),
+    ],
+)
+def test_what_is_known_of_the_kernel_is_in_a_capture(
+    files: dict[str, str], kernel: Kernel, tmp_path: Path
+) -> None:
+    tree = memory_tree(plain(4) | files)
+    assert read_kernel(tree) == kernel
+    _, entries = capture_entries(tree)
+    path = tmp_path / "node.tar"
+    write_new(path, pack(entries, "node", ".tar"), force=False)
+    assert read_kernel(open_tree(path)) == kernel
+    assert read_kernel(None) == Kernel()

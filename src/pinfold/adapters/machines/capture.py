@@ -187,6 +187,7 @@ def _settings(tree: Tree) -> Iterator[Entry]:
             text = tree.read(path)
             if text is not None and node_facts.VALUE.fullmatch(text):
                 yield Entry(path, text=text)
+    yield from (Entry(path, text=text) for path, text in node_facts.kernel_files(tree))
     if (swaps := tree.read("proc/swaps")) is not None:
         yield Entry("proc/swaps", text=node_facts.reduce_swaps(swaps))
     if (side := node_facts.side_file(tree)) is not None:

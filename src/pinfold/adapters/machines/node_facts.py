@@ -11,13 +11,14 @@ Sources: the kernel's ``admin-guide/sysctl``, ``admin-guide/pm/cpuidle.rst``,
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 from pinfold.adapters.machines.discovery import open_tree
 from pinfold.adapters.machines.source import is_tree
 from pinfold.adapters.machines.tree import CPU_DIRECTORY, LiveTree, Tree
+from pinfold.core.machine.kernel import Kernel
 from pinfold.core.profile.check import Fact
 from pinfold.core.profile.profile import EXCLUSIVE, ONLINE, Read
 from pinfold.core.values.cpuset import CPUSet
@@ -58,6 +59,10 @@ _FIRST_NAMESPACE: Final = "pid:[4026531836]"
 _SWAPS: Final = "proc/swaps"
 _FORM: Final = "node-facts: 1"
 """The first line of the side file; its number grows with :data:`FILES` and ``PARAMETERS``."""
+RELEASE: Final = "proc/sys/kernel/osrelease"
+CPUSETS_V1: Final = "sys/fs/cgroup/cpuset"
+CONTROLLERS: Final = "sys/fs/cgroup/cgroup.controllers"
+_RELEASE: Final = re.compile(r"(\d{1,4})\.(\d{1,4})", re.ASCII)
 _STATE: Final = re.compile(r"state\d{1,3}", re.ASCII)
 
 
@@ -72,6 +77,25 @@ def open_settings(source: str | None) -> Tree | None:
     if source is None:
         return LiveTree()
     return open_tree(Path(source)) if is_tree(source) else None
+
+
+def read_kernel(tree: Tree | None) -> Kernel:
+    """What a machine's files tell of its kernel."""
+    if tree is None:
+        return Kernel()
+    release = _RELEASE.match(tree.read(RELEASE) or "")
+    cgroups = 1 if tree.is_directory(CPUSETS_V1) else 2 if tree.is_file(CONTROLLERS) else None
+    return Kernel(None if release is None else (int(release[1]), int(release[2])), cgroups)
+
+
+def kernel_files(tree: Tree) -> Iterator[tuple[str, str | None]]:
+    """The same for a capture: the texts of files by path, None for a folder."""
+    if (release := _RELEASE.match(tree.read(RELEASE) or "")) is not None:
+        yield RELEASE, f"{release[0]}\n"
+    if tree.is_directory(CPUSETS_V1):
+        yield CPUSETS_V1, None
+    elif tree.is_file(CONTROLLERS):
+        yield CONTROLLERS, "cpuset\n"
 
 
 def side_file(tree: Tree) -> str | None:
