@@ -46,7 +46,7 @@ from pinfold.core.values.cpuset import CPUSet
 
 _ALL: Final = ("process", "cri", "nri")
 _ISOLATED: Final = "isolated"
-_PARTITIONS: Final = "cgroup v2 and Linux 6.7"
+_PARTITIONS: Final = "cgroup v2 and Linux 6.7, or cgroup v1 with rootLoadBalance: false"
 _SHARES: Final = "it has no CPUs of its own"
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Final
 
 import structlog
 
 from pinfold.adapters.affinity import Affinity
-from pinfold.adapters.cgroup import CgroupError, open_cgroups
+from pinfold.adapters.cgroup import CgroupError, DomainSettings, open_cgroups
 from pinfold.adapters.guardian import GuardianProcess
 from pinfold.adapters.podfiles import PodFileFolder
 from pinfold.adapters.process import ProcessRuntime
@@ -27,6 +28,8 @@ from pinfold.node.recovery.survivors import survivors
 from pinfold.ports.cgroups import Cgroups, Undoable
 
 CONTAINERS: Final = "containers"
+DOMAINS: Final = "domains.json"
+"""The file in the state directory with the cpusets above the tree that were domains (v1)."""
 
 log = structlog.get_logger("pinfold")
 
@@ -79,7 +82,13 @@ def open_tree(config: AgentConfig) -> tuple[Cgroups, Claim | None, CgroupTree]:
         CgroupError: a cgroup parent was asked for and cannot be used.
     """
     try:
-        cgroups = open_cgroups(config.own.cgroups.cgroup_parent, config.own.cgroups.cgroup_name)
+        own = config.own.cgroups
+        domains = DomainSettings(
+            Path(config.own.record.state_dir) / DOMAINS,
+            has_root=not own.root_load_balance and own.partition != "member",
+            relax_level=own.sched_relax_domain_level,
+        )
+        cgroups = open_cgroups(own.cgroup_parent, own.cgroup_name, domains=domains)
     except CgroupError as error:
         if config.own.cgroups.cgroup_parent is not None:
             raise

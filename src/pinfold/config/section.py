@@ -110,7 +110,14 @@ class CgroupSettings(_Group, frozen=True, kw_only=True):
     cgroup_name: _FolderName = "pinfold"
     """The name of that tree."""
     partition: Literal["member", "root", "isolated"] = "member"
-    """The cpuset partition that exclusive sets should be (cgroup v2)."""
+    """The cpuset partition that exclusive sets should be (cgroup v2); ``isolated`` for those
+    that have opted in (annotation ``load-balance``)."""
+    root_load_balance: bool = True
+    """Whether the root cpuset of cgroup v1 keeps its flag ``sched_load_balance``; without it
+    ``partition`` means there what it means on cgroup v2, for the whole machine."""
+    sched_relax_domain_level: Annotated[int, Meta(ge=-1, le=5)] = -1
+    """How far the kernel looks for an idle CPU on a wake-up in the domains of ``partition: root``
+    on cgroup v1; -1: its default."""
     owner_offline: Literal["share", "freeze"] = "share"
     """What becomes of a container all of whose own CPUs go offline: it runs in the shared pool, or
     is frozen, until one of them is back."""

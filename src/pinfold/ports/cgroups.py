@@ -110,7 +110,7 @@ class ObservedContainer(Struct, frozen=True):
     ``configured`` is what was written into the cpuset (None: it has none of its own), ``effective``
     what the kernel lets it use; ``exclusive`` tells whether it sits in the exclusive part of the
     tree, ``idle`` whether it is wholly on the idle side; ``partition`` is the kernel's text, such
-    as ``isolated invalid (...)``, None on cgroup v1.
+    as ``isolated invalid (...)``, on cgroup v1 the same in its words, None where there are none.
     """
 
     key: ContainerKey

@@ -15,6 +15,8 @@ IDLE: Final = "idle"
 """The sides of a tree."""
 GUARDIAN: Final = "guardian"
 """Where the process sits that undoes what is lent."""
+BALANCED: Final = "balanced"
+"""The cpuset of all CPUs that are no domain of their own (v1)."""
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]")
 _ESCAPE: Final = re.compile(r"=([0-9a-f]{2})")
 _LONGEST: Final = 200

@@ -13,15 +13,27 @@ from pinfold.adapters.cgroup.hierarchy import (
     delegated_folder,
     find_hierarchies,
 )
-from pinfold.adapters.cgroup.names import EXCLUSIVE, GUARDIAN, IDLE, POD_PREFIX, SHARED
+from pinfold.adapters.cgroup.names import (
+    BALANCED,
+    EXCLUSIVE,
+    GUARDIAN,
+    IDLE,
+    POD_PREFIX,
+    SHARED,
+)
 from pinfold.adapters.cgroup.v1 import CgroupsV1
+from pinfold.adapters.cgroup.v1_domains import DomainSettings
 from pinfold.adapters.cgroup.v2 import CgroupsV2
 from pinfold.linux.cgroup_mounts import CPUSET, CgroupMount
 from pinfold.ports.errors import CgroupError
 
 
 def open_cgroups(
-    parent: str | None = None, name: str = "pinfold", *, found: Hierarchies | None = None
+    parent: str | None = None,
+    name: str = "pinfold",
+    *,
+    found: Hierarchies | None = None,
+    domains: DomainSettings | None = None,
 ) -> CgroupsV1 | CgroupsV2:
     """Choose the version and the place; nothing is made yet.
 
@@ -31,6 +43,7 @@ def open_cgroups(
             (cgroup v2), else the root of what is mounted, which in a container is its own part.
         name: the tree's own folder.
         found: what is mounted; None: looked for.
+        domains: what may be done to scheduling domains of cgroup v1; None: nothing.
 
     Raises:
         CgroupError: there is no cpuset controller, or no place that can be written.
@@ -39,7 +52,7 @@ def open_cgroups(
         raise CgroupError(f"{name!r} cannot be a cgroup's name")
     found = found or find_hierarchies()
     if found.version == 1:
-        return CgroupsV1(_v1_parents(found, parent), name)
+        return CgroupsV1(_v1_parents(found, parent), name, domains)
     mount = found.unified
     if mount is None:
         raise CgroupError("no cgroup v2 hierarchy is mounted", "mount cgroup2 at /sys/fs/cgroup")
@@ -77,7 +90,7 @@ async def remove_leftovers(
         with left_alone(cgroups.claim.base) as free:
             for base in cgroups.bases if free else ():
                 for folder in children(base):
-                    sides = (SHARED, EXCLUSIVE, IDLE, GUARDIAN)
+                    sides = (SHARED, EXCLUSIVE, IDLE, GUARDIAN, BALANCED)
                     if folder.name in sides or folder.name.startswith(POD_PREFIX):
                         with suppress(CgroupError):
                             await remove_tree(folder)

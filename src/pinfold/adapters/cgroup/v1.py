@@ -32,6 +32,7 @@ from pinfold.adapters.cgroup.moving import end_all, gather
 from pinfold.adapters.cgroup.names import IDLE, SHARED, can_be_named
 from pinfold.adapters.cgroup.tasks import confirm, tree, widen_all
 from pinfold.adapters.cgroup.v1_cpusets import EFFECTIVE, CpusetTree
+from pinfold.adapters.cgroup.v1_domains import DomainSettings, DomainsV1
 from pinfold.adapters.cgroup.v1_places import CPU, FREEZER, Places
 from pinfold.adapters.cgroup.watch import CPUS, watch_cpusets
 from pinfold.core.values.cpuset import CPUSet
@@ -53,9 +54,12 @@ class CgroupsV1:
     """The :class:`pinfold.ports.cgroups.Cgroups` of a machine with cgroup v1.
 
     The tree, ``name``, is made below one of ``parents`` by controller; ``cpuset`` is among them.
+    ``domains`` is what may be done to scheduling domains; None: nothing.
     """
 
-    def __init__(self, parents: Mapping[str, Path], name: str) -> None:
+    def __init__(
+        self, parents: Mapping[str, Path], name: str, domains: DomainSettings | None = None
+    ) -> None:
         known = [controller for controller in CONTROLLERS if controller in parents]
         if parents.get(CPUACCT) == parents.get(CPU) and CPUACCT in known:
             known.remove(CPUACCT)  # mounted together, as it is mostly
@@ -80,6 +84,7 @@ class CgroupsV1:
             threads="tasks",
             quotas=V1_QUOTAS,
         )
+        self._domains = DomainsV1(tree.base, tree.sides[1], tree.written, domains)
         self._name = name
         self._escapes = Escapes(self._home)
         self.claim = TreeClaim(
@@ -109,6 +114,7 @@ class CgroupsV1:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
         self._places.open()
         self._cpusets.open()
+        self._domains.open()
         if shared:
             await self.set_shared(shared)
         await self._idle.open()
@@ -125,6 +131,7 @@ class CgroupsV1:
         self._cpusets.set_shared(cpus)
         await self._mixed.follow(cpus)
         await confirm(str(shared), self._cpusets.sharing_threads, cpus)
+        self._domains.refresh()
         await self._idle.follow(cpus)
 
     async def lend(self, cpus: CPUSet) -> None:
@@ -148,16 +155,18 @@ class CgroupsV1:
             self._idle.make()
         stays = placement.borrows or not self._borrows(key)
         folders = self._places.make(key, idle=placement.borrows)
-        note = ""
+        notes: list[str] = []
         if placement.cpus is None:
             cpuset = self._cpusets.share(key, idle=placement.borrows)
         else:
             self._mixed.expect(key, placement)
             within = placement.within(self._mixed.pool)
-            cpuset, note = self._cpusets.pin(key, within, placement.mems)
-        notes = [note] if note else []
-        if placement.partition is not Partition.MEMBER:
-            notes.append(f"partition {placement.partition.value} needs cgroup v2")
+            wish = Partition.MEMBER if placement.mixed else placement.partition
+            self._domains.leave(self._cpusets.owned(key))
+            cpuset, missing = self._cpusets.pin(key, within, placement.mems)
+            notes = [text for text in (missing, self._domains.wish(cpuset, wish)) if text]
+            if wish is not placement.partition:
+                notes.append(f"partition {placement.partition.value}: it uses the shared pool, too")
 
         def own(controller: str) -> Path | None:
             return cpuset if controller in self._joined else folders.get(controller)
@@ -182,6 +191,7 @@ class CgroupsV1:
             # An owner has no quota: nobody is without one in the shared pool.
             notes += limit()
         await self._cpusets.drop(key, but=cpuset)
+        self._domains.refresh()
         await self._places.drop(key, but=folders.values())
         await self._idle.drop()
         self._mixed.put(key, placement)
@@ -284,6 +294,7 @@ class CgroupsV1:
         if pids := self._pids(key):
             raise CgroupError(f"container {key}: process {pids[0]} is still in it", "end it first")
         await self._cpusets.drop(key)
+        self._domains.refresh()
         self._mixed.forget(key)
         await self._places.drop(key)
         await self._idle.drop()
@@ -304,6 +315,7 @@ class CgroupsV1:
             try:
                 if key in owners:
                     seen = _owner(key, owners[key], pids)
+                    seen = replace(seen, partition=self._domains.state(Path(owners[key])))
                 elif idle is not None and self._borrows(key):
                     seen = _sharer(key, pids, borrowers, idle.effective)
                     ranked = self._within(key, CPU, self._cpusets.current(key))
@@ -336,6 +348,8 @@ class CgroupsV1:
 
     async def close(self, *, remove: bool) -> None:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
+        if not self.claim.is_lost:
+            self._domains.close()
         if remove and not self.claim.is_lost:
             for base in self.bases:
                 await remove_tree(base)

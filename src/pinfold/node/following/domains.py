@@ -118,7 +118,7 @@ class DomainFollower:
                 tries.well()
                 problem = ""
             elif says is None:
-                problem = "the kernel has no partitions in these cgroups; they need cgroup v2"
+                problem = "partitions need cgroup v2, or rootLoadBalance: false on v1"
             else:
                 problem = tries.problem or f"the kernel says {says!r}"
             found[key] = Domain(pod, cpus, wished.value, says or "", problem)
