@@ -1,0 +1,145 @@
+"""CPUs of an owner are lent; the kernel is sampled all the time, also while agents die and stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pinfold.core.values.cpuset import CPUSet
+from tests.scenes.agent_process import skip_unless_an_agent_can_run
+from tests.scenes.churn import pod, sampled
+from tests.scenes.pod_worlds import Manifest, ProcessWorld, World, started
+from tests.scenes.process_world import processes_of
+from tests.scenes.waiting import PATIENCE, wait_until
+
+SECONDS = 12 * PATIENCE
+BURSTS = "while :; do timeout 0.3 sh -c 'while :; do :; done'; sleep 4; done"
+CALM = "while :; do sleep 0.2; done"
+BUSY = "while :; do :; done"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    skip_unless_an_agent_can_run()
+    one = ProcessWorld(tmp_path)
+    one.agent.config["pinfold"] |= {
+        "observationPeriod": "200ms",
+        # Whatever else goes on here: others may be on CPU 1, who are not the agent's.
+        "lending": {
+            "use": True,
+            "idleFor": "1s",
+            "pause": "1s",
+            "maxWait": "90000ms",
+            "maxPressure": "100%",
+            "lendBelow": "10%",
+            "returnAbove": "20%",
+        },
+    }
+    with started(one) as running:
+        yield running
+
+
+def owner(script: str) -> Manifest:
+    mine: dict[str, Any] = dict(pod("owner", script, 1))
+    mine["metadata"] = {**mine["metadata"], "annotations": {"lend-cpus.pinfold.dev/pod": "true"}}
+    return mine
+
+
+class Sides:
+    """The cpusets of the tree, as the kernel has them."""
+
+    def __init__(self, world: World) -> None:
+        self.root = world.root
+
+    def cpus(self, side: str) -> CPUSet:
+        try:
+            return CPUSet.parse((self.root / side / "cpuset.cpus").read_text())
+        except FileNotFoundError:
+            return CPUSet()
+
+    @property
+    def lent(self) -> CPUSet:
+        return self.cpus("idle") - self.cpus("shared")
+
+
+def run(world: World, script: str) -> CPUSet:
+    """An owner beside two who never sleep, one of which borrows; the owner's CPUs."""
+    mine = world.run(world.dress(owner(script)))["main"]
+    for name in ("one", "two"):
+        world.run(world.dress(pod(name, BUSY)))
+    return mine.allowed
+
+
+def guardians(world: World) -> list[int]:
+    return processes_of(str(world.agent.state / "guardian.log"))
+
+
+def test_only_borrowers_are_on_a_cpu_that_is_lent(world: World) -> None:
+    sides, own = Sides(world), run(world, BURSTS)
+    lent, changes, last = 0, 0, CPUSet()
+    with sampled(world) as found:
+        wait_until(lambda: sides.lent, 60)
+        deadline = time.monotonic() + SECONDS
+        while time.monotonic() < deadline:
+            now = sides.lent
+            assert now <= own
+            lent, changes, last = lent + bool(now), changes + (now != last), now
+            time.sleep(0.01)
+    said = {key: value for key, value in found.items() if key not in ("owners", "findings")}
+    print(f"lent in {lent} looks, {changes} changes, {said}")  # noqa: T201 - for whoever runs it
+    assert (found["strangers"], found["misplaced"]) == (0, 0), found["findings"]
+    # That there were some makes zero strangers count.
+    assert found["borrowers"] > 10
+    assert found["borrowed"] > 0
+    assert changes > 1
+
+
+def test_whoever_is_killed_or_stopped_while_cpus_are_lent(world: World) -> None:
+    sides, own = Sides(world), run(world, CALM)
+
+    def until_lent() -> None:
+        wait_until(lambda: sides.lent == own, 60)
+
+    with sampled(world) as found:
+        until_lent()
+        world.agent.kill()
+        wait_until(lambda: not sides.lent)
+        wait_until(lambda: not guardians(world))
+        world.agent.start()
+        until_lent()
+
+        agent = world.agent.process
+        assert agent is not None
+        os.kill(agent.pid, signal.SIGSTOP)
+        wait_until(lambda: not sides.lent)
+        os.kill(agent.pid, signal.SIGCONT)
+        until_lent()
+
+        (guardian,) = guardians(world)
+        os.kill(guardian, signal.SIGKILL)
+        wait_until(lambda: guardians(world) not in ([guardian], []), 60)
+        until_lent()
+
+        # Both at once: the next agent puts it right, before it lends anything itself.
+        (guardian,) = guardians(world)
+        os.kill(guardian, signal.SIGSTOP)
+        world.agent.kill()
+        assert sides.lent == own
+        world.agent.start()
+        wait_until(lambda: guardian not in guardians(world))
+        until_lent()
+    assert (found["strangers"], found["misplaced"]) == (0, 0), found["findings"]
+    assert found["borrowers"] > 10
+    history = world.agent.client.get("/v1/history")["entries"]
+    whys = [entry["document"]["why"] for entry in history if entry["kind"] == "guardian"]
+    assert any(why == "the agent has ended" for why in whys), whys
+    assert any("has not renewed for" in why for why in whys), whys
+    world.agent.stop()
+    assert not sides.lent
+    assert not guardians(world)
