@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,7 @@ async def live(folder: Path, name: str, seconds: float, at: int) -> None:
     cgroups = open_cgroups(name=name)
     lost = []
     guards = GuardianProcess(folder, cgroups.undoing(), lease=seconds, look=seconds / 4)
-    lease = Lease(cgroups, guards, lambda _: None, lambda: lost.append(1))
+    lease = Lease(cgroups, guards, lambda _: None, lambda: lost.append(1), clock=time.time)
     await lease.open()
     await cgroups.open(FIRST | SECOND)
     await cgroups.place(BORROWER, Placement(idle=True))

@@ -50,6 +50,16 @@ class Controlled(Record, frozen=True, kw_only=True):
     """How many of that rank since the entry before have none: an hour has 60 of each at most."""
 
 
+class TakenBack(Record, frozen=True, kw_only=True):
+    """``taken-back``: the lease of what was lent was over, such as when the agent was killed."""
+
+    cpus: CPUs
+    """The CPUs of owners that were lent."""
+    uncapped: bool
+    """Whether a cap of best-effort containers was taken away."""
+    why: str
+
+
 class Resized(Record, frozen=True, kw_only=True):
     """``resized``, ``infeasible``: a running container was to have another number of CPUs."""
 

@@ -20,12 +20,12 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
-import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from pinfold.admission.admission import Node
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.documents.history import TakenBack
 from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.announcements import Announcements
 from pinfold.node.counters import Counters, Drifts
@@ -45,7 +45,7 @@ from pinfold.node.view import View
 from pinfold.ports.cgroups import Placement
 from pinfold.ports.errors import CgroupError, ContainerKey, StoreError
 from pinfold.ports.guardian import Guardian, Undone
-from pinfold.ports.records import Batch, HistoryEntry, NodeRecord, PendingMove, PodRecord
+from pinfold.ports.records import Batch, NodeRecord, PendingMove, PodRecord
 from pinfold.ports.runtime import ContainerStatus
 from pinfold.ports.store import Store
 from pinfold.retry.backoff import Backoff
@@ -84,7 +84,13 @@ class Books:
         self.offline_owners = OfflineOwners(self, containers, observers)
         self._tasks, self._changes = Tasks(observers.report), Tasks(observers.report)
         self.spawn = self._tasks.spawn
-        self.lease = Lease(containers.cgroups, guardian, self._tell_undone, self._lost)
+        self.lease = Lease(
+            containers.cgroups,
+            guardian,
+            self._tell_undone,
+            self._lost,
+            clock=observers.clock,
+        )
         self.loans = Loans(self, self.lease, self._see, containers, observers.report)
         self.remains = Remains(self.spawn, observers.report)
         self._lock = asyncio.Lock()
@@ -272,20 +278,19 @@ class Books:
         self._view = view
 
     def _tell_undone(self, undone: Sequence[Undone]) -> None:
-        """Write down what a guardian did in place of an agent."""
-        entries = []
+        """Write down what was taken back because nobody watched."""
         for one in undone:
-            document = {"cpus": str(one.cpus), "uncapped": one.uncapped, "why": one.why}
-            text = msgspec.json.encode(document).decode()
-            entries.append(HistoryEntry(one.at, "guardian", None, None, text))
-            what = f"took back CPUs {one.cpus or 'none'}{' and a cap' * one.uncapped}: {one.why}"
-            self.observers.report(None, f"the guardian {what}")
+            cap = " and the cap of best-effort containers" * one.uncapped
+            what = f"what was lent (CPUs {one.cpus or 'none'}){cap} was taken back"
+            self.observers.report(None, f"{what}: {one.why}")
 
         async def write() -> None:
             async with self.change() as draft:
-                await draft.tell(*entries)
+                for one in undone:
+                    back = TakenBack(cpus=str(one.cpus), uncapped=one.uncapped, why=one.why)
+                    await draft.tell(draft.entry("taken-back", document=back, at=one.at))
 
-        self.spawn(write(), name="what a guardian did")
+        self.spawn(write(), name="what was taken back")
 
     def _owes(self) -> None:
         async def pay() -> None:

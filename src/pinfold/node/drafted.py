@@ -26,6 +26,7 @@ from pinfold.documents.history import (
     SchedulingDomain,
     Started,
     StaysShared,
+    TakenBack,
 )
 from pinfold.documents.move_plan import MovePlan
 from pinfold.node.admitted_pod import AdmittedPod
@@ -47,6 +48,7 @@ Document: TypeAlias = (
     | Resized
     | InterruptsKeptOff
     | SchedulingDomain
+    | TakenBack
     | Started
     | StaysShared
 )

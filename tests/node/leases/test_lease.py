@@ -54,7 +54,9 @@ class World:
         self.guardian = FakeGuardian(self.cgroups.take_back, lambda: self.now)
         self.told: list[Undone] = []
         self.lost = 0
-        self.lease = Lease(self.stops, self.guardian, self.told.extend, self.lose)
+        self.lease = Lease(
+            self.stops, self.guardian, self.told.extend, self.lose, clock=lambda: self.now
+        )
 
     def lose(self) -> None:
         self.lost += 1
@@ -154,6 +156,9 @@ def test_a_guardian_that_was_killed_leaves_the_agent_to_return() -> None:
         assert world.lent == CPUSet([3])
         await world.lease.recover()
         assert world.lent == NOTHING
+        # Nobody but the agent can tell of it.
+        why = "the guardian has ended, and nothing is guarded"
+        assert world.told == [Undone(world.now, CPUSet([3]), uncapped=False, why=why)]
 
     run(world, work)
 
@@ -181,7 +186,7 @@ def test_without_a_guardian_nothing_is_lent() -> None:
             await world.lease.lend(CPUSet([3]))
         with pytest.raises(LeaseError, match="no process"):
             await world.lease.cap(1.0)
-        alone = Lease(world.cgroups, None, world.told.extend)
+        alone = Lease(world.cgroups, None, world.told.extend, clock=lambda: 0.0)
         await alone.open()
         with pytest.raises(LeaseError, match="there is no guardian"):
             await alone.lend(CPUSet([3]))

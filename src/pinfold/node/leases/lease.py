@@ -26,8 +26,9 @@ class Lease:
     Args:
         cgroups: the kernel's.
         guardian: who undoes it; None: nothing can be lent.
-        tell: takes what guardians have undone.
+        tell: takes what guardians have undone, or this had to in place of one.
         lost: told each time that all was returned because the lease was over.
+        clock: seconds since the epoch.
     """
 
     def __init__(
@@ -36,11 +37,14 @@ class Lease:
         guardian: Guardian | None,
         tell: Callable[[Sequence[Undone]], None],
         lost: Callable[[], None] = lambda: None,
+        *,
+        clock: Callable[[], float],
     ) -> None:
         self._cgroups = cgroups
         self._guardian = guardian
         self._tell = tell
         self._lost = lost
+        self._clock = clock
         self._lent = CPUSet()
         self._quota: float | None = None
         self._is_had = False
@@ -178,11 +182,14 @@ class Lease:
         assert self._guardian is not None  # noqa: S101 - nothing is over without one
         async with self._changing:
             self.losses += 1
+            lent, capped = self._lent, self._quota is not None
             try:
                 await self._return()
                 # Where somebody else was here before, there may be another lease by now.
                 if self._over() is not None:
-                    await self._end(self._guardian)
+                    # A guardian that was killed has written nothing down, or not all.
+                    mine = Undone(self._clock(), lent, capped, over.problem)
+                    await self._end(self._guardian, *([mine] if lent or capped else []))
                     await self._return()
             except CgroupError as error:
                 raise CgroupError(f"{over}; {error.problem}", error.remedy) from error
@@ -193,8 +200,8 @@ class Lease:
         await self._cgroups.cap_idle(None)
         self._lent, self._quota = CPUSet(), None
 
-    async def _end(self, guardian: Guardian) -> None:
-        undone = await guardian.end()
+    async def _end(self, guardian: Guardian, *otherwise: Undone) -> None:
+        undone = await guardian.end() or otherwise
         self._is_had = False
         if undone:
             self._tell(undone)
