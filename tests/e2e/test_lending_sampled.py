@@ -20,7 +20,7 @@ from tests.scenes.waiting import PATIENCE, wait_until
 
 SECONDS = 12 * PATIENCE
 BURSTS = "while :; do timeout 0.3 sh -c 'while :; do :; done'; sleep 4; done"
-CALM = "while :; do sleep 0.2; done"
+CALM = "while :; do sleep 1000; done"
 BUSY = "while :; do :; done"
 
 
@@ -46,7 +46,9 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def owner(script: str) -> Manifest:
-    mine: dict[str, Any] = dict(pod("owner", script, 1))
+    # A whole core: no less is lent.
+    siblings = Path("/sys/devices/system/cpu/cpu1/topology/thread_siblings_list").read_text()
+    mine: dict[str, Any] = dict(pod("owner", script, len(CPUSet.parse(siblings))))
     mine["metadata"] = {**mine["metadata"], "annotations": {"lend-cpus.pinfold.dev/pod": "true"}}
     return mine
 

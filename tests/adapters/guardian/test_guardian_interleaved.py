@@ -17,17 +17,17 @@ import pytest
 
 from pinfold.adapters.guardian.program import ENDED, LEASE_FILE, NUMBER
 from pinfold.core.values.cpuset import CPUSet
-from pinfold.linux.kernel_files import read_ids
+from pinfold.linux.kernel_files import descendants, read_ids
 from pinfold.ports.guardian import Undoing
 from tests.roots import ROOT
 from tests.scenes.cgroup_kernel import Kernel, a_kernel
 from tests.scenes.process_world import process_state, processes_of
-from tests.scenes.waiting import wait_until
+from tests.scenes.waiting import PATIENCE, wait_until
 
 POINTS = os.environ.get("PINFOLD_CRASH_POINTS", "6")
 """How many pairs of steps to try of each kind, chosen by chance; ``all`` tries every one."""
 
-LEASE = 0.8
+LEASE = 0.8 * max(1.0, PATIENCE / 4)
 TRIES = 5
 GUARDIANS = 12
 """More reads and writes of the guardian than there are at once."""
@@ -121,8 +121,9 @@ def scene(kernel: Kernel, folder: Path, at: int, stop: int) -> Iterator[Scene]:
         for pid in one.guardians:
             os.kill(pid, signal.SIGKILL)
         wait_until(lambda: not one.guardians)
-        for pid in read_ids(f"{one.undoing.idle}/cgroup.procs"):
-            os.kill(pid, signal.SIGKILL)
+        for inner in descendants(one.undoing.idle):
+            for pid in read_ids(f"{inner}/cgroup.procs"):
+                os.kill(pid, signal.SIGKILL)
 
 
 def steps_of(kernel: Kernel, folder: Path) -> int:
