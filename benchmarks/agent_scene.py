@@ -108,6 +108,10 @@ class Scene:
             raise GivenUpError(f"no cgroup of {name} below {CGROUPS}")
         return found[0]
 
+    def idle_file(self) -> Path:
+        """The same of those who run where nobody else does, which may not be there."""
+        return self.pool_file().parent.with_name("idle") / "cpuset.cpus"
+
 
 @contextmanager
 def scene(

@@ -3,6 +3,7 @@
  *     server calibrate KIND UNITS FILE                       how long a request takes, undisturbed
  *     server serve KIND UNITS MEAN_US WARM SECONDS FILE      answer requests as they come
  *     server churn BUSY_MS IDLE_MS                           a neighbour; IDLE_MS 0: busy for ever
+ *     server pulse WAIT SECONDS FILE                         rest, say when it ends, and be busy
  *
  * A request is a walk of UNITS steps through a ring of cache lines in random order: it is slow when
  * somebody else has displaced them.  KIND is "alone", one thread, or "together": two threads, each
@@ -205,14 +206,25 @@ static void churn(long busy, long idle) {
   }
 }
 
+static int pulse(double wait, double seconds, const char *file) {
+  until(now() + (long long)(wait * SECOND));
+  char text[64];
+  long long began = now();
+  snprintf(text, sizeof text, "{\"at_ns\": %lld}\n", began);
+  if (answer(file, text)) return 1;
+  while (now() < began + (long long)(seconds * SECOND)) continue;
+  for (;;) pause();
+}
+
 int main(int count, char **word) {
   if (count == 4 && !strcmp(word[1], "churn")) churn(atol(word[2]), atol(word[3]));
+  if (count == 5 && !strcmp(word[1], "pulse")) return pulse(atof(word[2]), atof(word[3]), word[4]);
   if (count == 5 && !strcmp(word[1], "calibrate") && !begin(word[2], atol(word[3])))
     return calibrate(atol(word[3]), word[4]);
   if (count == 8 && !strcmp(word[1], "serve") && !begin(word[2], atol(word[3])))
     return serve(atol(word[3]), atof(word[4]) / 1e6, atof(word[5]), atof(word[6]), word[7]);
   fputs("usage: server calibrate KIND UNITS FILE | serve KIND UNITS MEAN_US WARM SECONDS FILE\n"
-        "     | churn BUSY_MS IDLE_MS\n",
+        "     | churn BUSY_MS IDLE_MS | pulse WAIT SECONDS FILE\n",
         stderr);
   return 2;
 }

@@ -46,12 +46,16 @@ from benchmarks.effect_service_report import (
     text,
     write_into,
 )
+from pinfold.core.values.cpuset import CPUSet
 
 REQUEST_US: Final = 250.0
 """How long a request is to take where nobody disturbs it."""
 SOURCE: Final = Path(__file__).with_name("effect_server.c")
 RESERVED: Final = {"reservedSystemCPUs": "", "kubeReserved": {"cpu": "100m"}}
 """One CPU is never owned, and nearly all of it is there for pods that share."""
+LENDS: Final = "lending"
+REST, PULSE = 1.5, 1.0
+"""Seconds for which an owner rests, once its CPU may have been lent, and for which it is busy."""
 FAST: Final = {"observationPeriod": "200ms"}
 LENDING: Final = {
     "lending": {"use": True, "lendBelow": "80%", "returnAbove": "90%", "idleFor": "1s"},
@@ -241,7 +245,11 @@ class Bench:
         """A run of each kind of server."""
         node = self._nodes[mode.agent]
         with self._neighbours(node, mode) as pids:
-            return {kind: self._run(node, mode, kind, pids) for kind in KINDS}
+            runs = {kind: self._run(node, mode, kind, pids) for kind in KINDS}
+            if mode.agent == LENDS:
+                back = self._return(node, mode)
+                runs = {kind: {**run, **back} for kind, run in runs.items()}
+            return runs
 
     def _calibrate(self) -> dict[str, int]:
         """How many units a request of each kind has, so that it takes as long as it should."""
@@ -275,6 +283,30 @@ class Bench:
         later = _counters(node)
         events = {name: later[name] - counted.get(name, 0.0) for name in later}
         return {**measured, **before.until(after), **events}
+
+    def _return(self, node: Scene, mode: Mode) -> Mapping[str, float]:
+        """Milliseconds from the end of an owner's rest until its CPU is not lent any more.
+
+        The kernel's file is read every half of a millisecond, from outside of the agent; nothing is
+        told where the CPU was not lent when the rest ended.
+        """
+        file, lent = node.new_file(), node.idle_file()
+        words = ("pulse", f"{mode.warm + REST}", f"{PULSE}", str(file))
+        name = self._apply(node, "server", words, OWNER, mode.annotations)
+        cpu = CPUSet(os.sched_getaffinity(node.agent.pids(name)["main"]))
+        last = gone = 0
+        deadline = time.monotonic() + mode.warm + REST + PULSE
+        while not gone and time.monotonic() < deadline:
+            if _has(lent, cpu):
+                last = time.monotonic_ns()
+            elif file.exists():
+                gone = time.monotonic_ns()
+            time.sleep(0.0005)
+        began = answer(file)["at_ns"]
+        node.delete(name)
+        if not gone or last < began:
+            return {}
+        return {"return_ms": round((gone - began) / 1e6, 2)}
 
     @contextmanager
     def _neighbours(self, node: Scene, mode: Mode) -> Iterator[Mapping[str, int]]:
@@ -312,6 +344,14 @@ class Bench:
             }
         )
         return name
+
+
+def _has(file: Path, cpus: CPUSet) -> bool:
+    """Whether these CPUs are in a kernel's file; not where there is no such file."""
+    try:
+        return bool(cpus) and cpus <= CPUSet.parse(file.read_text(encoding="ascii").strip())
+    except OSError:
+        return False
 
 
 class _Look:

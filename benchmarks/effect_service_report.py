@@ -26,6 +26,7 @@ LABELS: Final = {
     "busy_percent": "busy, %",
     "best_effort_cpus": "best-effort, CPUs",
     "lent_percent": "idle time used, %",
+    "return_ms": "return, ms",
 }
 FIGURES: Final = (
     "p50_us",
@@ -38,6 +39,7 @@ FIGURES: Final = (
     "moves",
     "lends",
     "returns",
+    "return_ms",
     "others",
 )
 """What is told of a mode, so far as it has it."""
