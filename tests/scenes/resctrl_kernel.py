@@ -214,6 +214,9 @@ class ResctrlKernel:
         width = max(map(len, self.resources))
         lines = []
         for name, resource in self.resources.items():
+            if group.mode == "pseudo-locksetup":
+                lines.append(f"{name}:uninitialized\n")
+                continue
             form = f"{{}}={{:0{len(f'{resource.most:x}')}x}}" if resource.is_cache else "{}={:4d}"
             values = ";".join(form.format(*one) for one in group.values[name].items())
             lines.append(f"{name:>{width}}:{values}\n")

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from pinfold.adapters.resctrl.groups import KERNEL, ResctrlGroups
+from pinfold.adapters.resctrl.groups import KERNEL, Mounts, ResctrlGroups
+from pinfold.adapters.resctrl.info import cache_domains
 from pinfold.core.cache.offers import Bandwidth, Cache, Offer
 from pinfold.core.cache.options import CacheClass
 from pinfold.core.cache.plan import Why, Wish, plan_groups
 from pinfold.core.cache.steps import Assign, Make, Write
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.linux.mounts import Mount
 from pinfold.planning.fake_cache_groups import FakeCacheGroups
 from pinfold.ports.cache_groups import CacheError, CacheGroups, NoCacheGroupsError, NoGroupLeftError
 from tests.scenes.cache_groups_contract import FAST, CacheGroupsContract, follow
@@ -230,6 +232,44 @@ class TestMounting:
         world.groups().close()
         assert not world.is_mounted()
         assert world.mounted_with == [""]
+
+
+def test_one_that_only_observes(tmp_path: Path) -> None:
+    (tmp_path / "info").mkdir()
+    there = Mount("/", str(tmp_path), "resctrl", frozenset(), writable=True)
+    mounts = Mounts(lambda: there, lambda _: None, lambda: None)
+    groups = ResctrlGroups(tmp_path / "record", "never", lambda: CPUSet([0]), mounts)
+    with pytest.raises(NoCacheGroupsError, match="only observes"):
+        groups.read()
+    (tmp_path / "schemata").write_text("SMBA:0=2048\n")
+    (tmp_path / "cpus_list").write_text("0\n")
+    with pytest.raises(NoCacheGroupsError, match="divides nothing"):
+        groups.read()
+
+
+def test_which_cpus_are_at_which_cache(tmp_path: Path) -> None:
+    for cpu in range(4):
+        for index, (level, number) in enumerate([(1, cpu), (2, cpu // 2), (3, 7)]):
+            folder = tmp_path / f"cpu{cpu}/cache/index{index}"
+            folder.mkdir(parents=True)
+            (folder / "level").write_text(f"{level}\n")
+            if cpu != 3:
+                (folder / "id").write_text(f"{number}\n")
+    assert cache_domains(CPUSet([0, 2, 3]), tmp_path) == {
+        2: {0: CPUSet([0]), 1: CPUSet([2])},
+        3: {7: CPUSet([0, 2])},
+    }
+    (tmp_path / "cpu0/cache/index2/id").write_text("seven\n")
+    with pytest.raises(CacheError, match=r"index2/id: 'seven' is no number"):
+        cache_domains(CPUSet([0]), tmp_path)
+
+
+@needs_fuse
+def test_a_region_that_is_being_locked_names_no_ways(world: ResctrlWorld) -> None:
+    (world.folder / "theirs").mkdir()
+    world.kernel.groups["theirs"].mode = "pseudo-locksetup"
+    found = follow(world.groups(), *OWNERS)
+    assert found["a"].schemata["L3"][0] == 0x00F
 
 
 def test_a_machine_without_it(tmp_path: Path) -> None:

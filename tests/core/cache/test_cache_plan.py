@@ -66,7 +66,8 @@ def assert_sound(offer: Offer, now: Now, classes: Mapping[str, CacheClass]) -> N
             for other in (*everybody, *now.foreign):
                 here = other.name == DEFAULT or other.cpus & slot.cpus or other in now.foreign
                 if other is not group and here:
-                    assert not own & slot.ways(other.schemata), (group, other)
+                    has = slot.said if other in now.foreign else slot.ways
+                    assert not own & has(other.schemata), (group, other)
 
 
 # ------------------------------------------------------------------------------- whatever is wished
@@ -289,7 +290,11 @@ def test_cpus_and_ways_of_another_tools_group_are_left_alone() -> None:
     plan = plan_groups(offer, classes, [owner("a", "0"), owner("b", "1")], now)
     assert plan.refused["b"].why is Why.FOREIGN_GROUP
     assert plan.groups[plan.placed["a"]].schemata["L3"][0] == 0x00F
-    full = fresh(offer, (replace(theirs, schemata={}),))
+    # One whose ways are locked (a pseudo-locked region) has no others.
+    locked = fresh(offer, (replace(theirs, cpus=CPUSet(), schemata={"L3": {1: 0x0F0}}),))
+    plan = plan_groups(offer, {"gold": CacheClass(l3="8")}, [owner("a", "0")], locked)
+    assert plan.groups[plan.placed["a"]].schemata["L3"][0] == 0x0FF
+    full = fresh(offer, (replace(theirs, schemata={"L3": {0: 0xFFF, 1: 0xFFF}}),))
     assert plan_groups(offer, classes, [owner("a", "0")], full).refused["a"].message == (
         "4 ways of L3 are not left; of its 12 ways 0 can be somebody's own (other tools' groups "
         "have some: theirs), and all others need 1"

@@ -93,6 +93,8 @@ class ResctrlGroups:
         """See :class:`CacheGroups`."""
         place = self._place()
         folder, kept = place.path, self._record.kept
+        if not (folder / "schemata").exists():
+            raise NoCacheGroupsError("resctrl only observes here: nothing can be divided")
         default = self._group(folder, DEFAULT)
         mbps = "mba_MBps" in place.options
         offer = read_offer(folder / "info", default.schemata, self._caches(), mbps=mbps)

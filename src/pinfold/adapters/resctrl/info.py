@@ -73,7 +73,7 @@ def read_offer(
             {one: domains.get(3, {}).get(one, CPUSet()) for one in default[BANDWIDTH]},
         )
     if not ids:
-        raise NoCacheGroupsError("resctrl only observes here: nothing can be divided")
+        raise NoCacheGroupsError("resctrl divides nothing here that is known")
     return Offer(min(ids), tuple(caches), bandwidth)
 
 

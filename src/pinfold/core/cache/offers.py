@@ -101,6 +101,13 @@ class Slot(Struct, frozen=True):
             schemata.get(line, {}).get(self.domain, self.cache.mask) for line in self.cache.lines
         )
 
+    def said(self, schemata: Schemata) -> int:
+        """The ways of it that a group names; none where it does not."""
+        found = 0
+        for line in self.cache.lines:
+            found |= schemata.get(line, {}).get(self.domain, 0)
+        return found
+
     def ways(self, schemata: Schemata) -> int:
         """The ways that a group may fill, with code or data."""
         found = 0

@@ -212,7 +212,8 @@ def _usable(slot: Slot, now: Now) -> int:
     for mask in slot.masks(now.before):
         usable &= mask
     for group in now.foreign:
-        usable &= ~slot.ways(group.schemata)
+        # One whose ways are locked names these only.
+        usable &= ~slot.said(group.schemata)
     return usable
 
 
@@ -302,7 +303,7 @@ def _no_ways(offer: Offer, now: Now, want: _Want) -> str:
         if level not in want.ways or not want.cpus & slot.cpus:
             continue
         usable, count = _usable(slot, now).bit_count(), sum(want.ways[level])
-        others = [group.name for group in now.foreign if slot.ways(group.schemata)]
+        others = [group.name for group in now.foreign if slot.said(group.schemata)]
         taken = f" (other tools' groups have some: {', '.join(others[:3])})" if others else ""
         every, least = slot.cache.mask.bit_count(), max(slot.cache.min_bits, 1)
         return (

@@ -8,6 +8,7 @@ from typing import Final
 from pinfold.core.cache.offers import Schemata
 
 _VALUE: Final = re.compile(r"([0-9]{1,9})=[ ]*([0-9a-fA-F]{1,16})")
+_UNINITIALIZED: Final = "uninitialized"
 _LINE: Final = re.compile(r"[A-Z][A-Z0-9]{0,15}")
 
 
@@ -21,7 +22,7 @@ def is_mask(line: str) -> bool:
 
 
 def parse_schemata(text: str) -> dict[str, dict[int, int]]:
-    """What a ``schemata`` file says; a line without domains is one of a group without any.
+    """What a ``schemata`` file says; a line of a group that is being locked has no domains.
 
     Raises:
         SchemataError: a line that is none, or a domain twice.
@@ -34,7 +35,7 @@ def parse_schemata(text: str) -> dict[str, dict[int, int]]:
         if not colon or _LINE.fullmatch(name) is None or name in found:
             raise SchemataError(f"{raw[:80]!r} is no line of a schemata")
         domains: dict[int, int] = {}
-        for part in values.split(";"):
+        for part in () if values == _UNINITIALIZED else values.split(";"):
             if not part.strip():
                 continue
             match = _VALUE.fullmatch(part.strip())
