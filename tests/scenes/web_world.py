@@ -24,7 +24,7 @@ from pinfold.adapters.cgroup.runtime.runtime_cgroups import gate_figures
 from pinfold.adapters.nri import PluginCounters
 from pinfold.admission.admission import Decision, NodeState
 from pinfold.admission.node_status import node_status, node_status_document
-from pinfold.agent.controlling import control_loop
+from pinfold.agent.controlling import controlled
 from pinfold.agent.controlling import figures as control_figures
 from pinfold.agent.observing import figures
 from pinfold.core.kubelet.own_policies import DynamicOptions
@@ -83,7 +83,7 @@ class AgentOnFakes:
         self.meters, self.cpu_meter = FakeContainerMeters(), FakeCPUMeter(CPUSet([0, 1]))
         self.clock = 0.0
         often = DynamicOptions(rebalance_period="5m")
-        self.control = control_loop(self.books, self.rebalancing, None, dynamic_config(often))
+        self.controlling = controlled(self.books, self.rebalancing, None, dynamic_config(often))
 
     def watch(self) -> None:
         """Read what containers do, on fakes; their clock is ``clock``."""
@@ -164,8 +164,8 @@ class AgentOnFakes:
     def figures(self) -> Iterable[Figure]:
         kubelet = (*self.kubelet.figures(), *gate_figures(Gates()))
         watched = () if self.observation is None else figures(self.observation, self.books)
-        control = [] if self.control is None else control_figures(self.control)
-        return (*self.counted.figures(), *kubelet, *watched, *control, *self.loops.figures())
+        decided = [] if self.controlling is None else control_figures(self.controlling.loop)
+        return (*self.counted.figures(), *kubelet, *watched, *decided, *self.loops.figures())
 
     def about(self) -> Agent:
         return Agent(

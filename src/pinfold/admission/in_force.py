@@ -33,6 +33,7 @@ from pinfold.core.pod.annotations import (
     CPU_BURST,
     IRQS,
     KEEP_OFF,
+    LEND_CPUS,
     LOAD_BALANCE,
     LOAD_DRIVEN,
     POD,
@@ -128,6 +129,9 @@ class Feature(Struct, frozen=True, kw_only=True):
             return Wish.refused(wish.source, reason)
         provided = None if has_all(wish.provided, node.kernel) else wish.provided
         return Wish.granted(wish.value, wish.source, provided)
+
+
+_IDLE_SIDE: Final = "cgroups that the agent may write, with cpu.idle (Linux 5.15)"
 
 
 def _setting(name: str) -> str:
@@ -277,6 +281,35 @@ def _cache(container: PlacedContainer) -> Wish | None:
     )
 
 
+def _lends(node: PlannedNode) -> Wish | None:
+    own, source = node.config.own, _setting("lending.use")
+    if own is None or not own.lending.use:
+        return None
+    if not node.config.gives_exclusive_cpus:
+        return Wish.refused(source, f"cpuManagerPolicy {node.config.cpu_manager_policy} owns none")
+    options = own.lending
+    return Wish.granted(
+        f"to best-effort containers, up to {options.lend_below} used, back from "
+        f"{options.return_above}",
+        source,
+        _IDLE_SIDE,
+    )
+
+
+def _lent_by(container: PlacedContainer) -> Wish | None:
+    said, own = container.said(LEND_CPUS), container.node.config.own
+    if said is None or not said[0]:
+        return None
+    if own is None or not own.lending.use:
+        return Wish.refused(said[1], f"{_setting('lending.use')} is false")
+    if not container.cpus:
+        return Wish.refused(said[1], _SHARES)
+    if container.mixed:
+        return Wish.refused(said[1], "it uses the shared pool, too")
+    most = min(said[0], own.lending.most_cpus, len(container.cpus))
+    return Wish.granted(f"up to {most} of its CPUs while they are idle", said[1], _IDLE_SIDE)
+
+
 def _own(container: PlacedContainer, value: str, source: str, provided: str | None = None) -> Wish:
     """In force for one that has CPUs of its own."""
     if not container.cpus:
@@ -360,6 +393,7 @@ FEATURES: Final[Sequence[Feature]] = (
         of_node=_gives_by_load,
         of_container=_load_driven,
     ),
+    Feature(name="lending", runtimes=("process",), of_node=_lends, of_container=_lent_by),
 )
 """The table, in the order in which it is told."""
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Final
+
+import structlog
+from msgspec import Struct
 
 from pinfold.agent.runnables import Runnable
+from pinfold.core.controllers.lending import Lending, LendingMemory
 from pinfold.core.controllers.load_driven import LoadDriven
 from pinfold.core.controllers.proposals import Rank
 from pinfold.core.controllers.rebalance import PeriodicRebalance
 from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.own_policies import OwnPolicies
+from pinfold.documents import control as documents
 from pinfold.node.books import Books
+from pinfold.node.control.lending import Lender
 from pinfold.node.control.looking import look
 from pinfold.node.control.loop import Control, ControlLoop
 from pinfold.node.control.telling import DecisionHistory, control_document
@@ -20,21 +27,51 @@ from pinfold.node.moves.rebalancing import Rebalancing
 from pinfold.node.observation.observer import Observation
 from pinfold.ports.figures import Figure
 
-OUTCOMES = ("done", "nothing", "failed", "refused")
+LENDING: Final = Rank.LENDING.word
+OUTCOMES: Final = ("done", "nothing", "failed", "refused")
+
+log = structlog.get_logger("pinfold")
 
 
-def control_loop(
-    books: Books,
-    rebalancing: Rebalancing,
-    observation: Observation | None,
-    config: NodeConfig,
-) -> ControlLoop | None:
-    """The loop with all controllers that are configured; None where none is."""
+class Controlling(Struct, frozen=True):
+    """The loop with all controllers that are configured, and who of them cannot be had, and why."""
+
+    loop: ControlLoop
+    refused: Mapping[str, str]
+    lender: Lender | None
+
+    def document(self, books: Books) -> documents.Control:
+        """What ``status`` says of it."""
+        lender = self.lender
+        lending = None if lender is None else lender.document(self.loop.memories[LENDING])
+        return control_document(books, self.loop, self.refused, lending)
+
+    def problem(self) -> str:
+        """What of it keeps the agent from being ready."""
+        return "" if self.lender is None else self.lender.problem()
+
+
+def controlled(
+    books: Books, rebalancing: Rebalancing, observation: Observation | None, config: NodeConfig
+) -> Controlling | None:
+    """What the configuration asks for; None where that is nothing."""
+    own, dynamic = config.own or OwnPolicies(), config.dynamic
     controls: list[Control[Any]] = []
-    dynamic = config.dynamic
-    if config.own is not None and config.load_driven:
+    refused: dict[str, str] = {}
+    lender = None
+    if own.lending.use:
+        if problem := no_lending(books, observation):
+            refused[LENDING] = problem
+            log.warning("not in force", feature=LENDING, problem=problem)
+        elif observation is not None:
+            controller = Lending(own.lending)
+            lender = Lender(books, controller, observation)
+            controls.append(
+                Control(LENDING, controller, LendingMemory(), lender.carry_out, quick=lender)
+            )
+    if config.load_driven:
         moves = LoadDrivenMoves(books, rebalancing.mover, rebalancing.rooms, rebalancing.budget)
-        by_load = LoadDriven(config.own.load_driven)
+        by_load = LoadDriven(own.load_driven)
         controls.append(Control(Rank.LOAD_DRIVEN.word, by_load, {}, moves.carry_out))
     if dynamic is not None and dynamic.period_seconds:
         controls.append(
@@ -46,28 +83,41 @@ def control_loop(
                 period=dynamic.period_seconds,
             )
         )
-    if not controls:
+    if not controls and not refused:
         return None
-    return ControlLoop(
+    loop = ControlLoop(
         partial(look, books, observation),
         rebalancing.budget,
         controls,
         observation,
+        lease=books.lease,
         decided=DecisionHistory(books).decided,
     )
+    return Controlling(loop, refused, lender)
 
 
-def controls_node(loop: ControlLoop | None, books: Books) -> list[Runnable]:
+def no_lending(books: Books, observation: Observation | None) -> str:
+    """Why nothing can be lent on this node; "" where it can."""
+    if problem := books.containers.cgroups.no_idle_side:
+        return problem
+    if observation is None or not observation.wait_source:
+        return "this kernel does not tell how long containers wait for a CPU"
+    return ""
+
+
+def controls_node(controlling: Controlling | None, books: Books) -> list[Runnable]:
     """Goes on deciding, and tells the metrics how often."""
-    if loop is None:
+    if controlling is None:
         return []
+    loop = controlling.loop
     return [
         Runnable(
             "control",
             loop.go_on,
             also={"quick looks": loop.go_on_quickly},
+            problem=controlling.problem,
             figures=partial(figures, loop),
-            about=partial(control_document, books, loop, {}),
+            about=partial(controlling.document, books),
         )
     ]
 

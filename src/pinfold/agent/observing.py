@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from pinfold.adapters.observation import CgroupMeters, ProcCPUMeter
 from pinfold.agent.runnables import Runnable
-from pinfold.config.section import ObservationSettings
+from pinfold.config.agent import AgentConfig
 from pinfold.core.observation.history import History
 from pinfold.core.observation.rates import Counters, Stalls
 from pinfold.documents.status import CgroupTree
@@ -22,17 +22,24 @@ from pinfold.node.view import Reader
 from pinfold.ports.figures import Figure
 from pinfold.ports.observation import Located
 
+USUAL: Final = 1.0
+"""Seconds between two readings."""
+
 _SECONDS: Final = 1e-6
 _ALL: Final = Counters(0, 0, 0, 0, 0, 0, dict.fromkeys(PRESSURES, Stalls(0, 0)))
 _K = TypeVar("_K")
 _T = TypeVar("_T")
 
 
-def observation(
-    books: Books, settings: ObservationSettings, tree: CgroupTree
-) -> Observation | None:
-    """What reads containers and CPUs, where that is configured; ``tree`` is the cgroups' kind."""
-    if not (period := settings.period_seconds):
+def observation(books: Books, config: AgentConfig, tree: CgroupTree) -> Observation | None:
+    """What reads containers and CPUs, where that is configured; ``tree`` is the cgroups' kind.
+
+    It is each second where something is decided by it, and nobody has said how often.
+    """
+    own = config.node.own
+    usual = USUAL if own is not None and own.needs_figures else 0.0
+    period = config.own.observation.period_seconds or usual
+    if not period:
         return None
     cgroups, meters = books.containers.cgroups, None
     if isinstance(cgroups, Located) and tree.version:

@@ -27,7 +27,7 @@ from pinfold.adapters.store import SQLiteStore
 from pinfold.admission.admission import Decision, Node, NodeState
 from pinfold.agent.background import RECONCILE_PERIOD, Background
 from pinfold.agent.claims import Claim, ClaimKeeper
-from pinfold.agent.controlling import control_loop, controls_node
+from pinfold.agent.controlling import controlled, controls_node
 from pinfold.agent.cpu_follower import CPUFollower, stay_off_exclusive_cpus
 from pinfold.agent.following import followers
 from pinfold.agent.front import Front, nothing_in_front
@@ -360,8 +360,8 @@ class Start:
         """All of it together, see :class:`Agent`; the machine is known from now on."""
         planner = self.planner
         cpus = CPUFollower(books, planner.view.unseen, online_cpus, hotplug_events)
-        watched = observation(books, self.config.own.observation, cgroups)
-        control = control_loop(books, rebalancing, watched, self.config.node)
+        watched = observation(books, self.config, cgroups)
+        control = controlled(books, rebalancing, watched, self.config.node)
         period = self.config.node.cpu_manager_reconcile_period or RECONCILE_PERIOD
         following = followers(books, self.config.node.own, self.state_dir, self.front, period)
         going = [*runnables, *observes(watched, books), *controls_node(control, books), *following]

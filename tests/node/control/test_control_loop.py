@@ -140,16 +140,13 @@ def test_each_is_asked_in_its_own_time() -> None:
 
 
 class Given:
-    """What was given, until it is taken back; and a lease."""
+    """What was given, until it is taken back."""
 
     def __init__(self) -> None:
         self.given = 0
         self.back_at: list[float] = []
         self.looked = 0
         self.taken_at = 0.0
-        self.is_had = False
-        self.renewed = 0
-        self.error: PortError | None = None
 
     period = 0.025
 
@@ -159,15 +156,8 @@ class Given:
     def look(self, memory: int) -> tuple[int, list[Proposal]]:
         self.looked += 1
         now = asyncio.get_running_loop().time()
-        return memory, self.all("load") if now >= self.taken_at else []
-
-    def all(self, why: str) -> list[Proposal]:
-        return [Proposal(rank=Rank.RETURN, why=why)]
-
-    def renew(self) -> None:
-        self.renewed += 1
-        if self.error is not None:
-            raise self.error
+        back = Proposal(rank=Rank.RETURN, why="load")
+        return memory, [back] if now >= self.taken_at else []
 
     async def carry_out(self, proposal: Proposal) -> str:
         self.given = proposal.rank is Rank.LENDING
@@ -181,40 +171,14 @@ def test_it_is_looked_quickly_while_something_is_given_and_no_longer() -> None:
         given, time = Given(), asyncio.get_running_loop().time
         lend = Always((Proposal(rank=Rank.LENDING, why="l"),))
         control = Control("lending", lend, 0, given.carry_out, period=10.0, quick=given)
-        loop = ControlLoop(looked, budget(), [control], lease=given)
+        loop = ControlLoop(looked, budget(), [control])
         going = [asyncio.create_task(work()) for work in (loop.go_on, loop.go_on_quickly)]
         await asyncio.sleep(9)
-        assert given.looked == given.renewed == 0
+        assert given.looked == 0
         given.taken_at = time() + 2.0
         await asyncio.sleep(5)
         assert given.back_at == [pytest.approx(given.taken_at, abs=0.03)]
         assert given.looked == loop.quick_looks == pytest.approx(40, abs=2)
-        # Nothing is given, but there is a lease: it is renewed, and not more often than needed.
-        given.is_had = True
-        await asyncio.sleep(6)  # given again meanwhile, and taken back at once
-        before = given.renewed
-        await asyncio.sleep(4)
-        assert given.renewed - before == pytest.approx(10, abs=1)
-        for task in going:
-            task.cancel()
-
-    run_virtually(scenario())
-
-
-def test_all_is_taken_back_when_the_lease_is_lost() -> None:
-    async def scenario() -> None:
-        given = Given()
-        lend = Always((Proposal(rank=Rank.LENDING, why="l"),))
-        control = Control("lending", lend, 0, given.carry_out, period=10.0, quick=given)
-        loop = ControlLoop(looked, budget(), [control], lease=given)
-        going = [asyncio.create_task(work()) for work in (loop.go_on, loop.go_on_quickly)]
-        given.taken_at = 1e9
-        await asyncio.sleep(11)
-        assert given.given
-        given.is_had, given.error = True, PortError("the guardian is gone")
-        await asyncio.sleep(0.05)
-        assert not given.given
-        assert loop.decisions[-1].proposal.why == "the guardian is gone"
         for task in going:
             task.cancel()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pinfold.agent.controlling import control_loop
+from pinfold.agent.controlling import controlled
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.own_policies import DynamicOptions
 from pinfold.core.moves.owners import MoveError, Owner, Wish
@@ -155,9 +155,11 @@ def test_by_itself_every_period_within_the_budget() -> None:
     dynamic = DynamicOptions(rebalance_period="1m", moves_per_hour=1)
 
     async def scenario(node: Node) -> None:
-        loop = control_loop(node.books, node.manager.rebalancing, None, dynamic_config(dynamic))
-        assert loop is not None
-        goes_on = asyncio.create_task(loop.go_on())
+        controlling = controlled(
+            node.books, node.manager.rebalancing, None, dynamic_config(dynamic)
+        )
+        assert controlling is not None
+        goes_on = asyncio.create_task(controlling.loop.go_on())
         await spread(node)
         await asyncio.sleep(61)
         await node.until_calm()
@@ -180,7 +182,7 @@ def test_never_by_itself_unless_it_is_told_to() -> None:
         await spread(node)
         for dynamic in (None, DynamicOptions()):
             assert (
-                control_loop(node.books, node.manager.rebalancing, None, dynamic_config(dynamic))
+                controlled(node.books, node.manager.rebalancing, None, dynamic_config(dynamic))
                 is None
             )
 

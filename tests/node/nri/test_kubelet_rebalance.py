@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from pinfold.agent.controlling import control_loop
+from pinfold.agent.controlling import controlled
 from pinfold.core.controllers.proposals import Proposal, Rank
 from pinfold.core.kubelet.own_policies import DynamicOptions
 from pinfold.node.moves.room import KEPT
@@ -113,9 +113,9 @@ def test_by_itself_every_period() -> None:
     dynamic = DynamicOptions(rebalance_period="1m")
 
     async def scenario(node: Node) -> None:
-        loop = control_loop(node.books, node.rebalancing, None, dynamic_config(dynamic))
-        assert loop is not None
-        goes_on = asyncio.create_task(loop.go_on())
+        controlling = controlled(node.books, node.rebalancing, None, dynamic_config(dynamic))
+        assert controlling is not None
+        goes_on = asyncio.create_task(controlling.loop.go_on())
         c = await spread(node)
         await asyncio.sleep(61)
         await node.until_moved()

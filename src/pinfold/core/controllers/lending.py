@@ -147,7 +147,7 @@ class Lending(Struct, frozen=True):
             found, reason = self._more(one, now, seen, most) if somebody else (CPUSet(), NOBODY)
             owners[owner] = replace(now, why_not=reason)
             if found:
-                why = f"{_whose(owner)} uses {_all_busy(seen, found):.0%} of a CPU there"
+                why = f"{_whose(owner)} uses {_there(one, seen, found):.0%} of a CPU there"
                 proposals.append(
                     Lend(rank=Rank.LENDING, why=why, owners=frozenset({owner}), cpus=found)
                 )
@@ -166,10 +166,12 @@ class Lending(Struct, frozen=True):
         self, before: OwnerMemory, one: SeenContainer, seen: Seen, passed: float
     ) -> OwnerMemory:
         below = percent(self.options.lend_below)
+        usage = None if one.load is None else one.load.usage
         calm = {
             cpu: before.calm.get(cpu, 0.0) + passed if passed else 0.0
             for cpu in one.cpus - seen.lent
-            if 1.0 - seen.idle.get(cpu, 0.0) <= below
+            # Of what others run there, interrupts and the like, the owner uses nothing.
+            if usage is not None and min(usage, _busy(seen, cpu)) <= below
         }
         is_lent = bool(one.cpus & seen.lent)
         return OwnerMemory(
@@ -215,8 +217,8 @@ class Lending(Struct, frozen=True):
             return CPUSet(), "nobody knows which CPUs are a core"
         if (problem := self._waits(one, seen, _CALM)) is not None:
             return CPUSet(), problem
-        total = one.load.usage - _all_busy(seen, one.cpus - seen.lent)
-        total = max(0.0, total) if lent else 0.0
+        usage = one.load.usage
+        total = max(0.0, usage - _all_busy(seen, one.cpus - lent)) if lent else 0.0
         found, reason = CPUSet(), ""
         need = seconds(options.idle_for)
         for core in self._cores(one.cpus - lent, seen):
@@ -228,7 +230,7 @@ class Lending(Struct, frozen=True):
                 reason = reason or f"CPUs {strangers} of the same core are not its own"
             elif any(cpu not in now.calm or now.calm[cpu] < need for cpu in wanted):
                 reason = reason or f"CPUs {wanted} have not been idle for {options.idle_for}"
-            elif total + _all_busy(seen, wanted) > below:
+            elif min(usage, total + _all_busy(seen, wanted)) > below:
                 reason = reason or f"it uses more than {below:.0%} of a CPU there"
             else:
                 found |= wanted
@@ -357,6 +359,12 @@ def _busy(seen: Seen, cpu: int) -> float:
 
 def _all_busy(seen: Seen, cpus: CPUSet) -> float:
     return sum(_busy(seen, cpu) for cpu in cpus)
+
+
+def _there(one: SeenContainer, seen: Seen, cpus: CPUSet) -> float:
+    """What an owner uses of some of its CPUs, at most."""
+    busy = _all_busy(seen, cpus)
+    return busy if one.load is None or one.load.usage is None else min(one.load.usage, busy)
 
 
 def _unfit(one: SeenContainer, most: int) -> str:

@@ -295,8 +295,9 @@ LEND_CPUS: Final = Annotation(
     default=0,
     values="`true`, `false`, or how many at most",
     unsaid="`false`",
-    meaning="Whether the container's idle CPUs are lent to best-effort containers.",
-    runtimes=_NOWHERE,
+    meaning="Whether the container's idle CPUs are "
+    "[lent to best-effort containers](../how-to/lend-idle-cpus.md).",
+    runtimes=("process",),
 )
 IRQS: Final = Annotation[str | None](
     name="irqs",

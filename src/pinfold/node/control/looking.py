@@ -42,10 +42,9 @@ def look(books: Books, observation: Observation | None = None) -> Seen:
             partition=where.cpus is not None
             and view.settings.partition_of(pod.workload.pod.annotations, container.name)
             is not Partition.MEMBER,
+            borrows=where.idle,
             load_driven=_by_load(view.state, owner),
         )
-    if view.move is not None:
-        busy.update(view.move.plan.start.placed)
     policy = view.node.cpu_policy
     return Seen(
         now,
@@ -53,7 +52,8 @@ def look(books: Books, observation: Observation | None = None) -> Seen:
         view.pool,
         _idle(observation, now),
         containers,
-        frozenset(busy),
+        frozenset(busy) | view.moving,
+        view.lent,
         topology=None if policy is None else policy.topology,
         wait_source="" if observation is None else observation.wait_source,
     )

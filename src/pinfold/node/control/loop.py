@@ -20,10 +20,12 @@ from msgspec import Struct
 from pinfold.core.controllers.proposals import Proposal, Rank, Refused, arbitrate
 from pinfold.core.controllers.seen import Controller, Seen
 from pinfold.core.moves.owners import MoveError
+from pinfold.node.leases.lease import Lease
 from pinfold.node.moves.budget import MoveBudget
 from pinfold.node.moves.moving import BusyError
 from pinfold.node.observation.observer import Observation
 from pinfold.ports.errors import PortError
+from pinfold.ports.guardian import LeaseError
 
 M = TypeVar("M")
 
@@ -55,20 +57,6 @@ class Quick(Protocol[M]):
 
     def look(self, memory: M) -> tuple[M, Sequence[Proposal]]:
         """What is to be remembered from now on, and what is to be taken back."""
-
-    def all(self, why: str) -> Sequence[Proposal]:
-        """All that was given is to be taken back, for this reason."""
-
-
-class Lease(Protocol):
-    """What holds only while it is renewed; see :mod:`pinfold.ports.guardian`."""
-
-    @property
-    def is_had(self) -> bool:
-        """Whether there is one, which has to be renewed."""
-
-    def renew(self) -> None:
-        """Renew it; raises LeaseError where it is over."""
 
 
 class Control(Struct, Generic[M], frozen=True):
@@ -208,14 +196,13 @@ class ControlLoop:
         return self._lease is not None and self._lease.is_had
 
     async def _renew(self) -> None:
-        if self._lease is None or not self._lease.is_had:
+        if (lease := self._lease) is None or not lease.is_had:
             return
         try:
-            self._lease.renew()
-        except PortError as error:
-            for control in self.controls:
-                for proposal in () if control.quick is None else control.quick.all(str(error)):
-                    await self.carry_out(control, proposal)
+            lease.renew()
+            await lease.rest()
+        except LeaseError:
+            await lease.recover()
 
     async def tick(self) -> None:
         """Look once, and carry out what is wished."""

@@ -1,0 +1,195 @@
+"""Lending on a node of fakes, from what is counted to what the kernel is told, and back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from pinfold.agent.controlling import Controlling, controlled
+from pinfold.core.controllers.proposals import Rank
+from pinfold.core.kubelet.node_config import NodeConfig
+from pinfold.core.kubelet.own_policies import LendingOptions, OwnPolicies
+from pinfold.core.observation.rates import Counters
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.node.observation.observer import Observation
+from pinfold.node.settings import NodeSettings
+from pinfold.planning.fake_guardian import FakeGuardian
+from pinfold.planning.fake_meters import FakeContainerMeters, FakeCPUMeter
+from pinfold.ports.errors import ContainerKey
+from tests.scenes.manager_harness import Harness, manifest, run_virtually
+
+LENDS = {"lend-cpus.pinfold.dev/pod": "true"}
+OWNER = ContainerKey("uid-a", "c0")
+CONFIG = NodeConfig(
+    cpu_manager_policy="static",
+    reserved_system_cpus=CPUSet([0]),
+    own=OwnPolicies(lending=LendingOptions(use=True)),
+)
+
+
+class _Moving(FakeContainerMeters):
+    """Counts what the owner uses at the moment of each reading."""
+
+    def __init__(self, node: LendingNode) -> None:
+        super().__init__("schedstat")
+        self._node = node
+
+    def read(self, keys: Any) -> Any:
+        self._node.count()
+        return super().read(keys)
+
+
+class LendingNode(Harness):
+    """Pod ``a`` has two CPUs and allows lending; ``web`` is best-effort work that never rests."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.machine = "1s6c1t"
+        super().__post_init__()
+        self.settings = NodeSettings(backoff=0.01, idle_side=True)
+        self.guardian = FakeGuardian(self.cgroups.take_back, asyncio.get_running_loop().time)
+        self.use = 0.0
+        self._counted_at = 0.0
+        self.meters, self.cpu_meter = _Moving(self), FakeCPUMeter(self.cgroups.machine)
+        self.meters.counted[OWNER] = Counters(1, usage=0, wait=0)
+
+    async def begin(self) -> None:
+        """Start it all, as an agent does."""
+        await self.start()
+        pod = manifest("a", "2")
+        await self.admit({**pod, "metadata": {**pod["metadata"], "annotations": LENDS}})
+        await self.admit(manifest("web", ""))
+        time = asyncio.get_running_loop().time
+        self.seen = Observation(
+            self.books, self.meters, self.cpu_meter, now=time, spent=lambda: 0.0, period=1.0
+        )
+        made = controlled(self.books, self.manager.rebalancing, self.seen, CONFIG)
+        assert made is not None
+        self.controlling: Controlling = made
+        works = (self.seen.go_on, made.loop.go_on, made.loop.go_on_quickly)
+        self.going = [asyncio.create_task(work()) for work in works]
+
+    def count(self) -> None:
+        """Count the time since the last look."""
+        now = asyncio.get_running_loop().time()
+        passed, self._counted_at = round((now - self._counted_at) * 1e6), now
+        had, own = self.meters.counted[OWNER], self.own
+        used = round(passed * self.use * len(own))
+        self.meters.counted[OWNER] = replace(had, usage=(had.usage or 0) + used)
+        lent = self.books.view.lent
+        for cpu in self.cpu_meter.counted:
+            busy = self.use if cpu in own else 0.0
+            busy = 1.0 if cpu in lent else busy
+            self.cpu_meter.counted[cpu] += round(passed * (1.0 - busy))
+
+    @property
+    def own(self) -> CPUSet:
+        return self.books.view.state.ledger.cpus_of(*("uid-a", "c0")) or CPUSet()
+
+    def borrowed(self) -> CPUSet:
+        """Where the borrower runs beside the pool."""
+        return CPUSet.parse(self.cpus("web")["c0"]) - self.books.view.pool
+
+    def kinds(self) -> list[str]:
+        return [entry.kind for entry in self.store.entries if entry.kind == "controlled"]
+
+    def said(self) -> Any:
+        return self.controlling.document(self.books).lending
+
+
+def run(scenario: Callable[[LendingNode], Awaitable[None]]) -> None:
+    async def whole() -> None:
+        node = LendingNode()
+        await node.begin()
+        await scenario(node)
+        for task in node.going:
+            assert not task.done(), task.exception()
+            task.cancel()
+        await node.kill()
+
+    run_virtually(asyncio.wait_for(whole(), 6000))
+
+
+def test_idle_cpus_are_lent_and_back_at_once_when_the_owner_wants_them() -> None:
+    async def scenario(node: LendingNode) -> None:
+        assert node.borrowed() == CPUSet()
+        await asyncio.sleep(6)
+        assert node.borrowed() == node.own == node.books.view.lent
+        (lent,) = node.said().lent
+        assert (lent.container, lent.cpus) == ("default/a/c0", str(node.own))
+        assert node.said().borrowers == ["default/web/c0"]
+        node.use = 1.0
+        await asyncio.sleep(0.1)
+        assert node.borrowed() == CPUSet()
+        assert node.books.view.lent == CPUSet()
+        assert node.said().not_lent["default/a/c0"] == "container c0: it uses 100% of a CPU there"
+        await asyncio.sleep(30)
+        assert node.borrowed() == CPUSet()
+        await node.settle()
+        assert len(node.kinds()) == 2
+        ranks = [one.proposal.rank for one in node.controlling.loop.decisions]
+        assert ranks == [Rank.LENDING, Rank.RETURN]
+
+    run(scenario)
+
+
+def test_under_steady_load_nothing_changes_and_the_lease_holds() -> None:
+    async def scenario(node: LendingNode) -> None:
+        node.use = 0.1
+        await asyncio.sleep(600)
+        assert node.borrowed() == node.own
+        assert len(node.controlling.loop.decisions) == 1
+        assert node.books.lease.losses == 0
+
+    run(scenario)
+
+
+def test_what_the_kernel_does_not_give_back_is_said_and_tried_again() -> None:
+    async def scenario(node: LendingNode) -> None:
+        await asyncio.sleep(6)
+        node.cgroups.faults.fail_all = True
+        node.use = 1.0
+        await asyncio.sleep(3)
+        assert node.borrowed()
+        assert "that were lent are not back" in node.controlling.problem()
+        assert node.said().problem
+        tries = node.controlling.loop.counted[Rank.RETURN, "failed"]
+        assert 3 <= tries <= 12
+        node.cgroups.faults.fail_all = False
+        await asyncio.sleep(2)
+        assert not node.borrowed()
+        assert node.controlling.problem() == ""
+
+    run(scenario)
+
+
+def test_a_lost_lease_returns_all_and_another_one_is_had() -> None:
+    async def scenario(node: LendingNode) -> None:
+        await asyncio.sleep(6)
+        assert node.borrowed()
+        assert isinstance(node.guardian, FakeGuardian)
+        node.guardian.lives = False
+        await asyncio.sleep(0.1)
+        assert not node.borrowed()
+        assert node.books.lease.losses == 1
+        await asyncio.sleep(10)
+        assert node.borrowed()
+
+    run(scenario)
+
+
+def test_where_there_can_be_no_idle_side_it_is_said_why() -> None:
+    async def scenario(node: LendingNode) -> None:
+        node.cgroups.no_idle_side = "a runtime makes the cgroups"
+        made = controlled(node.books, node.manager.rebalancing, node.seen, CONFIG)
+        assert made is not None
+        assert made.document(node.books).refused == {"lending": "a runtime makes the cgroups"}
+        node.cgroups.no_idle_side = ""
+        made = controlled(node.books, node.manager.rebalancing, None, CONFIG)
+        assert made is not None
+        assert "does not tell" in made.refused["lending"]
+
+    run(scenario)
