@@ -18,8 +18,8 @@ from pinfold.core.kubelet.faults import SOUND
 from pinfold.core.machine.locality import Localities
 from pinfold.core.machine.machine import Machine, PCIFunction
 from pinfold.core.machine.short_form import parse_short_form
+from pinfold.core.pod.annotation import AnnotationError
 from pinfold.core.pod.annotation_values import device_names
-from pinfold.core.pod.annotations import AnnotationError
 from pinfold.core.pod.api import pod_from_api
 from pinfold.core.pod.near_wishes import NearWish, wishes_of
 from pinfold.core.pod.pod import Container, Pod

@@ -27,19 +27,17 @@ from pinfold.core.kubelet.own_policies import DYNAMIC
 from pinfold.core.machine.kernel import Kernel, has_all, lacks
 from pinfold.core.machine.machine import Machine
 from pinfold.core.memory.protection import Reservation, memory_qos
+from pinfold.core.pod.annotation import CONTAINER, POD, Annotation
 from pinfold.core.pod.annotations import (
     CACHE,
-    CONTAINER,
     CPU_BURST,
     IRQS,
     KEEP_OFF,
     LEND_CPUS,
     LOAD_BALANCE,
     LOAD_DRIVEN,
-    POD,
     REBALANCE,
     SCALE_DOWN_GRACE_PERIOD,
-    Annotation,
 )
 from pinfold.core.pod.cgroup_values import container_cgroup
 from pinfold.core.pod.pod import Pod, QOSClass, exclusive_requests

@@ -17,15 +17,8 @@ from msgspec.structs import replace
 from pinfold.admission.cpu_manager import Asked, Shown
 from pinfold.admission.refusal import INVALID_ANNOTATION, UnmetWishError
 from pinfold.core.cpu.static_policy import CPUAllocation
-from pinfold.core.pod.annotations import (
-    CONTAINER,
-    ISOLATED_CPUS,
-    NEVER,
-    POD,
-    PREFER,
-    REQUIRE,
-    AnnotationError,
-)
+from pinfold.core.pod.annotation import CONTAINER, POD, AnnotationError
+from pinfold.core.pod.annotations import ISOLATED_CPUS, NEVER, PREFER, REQUIRE
 from pinfold.core.pod.pod import Pod, exclusive_requests
 from pinfold.core.values.cpuset import CPUSet
 

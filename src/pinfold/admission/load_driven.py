@@ -14,7 +14,8 @@ from msgspec import Struct
 from pinfold.admission.refusal import INVALID_ANNOTATION, UnmetWishError
 from pinfold.admission.smt_isolation import SMTIsolation, smt_wish
 from pinfold.core.cpu.allocation import lowest_bits
-from pinfold.core.pod.annotations import CONTAINER, LOAD_DRIVEN, AnnotationError
+from pinfold.core.pod.annotation import CONTAINER, AnnotationError
+from pinfold.core.pod.annotations import LOAD_DRIVEN
 from pinfold.core.pod.pod import Pod, exclusive_requests
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.state.ledger import Ledger

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 
 from pinfold.admission.refusal import INVALID_ANNOTATION, UnmetWishError
 from pinfold.core.moves.owners import Owner
-from pinfold.core.pod.annotations import CONTAINER, MIXED_CPUS, POD, AnnotationError
+from pinfold.core.pod.annotation import CONTAINER, POD, AnnotationError
+from pinfold.core.pod.annotations import MIXED_CPUS
 from pinfold.core.pod.pod import Pod, QOSClass, guaranteed_cpus
 from pinfold.state.ledger import Ledger
 

@@ -16,7 +16,8 @@ from msgspec.structs import replace
 from pinfold.admission.refusal import INVALID_ANNOTATION, UnmetWishError
 from pinfold.core.cpu.static_policy import CPUAllocation
 from pinfold.core.machine.locality import Localities, LocalityError
-from pinfold.core.pod.annotations import PREFERRED, REQUIRED, AnnotationError
+from pinfold.core.pod.annotation import AnnotationError
+from pinfold.core.pod.annotations import PREFERRED, REQUIRED
 from pinfold.core.pod.near_wishes import NearWish, NearWishes, wishes_of
 from pinfold.core.pod.pod import Container, Pod, exclusive_requests
 from pinfold.core.topology_manager.hints import (

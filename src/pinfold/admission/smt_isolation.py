@@ -20,7 +20,8 @@ from pinfold.core.cpu.static_policy import CPUAllocation, StaticPolicy
 from pinfold.core.machine.machine import Machine
 from pinfold.core.machine.topology import CPUTopology
 from pinfold.core.moves.owners import Owner
-from pinfold.core.pod.annotations import CONTAINER, POD, SMT_ISOLATE, AnnotationError
+from pinfold.core.pod.annotation import CONTAINER, POD, AnnotationError
+from pinfold.core.pod.annotations import SMT_ISOLATE
 from pinfold.core.pod.pod import Pod, exclusive_requests
 from pinfold.core.values.cpuset import CPUSet
 

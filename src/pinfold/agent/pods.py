@@ -19,7 +19,8 @@ from pinfold.admission.nearness import near_notes
 from pinfold.agent.claims import ClaimKeeper
 from pinfold.agent.hugepages import HugepageFollower
 from pinfold.config.agent import AgentConfig
-from pinfold.core.pod.annotations import NEAR, AnnotationError
+from pinfold.core.pod.annotation import AnnotationError
+from pinfold.core.pod.annotations import NEAR
 from pinfold.core.pod.api import PodError
 from pinfold.core.pod.near_wishes import wishes_of
 from pinfold.core.pod.security import Security

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pinfold.core.pod.annotation import DOMAIN, Annotation
 from pinfold.core.pod.annotations import (
     ANNOTATIONS,
     CPU_BURST,
-    DOMAIN,
     EXCLUSIVE_CPUS,
     ISOLATED_CPUS,
     KEEP_CPUS,
@@ -19,7 +19,6 @@ from pinfold.core.pod.annotations import (
     NEAR,
     RESIZE_BELOW_BASELINE,
     SCALE_DOWN_GRACE_PERIOD,
-    Annotation,
     annotation_problems,
 )
 from pinfold.core.pod.workload_fields import CRI, PROCESS, check_fields

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from pinfold.core.pod.annotations import DOMAIN, EXCLUSIVE_CPUS
+from pinfold.core.pod.annotation import DOMAIN
+from pinfold.core.pod.annotations import EXCLUSIVE_CPUS
 from pinfold.core.pod.api import PodError, pod_from_api
 from pinfold.core.pod.cgroup_values import container_cgroup
 from pinfold.core.pod.pod import Container, Pod, QOSClass, apply_defaults, guaranteed_cpus

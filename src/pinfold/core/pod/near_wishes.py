@@ -6,14 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct, field
 
-from pinfold.core.pod.annotations import (
-    CONTAINER,
-    NEAR,
-    NEAR_POLICY,
-    POD,
-    REQUIRED,
-    AnnotationError,
-)
+from pinfold.core.pod.annotation import CONTAINER, POD, AnnotationError
+from pinfold.core.pod.annotations import NEAR, NEAR_POLICY, REQUIRED
 from pinfold.core.pod.pod import Pod
 
 
