@@ -9,15 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pinfold.admission.in_force import (
-    FEATURES,
-    Feature,
-    PlacedContainer,
-    PlannedNode,
-    Wish,
-    wishes_of_container,
-    wishes_of_node,
-)
+from pinfold.admission.in_force import FEATURES, Feature, wishes_of_container, wishes_of_node
+from pinfold.admission.wished import PlacedContainer, PlannedNode, Wish
 from pinfold.cli.views.plan import plan_view, planned_on
 from pinfold.core.cache.options import CacheClass, CacheOptions
 from pinfold.core.kubelet.node_config import NodeConfig

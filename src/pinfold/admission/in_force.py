@@ -15,95 +15,39 @@ row: no function looks at that.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 
 from pinfold.admission.cache_classes import class_of, in_words
-from pinfold.admission.load_driven import load_driven_containers
+from pinfold.admission.in_force_by_load import gives_by_load, lends, lent_by, load_driven
+from pinfold.admission.wished import (
+    SHARES,
+    PlacedContainer,
+    PlannedNode,
+    Wish,
+    own_cpus_only,
+    setting,
+)
 from pinfold.core.cache.options import CacheOptions
-from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.own_policies import DYNAMIC
-from pinfold.core.machine.kernel import Kernel, has_all, lacks
-from pinfold.core.machine.machine import Machine
+from pinfold.core.machine.kernel import has_all, lacks
 from pinfold.core.memory.protection import Reservation, memory_qos
-from pinfold.core.pod.annotation import CONTAINER, POD, Annotation
 from pinfold.core.pod.annotations import (
     CACHE,
     CPU_BURST,
     IRQS,
     KEEP_OFF,
-    LEND_CPUS,
     LOAD_BALANCE,
-    LOAD_DRIVEN,
     REBALANCE,
     SCALE_DOWN_GRACE_PERIOD,
 )
 from pinfold.core.pod.cgroup_values import container_cgroup
-from pinfold.core.pod.pod import Pod, QOSClass, exclusive_requests
-from pinfold.core.values.cpuset import CPUSet
+from pinfold.core.pod.pod import QOSClass
 
 _ALL: Final = ("process", "cri", "nri")
 _ISOLATED: Final = "isolated"
 _PARTITIONS: Final = "cgroup v2 and Linux 6.7, or cgroup v1 with rootLoadBalance: false"
-_SHARES: Final = "it has no CPUs of its own"
-
-
-class PlannedNode(Struct, frozen=True):
-    """A node with a section ``pinfold``, and the machine that it is on."""
-
-    config: NodeConfig
-    machine: Machine
-    kernel: Kernel = Kernel()
-    allocatable_memory: int | None = None
-
-
-class PlacedContainer(Struct, frozen=True):
-    """A container of a pod that was admitted.
-
-    ``cpus`` are those of its own, empty where it shares; ``mixed``: it uses the shared pool
-    besides.
-    """
-
-    node: PlannedNode
-    pod: Pod
-    name: str
-    cpus: CPUSet = CPUSet()
-    mixed: bool = False
-
-    def said(self, row: Annotation[Any]) -> tuple[Any, str] | None:
-        """What an annotation says of it, and where; None where it says nothing that counts."""
-        for holder in (CONTAINER + self.name, POD):
-            if row.key(holder) in self.pod.annotations:
-                return row.of(self.pod.annotations, self.name), f"annotation {row.key(holder)}"
-        return None
-
-
-class Wish(Struct, frozen=True):
-    """What is wished, and what becomes of it.
-
-    Attributes:
-        value: what is in force, in a few words or figures with their units; None: nothing is.
-        source: who wished it: ``annotation KEY`` or ``setting NAME``.
-        reason: why nothing is in force.
-        provided: what has to be so on the machine, where a plan cannot know.  What it may know is
-            written ``cgroup v2`` and ``Linux 6.7``, and is looked up.
-    """
-
-    value: str | None
-    source: str
-    reason: str | None = None
-    provided: str | None = None
-
-    @classmethod
-    def granted(cls, value: str, source: str, provided: str | None = None) -> Wish:
-        """It is in force, ``provided`` that something is so."""
-        return cls(value, source, provided=provided)
-
-    @classmethod
-    def refused(cls, source: str, reason: str) -> Wish:
-        """It is not in force."""
-        return cls(None, source, reason)
 
 
 class Feature(Struct, frozen=True, kw_only=True):
@@ -129,15 +73,8 @@ class Feature(Struct, frozen=True, kw_only=True):
         return Wish.granted(wish.value, wish.source, provided)
 
 
-_IDLE_SIDE: Final = "cgroups that the agent may write, with cpu.idle (Linux 5.15)"
-
-
-def _setting(name: str) -> str:
-    return f"setting {name}"
-
-
 def _partition(node: PlannedNode) -> Wish | None:
-    wished, source = node.config.partition, _setting("partition")
+    wished, source = node.config.partition, setting("partition")
     if wished == "member":
         return None
     if not node.config.gives_exclusive_cpus:
@@ -146,14 +83,14 @@ def _partition(node: PlannedNode) -> Wish | None:
 
 
 def _partition_of(container: PlacedContainer) -> Wish | None:
-    wished, source = container.node.config.partition, _setting("partition")
+    wished, source = container.node.config.partition, setting("partition")
     said = container.said(LOAD_BALANCE)
     if said is not None and not said[0]:
         source = said[1]
         if wished != _ISOLATED:
             return Wish.refused(source, f"setting partition is {wished}, not {_ISOLATED}")
         if not container.cpus:
-            return Wish.refused(source, _SHARES)
+            return Wish.refused(source, SHARES)
     elif wished == _ISOLATED or not container.cpus:
         return None
     wish = _partition(container.node)
@@ -167,11 +104,11 @@ def _partition_of(container: PlacedContainer) -> Wish | None:
 def _owner_offline(container: PlacedContainer) -> Wish | None:
     if not container.cpus or container.node.config.owner_offline == "share":
         return None
-    return Wish.granted(container.node.config.owner_offline, _setting("ownerOffline"))
+    return Wish.granted(container.node.config.owner_offline, setting("ownerOffline"))
 
 
 def _confine_system(node: PlannedNode) -> Wish | None:
-    source = _setting("confineSystem")
+    source = setting("confineSystem")
     if not node.config.confine_system:
         return None
     if not (cpus := node.config.reserved_system_cpus):
@@ -184,10 +121,10 @@ def _grace_period(container: PlacedContainer) -> Wish | None:
     if seconds is not None:
         said = (seconds, "field spec.scaleDownGracePeriodSeconds")
     if said is None and container.cpus and container.node.config.scale_down_grace_period:
-        said = (container.node.config.scale_down_grace_period, _setting("scaleDownGracePeriod"))
+        said = (container.node.config.scale_down_grace_period, setting("scaleDownGracePeriod"))
     if said is None or said[0] is None:
         return None
-    return _own(container, f"{said[0]:g} s", said[1])
+    return own_cpus_only(container, f"{said[0]:g} s", said[1])
 
 
 def _rebalance(container: PlacedContainer) -> Wish | None:
@@ -196,12 +133,12 @@ def _rebalance(container: PlacedContainer) -> Wish | None:
         return None
     moves, source = said
     if not moves:
-        return _own(container, "stays where it is", source)
+        return own_cpus_only(container, "stays where it is", source)
     if config.dynamic is None:
         return Wish.refused(
             source, f"cpuManagerPolicy is {config.cpu_manager_policy}, not {DYNAMIC}"
         )
-    return _own(container, "may be moved", source)
+    return own_cpus_only(container, "may be moved", source)
 
 
 def _rebalances(node: PlannedNode) -> Wish | None:
@@ -210,7 +147,7 @@ def _rebalances(node: PlannedNode) -> Wish | None:
         return None
     return Wish.granted(
         f"every {dynamic.rebalance_period}, at most {dynamic.moves_per_hour} moves an hour",
-        _setting("dynamic.rebalancePeriod"),
+        setting("dynamic.rebalancePeriod"),
     )
 
 
@@ -220,45 +157,14 @@ def _irqs(container: PlacedContainer) -> Wish | None:
         own = container.node.config.own
         if own is None or not own.irqs.use or not container.cpus:
             return None
-        said = (KEEP_OFF, _setting("irqs.use"))
+        said = (KEEP_OFF, setting("irqs.use"))
     if said[0] != KEEP_OFF:
-        return _own(container, "interrupts may come", said[1])
-    return _own(
+        return own_cpus_only(container, "interrupts may come", said[1])
+    return own_cpus_only(
         container,
         "kept off",
         said[1],
         "an agent as root; those that the kernel lets nobody move stay",
-    )
-
-
-def _load_driven(container: PlacedContainer) -> Wish | None:
-    said, config = container.said(LOAD_DRIVEN), container.node.config
-    if said is None or not said[0]:
-        return None
-    if config.dynamic is None or config.own is None:
-        reason = f"cpuManagerPolicy is {config.cpu_manager_policy}, not {DYNAMIC}"
-        return Wish.refused(said[1], reason)
-    if not config.own.load_driven.use:
-        return Wish.refused(said[1], f"{_setting('loadDriven.use')} is false")
-    if container.name not in load_driven_containers(container.pod):
-        return Wish.refused(said[1], "it would own no CPUs, or ends before others begin")
-    count = exclusive_requests(container.pod)[container.name]
-    return Wish.granted(f"starts shared, {count} CPUs are charged", said[1])
-
-
-def _gives_by_load(node: PlannedNode) -> Wish | None:
-    own, source = node.config.own, _setting("loadDriven.use")
-    if own is None or not own.load_driven.use:
-        return None
-    if node.config.dynamic is None:
-        return Wish.refused(
-            source, f"cpuManagerPolicy is {node.config.cpu_manager_policy}, not {DYNAMIC}"
-        )
-    options = own.load_driven
-    return Wish.granted(
-        f"promoted from {options.promote_usage} for {options.promote_after}, demoted below "
-        f"{options.demote_usage} for {options.demote_after}",
-        source,
     )
 
 
@@ -267,52 +173,16 @@ def _cache(container: PlacedContainer) -> Wish | None:
     options = CacheOptions() if own is None else own.cache
     name = class_of(container.pod.annotations, container.name, options, owns=bool(container.cpus))
     if said is None or said[0] is None:
-        said = (name, _setting("cache.exclusive"))
+        said = (name, setting("cache.exclusive"))
     if not name:
         return Wish.granted("what all others have", said[1]) if said[0] else None
     if not options.use:
         return Wish.refused(said[1], "cache.use is not set")
     if (asks := options.classes.get(name)) is None:
         return Wish.refused(said[1], f"the setting cache has no class {name}")
-    return _own(
+    return own_cpus_only(
         container, in_words(name, asks), said[1], "resctrl, with ids and ways that are left"
     )
-
-
-def _lends(node: PlannedNode) -> Wish | None:
-    own, source = node.config.own, _setting("lending.use")
-    if own is None or not own.lending.use:
-        return None
-    if not node.config.gives_exclusive_cpus:
-        return Wish.refused(source, f"cpuManagerPolicy {node.config.cpu_manager_policy} owns none")
-    options = own.lending
-    return Wish.granted(
-        f"to best-effort containers, up to {options.lend_below} used, back from "
-        f"{options.return_above}",
-        source,
-        _IDLE_SIDE,
-    )
-
-
-def _lent_by(container: PlacedContainer) -> Wish | None:
-    said, own = container.said(LEND_CPUS), container.node.config.own
-    if said is None or not said[0]:
-        return None
-    if own is None or not own.lending.use:
-        return Wish.refused(said[1], f"{_setting('lending.use')} is false")
-    if not container.cpus:
-        return Wish.refused(said[1], _SHARES)
-    if container.mixed:
-        return Wish.refused(said[1], "it uses the shared pool, too")
-    most = min(said[0], own.lending.most_cpus, len(container.cpus))
-    return Wish.granted(f"up to {most} of its CPUs while they are idle", said[1], _IDLE_SIDE)
-
-
-def _own(container: PlacedContainer, value: str, source: str, provided: str | None = None) -> Wish:
-    """In force for one that has CPUs of its own."""
-    if not container.cpus:
-        return Wish.refused(source, _SHARES)
-    return Wish.granted(value, source, provided)
 
 
 def _memory_qos(container: PlacedContainer) -> Wish | None:
@@ -327,7 +197,7 @@ def _memory_qos(container: PlacedContainer) -> Wish | None:
     values = [f"{file} {value}" for file, value in files.items() if value != "0"]
     if not values:
         return None
-    return Wish.granted(", ".join(values), _setting(source), "cgroup v2")
+    return Wish.granted(", ".join(values), setting(source), "cgroup v2")
 
 
 def _cpu_burst(container: PlacedContainer) -> Wish | None:
@@ -353,7 +223,7 @@ def _cpu_burst(container: PlacedContainer) -> Wish | None:
 def _pids(node: PlannedNode) -> Wish | None:
     if (most := node.config.pod_pids_limit) < 1:
         return None
-    return Wish.granted(f"{most} processes a pod", _setting("podPidsLimit"))
+    return Wish.granted(f"{most} processes a pod", setting("podPidsLimit"))
 
 
 def _io_weight(container: PlacedContainer) -> Wish | None:
@@ -366,7 +236,7 @@ def _io_weight(container: PlacedContainer) -> Wish | None:
     )
     return Wish.granted(
         f"{weight} (of its pod)",
-        _setting(f"ioWeights.{name}"),
+        setting(f"ioWeights.{name}"),
         "cgroup v2 and a kernel that weighs I/O",
     )
 
@@ -388,10 +258,10 @@ FEATURES: Final[Sequence[Feature]] = (
     Feature(
         name="loadDriven",
         runtimes=("process", "cri"),
-        of_node=_gives_by_load,
-        of_container=_load_driven,
+        of_node=gives_by_load,
+        of_container=load_driven,
     ),
-    Feature(name="lending", runtimes=("process",), of_node=_lends, of_container=_lent_by),
+    Feature(name="lending", runtimes=("process",), of_node=lends, of_container=lent_by),
 )
 """The table, in the order in which it is told."""
 
