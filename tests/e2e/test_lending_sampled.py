@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,11 @@ from tests.scenes.agent_process import skip_unless_an_agent_can_run
 from tests.scenes.churn import pod, sampled
 from tests.scenes.pod_worlds import Manifest, ProcessWorld, World, started
 from tests.scenes.process_world import processes_of
-from tests.scenes.waiting import PATIENCE, wait_until
+from tests.scenes.waiting import wait_until
 
-SECONDS = 12 * PATIENCE
-BURSTS = "while :; do timeout 0.3 sh -c 'while :; do :; done'; sleep 4; done"
+BURSTS = "while :; do sleep 12; timeout 1 sh -c 'while :; do :; done'; done"
+"""Between two of them CPUs are lent for so long that the next pause is as short as the first."""
+
 CALM = "while :; do sleep 1000; done"
 BUSY = "while :; do :; done"
 
@@ -84,22 +84,16 @@ def guardians(world: World) -> list[int]:
 
 def test_only_borrowers_are_on_a_cpu_that_is_lent(world: World) -> None:
     sides, own = Sides(world), run(world, BURSTS)
-    lent, changes, last = 0, 0, CPUSet()
     with sampled(world) as found:
-        wait_until(lambda: sides.lent, 60)
-        deadline = time.monotonic() + SECONDS
-        while time.monotonic() < deadline:
-            now = sides.lent
-            assert now <= own
-            lent, changes, last = lent + bool(now), changes + (now != last), now
-            time.sleep(0.01)
+        for _ in range(2):
+            wait_until(lambda: sides.lent == own, 60)
+            wait_until(lambda: not sides.lent, 60)
     said = {key: value for key, value in found.items() if key not in ("owners", "findings")}
-    print(f"lent in {lent} looks, {changes} changes, {said}")  # noqa: T201 - for whoever runs it
+    print(said)  # noqa: T201 - for whoever runs it
     assert (found["strangers"], found["misplaced"]) == (0, 0), found["findings"]
     # That there were some makes zero strangers count.
     assert found["borrowers"] > 10
     assert found["borrowed"] > 0
-    assert changes > 1
 
 
 def test_whoever_is_killed_or_stopped_while_cpus_are_lent(world: World) -> None:
