@@ -41,8 +41,6 @@ CONTAINERD: Final = "tests/guest/test_guest_containerd.py"
 V2: Final = (
     "tests/adapters/cgroup/test_cgroup_live.py",
     "tests/adapters/cgroup/test_cgroup_idle.py",
-    "tests/adapters/guardian/test_guardian_interleaved.py",
-    "tests/e2e/test_lending_sampled.py",
     "tests/adapters/cgroup/test_cgroup_narrowing.py",
     "tests/adapters/cgroup/runtime/test_runtime_gates.py",
     _MOVING,
