@@ -29,6 +29,8 @@ from pinfold.core.pod.pod import Pod
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.moves.moving import BusyError
 from pinfold.node.pod_table import NameTakenError, UnknownPodError
+from pinfold.node.settings import NodeSettings
+from pinfold.planning.fake_guardian import FakeGuardian
 from pinfold.ports.errors import PortError
 from tests.scenes.manager_harness import STATIC, Harness, isolating, manifest, parse, run_virtually
 from tests.scenes.mortal_harness import MortalHarness, until_dead
@@ -67,6 +69,13 @@ MOVES: Final = (
     st.tuples(st.just("die"), st.integers(1, 12), st.booleans()),
     st.tuples(st.just("wait"), st.sampled_from([0.0, 1.0, 5.0]), st.none()),
 )
+LOANS: Final = (
+    *[st.tuples(st.just("lend"), PODS, st.none()) for _ in range(4)],
+    st.tuples(st.just("give back"), st.integers(0, 15), st.none()),
+    st.tuples(st.just("lapse"), st.none(), st.none()),
+    st.tuples(st.just("admit"), PODS, st.just(("",))),
+)
+LENDERS: Final = ("uid-p0", "uid-p1", "uid-p2")
 VALUES = {"isolated-cpus": "require", "scale-down-grace-period": "3"}
 
 
@@ -81,6 +90,14 @@ async def operate(node: Harness, kind: str, what: Any, how: Any) -> None:
         await node.manager.resizing.resize(owners[what % len(owners)], "c0", how)
     elif kind == "rebalance":
         await node.manager.rebalancing.rebalance()
+    elif kind == "lend":
+        view = node.books.view
+        allowed = CPUSet.union(view.state.ledger.cpus_of_pod(uid) for uid in LENDERS)
+        await node.books.lend((allowed & view.lendable) - view.lent)
+    elif kind == "give back":
+        await node.books.give_back(CPUSet([what]))
+    elif kind == "lapse":
+        node.lease_clock += 60.0
     elif kind == "wait":
         await asyncio.sleep(what)
     else:
@@ -128,6 +145,9 @@ class Whole(MortalHarness):
         super().__post_init__()
         self.cgroups = self.watched = WatchedCgroups(self.view.topology.cpus)
         self.runtime = type(self.runtime)(self.cgroups)
+        if self.settings.idle_side:
+            self.watched.lenders = set(LENDERS)
+            self.guardian = FakeGuardian(self.cgroups.take_back, lambda: self.lease_clock)
         self.arm(0, after=False)
 
     async def live(self, work: Awaitable[Any]) -> None:
@@ -160,6 +180,7 @@ class Whole(MortalHarness):
                 if Owner(uid, name) in moving:
                     continue
                 assert baseline <= has, f"{pod.name} {name} has {has} of its baseline {baseline}"
+        assert view.lent <= CPUSet.union(ledger.cpus_of_pod(uid) for uid in LENDERS)
         idle = ledger.idle_siblings
         for pid, key in self.cgroups.processes.items():
             if key is not None:
@@ -194,9 +215,30 @@ def test_moves_resizes_and_wishes_keep_every_invariant(  # noqa: PLR0917 - a wor
         topology_manager_scope=scope,
         own=own,
     )
+    lives(operations, Whole("2s4c2t", CPUSet.parse(isolated), config, dynamic=dynamic))
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(st.one_of(*PLAIN, *MOVES, *LOANS, *LOANS, *FAULTS), min_size=20, max_size=60),
+    st.sampled_from(["", "2-3,6-7,12-13"]),
+    st.booleans(),
+)
+def test_loans_keep_every_invariant(
+    operations: list[tuple[str, Any, Any]], isolated: str, alone: bool
+) -> None:
+    """A borrower is on the pool, or on what somebody lends who allows it, and nowhere else."""
+    dynamic = DynamicOptions(make_room=True, moves_per_hour=3600)
+    own = OwnPolicies(dynamic, IsolatedCPUs("prefer"), SMTIsolate(use=alone))
+    config = replace(STATIC, cpu_manager_policy="dynamic", own=own)
+    borrows = NodeSettings(backoff=0.01, idle_side=True)
+    lives(operations, Whole("2s4c2t", CPUSet.parse(isolated), config, borrows, dynamic=dynamic))
+
+
+def lives(operations: list[tuple[str, Any, Any]], node: Whole) -> None:
+    """A life of a node, with an end at which nothing is left."""
 
     async def whole() -> None:
-        node = Whole("2s4c2t", CPUSet.parse(isolated), config, dynamic=dynamic)
         await node.start()
         for kind, what, how in operations:
             if kind == "die":

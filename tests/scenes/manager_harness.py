@@ -169,9 +169,10 @@ class Harness:
         self.files = MemoryPodFiles()
         self.teller = MemoryTeller()
         self.plugins = FakeDevicePlugins()
+        self.lease_clock = 0.0
         self.guardian: Guardian | None = None
         if self.settings.idle_side:
-            self.guardian = FakeGuardian(self.cgroups.take_back, lambda: 0.0)
+            self.guardian = FakeGuardian(self.cgroups.take_back, lambda: self.lease_clock)
         self.now = 0.0
         self.running: tuple[Manager, asyncio.Task[None]] | None = None
 
@@ -283,6 +284,8 @@ class Harness:
                 assert cpus == own & self.cgroups.online, f"{status.key} runs on {cpus}, owns {own}"
                 continue
             strangers = ledger.exclusive - ledger.cpus_of_pod(status.key.pod_uid)
+            if self.cgroups.groups[status.key].placement.borrows:
+                strangers -= self.books.view.lent
             assert cpus.isdisjoint(strangers), f"{status.key} shares {cpus & strangers}"
         state, pods = self.books.view.state, self.books.view.pods.active
         for pod in pods.values():

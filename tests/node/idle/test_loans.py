@@ -30,8 +30,7 @@ class LendingNode(Node, MortalHarness):
         super().__post_init__()
         self.settings = NodeSettings(backoff=0.01, idle_side=True)
         self.kernel.lenders = {f"uid-{name}" for name in LENDERS}
-        self.guardian = FakeGuardian(self.kernel.take_back, lambda: self.passed)
-        self.passed = 0.0
+        self.guardian = FakeGuardian(self.kernel.take_back, lambda: self.lease_clock)
         self.arm(0, after=False)
 
     @property
@@ -212,12 +211,12 @@ def test_what_the_guardian_took_back_is_not_lent() -> None:
 
     async def scenario(node: LendingNode) -> None:
         await node.lend()
-        node.passed += 60
+        node.lease_clock += 60
         await node.admit(other("c", "1"))
         assert node.books.view.lent == node.borrowed() == CPUSet()
         assert await reconcile(node.books) == []
         lent = await node.lend()
-        node.passed += 60
+        node.lease_clock += 60
         with pytest.raises(CgroupError):
             await node.books.give_back(CPUSet([min(lent)]))
         assert node.books.view.lent == node.borrowed() == CPUSet()
