@@ -123,6 +123,8 @@ def measure(
                 for kind, run in bench.runs(mode).items():
                     runs[kind][name].append(run)
             longest = max(longest, time.monotonic() - before)
+    if not turn:
+        raise GivenUpError(f"no turn could begin within {budget:g} s; give --budget more")
     return {
         "machine": {
             "cpus": str(cpus),

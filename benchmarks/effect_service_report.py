@@ -151,7 +151,7 @@ def markdown(document: Mapping[str, Any]) -> str:
     lines += [
         "How many times as much; medians of pairs within a turn, with the interval of each:",
         "",
-        f"| | server | {' | '.join(LABELS.get(name, name) for name in DECISIVE)} |",
+        f"| | server | {' | '.join(LABELS[name].partition(',')[0] for name in DECISIVE)} |",
         "|---" * (len(DECISIVE) + 2) + "|",
     ]
     for pair, kinds in document["ratios"].items():
@@ -180,6 +180,8 @@ def _remarks(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _told(one: Spread) -> str:
+    if one["least"] == one["most"]:
+        return _number(one["median"])
     return f"{_number(one['median'])} ({_number(one['least'])} to {_number(one['most'])})"
 
 
