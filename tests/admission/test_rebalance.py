@@ -132,8 +132,8 @@ def test_a_container_goes_to_its_device() -> None:
     state = after(where, state, asked)
     assert max(state.ledger.cpus_of_pod("p")) < 4, "nobody has aligned it"
     found = rebalance(where, state, ANY)
-    assert found.before == (0, 0, 0, 0, 20)
-    assert found.after == (0, 0, 0, 0, 0)
+    assert found.before == (0, 0, 0, 0, 20, 0)
+    assert found.after == (0, 0, 0, 0, 0, 0)
     assert min(found.wishes[0].cpus) >= 4
 
 
@@ -147,7 +147,7 @@ def test_what_the_policy_spreads_is_not_held_against_it() -> None:
     )
     state = after(where, state, pod("p", 2))
     assert options_of(where, state, ANY).levels == (
-        *("numa-nodes", "sockets", "uncore-caches", "distance"),
+        *("numa-nodes", "sockets", "uncore-caches", "distance", "parked"),
     )
     assert rebalance(where, state, ANY).wishes == ()
 
@@ -291,5 +291,5 @@ def test_who_prefers_to_be_near_a_device_goes_there() -> None:
     state = release(after(where, state, first, friend), first)
     assert min(state.ledger.cpus_of_pod("friend")) >= 4
     found = rebalance(where, state, who_may_move(where, state, [friend]))
-    assert found.before == (0, 0, 0, 0, 20)
+    assert found.before == (0, 0, 0, 0, 20, 0)
     assert [max(wish.cpus) < 4 for wish in found.wishes] == [True]

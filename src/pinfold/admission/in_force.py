@@ -20,7 +20,7 @@ from typing import Final
 from msgspec import Struct
 
 from pinfold.admission.cache_classes import class_of, in_words
-from pinfold.admission.in_force_by_load import gives_by_load, lends, lent_by, load_driven
+from pinfold.admission.in_force_by_load import gives_by_load, lends, lent_by, load_driven, parks
 from pinfold.admission.wished import (
     SHARES,
     PlacedContainer,
@@ -255,6 +255,7 @@ FEATURES: Final[Sequence[Feature]] = (
     Feature(name="podPidsLimit", runtimes=("process",), of_node=_pids),
     Feature(name="ioWeight", runtimes=("process",), of_container=_io_weight),
     Feature(name="rebalance", of_node=_rebalances, of_container=_rebalance),
+    Feature(name="parking", runtimes=("process", "cri"), of_node=parks),
     Feature(
         name="loadDriven",
         runtimes=("process", "cri"),

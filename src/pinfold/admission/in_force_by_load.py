@@ -75,3 +75,20 @@ def lent_by(container: PlacedContainer) -> Wish | None:
         return Wish.refused(said[1], "it uses the shared pool, too")
     most = min(said[0], own.lending.most_cpus, len(container.cpus))
     return Wish.granted(f"up to {most} of its CPUs while they are idle", said[1], _IDLE_SIDE)
+
+
+def parks(node: PlannedNode) -> Wish | None:
+    """Whether work is gathered on few sockets."""
+    own, source = node.config.own, setting("parking.use")
+    if own is None or not own.parking.use:
+        return None
+    if node.config.dynamic is None:
+        return Wish.refused(
+            source, f"cpuManagerPolicy is {node.config.cpu_manager_policy}, not {DYNAMIC}"
+        )
+    options = own.parking
+    return Wish.granted(
+        f"on few sockets below {options.park_below} for {options.park_after}, everywhere from "
+        f"{options.unpark_from}",
+        source,
+    )

@@ -16,6 +16,7 @@ from pinfold.admission.moves import moves_on, with_claims
 from pinfold.admission.nearness import near_places
 from pinfold.core.cpu.hints import cpu_hints, nodes_to_cpus
 from pinfold.core.cpu.static_policy import StaticPolicy
+from pinfold.core.moves.gathering import Gathered, gather
 from pinfold.core.moves.objective import CORES, NUMA_NODES
 from pinfold.core.moves.owners import MoveError, MoveOptions, Owner, Refusal, Wish
 from pinfold.core.moves.planner import plan_moves
@@ -47,6 +48,16 @@ def rebalance(node: Node, state: NodeState, options: RebalanceOptions) -> Rebala
     policy = _static(node)
     filled = options_of(node, state, options)
     return plan_rebalance(state.ledger, policy.topology, filled)
+
+
+def gathered(node: Node, state: NodeState, options: RebalanceOptions, need: int) -> Gathered | None:
+    """The fewest packages for all owners, and so many CPUs of the pool; see :func:`~.gather`.
+
+    The rest is as for :func:`rebalance`.
+    """
+    policy = _static(node)
+    filled = options_of(node, state, options)
+    return gather(state.ledger, policy.topology, filled, need)
 
 
 def make_room_for(

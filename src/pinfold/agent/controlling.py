@@ -12,6 +12,7 @@ from msgspec import Struct
 from pinfold.agent.runnables import Runnable
 from pinfold.core.controllers.lending import Lending, LendingMemory
 from pinfold.core.controllers.load_driven import LoadDriven
+from pinfold.core.controllers.parking import Parking
 from pinfold.core.controllers.proposals import Rank
 from pinfold.core.controllers.rebalance import PeriodicRebalance
 from pinfold.core.kubelet.node_config import NodeConfig
@@ -83,6 +84,9 @@ def controlled(
                 period=dynamic.period_seconds,
             )
         )
+    if (parking := config.parking) is not None:
+        park = partial(rebalancing.park, keep_requests=parking.keep_requests)
+        controls.append(Control(Rank.PARKING.word, Parking(parking), None, park))
     if not controls and not refused:
         return None
     loop = ControlLoop(

@@ -71,6 +71,16 @@ class LoadDrivenContainer(Record, frozen=True, kw_only=True):
     """What its load asks for, and what that waits for; empty where it is as it should be."""
 
 
+class Parked(Record, frozen=True, kw_only=True):
+    """CPUs that work has left so that they idle; they are online, and free."""
+
+    cpus: CPUs
+    cores: int
+    """How many cores have no work at all."""
+    packages: int
+    """How many packages (sockets) have none."""
+
+
 class Control(Record, frozen=True, kw_only=True):
     """What controllers decide; only where one is configured."""
 
@@ -86,3 +96,5 @@ class Control(Record, frozen=True, kw_only=True):
     """Null where lending is not configured."""
     load_driven: Sequence[LoadDrivenContainer] | None = None
     """Null where nobody has CPUs by load."""
+    parked: Parked | None = None
+    """Null where parking is not configured."""

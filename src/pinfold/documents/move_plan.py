@@ -13,8 +13,9 @@ RESIZE: Final = "resize"
 REBALANCE: Final = "rebalance"
 MAKE_ROOM: Final = "make-room"
 LOAD_DRIVEN: Final = "load-driven"
+PARKING: Final = "parking"
 UNDO: Final = "undo"
-WHY: Final = (RESIZE, REBALANCE, MAKE_ROOM, LOAD_DRIVEN, UNDO)
+WHY: Final = (RESIZE, REBALANCE, MAKE_ROOM, LOAD_DRIVEN, PARKING, UNDO)
 """Why there is a plan; the last is the way back from any other."""
 
 NUMANodes: TypeAlias = Annotated[

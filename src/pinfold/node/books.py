@@ -259,8 +259,8 @@ class Books:
             self._node_written, self._move_written = made.node, made.view.move
         # What is on record holds from now on: nothing may come in between.
         before = self._view
-        # What is lent changes while somebody writes.
-        self._view = replace(made.view, lent=before.lent)
+        # What is lent changes while somebody writes; what is parked is on no record.
+        self._view = replace(made.view, lent=before.lent, parked=before.parked)
         if before.move is not made.view.move:
             self._moved.set()
             self._moved = asyncio.Event()

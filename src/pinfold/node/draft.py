@@ -138,6 +138,20 @@ class Draft(Drafted):
         except CgroupError as error:
             self._books._pool_is_behind(str(error))
 
+    async def park(self, cpus: CPUSet) -> None:
+        """Have the shared pool leave these CPUs, confirmed, and no others; it is on no record.
+
+        Raises:
+            CgroupError: some task may still run there; what was parked before is.
+        """
+        books, before = self._books, self._books.view.parked
+        books._see(replace(books.view, parked=cpus))
+        try:
+            await self._unbroken(self.apply_pool)
+        except CgroupError:
+            books._see(replace(books.view, parked=before))
+            raise
+
     async def look_at_cpus(self) -> None:
         """See whether CPUs have gone or come this moment.
 

@@ -71,6 +71,7 @@ class View(Struct, frozen=True):
 
     ``move`` is the plan of moves that is in flight; the state has its claims.  ``lent`` are CPUs of
     owners on which the idle side runs, too: on no record, and their owners' all the same.
+    ``parked`` are CPUs that the shared pool has left so that they idle: on no record, and free.
     """
 
     node: Node
@@ -79,6 +80,7 @@ class View(Struct, frozen=True):
     settings: NodeSettings
     move: PendingMove | None = None
     lent: CPUSet = NO_CPUS
+    parked: CPUSet = NO_CPUS
 
     @property
     def machine(self) -> CPUSet:
@@ -91,16 +93,17 @@ class View(Struct, frozen=True):
 
         The ledger's shared pool, with what moves will take from it, without offline CPUs, and
         without ``reservedSystemCPUs`` while there is any other CPU; without isolated CPUs while
-        exclusive CPUs are to be such.
+        exclusive CPUs are to be such; without parked ones while there is any other.
         """
         default = self.state.ledger.default
         if self.move is not None:
             default |= self.move.holds.pool - self.move.on_record.pool
         online = default - self.state.offline
         pool = online - self.settings.reserved_system_cpus or online
-        if self.node.isolation is None:
-            return pool
-        return self.node.isolation.shared(pool, (p.workload.pod for p in self.pods.active.values()))
+        if self.node.isolation is not None:
+            pods = (p.workload.pod for p in self.pods.active.values())
+            pool = self.node.isolation.shared(pool, pods)
+        return pool - self.parked or pool
 
     def where(self, pod: AdmittedPod, container: Container) -> Whereabouts:
         """Where a container of an active pod is to run now."""

@@ -7,7 +7,14 @@ from typing import Final
 
 from msgspec import UNSET, UnsetType
 
-from pinfold.core.moves.objective import CORES, DISTANCE, NUMA_NODES, SOCKETS, UNCORE_CACHES
+from pinfold.core.moves.objective import (
+    CORES,
+    DISTANCE,
+    NUMA_NODES,
+    PARKED,
+    SOCKETS,
+    UNCORE_CACHES,
+)
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.move_plan import (
     MAKE_ROOM,
@@ -25,6 +32,7 @@ _LEVELS: Final = {
     UNCORE_CACHES: "uncore caches beyond need",
     CORES: "cores beyond need",
     DISTANCE: "distance to memory and devices",
+    PARKED: "CPUs outside of what work is gathered on",
 }
 _POOL: Final = "shared"
 _NOTHING: Final = {

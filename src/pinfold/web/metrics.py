@@ -239,6 +239,12 @@ class Metrics(Collector):
             "Refusals of the kernel: CPUs not taken, drift not repaired.",
             counters.cgroup_failures,
         )
+        view = self._books.view
+        yield GaugeMetricFamily(
+            "pinfold_parked_cpus",
+            "CPUs that the shared pool has left so that they idle.",
+            len(view.parked & view.state.ledger.default),
+        )
         owned, charged = cpus_by_load(self._books.view.state)
         by_load = GaugeMetricFamily(
             "pinfold_load_driven_cpus",

@@ -85,6 +85,7 @@ def scenes(draw: st.DrawFn, *, whole_cores: bool = False, split: bool = False) -
         dict.fromkeys(draw(some), 5 << 20),
         most_moved=draw(st.sampled_from([None, None, 0, 1, 2])),
         strict=draw(st.booleans()),
+        gather=draw(st.sampled_from([CPUSet(), CPUSet(), CPUSet(range(size // 2))])),
     )
     return Scene(size, owners, options, width)
 
@@ -113,7 +114,9 @@ def score(scene: Scene, owner: Owner, cpus: CPUs) -> Total:
             far += min(scene.options.numa.distances[node][n] for n in places) - 10
         else:
             far += 0 if node in places else 10
-    return (*found, far)
+    gather = frozenset(scene.options.gather)
+    parked = len(cpus - gather) if gather and LEVELS[5] in scene.options.levels else 0
+    return (*found, far, parked)
 
 
 def cost(scene: Scene, owner: Owner, cpus: CPUs) -> Total:
@@ -165,7 +168,7 @@ def exhaustive(
     @cache
     def best(at: int, used: CPUs, left: int) -> Total | None:
         if at == len(order):
-            return (0,) * 8
+            return (0,) * 9
         totals = [
             plus(price, rest)
             for cpus, price, moves in every[at]
@@ -179,7 +182,7 @@ def exhaustive(
 
 
 def total(scene: Scene, places: Iterable[tuple[Owner, CPUs]]) -> Total:
-    found: Total = (0,) * 8
+    found: Total = (0,) * 9
     for owner, cpus in places:
         found = plus(found, cost(scene, owner, cpus))
     return found
@@ -202,8 +205,8 @@ def test_no_placement_is_better_and_none_as_good_has_fewer_moves(scene: Scene) -
         assert found.wishes == (), "nobody can move where no CPU is free"
     for cpus in (frozenset(wish.cpus) for wish in found.wishes):
         assert all(core <= cpus or not core & cpus for core in cores)
-    assert found.after == reached[:5]
-    assert found.before == total(scene, scene.owners.items())[:5]
+    assert found.after == reached[:6]
+    assert found.before == total(scene, scene.owners.items())[:6]
     assert {o: frozenset(c) for o, c in found.plan.end.placed.items()} == {
         w.owner: frozenset(w.cpus) for w in found.wishes
     }
@@ -234,7 +237,7 @@ def test_room_is_made_with_the_fewest_moves_and_at_nobodys_cost(
         was = scene.owners[owner]
         if cpus != was and score(scene, owner, cpus) > score(scene, owner, was):
             return None
-        return (*cost(scene, owner, cpus)[5:], 0, 0, 0, 0, 0)
+        return (*cost(scene, owner, cpus)[6:], 0, 0, 0, 0, 0)
 
     totals = []
     for region in regions:
@@ -255,7 +258,7 @@ def test_room_is_made_with_the_fewest_moves_and_at_nobodys_cost(
         return
     assert best is not None
     end = {**scene.owners} | {w.owner: frozenset(w.cpus) for w in found.wishes}
-    assert total(scene, end.items())[5:] == best[:3]
+    assert total(scene, end.items())[6:] == best[:3]
     assert len(found.room) == count
     assert any(frozenset(found.room) <= region for region in regions)
     assert frozenset(found.room).isdisjoint(frozenset().union(*end.values()))
@@ -352,9 +355,9 @@ def test_the_last_cpu_of_the_pool_stays_there() -> None:
     full = ledger_of(5, crossed, reserved=0)
     assert plan_rebalance(full, TOPOLOGY).wishes == (), "what shares CPUs would have none"
     alone = RebalanceOptions(MoveOptions(pool_may_be_empty=True))
-    assert plan_rebalance(full, TOPOLOGY, alone).after == (0, 0, 0, 0, 0)
+    assert plan_rebalance(full, TOPOLOGY, alone).after == (0, 0, 0, 0, 0, 0)
     found = plan_rebalance(ledger_of(6, crossed, reserved=0), TOPOLOGY)
-    assert found.after == (0, 0, 0, 0, 0)
+    assert found.after == (0, 0, 0, 0, 0, 0)
     assert all(after(found.plan, n).pool for n in range(len(found.plan.steps) + 1))
 
 
@@ -381,7 +384,7 @@ def test_containers_that_share_cpus_move_as_one() -> None:
     ledger = ledger_of(12, {first: frozenset({3, 8}), then: frozenset({3, 5, 8, 9})})
     found = plan_rebalance(ledger, TOPOLOGY)
     moved = {w.owner: w.cpus for w in found.wishes}
-    assert found.after == (0, 0, 0, 0, 0)
+    assert found.after == (0, 0, 0, 0, 0, 0)
     assert moved.get(first, CPUSet([3, 8])) <= moved[then]
     assert len(moved[then]) == 4
 
@@ -445,7 +448,7 @@ def test_beyond_the_exact_ones_few_are_worse_and_few_are_dearer(
             found = plan_rebalance(scene.ledger, scene.topology)
             end = owners | {w.owner: frozenset(w.cpus) for w in found.wishes}
             reached.append(total(scene, end.items()))
-        worse += reached[0][:5] != reached[1][:5]
+        worse += reached[0][:6] != reached[1][:6]
         dearer += reached[0] != reached[1]
     assert worse <= 2
     assert dearer <= 12

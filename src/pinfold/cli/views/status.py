@@ -206,6 +206,10 @@ def _controlled(agent: Agent) -> Iterator[str]:
             yield f"not lent: {container}: {reason}"
         if lending.problem:
             yield lending.problem
+    if (parked := control.parked) and parked.cpus:
+        yield (
+            f"parked: CPUs {parked.cpus}, {parked.packages} packages and {parked.cores} cores idle"
+        )
     for by_load in control.load_driven or ():
         where = f"has CPUs {by_load.cpus}"
         if not by_load.cpus:

@@ -49,6 +49,7 @@ class Seen(Struct, frozen=True):
         containers: all that run.
         busy: those of them that are being moved, resized, started or ended: nobody else's now.
         lent: CPUs of owners on which best-effort containers run, too.
+        parked: CPUs of the pool that it has left, so that they idle.
         topology: of the CPUs; None under a policy that gives nobody CPUs of his own.
         wait_source: where waits are from: ``cpu.pressure`` (a share of the time, at most 1),
             ``schedstat`` (the sum over threads), or "" (there are none).
@@ -63,6 +64,7 @@ class Seen(Struct, frozen=True):
     lent: CPUSet = CPUSet()
     topology: CPUTopology | None = None
     wait_source: str = ""
+    parked: CPUSet = CPUSet()
 
 
 class Controller(Protocol[M]):

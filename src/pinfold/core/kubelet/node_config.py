@@ -9,7 +9,13 @@ from typing import Any, Final
 from msgspec import Struct
 
 from pinfold.core.kubelet.eviction import DEFAULT_EVICTION_HARD
-from pinfold.core.kubelet.own_policies import DYNAMIC, OWN_POLICIES, DynamicOptions, OwnPolicies
+from pinfold.core.kubelet.own_policies import (
+    DYNAMIC,
+    OWN_POLICIES,
+    DynamicOptions,
+    OwnPolicies,
+    ParkingOptions,
+)
 from pinfold.core.pod.pod import NO_RESOURCES, Resources
 from pinfold.core.values.cpuset import CPUSet
 
@@ -78,12 +84,20 @@ class NodeConfig(Struct, frozen=True):
         return is_possible and self.own is not None and self.own.load_driven.use
 
     @property
+    def parking(self) -> ParkingOptions | None:
+        """When work is gathered on few sockets; None: never."""
+        if self.own is None or self.dynamic is None or self.runtime == "nri":
+            return None
+        return self.own.parking if self.own.parking.use else None
+
+    @property
     def idle_dynamic(self) -> tuple[str, ...]:
         """The groups with options of the policy ``dynamic`` under another one."""
         own = self.own
         if self.dynamic is not None or own is None:
             return ()
         groups = {"dynamic": own.dynamic != DynamicOptions(), "loadDriven": own.load_driven.use}
+        groups["parking"] = own.parking.use
         return tuple(name for name, is_set in groups.items() if is_set)
 
     @property

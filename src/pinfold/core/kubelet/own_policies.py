@@ -236,6 +236,33 @@ class IOWeights(_Options, frozen=True):
         return weights[qos] or None
 
 
+class ParkingOptions(_Options, frozen=True):
+    """Work gathered on few sockets while there is little of it, so that the others idle."""
+
+    use: bool = False
+    """Whether owners are moved to fewer sockets, where they are as well off there, and the shared
+    pool leaves the others; policy ``dynamic`` only."""
+    park_below: _Percent = "40%"
+    """The share of the shared pool's CPU time that is used, below which work is gathered."""
+    park_after: _Seconds = "5m"
+    """For how long that has to be so, without a break, and between two tries."""
+    unpark_from: _Percent = "70%"
+    """The share of the CPU time of what is left of the pool from which on it may be everywhere
+    again, at once; more than ``parkBelow``."""
+    keep_requests: bool = True
+    """Whether the pool keeps as many CPUs as its containers request, however little they use."""
+    least_pool: Annotated[int, Meta(ge=1, le=100_000)] = 2
+    """How many CPUs the pool keeps at least."""
+
+    def __post_init__(self) -> None:
+        """See that there is a dead band; raises ValueError."""
+        if percent(self.unpark_from) <= percent(self.park_below):
+            raise ValueError(
+                f"unparkFrom {self.unpark_from} must be more than parkBelow {self.park_below}: "
+                "between them nothing is changed"
+            )
+
+
 class OwnPolicies(_Options, frozen=True):
     """What a node does beyond a kubelet, by groups."""
 
@@ -256,10 +283,13 @@ class OwnPolicies(_Options, frozen=True):
     cache: CacheOptions = CacheOptions()
     """Parts of the caches, and of the memory bandwidth, for owners of CPUs."""
 
+    parking: ParkingOptions = ParkingOptions()
+    """Work gathered on few sockets while there is little of it."""
+
     @property
     def needs_figures(self) -> bool:
         """Whether anything is decided by what containers and CPUs do, so that it is observed."""
-        return self.load_driven.use or self.lending.use
+        return self.load_driven.use or self.parking.use or self.lending.use
 
     @property
     def need_idle_side(self) -> bool:

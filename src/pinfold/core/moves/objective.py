@@ -1,8 +1,9 @@
 """How good a placement is, and what a move costs: one tuple, compared from its left.
 
 What is counted of an owner's CPUs is what could be less: the NUMA nodes beyond those that so many
-CPUs need on this machine, the sockets, the uncore caches, the cores, and how far its CPUs are from
-its memory and devices.  The owners' numbers are added up.  The price of the moves comes after all
+CPUs need on this machine, the sockets, the uncore caches, the cores, how far its CPUs are from its
+memory and devices, and last, where work is gathered so that the rest of the machine is idle, its
+CPUs elsewhere.  The owners' numbers are added up.  The price of the moves comes after all
 of these, so that among equally good placements the one with the fewest moves wins, and staying put
 wins against everything that is not better.
 """
@@ -24,7 +25,8 @@ SOCKETS: Final = "sockets"
 UNCORE_CACHES: Final = "uncore-caches"
 CORES: Final = "cores"
 DISTANCE: Final = "distance"
-LEVELS: Final = (NUMA_NODES, SOCKETS, UNCORE_CACHES, CORES, DISTANCE)
+PARKED: Final = "parked"
+LEVELS: Final = (NUMA_NODES, SOCKETS, UNCORE_CACHES, CORES, DISTANCE, PARKED)
 """What is counted, the most important first."""
 
 _BITS: Final = 40
@@ -52,11 +54,13 @@ class Objective(Struct, frozen=True, dict=True):
         topology: the kubelet's view of it.
         levels: what is counted; the others are always 0.
         numa: the distances between NUMA nodes, where they are known.
+        gather: the CPUs (a bitmask) that owners are gathered on; 0: nowhere.
     """
 
     topology: CPUTopology
     levels: tuple[str, ...] = LEVELS
     numa: NUMAInfo | None = None
+    gather: int = 0
 
     def score(self, cpus: int, near: int = 0) -> Score:
         """How good CPUs (a bitmask) are for an owner.
@@ -72,6 +76,7 @@ class Objective(Struct, frozen=True, dict=True):
             UNCORE_CACHES: lambda: _beyond(topology.uncore_caches, cpus, count),
             CORES: lambda: self._cores(cpus, count),
             DISTANCE: lambda: self._distance(cpus, near) if near else 0,
+            PARKED: lambda: (cpus & ~self.gather).bit_count() if self.gather else 0,
         }
         return tuple(found[level]() if level in self.levels else 0 for level in LEVELS)
 
@@ -99,8 +104,8 @@ class Objective(Struct, frozen=True, dict=True):
         return min((row[other] for other in iter_bits(near) if other < len(row)), default=_REMOTE)
 
     def near_cpus(self, near: int) -> int:
-        """The CPUs of some NUMA nodes (both bitmasks)."""
-        return nodes_to_cpus(self.topology, near)
+        """The CPUs of some NUMA nodes (both bitmasks), else those that owners are gathered on."""
+        return nodes_to_cpus(self.topology, near) if near else self.gather
 
 
 def _beyond(groups: Mapping[int, int], cpus: int, count: int) -> int:

@@ -44,6 +44,7 @@ class RebalanceOptions(Struct, frozen=True):
         most_moved: how many owners may move at most; None for any number.
         strict: nobody may be in more NUMA nodes than now (a strict topology manager's policy).
         whole_pods: a pod is judged as a whole (its scope ``pod``), and moves as one.
+        gather: CPUs that owners are gathered on, where they are as well off there; none: anywhere.
     """
 
     moves: MoveOptions = MoveOptions()
@@ -58,6 +59,7 @@ class RebalanceOptions(Struct, frozen=True):
     most_moved: int | None = None
     strict: bool = False
     whole_pods: bool = False
+    gather: CPUSet = _NO_CPU
 
 
 class Rebalance(Struct, frozen=True):
@@ -174,7 +176,7 @@ class _Scene:
         self.ledger = ledger
         self.topology = topology
         self.options = options
-        self.objective = Objective(topology, options.levels, options.numa)
+        self.objective = Objective(topology, options.levels, options.numa, options.gather.mask)
         self.held = {
             Owner(uid, name): cpus.mask
             for uid, containers in ledger.assignments.items()

@@ -56,6 +56,7 @@ def look(books: Books, observation: Observation | None = None) -> Seen:
         view.lent,
         topology=None if policy is None else policy.topology,
         wait_source="" if observation is None else observation.wait_source,
+        parked=view.parked,
     )
 
 

@@ -9,12 +9,14 @@ from typing import Final, TypedDict
 
 from pinfold.core.controllers.load_driven import Watches
 from pinfold.core.controllers.proposals import Proposal, Rank
+from pinfold.core.moves.gathering import idle_parts
 from pinfold.core.moves.owners import Owner
 from pinfold.documents.control import (
     Control,
     Decided,
     Lending,
     LoadDrivenContainer,
+    Parked,
     Waiting,
 )
 from pinfold.documents.history import Controlled
@@ -48,8 +50,19 @@ def control_document(
         moves_left=loop.budget.left,
         refused=refused,
         lending=lending,
+        parked=_parked(books, loop.memories),
         load_driven=_load_driven(books, loop.memories.get(Rank.LOAD_DRIVEN.word)),
     )
+
+
+def _parked(books: Books, memories: Mapping[str, object]) -> Parked | None:
+    view = books.view
+    policy = view.node.cpu_policy
+    if policy is None or Rank.PARKING.word not in memories:
+        return None
+    idle = view.parked & view.state.ledger.default
+    found = idle_parts(policy.topology, idle)
+    return Parked(cpus=str(idle), cores=found.cores, packages=found.packages)
 
 
 def _load_driven(books: Books, watches: Watches | None) -> list[LoadDrivenContainer] | None:

@@ -9,14 +9,16 @@ from msgspec.structs import replace
 
 from pinfold.admission.admission import NodeState, decide
 from pinfold.admission.moves import rebalance_document
-from pinfold.admission.rebalance import make_room_for, rebalance, who_may_move
+from pinfold.admission.rebalance import gathered, make_room_for, rebalance, who_may_move
+from pinfold.core.controllers.parking import Park
 from pinfold.core.controllers.proposals import Proposal
 from pinfold.core.kubelet.own_policies import DynamicOptions
 from pinfold.core.moves.objective import LEVELS, NUMA_NODES
 from pinfold.core.moves.owners import MoveError, Owner, Refusal
 from pinfold.core.moves.rebalance import Rebalance, RebalanceOptions
-from pinfold.core.pod.pod import Pod
-from pinfold.documents.move_plan import MAKE_ROOM, REBALANCE, MovePlan
+from pinfold.core.pod.pod import CPU, Pod
+from pinfold.core.values.cpuset import CPUSet
+from pinfold.documents.move_plan import MAKE_ROOM, PARKING, REBALANCE, MovePlan
 from pinfold.node.admitted_pod import AdmittedPod
 from pinfold.node.books import Books
 from pinfold.node.draft import Draft
@@ -161,6 +163,46 @@ class Rebalancing:
         self.budget.take(len(moving.plan.moved))
         return ""
 
+    # ------------------------------------------------------------------------ on few packages
+
+    async def park(self, wish: Proposal, *, keep_requests: bool) -> str:
+        """Gather work on few packages, or let the shared pool be everywhere again.
+
+        Owners move first, within the budget; once they are there, the pool leaves the others.
+
+        Returns:
+            Why nothing is changed; "" where something is.
+
+        Raises:
+            StoreError: the plan cannot be written down.
+            CgroupError: the shared pool is not where it should be.
+        """
+        async with self._books.change() as draft:
+            await draft.look_at_cpus()
+            view = self._books.view
+            if not isinstance(wish, Park):
+                await draft.park(CPUSet())
+                return ""
+            if self._mover.is_busy:
+                return "another plan of moves is under way"
+            if any(not self._is_calm(pod) for pod in view.pods.active.values()):
+                return "somebody is being started or ended"
+            need = max(wish.need, _requested(view) if keep_requests else 0)
+            options = replace(self._options(view), most_moved=self.budget.left)
+            found = gathered(view.node, view.state, options, need)
+            if found is not None and found.moves.plan.steps:
+                moving = await self._mover.begin(draft, found.moves.plan, why=PARKING)
+                self.budget.take(len(moving.plan.moved))
+                return ""
+            ledger = view.state.ledger
+            idle = CPUSet() if found is None else ledger.default - found.kept
+            if not ledger.exclusive <= (ledger.exclusive if found is None else found.kept):
+                return "the budget of moves is used up"
+            if idle == view.parked:
+                return "nothing could be on fewer packages"
+            await draft.park(idle)
+        return ""
+
     # ------------------------------------------------------------------------ for who is rejected
 
     def is_under_way(self, moving: Moving) -> bool:
@@ -212,3 +254,14 @@ class Rebalancing:
         self.budget.take(len(moving.plan.moved))
         self.rooms.keep(pod.uid, found.room, moving)
         return moving
+
+
+def _requested(view: View) -> int:
+    """How many CPUs the containers of the shared pool request together."""
+    milli = sum(
+        quantity.milli_value()
+        for pod, container in view.pods.containers().values()
+        if view.where(pod, container).own is None
+        and (quantity := container.requests.get(CPU)) is not None
+    )
+    return -(-milli // 1000)
