@@ -19,6 +19,7 @@ from pinfold.core.kubelet.own_policies import (
     InterruptOptions,
     IOWeights,
     OwnPolicies,
+    SuppressionOptions,
 )
 from pinfold.core.machine.kernel import Kernel
 from pinfold.core.machine.short_form import parse_short_form
@@ -264,11 +265,14 @@ def test_limits_by_class_and_manifest() -> None:
         feature_gates={"MemoryQoS": True},
         memory_reservation_policy="TieredReservation",
         pod_pids_limit=50,
-        own=OwnPolicies(io_weights=IOWeights(guaranteed=500)),
+        own=OwnPolicies(
+            io_weights=IOWeights(guaranteed=500), suppression=SuppressionOptions(use=True)
+        ),
     )
     document = plan_document(planned(config, pod()))
     assert [(one.feature, one.value) for one in document.in_force or ()] == [
-        ("podPidsLimit", "50 processes a pod")
+        ("suppression", "best-effort containers have 65% of the node less what others use"),
+        ("podPidsLimit", "50 processes a pod"),
     ]
     found = wishes(config, pod("500m", cpu_burst="50%"))
     assert {name: (one.value, one.source) for name, one in found.items()} == {

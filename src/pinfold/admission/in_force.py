@@ -220,6 +220,15 @@ def _cpu_burst(container: PlacedContainer) -> Wish | None:
     return Wish.granted(f"{saved} us of {cgroup.cpu_quota} us", source, "Linux 5.14")
 
 
+def _suppression(node: PlannedNode) -> Wish | None:
+    if (own := node.config.own) is None or not own.suppression.use:
+        return None
+    said = (
+        f"best-effort containers have {own.suppression.threshold} of the node less what others use"
+    )
+    return Wish.granted(said, setting("suppression.use"), "cgroups with cpu.idle, Linux 5.15")
+
+
 def _pids(node: PlannedNode) -> Wish | None:
     if (most := node.config.pod_pids_limit) < 1:
         return None
@@ -252,6 +261,7 @@ FEATURES: Final[Sequence[Feature]] = (
     Feature(name="cache", of_container=_cache),
     Feature(name="memoryQoS", runtimes=("process",), of_container=_memory_qos),
     Feature(name="cpuBurst", runtimes=("process",), of_container=_cpu_burst),
+    Feature(name="suppression", runtimes=("process",), of_node=_suppression),
     Feature(name="podPidsLimit", runtimes=("process",), of_node=_pids),
     Feature(name="ioWeight", runtimes=("process",), of_container=_io_weight),
     Feature(name="rebalance", of_node=_rebalances, of_container=_rebalance),

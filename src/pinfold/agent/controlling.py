@@ -22,6 +22,7 @@ from pinfold.node.books import Books
 from pinfold.node.control.lending import Lender
 from pinfold.node.control.looking import look
 from pinfold.node.control.loop import Control, ControlLoop
+from pinfold.node.control.suppressing import suppression_control
 from pinfold.node.control.telling import DecisionHistory, control_document
 from pinfold.node.moves.load_driven import LoadDrivenMoves
 from pinfold.node.moves.rebalancing import Rebalancing
@@ -29,6 +30,7 @@ from pinfold.node.observation.observer import Observation
 from pinfold.ports.figures import Figure
 
 LENDING: Final = Rank.LENDING.word
+SUPPRESSION: Final = Rank.SUPPRESSION.word
 OUTCOMES: Final = ("done", "nothing", "failed", "refused")
 
 log = structlog.get_logger("pinfold")
@@ -70,6 +72,12 @@ def controlled(
             controls.append(
                 Control(LENDING, controller, LendingMemory(), lender.carry_out, quick=lender)
             )
+    if own.suppression.use:
+        if problem := no_suppression(books, observation):
+            refused[SUPPRESSION] = problem
+            log.warning("not in force", feature=SUPPRESSION, problem=problem)
+        else:
+            controls.append(suppression_control(books, own.suppression, config))
     if config.load_driven:
         moves = LoadDrivenMoves(books, rebalancing.mover, rebalancing.rooms, rebalancing.budget)
         by_load = LoadDriven(own.load_driven)
@@ -98,6 +106,13 @@ def controlled(
         decided=DecisionHistory(books).decided,
     )
     return Controlling(loop, refused, lender)
+
+
+def no_suppression(books: Books, observation: Observation | None) -> str:
+    """Why nobody can be suppressed on this node; "" where they can."""
+    if problem := books.containers.cgroups.no_idle_side:
+        return problem
+    return "" if observation is not None else "nobody knows what containers use: observe them"
 
 
 def no_lending(books: Books, observation: Observation | None) -> str:

@@ -53,6 +53,7 @@ class Seen(Struct, frozen=True):
         topology: of the CPUs; None under a policy that gives nobody CPUs of his own.
         wait_source: where waits are from: ``cpu.pressure`` (a share of the time, at most 1),
             ``schedstat`` (the sum over threads), or "" (there are none).
+        cap: CPUs' worth of time that all who borrow have together; None: any.
     """
 
     at: float
@@ -65,6 +66,7 @@ class Seen(Struct, frozen=True):
     topology: CPUTopology | None = None
     wait_source: str = ""
     parked: CPUSet = CPUSet()
+    cap: float | None = None
 
 
 class Controller(Protocol[M]):

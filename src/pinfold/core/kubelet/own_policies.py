@@ -213,6 +213,25 @@ class InterruptOptions(_Options, frozen=True):
         return CPUSet.parse(self.housekeeping)
 
 
+class SuppressionOptions(_Options, frozen=True):
+    """Best-effort containers have what the others leave of a part of the node."""
+
+    use: bool = False
+    """Whether BestEffort pods' containers together are capped, by what the others use."""
+    threshold: _Percent = "65%"
+    """The part of the node's CPU time that is for all; what the others and the system use of it is
+    not for BestEffort pods."""
+    margin: _Percent = "3%"
+    """How far below that, in parts of the node, the cap goes when it goes down; a load that wavers
+    by less moves nothing."""
+    hold: _Seconds = "5s"
+    """For how long more has to be allowed before the cap goes up."""
+    step_up: _Percent = "10%"
+    """By how much of the node the cap goes up at most, at most once in a second."""
+    least_cpus: Annotated[int, Meta(ge=1, le=1024)] = field(default=1, name="leastCPUs")
+    """CPUs' worth of time that BestEffort pods keep, whatever the others use."""
+
+
 _Weight = Annotated[int, Meta(ge=0, le=1000)]
 
 
@@ -274,6 +293,8 @@ class OwnPolicies(_Options, frozen=True):
     """One thread of each core for exclusive use; its siblings stay idle."""
     load_driven: LoadDrivenOptions = LoadDrivenOptions()
     """Exclusive CPUs that come and go with the load."""
+    suppression: SuppressionOptions = SuppressionOptions()
+    """Best-effort containers have what the others leave of a part of the node."""
     io_weights: IOWeights = field(default=IOWeights(), name="ioWeights")
     """The weights of pods where they compete for a block device."""
     lending: LendingOptions = LendingOptions()
@@ -289,12 +310,13 @@ class OwnPolicies(_Options, frozen=True):
     @property
     def needs_figures(self) -> bool:
         """Whether anything is decided by what containers and CPUs do, so that it is observed."""
-        return self.load_driven.use or self.parking.use or self.lending.use
+        used = (self.load_driven, self.parking, self.lending, self.suppression)
+        return any(group.use for group in used)
 
     @property
     def need_idle_side(self) -> bool:
         """Whether best-effort containers are to be where they can borrow, and be capped."""
-        return self.lending.use
+        return self.lending.use or self.suppression.use
 
     @property
     def by_group(self) -> dict[str, dict[str, Any]]:

@@ -55,6 +55,7 @@ def look(books: Books, observation: Observation | None = None) -> Seen:
         frozenset(busy) | view.moving,
         view.lent,
         topology=None if policy is None else policy.topology,
+        cap=books.lease.quota,
         wait_source="" if observation is None else observation.wait_source,
         parked=view.parked,
     )
