@@ -345,8 +345,8 @@ def _metrics(path: Path) -> str:
 
 COUNTERS: Final = {
     "moves": "pinfold_move_duration_seconds_count",
-    "lends": r"pinfold_control_proposals_total.*rank=\"lending\".*",
-    "returns": r"pinfold_control_proposals_total.*rank=\"return\".*",
+    "lends": r"pinfold_control_proposals_total(?=.*outcome=\"done\").*rank=\"lending\"",
+    "returns": r"pinfold_control_proposals_total(?=.*outcome=\"done\").*rank=\"return\"",
 }
 """A figure, and the metrics that it is the growth of."""
 
