@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from contextlib import suppress
 from functools import partial
@@ -34,6 +35,7 @@ from pinfold.state.go_json import GoJSONError, parse
 from pinfold.state.show import describe, describe_text
 from pinfold.state.state_file import StateFile, UnusableFileError
 
+_IN_NO_FORCE: Final = re.compile(r"^\S+: (not in force here: .|is carried out with runtime .)")
 _LOSSLESS_DIGITS: Final = 21
 """Beyond its largest suffix (E) the kubelet prints multiples of 1000 without any: 1000000E is 1."""
 
@@ -104,7 +106,7 @@ def run_workloads(data: bytes) -> None:
             for runtime in (PROCESS, CRI):
                 with suppress(PodError):
                     notes = check_fields(document.content, runtime)
-                    hold(all(": not in force here: " in note for note in notes), "an empty note")
+                    hold(all(_IN_NO_FORCE.search(note) for note in notes), "an empty note")
             try:
                 workload = workload_from_api(document.content)
             except PodError as error:

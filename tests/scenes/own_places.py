@@ -21,6 +21,7 @@ PLACES: Final = (
     "/etc/kubernetes",
     "/etc/pinfold",
     "/run/crio",
+    "/run/irqbalance",
     "/run/k3s",
     "/run/nri",
     "/run/pinfold",
