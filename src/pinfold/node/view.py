@@ -134,15 +134,23 @@ class View(Struct, frozen=True):
     def lendable(self) -> CPUSet:
         """The online CPUs whose owners keep them for a while, and run there.
 
-        Whether an owner allows it is not asked here.  Idle siblings are to stay idle.
+        Whether an owner allows it is not asked here.  Idle siblings are to stay idle, and so is the
+        sibling thread of what another container owns: it was not asked.
         """
         ledger, moving = self.state.ledger, self.moving
+        owned = ledger.exclusive - self.state.offline
         found = (
-            ledger.cpus_of(pod.uid, container.name) or NO_CPUS
+            own - self.whole_cores(owned - own)
             for pod, container in self.pods.containers().values()
             if not pod.is_ending and Owner(pod.uid, container.name) not in moving
+            if (own := ledger.cpus_of(pod.uid, container.name))
         )
         return CPUSet.union(found) - self.state.offline
+
+    def whole_cores(self, cpus: CPUSet) -> CPUSet:
+        """These CPUs with all threads of their cores, where the policy knows of cores."""
+        policy = self.node.cpu_policy
+        return cpus if policy is None else policy.topology.whole_cores(cpus)
 
     def lent_by(self, pod_uid: str, container: str) -> CPUSet:
         """The CPUs of a container that are lent."""

@@ -126,6 +126,19 @@ def test_nothing_of_a_core_that_is_somebody_elses_too() -> None:
     assert node.memory.owners[OWNER].why_not == "CPUs 5 of the same core are not its own"
 
 
+def test_what_lies_beside_somebody_new_is_taken_back_and_not_lent_again() -> None:
+    node = node_with(0.0, 6, threads=2)
+    node.own, node.pool = CPUSet([2, 3, 4]), CPUSet([0, 1, 5])
+    node.run(20)
+    assert node.lent == CPUSet([2, 3, 4])
+    node.pool = CPUSet([0, 1])
+    node.run(60)
+    assert node.lent == CPUSet([2, 3])
+    (_, kind, cpus, why) = node.events[-1]
+    assert (kind, cpus) == (Return, CPUSet([4]))
+    assert why == "container main: CPUs 5 of the same core are not its own"
+
+
 def test_on_a_core_of_two_threads_less_is_enough_to_take_it_back() -> None:
     node = LendingNode(lambda at, cpu: 0.45 if at > 10 and cpu == 2 else 0.0, 4, threads=2)
     node.run(9)

@@ -224,6 +224,45 @@ def test_what_the_guardian_took_back_is_not_lent() -> None:
     run(scenario)
 
 
+def test_the_sibling_of_what_another_owner_is_given_is_back_before_he_runs() -> None:
+    """He was not asked, and a borrower would run on his core."""
+
+    async def scenario(node: LendingNode) -> None:
+        mine, other_thread = await beside(node)
+        node.effects.clear()
+        await pods(node, d="1")
+        assert node.books.view.state.ledger.cpus_of_pod("uid-d") == other_thread
+        assert node.books.view.lent == node.borrowed() == CPUSet()
+        assert [kind for kind, _ in node.effects][:2] == ["lent", "shared"], node.effects
+        with pytest.raises(CgroupError, match="nobody owns"):
+            await node.books.lend(mine)
+
+    run(scenario)
+
+
+def test_nobody_is_given_the_sibling_of_what_is_not_given_back() -> None:
+    async def scenario(node: LendingNode) -> None:
+        mine, other_thread = await beside(node)
+        node.cgroups.faults.fail_at = {node.cgroups.faults.calls + 1}
+        with pytest.raises(CgroupError):
+            await node.move(0.0, c=str(other_thread))
+        assert node.books.view.move is None
+        assert node.books.view.lent == mine
+
+    run(scenario)
+
+
+async def beside(node: LendingNode) -> tuple[CPUSet, CPUSet]:
+    """Lend one thread of a core of which the other is in the pool; both."""
+    await pods(node, c="1", e="1")
+    node.kernel.lenders.add("uid-e")
+    mine = node.books.view.state.ledger.cpus_of_pod("uid-e")
+    other_thread = node.books.view.whole_cores(mine) - mine
+    assert other_thread <= node.books.view.pool
+    await node.books.lend(mine)
+    return mine, other_thread
+
+
 # ------------------------------------------------------------------------- deaths at every call
 
 Life = Callable[[LendingNode], Awaitable[None]]

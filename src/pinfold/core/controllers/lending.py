@@ -144,6 +144,11 @@ class Lending(Struct, frozen=True):
                 owners[owner] = self._struck(now, reason)
                 proposals.append(give_back(owner, lent, reason))
                 continue
+            if strangers := _strangers(lent, one, seen):
+                reason = _not_its_own(strangers)
+                owners[owner] = replace(now, why_not=reason)
+                proposals.append(give_back(owner, lent & _whole(strangers, seen), reason))
+                continue
             found, reason = self._more(one, now, seen, most) if somebody else (CPUSet(), NOBODY)
             owners[owner] = replace(now, why_not=reason)
             if found:
@@ -226,8 +231,8 @@ class Lending(Struct, frozen=True):
             wanted = core & one.cpus - lent
             if len(lent | found | wanted) > most:
                 reason = reason or f"no more than {most} are lent"
-            elif strangers := core - one.cpus - seen.pool:
-                reason = reason or f"CPUs {strangers} of the same core are not its own"
+            elif strangers := _strangers(core, one, seen):
+                reason = reason or _not_its_own(strangers)
             elif any(cpu not in now.calm or now.calm[cpu] < need for cpu in wanted):
                 reason = reason or f"CPUs {wanted} have not been idle for {options.idle_for}"
             elif min(usage, total + _all_busy(seen, wanted)) > below:
@@ -365,6 +370,20 @@ def _there(one: SeenContainer, seen: Seen, cpus: CPUSet) -> float:
     """What an owner uses of some of its CPUs, at most."""
     busy = _all_busy(seen, cpus)
     return busy if one.load is None or one.load.usage is None else min(one.load.usage, busy)
+
+
+def _whole(cpus: CPUSet, seen: Seen) -> CPUSet:
+    """These CPUs with the sibling threads that are online."""
+    return cpus if seen.topology is None else seen.topology.whole_cores(cpus) & seen.online
+
+
+def _strangers(cpus: CPUSet, one: SeenContainer, seen: Seen) -> CPUSet:
+    """What of these cores somebody else may own; what is parked was the pool's."""
+    return _whole(cpus, seen) - one.cpus - seen.pool - seen.parked
+
+
+def _not_its_own(strangers: CPUSet) -> str:
+    return f"CPUs {strangers} of the same core are not its own"
 
 
 def _unfit(one: SeenContainer, most: int) -> str:

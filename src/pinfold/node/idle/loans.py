@@ -97,7 +97,8 @@ class Loans:
         """Take back what cannot stay lent once ``now`` holds.
 
         Raises:
-            CgroupError: somebody borrows CPUs that another owner is to have, or that are to move.
+            CgroupError: somebody borrows CPUs that another owner is to have, or that are to move,
+                or their sibling threads.
         """
         before = self._books.view
         if not before.lent:
@@ -109,7 +110,7 @@ class Loans:
         try:
             await self.give_back(leaving)
         except CgroupError as error:
-            if leaving & _taken(before, now):
+            if leaving & now.whole_cores(_taken(before, now)):
                 raise
             self._report(None, f"CPUs that were lent: {error}")
 
