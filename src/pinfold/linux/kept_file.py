@@ -33,17 +33,17 @@ class KeptFile:
 
     def read(self) -> bytes:
         """What it says now, whole; raises OSError."""
-        is_new = self._descriptor is None
+        chunk, kept = self._chunk, self._descriptor
         try:
-            descriptor = self._open() if self._descriptor is None else self._descriptor
-            data = part = os.pread(descriptor, self._chunk, 0)
-            while len(part) == self._chunk:
-                part = os.pread(descriptor, self._chunk, len(data))
+            descriptor = self._open() if kept is None else kept
+            data = part = os.pread(descriptor, chunk, 0)
+            while len(part) == chunk:
+                part = os.pread(descriptor, chunk, len(data))
                 data += part
         except OSError:
             self.close()
             raise
-        if is_new and descriptor >= file_limit() // 2:
+        if kept is None and descriptor >= file_limit() // 2:
             self.close()
         return data
 

@@ -65,6 +65,23 @@ class ThreadWaits:
             file.close()
         return self._total
 
+    def look_again(self) -> int | None:
+        """The same of those that were followed; None where one of them has ended."""
+        for tid, (file, before) in self._seen.items():
+            now = _waited(file)
+            if now is None:
+                del self._seen[tid]
+                return None
+            if now != before:
+                self._total += max(0, now - before)
+                self._seen[tid] = file, now
+        return self._total
+
+    @property
+    def followed(self) -> int:
+        """How many threads are followed."""
+        return len(self._seen)
+
     def close(self) -> None:
         """Follow nobody any more."""
         self.look(())

@@ -38,7 +38,7 @@ class Place:
         self.name = f"pinfold-test-{secrets.token_hex(4)}"
         self.folders: dict[str, Path] = {}
         if version == 1:
-            for controller in ("cpu", "cpuacct"):
+            for controller in ("cpu", "cpuacct", "pids"):
                 if controller in found.v1:
                     self.folders[controller] = found.v1[controller].point / self.name
         elif found.unified is not None:

@@ -14,10 +14,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
+from pinfold.adapters.observation.threads import MEMBERS, MemberWaits
 from pinfold.core.observation.rates import Counters, Stalls
 from pinfold.linux.descriptors import gone_or_raise
-from pinfold.linux.kept_file import KeptFile, KeptFolder
-from pinfold.linux.kernel_files import descendants, read_ids
+from pinfold.linux.kept_file import KeptFile
 from pinfold.linux.pressure import PRESSURES, parse_pressure
 from pinfold.linux.processes import PROC
 from pinfold.linux.thread_waits import ThreadWaits, schedstat_works
@@ -26,7 +26,7 @@ from pinfold.ports.observation import Located
 
 _CPU: Final = "cpu"
 _CPUACCT: Final = "cpuacct"
-_MEMBERS: Final = {1: "tasks", 2: "cgroup.threads"}
+_PIDS: Final = "pids"
 _NANO: Final = 1000
 _T = TypeVar("_T")
 
@@ -97,7 +97,7 @@ class CgroupMeters:
         return found
 
     def _read(self, key: ContainerKey) -> Counters | None:
-        return self._ask(key, lambda meter: meter.read())
+        return self._ask(key, _counters)
 
     def _ask(self, key: ContainerKey, question: Callable[[_Meter], _T | None]) -> _T | None:
         """What a container's files say; None where they are not there, or do not say it."""
@@ -114,7 +114,7 @@ class CgroupMeters:
     def _found(self, key: ContainerKey) -> _Meter | None:
         if (folder := self._cgroups.folder_of(key, _CPU)) is None:
             return None
-        waits = ThreadWaits(self._proc) if self._has_schedstat else None
+        waits = self._waits(key, folder) if self._has_schedstat else None
         if self._version == 1:
             account = self._cgroups.folder_of(key, _CPUACCT) or folder
             meter: _Meter = _MeterV1(folder, waits, KeptFile(account / "cpuacct.usage"))
@@ -122,6 +122,11 @@ class CgroupMeters:
             meter = _MeterV2(folder, waits, has_pressure=self._has_pressure)
         self._open[key] = meter
         return meter
+
+    def _waits(self, key: ContainerKey, folder: Path) -> MemberWaits:
+        counting = self._cgroups.folder_of(key, _PIDS)
+        number = None if counting is None else KeptFile(counting / "pids.current")
+        return MemberWaits(folder, MEMBERS[self._version], number, ThreadWaits(self._proc))
 
     def retain(self, keys: Collection[ContainerKey]) -> None:
         """See :class:`pinfold.ports.observation.ContainerMeters`."""
@@ -136,11 +141,7 @@ class CgroupMeters:
 class _Meter(ABC):
     """The files of one container."""
 
-    version: int
-
-    def __init__(self, folder: Path, waits: ThreadWaits | None) -> None:
-        self._folder = str(folder)
-        self._kept = KeptFolder(folder)
+    def __init__(self, folder: Path, waits: MemberWaits | None) -> None:
         self._waits = waits
         self._stat = KeptFile(folder / "cpu.stat")
 
@@ -158,46 +159,38 @@ class _Meter(ABC):
         """Microseconds of CPU time; raises as :meth:`read`."""
 
     def _wait(self) -> int | None:
-        if self._waits is None:
-            return None
-        # Opened each time: the kernel of cgroup v1 keeps a list for as long as it is asked for it.
-        name = _MEMBERS[self.version]
-        if self._kept.has_folders:
-            tids = [tid for one in descendants(self._folder) for tid in read_ids(f"{one}/{name}")]
-        else:
-            tids = [int(word) for word in self._kept.read(name).split() if word != b"0"]
-        return self._waits.look(tids) // _NANO
+        return None if self._waits is None else self._waits.look() // _NANO
 
     def close(self) -> None:
         self._stat.close()
-        self._kept.close()
         if self._waits is not None:
             self._waits.close()
 
 
 class _MeterV1(_Meter):
-    version = 1
-
-    def __init__(self, folder: Path, waits: ThreadWaits | None, usage: KeptFile) -> None:
+    def __init__(self, folder: Path, waits: MemberWaits | None, usage: KeptFile) -> None:
         super().__init__(folder, waits)
         self._usage: KeptFile | None = usage
         self._last: Counters | None = None
+        self._said = b""
+        self._throttling: tuple[int | None, int | None, int | None] = None, None, None
 
     def read(self) -> Counters:
         used = self.used()
         if used is not None and self._last is not None and used == self._last.usage:
             # Nobody in it has run since, and only who gets to run has a wait that is counted.
             return self._last
-        stat = _numbers(self._stat.read())
-        throttled = stat.get(b"throttled_time")
-        self._last = Counters(
-            incarnation=self._stat.inode,
-            usage=used,
-            wait=self._wait(),
-            periods=stat.get(b"nr_periods"),
-            throttled_periods=stat.get(b"nr_throttled"),
-            throttled=None if throttled is None else throttled // _NANO,
-        )
+        # Most have no quota, and say the same for ever.
+        if (said := self._stat.read()) != self._said:
+            stat = _numbers(said)
+            throttled = stat.get(b"throttled_time")
+            self._throttling = (
+                stat.get(b"nr_periods"),
+                stat.get(b"nr_throttled"),
+                None if throttled is None else throttled // _NANO,
+            )
+            self._said = said
+        self._last = Counters(self._stat.inode, used, self._wait(), *self._throttling)
         return self._last
 
     def used(self) -> int | None:
@@ -216,9 +209,7 @@ class _MeterV1(_Meter):
 
 
 class _MeterV2(_Meter):
-    version = 2
-
-    def __init__(self, folder: Path, waits: ThreadWaits | None, *, has_pressure: bool) -> None:
+    def __init__(self, folder: Path, waits: MemberWaits | None, *, has_pressure: bool) -> None:
         super().__init__(folder, waits)
         names = PRESSURES if has_pressure else ()
         self._pressures = {name: KeptFile(folder / f"{name}.pressure") for name in names}
@@ -255,6 +246,10 @@ class _MeterV2(_Meter):
         super().close()
         for file in self._pressures.values():
             file.close()
+
+
+def _counters(meter: _Meter) -> Counters:
+    return meter.read()
 
 
 def _used(meter: _Meter) -> int | None:

@@ -5,9 +5,10 @@ Counters are kept and not rates, so a rate over any window is exact: the newest 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Final, Generic, TypeVar
 
 from msgspec import Struct
@@ -56,13 +57,23 @@ class History(Generic[_T]):
         With 0 it is the last interval; less than was asked for where there is no more.  None while
         there is only one.
         """
-        if len(self._samples) <= 1:
+        samples = self._samples
+        if len(samples) <= 1:
             return None
-        newest = self._samples[-1]
-        wanted = newest.at - seconds
-        older = (sample for sample in self._samples if sample is not newest)
-        return min(older, key=lambda sample: abs(sample.at - wanted)), newest
+        newest, older = samples[-1], samples[-2]
+        # Asked of hundreds each second, mostly for the last interval.
+        if seconds > newest.at - older.at:
+            wanted = newest.at - seconds
+            at = bisect_left(samples, wanted, hi=len(samples) - 2, key=_moment)
+            older = min(
+                islice(samples, max(0, at - 1), at + 1), key=lambda one: abs(one.at - wanted)
+            )
+        return older, newest
 
     def steps(self) -> Iterator[tuple[Sample[_T], Sample[_T]]]:
         """Every interval, the oldest first."""
         return pairwise(self._samples)
+
+
+def _moment(sample: Sample[_T]) -> float:
+    return sample.at

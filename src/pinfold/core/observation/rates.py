@@ -80,7 +80,10 @@ def is_continued(before: Counters, after: Counters) -> bool:
         and _grows(before.periods, after.periods)
         and _grows(before.throttled_periods, after.throttled_periods)
         and _grows(before.throttled, after.throttled)
-        and all(is_stalled_on(old, new) for _, old, new in _common(before, after))
+        and (
+            not before.pressure
+            or all(is_stalled_on(old, new) for _, old, new in _common(before, after))
+        )
     )
 
 
