@@ -20,6 +20,7 @@ from benchmarks import (
     agent_fakes,
     agent_kernel,
     agent_live,
+    agent_loop,
     allocation,
     device_plugins,
     devices,
@@ -90,6 +91,7 @@ def workloads() -> dict[str, Callable[[], Result]]:
         device_plugins,
         agent_fakes,
         agent_kernel,
+        agent_loop,
         agent_live,
         agent_containers,
     ):

@@ -8,7 +8,7 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -33,6 +33,7 @@ from pinfold.node.reconciler import reconcile
 from pinfold.node.recovery.recovery import Restored
 from pinfold.node.settings import NodeSettings
 from pinfold.planning.fake_cgroups import FakeCgroups
+from pinfold.planning.fake_guardian import FakeGuardian
 from pinfold.planning.fakes import FakeRuntime, MemoryPodFiles, MemoryStore
 from pinfold.ports.records import PodPhase
 from pinfold.ports.store import Store
@@ -47,15 +48,20 @@ RESIZED: Final = 200
 RESIZES: Final = 40
 
 
-def make_manager(store: Store | None = None) -> Manager:
+STATIC: Final = NodeConfig(
+    cpu_manager_policy="static", reserved_system_cpus=CPUSet([0, 128]), max_pods=PODS
+)
+
+
+def make_manager(store: Store | None = None, config: NodeConfig = STATIC) -> Manager:
     """A manager of an empty node, on fakes, but for the record where one is given."""
     machine = parse_short_form(MACHINE)
     view = kubelet_view(machine)
-    config = NodeConfig(
-        cpu_manager_policy="static", reserved_system_cpus=CPUSet([0, 128]), max_pods=PODS
-    )
     node = build_node(machine, config, view=view, rules=SOUND)
-    settings = NodeSettings(reserved_system_cpus=config.reserved_system_cpus)
+    settings = NodeSettings(
+        reserved_system_cpus=config.reserved_system_cpus,
+        idle_side=config.own is not None and config.own.need_idle_side,
+    )
     cgroups = FakeCgroups(view.topology.cpus)
     report = lambda _pod, text: _give_up(text)  # noqa: E731 - one use
     containers = PodContainers(cgroups, FakeRuntime(cgroups), settings)
@@ -67,8 +73,9 @@ def make_manager(store: Store | None = None) -> Manager:
         announcements=Announcements(MemoryPodFiles(), lambda _state, _pods: None, report),
         settings=settings,
         observers=Observers(time.time, no_document, report),
+        guardian=FakeGuardian(None, lambda: 0.0),
     )
-    return Manager(books, containers)
+    return Manager(books, containers, dynamic=config.dynamic)
 
 
 async def no_document(_decision: object, _state: object) -> str:
@@ -80,9 +87,12 @@ def _give_up(text: str) -> None:
     raise GivenUpError(text)
 
 
-async def _admit(manager: Manager, name: str, cpus: str) -> PodPhase:
+async def admit(
+    manager: Manager, name: str, cpus: str, annotations: Mapping[str, str] | None = None
+) -> PodPhase:
+    """A pod of one container comes."""
     manifest = pod(name, ("run",), cpus)
-    manifest["metadata"]["uid"] = name
+    manifest["metadata"] |= {"uid": name, "annotations": dict(annotations or {})}
     record = await manager.admit(workload_from_api(manifest), manifest=json.dumps(manifest))
     return record.phase
 
@@ -96,7 +106,7 @@ async def _in_and_out(pods: int) -> tuple[int, int]:
     admitted = 0
     began = time.process_time_ns()
     for number in range(pods):
-        phase = await _admit(manager, f"p{number}", chance.choice(SHAPES))
+        phase = await admit(manager, f"p{number}", chance.choice(SHAPES))
         admitted += phase is not PodPhase.REJECTED
         if number % 3 == 2 and manager.books.view.pods.active:
             await manager.release(chance.choice(list(manager.books.view.pods.active)), grace=0)
@@ -125,7 +135,7 @@ def _reconcile(count: int) -> Result:
             async with manager.books.change() as draft:
                 await draft.apply_pool()
             for number in range(count):
-                await _admit(manager, f"p{number}", "" if number % 5 else "1")
+                await admit(manager, f"p{number}", "" if number % 5 else "1")
             for life in manager.lives.values():
                 await life.started.wait()
 
@@ -151,7 +161,7 @@ async def _resizes(count: int, folder: Path) -> tuple[list[int], list[int]]:
     async with manager.books.change() as draft:
         await draft.apply_pool()
     for number in range(count):
-        await _admit(manager, f"p{number}", "" if number % 5 else "2")
+        await admit(manager, f"p{number}", "" if number % 5 else "2")
     for life in manager.lives.values():
         await life.started.wait()
     confirmed, over = [], []

@@ -141,6 +141,7 @@ def _observe(count: int, command: tuple[str, ...]) -> Result:
         try:
             if watched is None:
                 raise GivenUpError("the agent does not observe")
+            runner.run(asyncio.sleep(BETWEEN))  # for what the starts have left to do
             for _ in range(READINGS + 1):
                 time.sleep(BETWEEN)
                 began = time.process_time_ns()
