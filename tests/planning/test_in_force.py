@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,13 +15,18 @@ from msgspec.structs import replace
 from pinfold.admission.in_force import FEATURES, Feature, wishes_of_container, wishes_of_node
 from pinfold.admission.wished import PlacedContainer, PlannedNode, Wish
 from pinfold.cli.views.plan import plan_view, planned_on
+from pinfold.config.agent import load_agent_config
+from pinfold.config.kubelet import ConfigError
 from pinfold.core.cache.options import CacheClass, CacheOptions
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.own_policies import (
     DynamicOptions,
     InterruptOptions,
     IOWeights,
+    LendingOptions,
+    LoadDrivenOptions,
     OwnPolicies,
+    ParkingOptions,
     SuppressionOptions,
 )
 from pinfold.core.machine.kernel import Kernel
@@ -33,6 +41,8 @@ from pinfold.planning.planner import Plan, Planner
 MACHINE = parse_short_form("1s4c2t")
 KUBELETS = NodeConfig(cpu_manager_policy="static", reserved_system_cpus=CPUSet([0]))
 OURS = replace(KUBELETS, own=OwnPolicies())
+LENT = LendingOptions(use=True)
+BY_LOAD = LoadDrivenOptions(use=True)
 WISHFUL = replace(
     OURS,
     cpu_manager_policy="dynamic",
@@ -276,7 +286,7 @@ def test_limits_by_class_and_manifest() -> None:
     ]
     found = wishes(config, pod("500m", cpu_burst="50%"))
     assert {name: (one.value, one.source) for name, one in found.items()} == {
-        "memoryQoS": ("memory.min 1073741824", "setting memoryReservationPolicy"),
+        "memoryQoS": ("memory.min 1073741824 bytes", "setting memoryReservationPolicy"),
         "cpuBurst": ("25000 us of 50000 us", "annotation cpu-burst.pinfold.dev/pod"),
         "ioWeight": ("500 (of its pod)", "setting ioWeights.guaranteed"),
     }
@@ -307,3 +317,136 @@ def test_a_kernel_that_is_known_decides(
     planner = Planner(MACHINE, WISHFUL, kernel=kernel)
     told = {one.feature: one for one in plan_document(planner.plan([])).in_force or ()}
     assert told["partition"].value == value
+
+
+@pytest.mark.parametrize(
+    ("cgroups", "root_balances", "value", "reason", "provided"),
+    [
+        (1, True, None, "on cgroup v1 it needs the setting rootLoadBalance: false", None),
+        (1, False, "isolated", None, None),
+        (2, True, "isolated", None, None),
+        (None, False, "isolated", None, "cgroup v2 and Linux 6.7, or cgroup v1"),
+    ],
+)
+def test_a_partition_on_cgroup_v1_hangs_on_the_roots_flag(
+    cgroups: int | None,
+    *,
+    root_balances: bool,
+    value: str | None,
+    reason: str | None,
+    provided: str | None,
+) -> None:
+    config = replace(WISHFUL, root_load_balance=root_balances)
+    node = PlannedNode(config, MACHINE, Kernel(cgroups and (6, 18), cgroups))
+    placed = PlacedContainer(node, pod(load_balance="false"), "main", CPUSet([1]))
+    for told in (dict(wishes_of_node(node)), dict(wishes_of_container(placed))):
+        wish = told["partition"]
+        assert (wish.value, wish.reason, wish.provided) == (value, reason, provided)
+
+
+@pytest.mark.parametrize("partition", ["isolated", "root"])
+def test_nothing_of_a_partition_is_lent(partition: str) -> None:
+    config = replace(WISHFUL, partition=partition, own=OwnPolicies(lending=LENT))
+    said = {"load_balance": "false"} if partition == "isolated" else {}
+    found = wishes(config, pod(lend_cpus="true", **said))
+    assert found["partition"].value == partition
+    assert found["lending"].reason == "its CPUs are to be a partition, in which nobody else can run"
+    if partition == "isolated":
+        assert wishes(config, pod(lend_cpus="true"))["lending"].value
+
+
+@pytest.mark.parametrize(
+    ("own", "runtime", "features"),
+    [
+        (OwnPolicies(lending=LENT), "nri", {"lending"}),
+        (OwnPolicies(suppression=SuppressionOptions(use=True)), "cri", {"suppression"}),
+        (
+            OwnPolicies(load_driven=BY_LOAD, parking=ParkingOptions(use=True)),
+            "nri",
+            {"loadDriven", "parking"},
+        ),
+    ],
+)
+def test_what_an_agent_does_not_start_with(
+    tmp_path: Path, own: OwnPolicies, runtime: str, features: set[str]
+) -> None:
+    config = replace(WISHFUL, partition="member", runtime=runtime, own=own)
+    machine = parse_short_form("2s4c2t")
+    told = dict(wishes_of_node(PlannedNode(config, machine)))
+    reason = f"an agent with runtime {runtime} does not start with it"
+    assert {name for name, wish in told.items() if wish.reason == reason} == features
+    file = tmp_path / "config.yaml"
+    for name in features:
+        section = {"runtime": runtime, name: {"use": True}}
+        fields = {
+            "kind": "KubeletConfiguration",
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "cpuManagerPolicy": "dynamic",
+            "reservedSystemCPUs": "0",
+            "pinfold": section,
+        }
+        file.write_text(json.dumps(fields))
+        start = f"{file}: pinfold.{name}.use: not with runtime {runtime}: "
+        with pytest.raises(ConfigError, match=f"^{re.escape(start)}.*; set {name}.use: false, or"):
+            load_agent_config(file)
+
+
+def test_what_has_to_be_so_on_the_machine_is_in_the_text() -> None:
+    config = replace(
+        OURS, feature_gates={"MemoryQoS": True}, memory_reservation_policy="TieredReservation"
+    )
+    plan = planned(config, pod("500m"))
+    (row,) = plan_view(plan_document(plan), planned_on(plan)).pods[0].containers
+    assert row.extras == ("by setting: memoryQoS memory.min 1073741824 bytes on cgroup v2",)
+
+
+def test_one_socket_has_nothing_to_park() -> None:
+    config = replace(WISHFUL, own=OwnPolicies(parking=ParkingOptions(use=True)))
+    wish = dict(wishes_of_node(PlannedNode(config, MACHINE)))["parking"]
+    assert wish.reason == "the machine has one socket: there is nothing to park"
+    two = PlannedNode(config, parse_short_form("2s4c2t"))
+    assert dict(wishes_of_node(two))["parking"].value
+
+
+def test_what_borrows() -> None:
+    own = OwnPolicies(lending=LENT, suppression=SuppressionOptions(use=True))
+    lending = replace(OURS, own=own)
+
+    def best_effort(**said: str) -> Pod:
+        bare = {"containers": [{"name": "main"}]}
+        return pod(spec=bare, **said)
+
+    told = wishes(lending, best_effort())["borrow"]
+    assert told.value == "runs on what others lend, is suppressed"
+    assert told.source == "setting lending.use and suppression.use"
+    key = "annotation borrow.pinfold.dev/pod"
+    told = wishes(lending, best_effort(borrow="false"))["borrow"]
+    assert (told.value, told.source) == ("keeps to the shared pool, and is not suppressed", key)
+    told = wishes(lending, pod(borrow="false"))["borrow"]
+    assert told.reason == "its pod is Guaranteed, and only BestEffort ones borrow"
+    assert "borrow" not in wishes(lending, pod())
+    assert "borrow" not in wishes(OURS, best_effort())
+    told = wishes(OURS, best_effort(borrow="true"))["borrow"]
+    assert told.reason == "neither lending.use nor suppression.use is set"
+
+
+def test_what_a_container_has_while_its_load_gives_it_cpus() -> None:
+    options = CacheOptions(use=True, classes={"fast": CacheClass(l3="4")}, exclusive="fast")
+    own = OwnPolicies(
+        load_driven=BY_LOAD, lending=LENT, irqs=InterruptOptions(use=True), cache=options
+    )
+    config = replace(WISHFUL, own=own)
+    said = {"load_driven": "true", "rebalance": "false", "lend_cpus": "true"}
+    found = wishes(config, pod(load_balance="false", **said))
+    assert found.pop("lending").reason
+    found["lending"] = wishes(config, pod(**said))["lending"]
+    assert {name: wish.value for name, wish in found.items()} == {
+        "partition": "isolated, while it has CPUs of its own",
+        "ownerOffline": "freeze, while it has CPUs of its own",
+        "scaleDownGracePeriod": "2 s, while it has CPUs of its own",
+        "irqs": "kept off, while it has CPUs of its own",
+        "cache": "fast (l3 4), while it has CPUs of its own",
+        "rebalance": "stays where it is, while it has CPUs of its own",
+        "loadDriven": "starts shared, 2 CPUs are charged",
+        "lending": "up to 2 of its CPUs while they are idle, while it has CPUs of its own",
+    }

@@ -20,7 +20,14 @@ from typing import Final
 from msgspec import Struct
 
 from pinfold.admission.cache_classes import class_of, in_words
-from pinfold.admission.in_force_by_load import gives_by_load, lends, lent_by, load_driven, parks
+from pinfold.admission.in_force_by_load import (
+    borrows,
+    gives_by_load,
+    lends,
+    lent_by,
+    load_driven,
+    parks,
+)
 from pinfold.admission.wished import (
     SHARES,
     PlacedContainer,
@@ -47,7 +54,8 @@ from pinfold.core.pod.pod import QOSClass
 
 _ALL: Final = ("process", "cri", "nri")
 _ISOLATED: Final = "isolated"
-_PARTITIONS: Final = "cgroup v2 and Linux 6.7, or cgroup v1 with rootLoadBalance: false"
+_ON_V2: Final = "cgroup v2 and Linux 6.7"
+_V1: Final = 1
 
 
 class Feature(Struct, frozen=True, kw_only=True):
@@ -62,6 +70,9 @@ class Feature(Struct, frozen=True, kw_only=True):
         """The wish, as an agent with this node's runtime and kernel answers it."""
         if wish is None or wish.value is None:
             return wish
+        if self.name in node.config.not_with_runtime:
+            wrong = f"an agent with runtime {node.config.runtime} does not start with it"
+            return Wish.refused(wish.source, wrong)
         if node.config.runtime not in self.runtimes:
             with_others = f"is carried out with runtime {' or '.join(self.runtimes)} only"
             return Wish.refused(wish.source, with_others)
@@ -79,7 +90,20 @@ def _partition(node: PlannedNode) -> Wish | None:
         return None
     if not node.config.gives_exclusive_cpus:
         return Wish.refused(source, f"cpuManagerPolicy {node.config.cpu_manager_policy} owns none")
-    return Wish.granted(wished, source, _PARTITIONS)
+    return _partitioned(node, wished, source)
+
+
+def _partitioned(node: PlannedNode, value: str, source: str) -> Wish:
+    """A partition, on cgroup v1 where the agent may switch the root's flag off."""
+    allowed = not node.config.root_load_balance
+    if node.kernel.cgroups == _V1:
+        if allowed:
+            return Wish.granted(value, source)
+        return Wish.refused(source, "on cgroup v1 it needs the setting rootLoadBalance: false")
+    if node.kernel.cgroups is not None:
+        return Wish.granted(value, source, _ON_V2)
+    on_v1 = "cgroup v1" if allowed else "cgroup v1 with rootLoadBalance: false"
+    return Wish.granted(value, source, f"{_ON_V2}, or {on_v1}")
 
 
 def _partition_of(container: PlacedContainer) -> Wish | None:
@@ -89,22 +113,23 @@ def _partition_of(container: PlacedContainer) -> Wish | None:
         source = said[1]
         if wished != _ISOLATED:
             return Wish.refused(source, f"setting partition is {wished}, not {_ISOLATED}")
-        if not container.cpus:
+        if not container.may_own:
             return Wish.refused(source, SHARES)
-    elif wished == _ISOLATED or not container.cpus:
+    elif wished == _ISOLATED or not container.may_own:
         return None
     wish = _partition(container.node)
     if wish is None or wish.reason is not None:
         return None if wish is None else Wish.refused(source, wish.reason or "")
     if container.mixed:
         return Wish.refused(source, "it uses the shared pool, too")
-    return Wish.granted(wished, source, _PARTITIONS)
+    return _partitioned(container.node, container.while_own(wished), source)
 
 
 def _owner_offline(container: PlacedContainer) -> Wish | None:
-    if not container.cpus or container.node.config.owner_offline == "share":
+    wished = container.node.config.owner_offline
+    if not container.may_own or wished == "share":
         return None
-    return Wish.granted(container.node.config.owner_offline, setting("ownerOffline"))
+    return Wish.granted(container.while_own(wished), setting("ownerOffline"))
 
 
 def _confine_system(node: PlannedNode) -> Wish | None:
@@ -120,7 +145,7 @@ def _grace_period(container: PlacedContainer) -> Wish | None:
     said, seconds = container.said(SCALE_DOWN_GRACE_PERIOD), container.pod.scale_down_grace_period
     if seconds is not None:
         said = (seconds, "field spec.scaleDownGracePeriodSeconds")
-    if said is None and container.cpus and container.node.config.scale_down_grace_period:
+    if said is None and container.may_own and container.node.config.scale_down_grace_period:
         said = (container.node.config.scale_down_grace_period, setting("scaleDownGracePeriod"))
     if said is None or said[0] is None:
         return None
@@ -155,7 +180,7 @@ def _irqs(container: PlacedContainer) -> Wish | None:
     said = container.said(IRQS)
     if said is None or said[0] is None:
         own = container.node.config.own
-        if own is None or not own.irqs.use or not container.cpus:
+        if own is None or not own.irqs.use or not container.may_own:
             return None
         said = (KEEP_OFF, setting("irqs.use"))
     if said[0] != KEEP_OFF:
@@ -171,7 +196,7 @@ def _irqs(container: PlacedContainer) -> Wish | None:
 def _cache(container: PlacedContainer) -> Wish | None:
     own, said = container.node.config.own, container.said(CACHE)
     options = CacheOptions() if own is None else own.cache
-    name = class_of(container.pod.annotations, container.name, options, owns=bool(container.cpus))
+    name = class_of(container.pod.annotations, container.name, options, owns=container.may_own)
     if said is None or said[0] is None:
         said = (name, setting("cache.exclusive"))
     if not name:
@@ -194,7 +219,11 @@ def _memory_qos(container: PlacedContainer) -> Wish | None:
         source = "memoryReservationPolicy"
     one = next(one for one in container.pod.all_containers if one.name == container.name)
     files = rules.of_container(container.pod, one).unified
-    values = [f"{file} {value}" for file, value in files.items() if value != "0"]
+    values = [
+        f"{file} {value}{' bytes' * value.isdigit()}"
+        for file, value in files.items()
+        if value != "0"
+    ]
     if not values:
         return None
     return Wish.granted(", ".join(values), setting(source), "cgroup v2")
@@ -273,6 +302,7 @@ FEATURES: Final[Sequence[Feature]] = (
         of_container=load_driven,
     ),
     Feature(name="lending", runtimes=("process",), of_node=lends, of_container=lent_by),
+    Feature(name="borrow", runtimes=("process",), of_container=borrows),
 )
 """The table, in the order in which it is told."""
 

@@ -7,8 +7,8 @@ from typing import Final
 from pinfold.admission.load_driven import load_driven_containers
 from pinfold.admission.wished import SHARES, PlacedContainer, PlannedNode, Wish, setting
 from pinfold.core.kubelet.own_policies import DYNAMIC
-from pinfold.core.pod.annotations import LEND_CPUS, LOAD_DRIVEN
-from pinfold.core.pod.pod import exclusive_requests
+from pinfold.core.pod.annotations import BORROW, LEND_CPUS, LOAD_DRIVEN
+from pinfold.core.pod.pod import QOSClass, exclusive_requests
 
 _IDLE_SIDE: Final = "cgroups that the agent may write, with cpu.idle (Linux 5.15)"
 
@@ -69,12 +69,36 @@ def lent_by(container: PlacedContainer) -> Wish | None:
         return None
     if own is None or not own.lending.use:
         return Wish.refused(said[1], f"{setting('lending.use')} is false")
-    if not container.cpus:
+    if not container.may_own:
         return Wish.refused(said[1], SHARES)
     if container.mixed:
         return Wish.refused(said[1], "it uses the shared pool, too")
-    most = min(said[0], own.lending.most_cpus, len(container.cpus))
-    return Wish.granted(f"up to {most} of its CPUs while they are idle", said[1], _IDLE_SIDE)
+    if container.asks_partition:
+        return Wish.refused(said[1], "its CPUs are to be a partition, in which nobody else can run")
+    count = len(container.cpus) or exclusive_requests(container.pod)[container.name]
+    most = min(said[0], own.lending.most_cpus, count)
+    value = container.while_own(f"up to {most} of its CPUs while they are idle")
+    return Wish.granted(value, said[1], _IDLE_SIDE)
+
+
+def borrows(container: PlacedContainer) -> Wish | None:
+    """Whether a best-effort container runs on what others lend, and is capped with the others."""
+    said, own = container.said(BORROW), container.node.config.own
+    is_told = said is not None and said[0] is not None
+    source = said[1] if is_told and said is not None else ""
+    if container.pod.qos is not QOSClass.BEST_EFFORT:
+        reason = f"its pod is {container.pod.qos.value}, and only BestEffort ones borrow"
+        return Wish.refused(source, reason) if is_told else None
+    if own is None or not own.need_idle_side:
+        neither = "neither lending.use nor suppression.use is set"
+        return Wish.refused(source, neither) if is_told else None
+    if said is not None and said[0] is False:
+        return Wish.granted("keeps to the shared pool, and is not suppressed", source)
+    parts = {"lending.use": own.lending.use, "suppression.use": own.suppression.use}
+    names = [name for name, is_used in parts.items() if is_used]
+    ways = {"lending.use": "runs on what others lend", "suppression.use": "is suppressed"}
+    value = ", ".join(ways[name] for name in names)
+    return Wish.granted(value, source or setting(" and ".join(names)), _IDLE_SIDE)
 
 
 def parks(node: PlannedNode) -> Wish | None:
@@ -86,6 +110,8 @@ def parks(node: PlannedNode) -> Wish | None:
         return Wish.refused(
             source, f"cpuManagerPolicy is {node.config.cpu_manager_policy}, not {DYNAMIC}"
         )
+    if len(node.machine.sockets) == 1:
+        return Wish.refused(source, "the machine has one socket: there is nothing to park")
     options = own.parking
     return Wish.granted(
         f"on few sockets below {options.park_below} for {options.park_after}, everywhere from "

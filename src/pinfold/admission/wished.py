@@ -6,10 +6,12 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from pinfold.admission.load_driven import load_driven_containers
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.machine.kernel import Kernel
 from pinfold.core.machine.machine import Machine
 from pinfold.core.pod.annotation import CONTAINER, POD, Annotation
+from pinfold.core.pod.annotations import LOAD_BALANCE
 from pinfold.core.pod.pod import Pod
 from pinfold.core.values.cpuset import CPUSet
 
@@ -37,6 +39,27 @@ class PlacedContainer(Struct, frozen=True):
     name: str
     cpus: CPUSet = CPUSet()
     mixed: bool = False
+
+    @property
+    def by_load(self) -> bool:
+        """Whether it has CPUs of its own while its load asks for them, and none at first."""
+        config = self.node.config
+        return config.load_driven and self.name in load_driven_containers(self.pod)
+
+    @property
+    def may_own(self) -> bool:
+        """Whether it has CPUs of its own, or may come to have some."""
+        return bool(self.cpus) or self.by_load
+
+    def while_own(self, value: str) -> str:
+        """What is in force of one that may own, and when."""
+        return value if self.cpus else f"{value}, while it has CPUs of its own"
+
+    @property
+    def asks_partition(self) -> bool:
+        """Whether CPUs of its own are to be a partition of the kernel's."""
+        wished, said = self.node.config.partition, self.said(LOAD_BALANCE)
+        return wished == "root" or (wished == "isolated" and said is not None and not said[0])
 
     def said(self, row: Annotation[Any]) -> tuple[Any, str] | None:
         """What an annotation says of it, and where; None where it says nothing that counts."""
@@ -82,6 +105,6 @@ def own_cpus_only(
     container: PlacedContainer, value: str, source: str, provided: str | None = None
 ) -> Wish:
     """In force for one that has CPUs of its own."""
-    if not container.cpus:
+    if not container.may_own:
         return Wish.refused(source, SHARES)
-    return Wish.granted(value, source, provided)
+    return Wish.granted(container.while_own(value), source, provided)

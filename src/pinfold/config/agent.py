@@ -57,15 +57,9 @@ def load_agent_config(file: Path | None) -> AgentConfig:
     fields = read_fields(path)
     loaded = kubelet_config(fields, path)
     section = loaded.section or AgentSection()
-    own = section.policies
-    by_load = {"loadDriven": own.load_driven.use, "parking": own.parking.use}
-    for name, is_used in by_load.items():
-        if is_used and section.containers.runtime == "nri":
-            raise ConfigError(
-                f"{path}: pinfold.{name}.use: not with runtime nri: the runtime may write a cpuset "
-                "late that it was told before, and the kubelet counts the CPUs of its pods itself; "
-                f"set {name}.use: false, or runtime: cri"
-            )
+    runtime = section.containers.runtime
+    for name, reason in loaded.config.not_with_runtime.items():
+        raise ConfigError(f"{path}: pinfold.{name}.use: not with runtime {runtime}: {reason}")
     manifests = _text(path, "staticPodPath", fields.get("staticPodPath"))
     return AgentConfig(
         node=loaded.config,

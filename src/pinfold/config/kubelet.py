@@ -84,6 +84,7 @@ def kubelet_config(
         changes["scale_down_grace_period"] = section.moves.grace_seconds
         changes["runtime"] = section.containers.runtime
         changes["partition"] = section.cgroups.partition
+        changes["root_load_balance"] = section.cgroups.root_load_balance
         changes["owner_offline"] = section.cgroups.owner_offline
         changes["confine_system"] = section.cgroups.confine_system
     for name, value in fields.items():

@@ -87,8 +87,12 @@ def _wish(wish: InForce) -> str:
     """``partition: isolated (setting partition)``."""
     if wish.value is None:
         return f"{wish.feature}: not in force, {wish.reason} ({wish.source})"
-    provided = f", on {wish.provided}" if wish.provided else ""
-    return f"{wish.feature}: {wish.value}{provided} ({wish.source})"
+    return f"{wish.feature}: {wish.value}{_provided(wish, ', on')} ({wish.source})"
+
+
+def _provided(wish: InForce, on: str) -> str:
+    """What has to be so on the machine, behind a word."""
+    return f"{on} {wish.provided}" if wish.provided else ""
 
 
 def _wishes(wishes: Sequence[InForce]) -> Iterator[str]:
@@ -97,7 +101,7 @@ def _wishes(wishes: Sequence[InForce]) -> Iterator[str]:
     for wish in wishes:
         if wish.value is not None:
             granted.setdefault(wish.source.partition(" ")[0], []).append(
-                f"{wish.feature} {wish.value}"
+                f"{wish.feature} {wish.value}{_provided(wish, ' on')}"
             )
     for who, what in granted.items():
         yield f"by {who}: {', '.join(what)}"

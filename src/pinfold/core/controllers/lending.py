@@ -393,5 +393,5 @@ def _unfit(one: SeenContainer, most: int) -> str:
     if one.mixed:
         return "it is mixed: what it uses in the shared pool cannot be told from its own CPUs"
     if one.partition:
-        return "its CPUs are a partition of the kernel's, in which nobody else can run"
+        return "its CPUs are to be a partition of the kernel's, in which nobody else can run"
     return ""

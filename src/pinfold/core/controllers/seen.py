@@ -22,7 +22,7 @@ class SeenContainer(Struct, frozen=True):
 
     ``cpus`` are its own, empty where it shares; ``load`` is that of the last interval, None where
     it is not known; ``annotations`` are its pod's.  With ``mixed`` it uses the shared pool besides;
-    with ``partition`` its CPUs are a partition of the kernel's, in which nobody else can run;
+    with ``partition`` its CPUs are to be one of the kernel's, in which nobody else can run;
     ``borrows`` tells that it runs on CPUs that are lent, too; ``load_driven`` is how many CPUs it
     is given when its load asks for them, 0 where nobody asks its load.
     """

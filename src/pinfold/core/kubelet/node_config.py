@@ -55,9 +55,10 @@ class NodeConfig(Struct, frozen=True):
     pod_pids_limit: int = -1
     scale_down_grace_period: float = 0.0
     runtime: str = "process"
-    """What runs the containers: ``process``, ``cri`` or ``nri``; like the next three, one of the
+    """What runs the containers: ``process``, ``cri`` or ``nri``; like the next four, one of the
     agent's settings, so that a plan can say what would be in force."""
     partition: str = "member"
+    root_load_balance: bool = True
     owner_offline: str = "share"
     confine_system: bool = False
     own: OwnPolicies | None = None
@@ -89,6 +90,30 @@ class NodeConfig(Struct, frozen=True):
         if self.own is None or self.dynamic is None or self.runtime == "nri":
             return None
         return self.own.parking if self.own.parking.use else None
+
+    @property
+    def not_with_runtime(self) -> Mapping[str, str]:
+        """The groups in use with which an agent does not start, because of its runtime, and why."""
+        own, found = self.own, {}
+        if own is None or self.runtime == "process":
+            return NO_OPTIONS
+        for name, is_used in {
+            "lending": own.lending.use,
+            "suppression": own.suppression.use,
+        }.items():
+            if is_used:
+                found[name] = (
+                    "the runtime makes the containers' cgroups, and best-effort ones have to be in "
+                    f"one with cpu.idle; set {name}.use: false, or runtime: process"
+                )
+        by_load = {"loadDriven": own.load_driven.use, "parking": own.parking.use}
+        for name, is_used in by_load.items():
+            if is_used and self.runtime == "nri":
+                found[name] = (
+                    "the runtime may write a cpuset late that it was told before, and the kubelet "
+                    f"counts the CPUs of its pods itself; set {name}.use: false, or runtime: cri"
+                )
+        return found
 
     @property
     def idle_dynamic(self) -> tuple[str, ...]:
