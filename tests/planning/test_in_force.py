@@ -337,7 +337,7 @@ def test_a_partition_on_cgroup_v1_hangs_on_the_roots_flag(
     provided: str | None,
 ) -> None:
     config = replace(WISHFUL, root_load_balance=root_balances)
-    node = PlannedNode(config, MACHINE, Kernel(cgroups and (6, 18), cgroups))
+    node = PlannedNode(config, MACHINE, Kernel((6, 18) if cgroups else None, cgroups))
     placed = PlacedContainer(node, pod(load_balance="false"), "main", CPUSet([1]))
     for told in (dict(wishes_of_node(node)), dict(wishes_of_container(placed))):
         wish = told["partition"]
@@ -347,7 +347,7 @@ def test_a_partition_on_cgroup_v1_hangs_on_the_roots_flag(
 @pytest.mark.parametrize("partition", ["isolated", "root"])
 def test_nothing_of_a_partition_is_lent(partition: str) -> None:
     config = replace(WISHFUL, partition=partition, own=OwnPolicies(lending=LENT))
-    said = {"load_balance": "false"} if partition == "isolated" else {}
+    said: dict[str, Any] = {"load_balance": "false"} if partition == "isolated" else {}
     found = wishes(config, pod(lend_cpus="true", **said))
     assert found["partition"].value == partition
     assert found["lending"].reason == "its CPUs are to be a partition, in which nobody else can run"
@@ -436,7 +436,7 @@ def test_what_a_container_has_while_its_load_gives_it_cpus() -> None:
         load_driven=BY_LOAD, lending=LENT, irqs=InterruptOptions(use=True), cache=options
     )
     config = replace(WISHFUL, own=own)
-    said = {"load_driven": "true", "rebalance": "false", "lend_cpus": "true"}
+    said: dict[str, Any] = {"load_driven": "true", "rebalance": "false", "lend_cpus": "true"}
     found = wishes(config, pod(load_balance="false", **said))
     assert found.pop("lending").reason
     found["lending"] = wishes(config, pod(**said))["lending"]
