@@ -5,14 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
+from pinfold.agent.following import divides_caches, keeps_domains, keeps_interrupts_off
+from pinfold.core.cache.options import CacheClass, CacheOptions
 from pinfold.core.kubelet.node_config import NodeConfig
-from pinfold.core.kubelet.own_policies import OwnPolicies
+from pinfold.core.kubelet.own_policies import InterruptOptions, LendingOptions, OwnPolicies
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.documents.status import AgentConfig
+from pinfold.node.settings import NodeSettings
+from pinfold.ports.figures import Figure
+from pinfold.web.metrics import Metrics
 from tests.roots import ROOT
 from tests.scenes.manager_harness import manifest
 from tests.scenes.waiting import wait_until
@@ -132,10 +139,70 @@ def test_two_agents_in_one_process_do_not_mix(api: Served, tmp_path: Path) -> No
         assert scrape(api)["pinfold_admission_requests_total"] == 0
 
 
-def test_every_metric_is_documented_and_no_other(api: Served) -> None:
+def test_options_are_told_as_a_file_has_them(api: Served) -> None:
+    own = OwnPolicies(
+        lending=LendingOptions(use=True),
+        cache=CacheOptions(classes={"fast": CacheClass(l3="25%"), "thin": CacheClass(l2="4")}),
+        irqs=InterruptOptions(housekeeping="0-1"),
+    )
+    settings = AgentConfig(
+        cpu_manager_policy="dynamic",
+        cpu_manager_policy_options={},
+        topology_manager_policy="none",
+        topology_manager_scope="container",
+        topology_manager_policy_options={},
+        reserved_system_cpus="0",
+        pinfold=own.by_group,
+    )
+    text = Metrics(api.backend.books, settings=lambda: settings).text().decode()
+    (info,) = (
+        sample
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == "pinfold_cpu_manager_policy_info"
+    )
+    told = dict(one.split("=") for one in info.labels["options"].split(","))
+    assert told["lending.use"] == "true"
+    assert told["lending.lookRate"] == "40Hz"
+    assert told["cache.classes"] == "fast thin"
+    assert told["irqs.housekeeping"] == "0-1"
+
+
+def test_what_is_lent_is_counted(tmp_path: Path) -> None:
+    with served(tmp_path / "s", settings=NodeSettings(idle_side=True)) as api:
+        api.ask("POST", "/v1/pods", manifest("db", "2"))
+        assert scrape(api)["pinfold_lent_cpus"] == 0
+        api.call(api.backend.books.lend(CPUSet([3])))
+        assert scrape(api)["pinfold_lent_cpus"] == 1
+
+
+def test_the_cap_of_best_effort_is_told_while_there_is_one(tmp_path: Path) -> None:
+    with served(tmp_path / "s", settings=NodeSettings(idle_side=True)) as api:
+        api.do(api.backend.watch)
+        assert "pinfold_best_effort_cap_cpus" not in scrape(api)
+        api.call(api.backend.books.lease.cap(1.5))
+        assert scrape(api)["pinfold_best_effort_cap_cpus"] == 1.5
+
+
+def test_every_metric_is_documented_and_no_other(api: Served, tmp_path: Path) -> None:
     api.do(api.backend.watch)
     api.ask("POST", "/v1/pods", manifest("wide", "20"))
-    text = api.ask("GET", "/metrics").text
+    books = api.backend.books
+    alone: Any = lambda port: port  # noqa: E731 - nothing stands in front of the ports
+    others = (
+        keeps_interrupts_off(books, InterruptOptions(use=True), tmp_path, alone, 60.0),
+        *divides_caches(books, CacheOptions(use=True), tmp_path, alone, 60.0),
+        keeps_domains(books, 60.0),
+    )
+
+    def figures() -> Iterator[Figure]:
+        yield from api.backend.figures()
+        for one in others:
+            yield from one.figures()
+
+    text = (
+        Metrics(books, figures, api.backend.plugins, settings=api.backend.settings).text().decode()
+    )
     exposed = set(re.findall(r"^# TYPE (pinfold_\w+) (\w+)$", text, re.MULTILINE))
     documented = set(re.findall(r"^\| `(pinfold_\w+)` \| (\w+) ", PAGE.read_text(), re.MULTILINE))
     assert exposed == documented

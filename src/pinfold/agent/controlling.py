@@ -155,6 +155,12 @@ def figures(loop: ControlLoop) -> Iterator[Figure]:
                     {"rank": rank.word, "outcome": outcome},
                 )
     yield Figure(
+        "pinfold_best_effort_cap_cpus",
+        "CPUs' worth of time that best-effort containers have together, while they are capped.",
+        loop.cap,
+        kind="gauge",
+    )
+    yield Figure(
         "pinfold_control_quick_looks",
         "Looks whether anything that was given is to be taken back at once.",
         loop.quick_looks,

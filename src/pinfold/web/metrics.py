@@ -21,6 +21,7 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 
 from pinfold.admission.settling import cpus_by_load
+from pinfold.core.kubelet.own_policies import in_words
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.status import AgentConfig
 from pinfold.node.counters import MOVE_SECONDS, START_SECONDS
@@ -77,10 +78,15 @@ class Metrics(Collector):
         config = self._settings()
         groups = config.pinfold or {}
         options = {
-            **config.cpu_manager_policy_options,
-            **{f"{group}.{name}": v for group, own in groups.items() for name, v in own.items()},
+            # A kubelet takes True for true.
+            **{name: v.lower() for name, v in config.cpu_manager_policy_options.items()},
+            **{
+                f"{group}.{name}": in_words(v, between=" ")
+                for group, own in groups.items()
+                for name, v in own.items()
+            },
         }
-        listed = ",".join(f"{name}={str(v).lower()}" for name, v in sorted(options.items()))
+        listed = ",".join(f"{name}={v}" for name, v in sorted(options.items()))
         found = GaugeMetricFamily(
             "pinfold_cpu_manager_policy_info",
             "The CPU manager's policy, and all its options.",
@@ -244,6 +250,11 @@ class Metrics(Collector):
             "pinfold_parked_cpus",
             "CPUs that the shared pool has left so that they idle.",
             len(view.parked & view.state.ledger.default),
+        )
+        yield GaugeMetricFamily(
+            "pinfold_lent_cpus",
+            "CPUs of owners on which best-effort containers run, too.",
+            len(view.lent),
         )
         owned, charged = cpus_by_load(self._books.view.state)
         by_load = GaugeMetricFamily(

@@ -333,8 +333,8 @@ class OwnPolicies(_Options, frozen=True):
         }
 
 
-def in_words(value: object) -> str:
+def in_words(value: object, between: str = ", ") -> str:
     """The value of an option, in one list with others; of things by name, their names."""
     if isinstance(value, Mapping):
-        return ", ".join(value)
+        return between.join(value)
     return value if isinstance(value, str) else str(value).lower()

@@ -192,6 +192,11 @@ class ControlLoop:
             await self.carry_out(control, proposal)
 
     @property
+    def cap(self) -> float | None:
+        """CPUs' worth of time that all who borrow have together; None: any."""
+        return None if self._lease is None else self._lease.quota
+
+    @property
     def _has_lease(self) -> bool:
         return self._lease is not None and self._lease.is_had
 
