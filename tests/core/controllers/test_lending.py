@@ -86,6 +86,53 @@ def test_it_is_back_within_100_ms_of_the_owners_load(
     assert not node.lent & CPUSet([1])
 
 
+@given(
+    RATES,
+    st.floats(0.0, 0.05),
+    st.sampled_from([3, 7, 9, 17]),
+    st.integers(1, 4),
+    st.sampled_from([0.0, 0.02, 1.0]),
+)
+@settings(max_examples=15, deadline=None)
+def test_nor_is_it_hidden_by_many_cpus_that_are_not_lent(
+    rate: str, offset: float, count: int, most: int, others: float
+) -> None:
+    """Their idle times are rounded, each by a tick."""
+    rise = 5.2 + offset
+    lent: list[int] = []
+
+    def use(at: float, cpu: int) -> float:
+        if cpu in lent:
+            return 1.0 if at >= rise else 0.0
+        # Each goes on at its own time.
+        return 0.0 if at < 4.2 else float((at + cpu * 0.0137) % 0.1 < 0.1 * others)
+
+    options = LendingOptions(use=True, look_rate=rate, most_cpus=most)
+    node = LendingNode(use, count, options=options)
+    node.run(4.1)
+    lent.extend(node.lent)
+    assert len(lent) == min(most, count - 1)
+    node.run(1.4)
+    backs = [at for at, kind, _, _ in node.events if kind is Return]
+    assert backs
+    assert rise < backs[0] <= rise + 0.095
+
+
+@pytest.mark.parametrize("count", [3, 6])
+def test_what_many_use_at_times_takes_nothing_back(count: int) -> None:
+    """Ticks fall otherwise at each; 30% of each CPU are used, and nothing of what is lent."""
+    lent: list[int] = []
+
+    def use(at: float, cpu: int) -> float:
+        return 0.0 if cpu in lent or at < 5 else float((at * (1 + cpu / 40)) % 0.05 < 0.015)
+
+    node = LendingNode(use, count, options=LendingOptions(use=True, most_cpus=1))
+    node.run(4.5)
+    lent.extend(node.lent)
+    node.run(15.0)
+    assert kinds(node) == [Lend]
+
+
 def test_a_container_that_says_nothing_lends_nothing() -> None:
     for says in (None, "false", "nonsense"):
         node = node_with(0.0, 4, says=says)

@@ -193,3 +193,23 @@ def test_where_there_can_be_no_idle_side_it_is_said_why() -> None:
         assert "does not tell" in made.refused["lending"]
 
     run(scenario)
+
+
+def test_what_is_lent_under_a_lease_of_before_is_looked_at_at_once() -> None:
+    """A cap is renewed now and then only; what is lent then does not wait for the next time."""
+
+    async def scenario(node: LendingNode) -> None:
+        await node.books.lease.cap(1.0)
+        while not node.books.view.lent:  # noqa: ASYNC110 - virtual time; nobody tells of it
+            await asyncio.sleep(0.005)
+        node.use = 1.0
+        await asyncio.sleep(0.1)
+        assert node.borrowed() == CPUSet()
+
+    for phase in (0.0, 0.1, 0.2, 0.3):
+
+        async def later(node: LendingNode, phase: float = phase) -> None:
+            await asyncio.sleep(phase)
+            await scenario(node)
+
+        run(later)

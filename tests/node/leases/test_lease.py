@@ -329,3 +329,22 @@ def test_whoever_is_stopped_or_killed_anywhere_nothing_stays_lent_unguarded(
             assert (world.lent, world.cgroups.idle_quota) == (NOTHING, None)
 
     run(world, work)
+
+
+def test_a_cap_that_the_kernel_refuses_is_not_told_as_one_and_is_asked_again() -> None:
+    world = World()
+
+    async def work() -> None:
+        lease, faults = world.lease, world.cgroups.faults
+        await lease.cap(2.0)
+        for quota in (1.0, None):
+            faults.fail_all = True
+            with pytest.raises(CgroupError):
+                await lease.cap(quota)
+            faults.fail_all = False
+            assert lease.quota == world.cgroups.idle_quota == 2.0
+            assert world.is_safe
+        await lease.cap(None)
+        assert lease.quota is world.cgroups.idle_quota is None
+
+    run(world, work)

@@ -39,9 +39,6 @@ _SHORT: Final = 10.0
 _CALM: Final = 0.5
 """The part of the bound of its waits up to which a container's CPUs are lent."""
 
-_TICK: Final = 0.01
-"""Seconds that a CPU's idle time is coarse for."""
-
 _WINDOW: Final = 0.06
 """Seconds that the quick look judges by, or one interval where that is longer."""
 
@@ -96,12 +93,13 @@ class LendingMemory(Struct, frozen=True):
 class QuickLook(Struct, frozen=True):
     """Counters at one moment: microseconds of CPU time by owner, and of idle time by CPU.
 
-    Who could not be read is left out.
+    Who could not be read is left out.  ``busy``: see :meth:`Lending.remembered`.
     """
 
     at: float
     used: Mapping[Owner, int]
     idle: Mapping[int, int]
+    busy: Mapping[int, float] = field(default_factory=dict)
 
 
 class Holding(Struct, frozen=True):
@@ -286,7 +284,20 @@ class Lending(Struct, frozen=True):
         return period * max(1, math.floor(_WINDOW / period + _MICRO))
 
     def remembered(self, looks: Sequence[QuickLook], look: QuickLook) -> tuple[QuickLook, ...]:
-        """The looks that are needed from now on; all before one of an earlier clock are not."""
+        """The looks that are needed from now on; all before one of an earlier clock are not.
+
+        Idle time is counted in whole ticks (10 ms): between two looks it errs by one for each CPU,
+        which would hide what is used of a lent one where there are many.  So of each CPU the most
+        is kept that it was busy for until now.  That stands still while the CPU is idle, goes with
+        the time while it is busy, and errs by less than a tick else; where many are busy at times,
+        what is lent is rather taken back too early than too late.
+        """
+        before = looks[-1].busy if looks and look.at > looks[-1].at else {}
+        busy = {
+            cpu: max(look.at - idle * _MICRO, before.get(cpu, -math.inf))
+            for cpu, idle in look.idle.items()
+        }
+        look = replace(look, busy=busy)
         if looks and look.at <= looks[-1].at:
             return (look,)
         # A timer is late now and then, never early.
@@ -315,11 +326,10 @@ class Lending(Struct, frozen=True):
         used = (newest.used[owner] - before.used[owner]) * _MICRO
         if used < 0:
             return "nobody knows what it uses"
-        # At most so busy were its other CPUs: what is more, it has used of those that are lent.
+        # So busy were its other CPUs: what is more, it has used of those that are lent.
         for cpu in holding.own - holding.lent:
-            if cpu in before.idle and cpu in newest.idle:
-                idle = (newest.idle[cpu] - before.idle[cpu]) * _MICRO
-                used -= min(passed, max(0.0, passed - idle) + _TICK)
+            if cpu in before.busy and cpu in newest.busy:
+                used -= min(passed, newest.busy[cpu] - before.busy[cpu])
         return self._too_much(used / passed, holding.has_siblings)
 
 

@@ -13,6 +13,7 @@ import asyncio
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from msgspec import Struct
@@ -166,10 +167,10 @@ class ControlLoop:
         """Look quickly while anything was given that may have to be taken back; for ever."""
         due = asyncio.get_running_loop().time()
         while True:
+            self._given.clear()
             needed = [(one, one.quick) for one in self.controls if one.quick is not None]
             needed = [(one, quick) for one, quick in needed if quick.is_needed()]
             if not needed and not self._has_lease:
-                self._given.clear()
                 await self._given.wait()
                 due = asyncio.get_running_loop().time()
                 continue
@@ -180,7 +181,14 @@ class ControlLoop:
             now = asyncio.get_running_loop().time()
             # What was missed is not made up for.
             due = min(max(due + period, now), now + period)
-            await asyncio.sleep(due - now)
+            if needed:
+                await asyncio.sleep(due - now)
+                continue
+            with suppress(TimeoutError):
+                # What is given meanwhile is looked at from then on, and not a renewal later.
+                async with asyncio.timeout(due - now):
+                    await self._given.wait()
+                due = asyncio.get_running_loop().time()
 
     async def _look_quickly(self, control: Control[Any], quick: Quick[Any]) -> None:
         began = self._spent()
@@ -232,7 +240,8 @@ class ControlLoop:
             control = asked[id(proposal)]
             if (reason := await self.carry_out(control, proposal)) is not None:
                 self._refused[control.name].append(Refused(proposal, reason))
-        self._given.set()
+            # What comes next may take long, and what was given is watched all the while.
+            self._given.set()
 
     async def carry_out(self, control: Control[Any], proposal: Proposal) -> str | None:
         """Carry out what was granted; why it was not, None where it was."""

@@ -47,6 +47,7 @@ class Lease:
         self._clock = clock
         self._lent = CPUSet()
         self._quota: float | None = None
+        self._may_be_capped = False
         self._is_had = False
         self._mattered = 0.0
         self._changing = asyncio.Lock()
@@ -55,7 +56,7 @@ class Lease:
 
     @property
     def quota(self) -> float | None:
-        """What the idle side is capped at, in CPUs' worth of time."""
+        """What the idle side is capped at, in CPUs' worth of time, as the kernel took it last."""
         return self._quota
 
     @property
@@ -65,7 +66,7 @@ class Lease:
 
     @property
     def _matters(self) -> bool:
-        return bool(self._lent) or self._quota is not None
+        return bool(self._lent) or self._may_be_capped
 
     async def open(self) -> None:
         """End whom an earlier agent has left, before anything of the cgroups is changed.
@@ -119,9 +120,10 @@ class Lease:
         """
         if quota is not None:
             await self._begin()
-            self._quota = quota
+            # It is at stake from now on, and told as a fact once the kernel has it.
+            self._may_be_capped = True
         await self._cgroups.cap_idle(quota)
-        self._quota = quota
+        self._quota, self._may_be_capped = quota, quota is not None
         await self._expect_held()
 
     def renew(self) -> None:
@@ -182,7 +184,7 @@ class Lease:
         assert self._guardian is not None  # noqa: S101 - nothing is over without one
         async with self._changing:
             self.losses += 1
-            lent, capped = self._lent, self._quota is not None
+            lent, capped = self._lent, self._may_be_capped
             try:
                 await self._return()
                 # Where somebody else was here before, there may be another lease by now.
@@ -198,7 +200,7 @@ class Lease:
     async def _return(self) -> None:
         await self._cgroups.lend(CPUSet())
         await self._cgroups.cap_idle(None)
-        self._lent, self._quota = CPUSet(), None
+        self._lent, self._quota, self._may_be_capped = CPUSet(), None, False
 
     async def _end(self, guardian: Guardian, *otherwise: Undone) -> None:
         undone = await guardian.end() or otherwise
