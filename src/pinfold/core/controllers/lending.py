@@ -242,11 +242,7 @@ class Lending(Struct, frozen=True):
 
     def _cores(self, cpus: CPUSet, seen: Seen) -> list[CPUSet]:
         """The cores of these CPUs as far as they are online, whole, the idlest first."""
-        topology = seen.topology
-        if topology is None:
-            return []
-        cores = {topology.by_cpu[cpu].core for cpu in cpus if cpu in topology.by_cpu}
-        whole = [CPUSet.from_mask(topology.cores[core]) & seen.online for core in cores]
+        whole = {_whole(CPUSet([cpu]), seen) for cpu in cpus & seen.online}
         return sorted(whole, key=lambda core: (_all_busy(seen, core), min(core)))
 
     def _waits(self, one: SeenContainer, seen: Seen, part: float) -> str | None:
@@ -292,13 +288,12 @@ class Lending(Struct, frozen=True):
         the time while it is busy, and errs by less than a tick else; where many are busy at times,
         what is lent is rather taken back too early than too late.
         """
-        before = looks[-1].busy if looks and look.at > looks[-1].at else {}
-        busy = {
-            cpu: max(look.at - idle * _MICRO, before.get(cpu, -math.inf))
-            for cpu, idle in look.idle.items()
-        }
+        looks = () if looks and look.at <= looks[-1].at else looks
+        before, busy = looks[-1].busy if looks else {}, {}
+        for cpu, idle in look.idle.items():
+            busy[cpu] = max(look.at - idle * _MICRO, before.get(cpu, -math.inf))
         look = replace(look, busy=busy)
-        if looks and look.at <= looks[-1].at:
+        if not looks:
             return (look,)
         # A timer is late now and then, never early.
         oldest = look.at - self.window - self.options.look_period / 2
@@ -346,9 +341,7 @@ def owner_gone(cpus: CPUSet) -> Return:
 def has_siblings(cpus: CPUSet, topology: CPUTopology | None) -> bool:
     """Whether any of these CPUs is one of several threads of a core."""
     return topology is not None and any(
-        topology.cores[topology.by_cpu[cpu].core].bit_count() > 1
-        for cpu in cpus
-        if cpu in topology.by_cpu
+        len(topology.whole_cores(CPUSet([cpu]))) > 1 for cpu in cpus
     )
 
 
