@@ -7,7 +7,7 @@ import random
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -48,11 +48,11 @@ def test_a_busy_container_is_promoted_after_its_times_and_told_why() -> None:
 
 
 def test_a_container_at_rest_is_demoted_after_its_times() -> None:
-    _, found = looks(QUICK, *(seen(at, "2-3", Load(1.0, usage=0.1)) for at in range(61)))
+    _, found = looks(QUICK, *(seen(at, "2-3", Load(1.0, usage=0.01)) for at in range(61)))
     assert found == [(60, "Demote")]
     _, proposals = LoadDriven(QUICK).step(
-        looks(QUICK, *(seen(at, "2-3", Load(1.0, usage=0.1)) for at in range(60)))[0],
-        seen(60, "2-3", Load(1.0, usage=0.1)),
+        looks(QUICK, *(seen(at, "2-3", Load(1.0, usage=0.01)) for at in range(60)))[0],
+        seen(60, "2-3", Load(1.0, usage=0.01)),
     )
     (demote,) = proposals
     assert isinstance(demote, Demote)
@@ -167,6 +167,49 @@ def test_containers_come_and_go_and_bounds_hold(seed: int) -> None:
         node.run(1)
         assert sum(map(len, node.own.values())) <= 6
         assert node.memory.keys() == node.works.keys()
+
+
+WAITS = Load(1.0, usage=0.4, wait=0.5)
+"""The load of a container that is promoted because it waits."""
+
+
+def test_a_look_without_a_wish_before_the_cpus_come_does_not_forget_the_usage() -> None:
+    """A promotion takes some looks; in one of them the load was below the bound, or not known."""
+    calm = Load(1.0, usage=0.4, wait=0.0)
+    for between in (calm, None):
+        asked = [seen(at, load=WAITS) for at in range(11)]
+        late = [seen(11, load=between), *(seen(at, "2-3", calm) for at in range(12, 300))]
+        _, found = looks(QUICK, *asked, *late)
+        assert found == [(10, "Promote")]
+
+
+@given(st.floats(0.35, 1.0), st.floats(0.0, 0.3), st.integers(0, 2**32))
+@settings(max_examples=30, deadline=None)
+def test_a_restart_moves_nobody_back_and_forth(demand: float, noise: float, seed: int) -> None:
+    """Who has its CPUs because it waited does not wait any more, and nobody remembers it."""
+    node = SimulatedNode(QUICK, cpus=8, seed=seed)
+    node.start(OWNER, Work(2, lambda _: demand * 2, noise))
+    node.crowd = 24.0
+    node.run(300)
+    for _ in range(3):
+        node.memory = {}
+        node.run(300)
+    assert [what for _, _, what in node.moves] == ["Promote"]
+
+
+def test_after_a_restart_a_load_that_falls_is_still_demoted() -> None:
+    busy = [seen(at, "2-3", Load(1.0, usage=1.5)) for at in range(100)]
+    quiet = [seen(at, "2-3", Load(1.0, usage=0.3)) for at in range(100, 200)]
+    memory, found = looks(QUICK, *busy, *quiet)
+    assert found[0] == (129, "Demote")
+    assert "half of the 1.50 that it was seen to use" in memory[OWNER].why
+    at_rest = [seen(at, "2-3", Load(1.0, usage=0.01)) for at in range(200)]
+    assert looks(QUICK, *at_rest)[1][0] == (60, "Demote")
+
+
+def test_long_periods_are_no_breaks() -> None:
+    them = [replace(seen(at, load=Load(99.0, usage=1.8)), period=99.0) for at in range(0, 400, 99)]
+    assert looks(QUICK, *them)[1][0] == (99, "Promote")
 
 
 def test_a_load_by_day_and_night_moves_twice_a_day() -> None:

@@ -39,6 +39,14 @@ class Pool:
             self.parked = parked
 
 
+def test_long_periods_are_no_breaks() -> None:
+    memory: Quiet | None = None
+    for at in (0.0, 99.0):
+        seen = Seen(at, ALL, ALL, dict.fromkeys(ALL, 1.0), period=99.0)
+        memory, proposals = Parking(OPTIONS).step(memory, seen)
+    assert [type(one) for one in proposals] == [Park]
+
+
 def test_it_is_gathered_when_little_was_used_for_a_while() -> None:
     pool = Pool()
     for _ in range(61):

@@ -6,14 +6,18 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from pinfold.agent.controlling import Controlling, controlled
-from pinfold.core.controllers.proposals import Rank
+from pinfold.core.controllers.proposals import Proposal, Rank
+from pinfold.core.controllers.seen import Seen
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.own_policies import LendingOptions, OwnPolicies
 from pinfold.core.observation.rates import Counters
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.node.control.looking import look
+from pinfold.node.control.loop import Control, ControlLoop
 from pinfold.node.observation.observer import Observation
 from pinfold.node.settings import NodeSettings
 from pinfold.planning.fake_guardian import FakeGuardian
@@ -52,6 +56,7 @@ class LendingNode(Harness):
         self.settings = NodeSettings(backoff=0.01, idle_side=True)
         self.guardian = FakeGuardian(self.cgroups.take_back, asyncio.get_running_loop().time)
         self.use = 0.0
+        self.period = 1.0
         self._counted_at = 0.0
         self.meters, self.cpu_meter = _Moving(self), FakeCPUMeter(self.cgroups.machine)
         self.meters.counted[OWNER] = Counters(1, usage=0, wait=0)
@@ -64,7 +69,7 @@ class LendingNode(Harness):
         await self.admit(manifest("web", ""))
         time = asyncio.get_running_loop().time
         self.seen = Observation(
-            self.books, self.meters, self.cpu_meter, now=time, spent=lambda: 0.0, period=1.0
+            self.books, self.meters, self.cpu_meter, now=time, spent=lambda: 0.0, period=self.period
         )
         made = controlled(self.books, self.manager.rebalancing, self.seen, CONFIG)
         assert made is not None
@@ -100,9 +105,10 @@ class LendingNode(Harness):
         return self.controlling.document(self.books).lending
 
 
-def run(scenario: Callable[[LendingNode], Awaitable[None]]) -> None:
+def run(scenario: Callable[[LendingNode], Awaitable[None]], period: float = 1.0) -> None:
     async def whole() -> None:
         node = LendingNode()
+        node.period = period
         await node.begin()
         await scenario(node)
         for task in node.going:
@@ -145,6 +151,81 @@ def test_under_steady_load_nothing_changes_and_the_lease_holds() -> None:
         assert node.books.lease.losses == 0
 
     run(scenario)
+
+
+async def lent(node: LendingNode) -> None:
+    """Until something is, in steps that nothing else goes in."""
+    for _ in range(100_000):
+        if node.books.view.lent:
+            return
+        await asyncio.sleep(0.001)
+    pytest.fail("nothing is lent")
+
+
+class Wishes:
+    """Whoever proposes something in each tick, after lending."""
+
+    def step(self, memory: None, seen: Seen) -> tuple[None, tuple[Proposal, ...]]:
+        del seen
+        return memory, (Proposal(rank=Rank.PARKING, why="always"),)
+
+
+def test_what_is_lent_is_looked_at_though_the_rest_of_the_tick_takes_long() -> None:
+    async def scenario(node: LendingNode) -> None:
+        async def slowly(_: Proposal) -> str:
+            await asyncio.sleep(5)
+            return ""
+
+        loop = node.controlling.loop
+        slow = Control("slow", Wishes(), None, slowly)
+        node.going[1].cancel()
+        more = ControlLoop(
+            lambda: look(node.books, node.seen),
+            loop.budget,
+            [*loop.controls, slow],
+            node.seen,
+            lease=node.books.lease,
+        )
+        node.going[2].cancel()
+        node.going[1:] = [asyncio.create_task(go()) for go in (more.go_on, more.go_on_quickly)]
+        await lent(node)
+        node.use = 1.0
+        await asyncio.sleep(0.1)
+        assert node.borrowed() == CPUSet()
+        assert node.books.lease.losses == 0
+        node.use = 0.0
+        await asyncio.sleep(3)
+        assert node.books.lease.losses == 0
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("phase", [0.0, 0.1, 0.2, 0.3])
+def test_what_is_lent_under_a_lease_that_was_had_is_looked_at_at_once(phase: float) -> None:
+    async def scenario(node: LendingNode) -> None:
+        await lent(node)
+        node.use = 1.0
+        await asyncio.sleep(1)
+        assert not node.borrowed()
+        # What is capped keeps the lease, which is renewed more slowly than lent CPUs are seen.
+        await node.books.lease.cap(1.0)
+        await asyncio.sleep(phase)
+        node.use = 0.0
+        await lent(node)
+        assert node.books.lease.is_had
+        node.use = 1.0
+        await asyncio.sleep(0.1)
+        assert node.borrowed() == CPUSet()
+
+    run(scenario)
+
+
+def test_cpus_are_lent_however_seldom_loads_are_read() -> None:
+    async def scenario(node: LendingNode) -> None:
+        await asyncio.sleep(400)
+        assert node.borrowed() == node.own
+
+    run(scenario, period=99.0)
 
 
 def test_what_the_kernel_does_not_give_back_is_said_and_tried_again() -> None:

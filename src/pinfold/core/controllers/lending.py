@@ -27,9 +27,6 @@ from pinfold.core.moves.owners import Owner
 from pinfold.core.pod.annotations import LEND_CPUS
 from pinfold.core.values.cpuset import CPUSet
 
-GAP: Final = 10.0
-"""Seconds between two looks beyond which nobody knows what was in between."""
-
 LONGEST: Final = 32
 """How many times as long as at first a pause becomes."""
 
@@ -119,9 +116,7 @@ class Lending(Struct, frozen=True):
 
     def step(self, memory: LendingMemory, seen: Seen) -> tuple[LendingMemory, tuple[Proposal, ...]]:
         """See :class:`~.seen.Controller`."""
-        passed = seen.at - memory.at
-        # A clock that goes back, or looks that did not come: nothing was seen meanwhile.
-        passed = passed if 0.0 < passed <= GAP else 0.0
+        passed = seen.since(memory.at) or 0.0
         somebody = any(one.borrows for one in seen.containers.values())
         owners: dict[Owner, OwnerMemory] = {}
         proposals: list[Proposal] = []

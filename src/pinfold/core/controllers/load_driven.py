@@ -4,6 +4,9 @@ A container is promoted once its usage, its waiting or its throttling has been h
 demoted once its usage has been low for a while.  What makes the two thresholds a dead band although
 waiting and throttling vanish with the promotion: it is demoted only below half of the usage with
 which it was promoted.  So under a steady load nobody moves twice.
+
+Of a container that had its CPUs before the first look nobody knows that usage.  It is taken for the
+least with which it could have been promoted until more is seen, and from then on for the most.
 """
 
 from __future__ import annotations
@@ -20,15 +23,15 @@ from pinfold.core.kubelet.own_policies import LoadDrivenOptions, percent, second
 from pinfold.core.moves.owners import Owner
 from pinfold.core.observation.rates import Load
 
-_GAP: Final = 10.0
-"""Seconds between two looks beyond which nobody knows what was in between."""
-
 _FELL: Final = 0.5
 """The part of the usage at its promotion below which a container may be demoted."""
 
 _AT_WORK: Final = 0.02
 """The share of its request that a container has to use, for its waiting to count: who hardly runs
 would otherwise be at rest and in need at once."""
+
+_MEAN: Final = 60.0
+"""Seconds whose mean counts as a usage that was seen."""
 
 CPU: Final = "cpu"
 
@@ -54,7 +57,11 @@ class Watch(Struct, frozen=True):
         spent: seconds since that is so.
         lasted: seconds for which its load has asked for the other, without a break.
         work: CPU seconds that it used in these.
-        reference: the CPUs that it used when it was promoted; None where nobody knows.
+        reference: the CPUs that it used when it was promoted, or was last to be; where nobody
+            knows, the most that it was seen to use since, and None before that.
+        learns: whether the reference is what it was seen to use.
+        learnt: seconds of the mean that it was not yet compared with.
+        learnt_work: CPU seconds that it used in these.
         why: what its load asks for, and what that waits for; "" where it is as it should be.
     """
 
@@ -64,6 +71,9 @@ class Watch(Struct, frozen=True):
     lasted: float = 0.0
     work: float = 0.0
     reference: float | None = None
+    learns: bool = False
+    learnt: float = 0.0
+    learnt_work: float = 0.0
     why: str = ""
 
 
@@ -83,9 +93,11 @@ class LoadDriven(Struct, frozen=True):
         for owner, one in seen.containers.items():
             if not one.load_driven:
                 continue
-            watch, asks = self._watch(memory.get(owner), one, seen.at)
+            watch, asks = self._watch(memory.get(owner), one, seen)
             if asks:
                 held_up = self._held_up(watch)
+                if not held_up and not watch.is_exclusive:
+                    watch = replace(watch, reference=_mean(watch))
                 kept[owner] = replace(watch, why=asks + (f"; {held_up}" if held_up else ""))
                 if not held_up and owner not in seen.busy:
                     ready.append((-watch.lasted, owner, asks))
@@ -123,19 +135,22 @@ class LoadDriven(Struct, frozen=True):
             )
         return kept, tuple(proposals)
 
-    def _watch(self, before: Watch | None, one: SeenContainer, at: float) -> tuple[Watch, str]:
+    def _watch(self, before: Watch | None, one: SeenContainer, seen: Seen) -> tuple[Watch, str]:
         """What is to be remembered of a container, and what its load asks for."""
         is_exclusive = bool(one.cpus)
         if before is None or before.is_exclusive != is_exclusive:
-            used = before is not None and is_exclusive and before.lasted > 0
-            mean = before.work / before.lasted if used and before is not None else None
+            if before is None or not is_exclusive:
+                return Watch(seen.at, is_exclusive, learns=is_exclusive), ""
+            # Between the proposal and its end there may be a look that does not ask for it.
+            mean = _mean(before) if before.reference is None else before.reference
             reference = None if mean is None else min(mean, one.load_driven)
-            return Watch(at, is_exclusive, reference=reference), ""
-        step = at - before.at
-        is_unbroken = 0 <= step <= _GAP
-        step = step if is_unbroken else 0.0
-        watch = replace(before, at=at, spent=before.spent + step, why="")
+            return Watch(seen.at, is_exclusive, reference=reference, learns=reference is None), ""
+        passed = seen.since(before.at)
+        is_unbroken = passed is not None
+        step = passed or 0.0
         load = one.load
+        watch = _learn(before, load, step) if before.learns else before
+        watch = replace(watch, at=seen.at, spent=before.spent + step, why="")
         asks = "" if load is None else self._asks(watch, one.load_driven, load)
         if not asks or load is None or not is_unbroken:
             return replace(watch, lasted=0.0, work=0.0), asks
@@ -151,13 +166,14 @@ class LoadDriven(Struct, frozen=True):
         if watch.is_exclusive:
             if usage >= percent(options.demote_usage) * count:
                 return ""
-            if watch.reference is None:
-                return f"{used}, less than demoteUsage {options.demote_usage}"
-            if usage >= watch.reference * _FELL:
+            least = _AT_WORK * count if watch.learns else 0.0
+            reference = max(watch.reference or 0.0, least)
+            if usage >= reference * _FELL:
                 return ""
+            how = "that it was seen to use" if watch.learns else "with which it was promoted"
             return (
                 f"{used}, less than demoteUsage {options.demote_usage} and than half of the "
-                f"{watch.reference:.2f} with which it was promoted"
+                f"{reference:.2f} {how}"
             )
         if usage >= percent(options.promote_usage) * count:
             return f"{used}, promoteUsage is {options.promote_usage}"
@@ -205,6 +221,22 @@ class LoadDriven(Struct, frozen=True):
         if (most := self.options.most_cpus) and node + count > most:
             return f"the node has given {node} CPUs so, and mostCpus is {most}"
         return ""
+
+
+def _mean(watch: Watch) -> float | None:
+    """The CPUs that a container used for as long as its load has asked for the other side."""
+    return watch.work / watch.lasted if watch.lasted > 0 else None
+
+
+def _learn(watch: Watch, load: Load | None, step: float) -> Watch:
+    """The same with what a container has used since, whose usage at its promotion is not known."""
+    if load is None or load.usage is None:
+        return watch
+    learnt, work = watch.learnt + step, watch.learnt_work + load.usage * step
+    if learnt < _MEAN:
+        return replace(watch, learnt=learnt, learnt_work=work)
+    reference = max(watch.reference or 0.0, work / learnt)
+    return replace(watch, reference=reference, learnt=0.0, learnt_work=0.0)
 
 
 def _given(seen: Seen) -> dict[Owner, int]:

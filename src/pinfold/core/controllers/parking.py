@@ -8,7 +8,6 @@ there, too, so a steady load changes nothing twice.
 from __future__ import annotations
 
 import math
-from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,9 +15,6 @@ from msgspec.structs import replace
 from pinfold.core.controllers.proposals import Proposal, Rank
 from pinfold.core.controllers.seen import Seen
 from pinfold.core.kubelet.own_policies import ParkingOptions, percent, seconds
-
-_GAP: Final = 10.0
-"""Seconds between two looks beyond which nobody knows what was in between."""
 
 
 class Park(Proposal, frozen=True, kw_only=True):
@@ -58,8 +54,8 @@ class Parking(Struct, frozen=True):
         below = percent(options.park_below)
         if share >= below:
             return quiet, ()
-        step = 0.0 if memory is None else seen.at - memory.at
-        lasted = 0.0 if memory is None or not 0 <= step <= _GAP else memory.lasted + step
+        step = None if memory is None else seen.since(memory.at)
+        lasted = 0.0 if memory is None or step is None else memory.lasted + step
         if lasted < seconds(options.park_after):
             return replace(quiet, lasted=lasted), ()
         why = f"{said} for {options.park_after}, parkBelow is {options.park_below}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from msgspec import Struct, field
 
@@ -15,6 +15,12 @@ from pinfold.core.pod.pod import QOSClass
 from pinfold.core.values.cpuset import CPUSet
 
 M = TypeVar("M")
+
+_GAP: Final = 10.0
+"""Seconds between two looks beyond which nobody knows what was in between."""
+
+_MISSED: Final = 3.0
+"""Periods that two looks may be apart where that is longer: a late one is no break."""
 
 
 class SeenContainer(Struct, frozen=True):
@@ -54,6 +60,7 @@ class Seen(Struct, frozen=True):
         wait_source: where waits are from: ``cpu.pressure`` (a share of the time, at most 1),
             ``schedstat`` (the sum over threads), or "" (there are none).
         cap: CPUs' worth of time that all who borrow have together; None: any.
+        period: seconds between two readings of loads; 0: nobody reads any.
     """
 
     at: float
@@ -67,6 +74,15 @@ class Seen(Struct, frozen=True):
     wait_source: str = ""
     parked: CPUSet = CPUSet()
     cap: float | None = None
+    period: float = 0.0
+
+    def since(self, at: float) -> float | None:
+        """Seconds since an earlier look; None where nobody knows what was in between.
+
+        So it is where looks did not come for long, and where a clock went back.
+        """
+        passed = self.at - at
+        return passed if 0.0 <= passed <= max(_GAP, _MISSED * self.period) else None
 
 
 class Controller(Protocol[M]):

@@ -58,6 +58,7 @@ def look(books: Books, observation: Observation | None = None) -> Seen:
         cap=books.lease.quota,
         wait_source="" if observation is None else observation.wait_source,
         parked=view.parked,
+        period=0.0 if observation is None else observation.period,
     )
 
 
