@@ -201,7 +201,7 @@ def test_after_a_restart_a_load_that_falls_is_still_demoted() -> None:
     busy = [seen(at, "2-3", Load(1.0, usage=1.5)) for at in range(100)]
     quiet = [seen(at, "2-3", Load(1.0, usage=0.3)) for at in range(100, 200)]
     memory, found = looks(QUICK, *busy, *quiet)
-    assert found[0] == (129, "Demote")
+    assert found[:1] == [(129, "Demote")]
     assert "half of the 1.50 that it was seen to use" in memory[OWNER].why
     at_rest = [seen(at, "2-3", Load(1.0, usage=0.01)) for at in range(200)]
     assert looks(QUICK, *at_rest)[1][0] == (60, "Demote")
