@@ -7,8 +7,14 @@ from msgspec.structs import replace
 
 from pinfold.audit.audit import AuditReport, audit
 from pinfold.audit.findings import KINDS, RECORD_BROKEN, AuditSeverity, Finding, write_command
-from pinfold.audit.record import AuditRecord, DividedCache, KeptInterrupts, Owner
-from pinfold.audit.snapshot import Irq, Quota, lineage
+from pinfold.audit.record import (
+    AuditRecord,
+    DividedCache,
+    KeptInterrupts,
+    LimitedGroup,
+    Owner,
+)
+from pinfold.audit.snapshot import Irq, KernelSnapshot, Quota, lineage
 from pinfold.core.cache.offers import Group
 from pinfold.core.values.cpuset import CPUSet
 from tests.scenes.audited import (
@@ -439,3 +445,35 @@ def test_a_group_of_resctrl_that_is_gone_or_was_changed() -> None:
     found = only("cache-differs", wide, _CACHED)
     assert found.what.endswith("recorded L3:0=f;1=ff0, the kernel has L3:0=fff")
     assert found.fix == (f"echo 'L3:0=f;1=ff0' > /sys/fs/resctrl/{name}/schemata",)
+
+
+# ------------------------------------------------------------------------------------ the limits
+
+_MAIN = LimitedGroup("ns/db main", f"{TOP}/own/db", {"memory.min": "4096", "cpu.weight": "20"})
+_LIMITED = replace(RECORD, limits=(_MAIN,))
+_AS_WRITTEN = {"memory.min": "4096", "memory.high": "max", "cpu.weight": "20", "io.weight": "100"}
+
+
+def _limited(**files: str) -> KernelSnapshot:
+    changed = {name.replace("_", "."): value for name, value in files.items()}
+    return replace(CLEAN, limits={_MAIN.folder: {**_AS_WRITTEN, **changed}, "/else": changed})
+
+
+def test_limits_as_they_were_written_are_no_finding() -> None:
+    assert audit(_limited(), _LIMITED).findings == ()
+    # Its cgroup has just gone, or nobody tells of it.
+    assert audit(CLEAN, _LIMITED).findings == ()
+    assert audit(_limited(memory_min="0"), RECORD).findings == ()
+
+
+def test_a_limit_that_somebody_else_has_written() -> None:
+    found = only("limit-differs", _limited(cpu_weight="1", memory_high="8192"), _LIMITED)
+    assert found.what == (
+        "ns/db main: written cpu.weight 20, memory.high max, the kernel has cpu.weight 1, "
+        "memory.high 8192"
+    )
+    assert set(found.fix) == {
+        f"echo 20 > {_MAIN.folder}/cpu.weight",
+        f"echo max > {_MAIN.folder}/memory.high",
+    }
+    assert found.owners == ("ns/db main",)

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 import structlog
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from pinfold import __version__
 from pinfold.adapters.systemd.notify import Notifier
@@ -31,6 +32,7 @@ from pinfold.node.observation.observer import Observation
 from pinfold.node.reconciler import Drift
 from pinfold.planning.machine_document import machine_document
 from pinfold.planning.planner import Planner
+from pinfold.ports.cgroups import Limiting
 from pinfold.ports.figures import Figure
 from pinfold.web.app import make_app
 from pinfold.web.server import serve_on
@@ -131,7 +133,7 @@ class Agent:
             config_file=None if config.file is None else str(config.file),
             runtime=config.own.containers.runtime,
             problems=[p for p in (self.books.store.problem, *background.failing()) if p],
-            cgroups=self._cgroups,
+            cgroups=self._tree(),
             hugepages=_problem(background.pages.problem),
             cpus=_problem(background.cpus.problem),
             container_runtime=part(documents.ContainerRuntime),
@@ -144,6 +146,13 @@ class Agent:
             cache=part(CacheClasses),
             scheduling_domains=part(SchedulingDomains),
         )
+
+    def _tree(self) -> documents.CgroupTree:
+        """The cgroups, with what is limited now."""
+        cgroups = self.books.containers.cgroups
+        if not isinstance(cgroups, Limiting):
+            return self._cgroups
+        return replace(self._cgroups, limits=list(cgroups.limits.written()))
 
     def settings(self) -> documents.AgentConfig:
         """The settings in force."""

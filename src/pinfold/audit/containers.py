@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from msgspec import Struct
 
 from pinfold.audit.findings import (
+    LIMIT_DIFFERS,
     QUOTA_CAPS,
     QUOTA_TIGHT,
     RUNTIME_RECORD,
@@ -98,6 +100,41 @@ def _quota(quota: Quota, owners: list[Owner]) -> Finding:
         (write_command(unlimited, quota.file),),
         owners=tuple(names),
     )
+
+
+_UNLIMITED: Final = {
+    "memory.min": "0",
+    "memory.low": "0",
+    "memory.high": "max",
+    "memory.max": "max",
+    "pids.max": "max",
+    "cpu.max.burst": "0",
+    "cpu.cfs_burst_us": "0",
+}
+"""What the kernel has where an agent limits nothing; the quotas of owners are told of apart."""
+
+
+def limit_findings(snapshot: KernelSnapshot, record: AuditRecord) -> Iterator[Finding]:
+    """Where a cgroup is limited, weighed or protected otherwise than an agent has written."""
+    for made in record.limits:
+        group = snapshot.limits.get(made.folder, {})
+        wanted = {**{file: _UNLIMITED[file] for file in group if file in _UNLIMITED}, **made.files}
+        wrong = {file: value for file, value in wanted.items() if group.get(file, value) != value}
+        if wrong:
+            has = _in_words({file: group[file] for file in wrong})
+            yield Finding(
+                LIMIT_DIFFERS,
+                f"{made.title}: written {_in_words(wrong)}, the kernel has {has}",
+                made.folder,
+                fix=tuple(
+                    write_command(value, f"{made.folder}/{file}") for file, value in wrong.items()
+                ),
+                owners=(made.title,),
+            )
+
+
+def _in_words(files: Mapping[str, str]) -> str:
+    return ", ".join(f"{file} {value}" for file, value in sorted(files.items()))
 
 
 def namespace_pids(snapshot: KernelSnapshot, record: AuditRecord) -> set[int]:

@@ -178,6 +178,14 @@ CACHE_DIFFERS: Final = Kind(
     "an agent that runs gives it again within a reconcile period; find out which other tool "
     "writes to resctrl",
 )
+LIMIT_DIFFERS: Final = Kind(
+    "limit-differs",
+    _W,
+    "a limit, weight or protection of a container or pod is not what the agent has written",
+    "it takes more from the others than it is to have, or gets less",
+    "an agent that runs writes it again when its turn comes, at 256 files a reconcile period; find "
+    "out who else writes to its cgroups",
+)
 IRQ_DELIVERED: Final = Kind(
     "irq-delivered",
     _W,
@@ -280,6 +288,7 @@ KINDS: Final = (
     SMT_SIBLING,
     IRQ_DELIVERED,
     CACHE_DIFFERS,
+    LIMIT_DIFFERS,
     MEMS_REMOTE,
     RECORD_DOUBTFUL,
     INCOMPLETE,

@@ -5,7 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sized
 
-from pinfold.audit.containers import place_title, quota_findings, runtime_findings
+from pinfold.audit.containers import (
+    limit_findings,
+    place_title,
+    quota_findings,
+    runtime_findings,
+)
 from pinfold.audit.findings import (
     CGROUP_MISSING,
     CPU_OFFLINE,
@@ -43,6 +48,7 @@ def owner_findings(snapshot: KernelSnapshot, record: AuditRecord) -> Iterator[Fi
             yield from _mems(snapshot, sharer, path)
     yield from _partitions(snapshot, record)
     yield from quota_findings(snapshot, record)
+    yield from limit_findings(snapshot, record)
     yield from runtime_findings(snapshot, record)
     yield from _shared(snapshot, record)
 

@@ -129,6 +129,14 @@ class DividedCache(Struct, frozen=True):
     owners: tuple[str, ...]
 
 
+class LimitedGroup(Struct, frozen=True):
+    """A cgroup as an agent has limited it, by file; ``title`` is whose it is."""
+
+    title: str
+    folder: str
+    files: Mapping[str, str]
+
+
 class AuditRecord(Struct, frozen=True):
     """Everything that the kernel is compared with.
 
@@ -145,6 +153,7 @@ class AuditRecord(Struct, frozen=True):
         interrupts: what an agent does about them; None: nothing, or none was asked.
         caches: the groups of resctrl that an agent has made; none, or none was asked.
         idle_side: paths of the cgroups of those who borrow what is lent.
+        limits: the cgroups that an agent has limited; none, or none was asked.
     """
 
     source: str
@@ -159,6 +168,7 @@ class AuditRecord(Struct, frozen=True):
     interrupts: KeptInterrupts | None = None
     caches: tuple[DividedCache, ...] = ()
     idle_side: tuple[str, ...] = ()
+    limits: tuple[LimitedGroup, ...] = ()
 
     @property
     def lent(self) -> CPUSet:

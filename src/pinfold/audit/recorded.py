@@ -178,6 +178,7 @@ def recorded(place: Place, files: StateFiles, seen: Seen) -> AuditRecord:
         interrupts=None if agent is None else agent.interrupts,
         idle_side=located.idle,
         caches=() if agent is None else agent.caches,
+        limits=() if agent is None else agent.limits,
     )
 
 

@@ -90,7 +90,8 @@ class KernelSnapshot(Struct, frozen=True):
     CPUs by NUMA node.  ``cgroup_version`` is that of the hierarchy of the cpusets, None where
     there is none.  ``namespaces`` are the mount namespaces (``mnt:[4026531841]``) of those
     processes of which they were read.  ``caches`` are the groups of resctrl by name, the default
-    one's is ""; None where there is none, or it is not mounted.  ``unseen`` names, in sentences,
+    one's is ""; None where there is none, or it is not mounted.  ``limits`` is what cgroups are
+    limited to, by folder and file.  ``unseen`` names, in sentences,
     what could not be read.
     """
 
@@ -112,6 +113,7 @@ class KernelSnapshot(Struct, frozen=True):
     namespaces: Mapping[int, str] = field(default_factory=dict)
     caches: Mapping[str, Group] | None = None
     idle: frozenset[str] = frozenset()
+    limits: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def cpuset_of(self, path: str) -> Cpuset | None:
         """The cpuset that is in force in a cgroup: its own, or the nearest one above."""

@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import Struct
 
 from pinfold.audit.findings import RAN_SHARED, Finding
-from pinfold.audit.record import DividedCache, KeptInterrupts, KnownContainer
+from pinfold.audit.record import DividedCache, KeptInterrupts, KnownContainer, LimitedGroup
 from pinfold.core.cache.offers import Group
 from pinfold.core.cache.schemata import SchemataError, parse_schemata
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
@@ -43,6 +43,8 @@ class AgentSays(Struct, frozen=True):
     """What it does about interrupts; None: nothing."""
     caches: tuple[DividedCache, ...] = ()
     """The groups of resctrl that it has made."""
+    limits: tuple[LimitedGroup, ...] = ()
+    """What it has limited cgroups to."""
 
     @property
     def has_runtime(self) -> bool:
@@ -77,6 +79,7 @@ class AgentSays(Struct, frozen=True):
             earlier=tuple(_ran_shared(status.pods)),
             interrupts=_interrupts(agent),
             caches=tuple(_caches(status)),
+            limits=tuple(_limits(status)),
         )
 
 
@@ -86,8 +89,20 @@ def _interrupts(agent: Agent) -> KeptInterrupts | None:
     return KeptInterrupts(CPUSet.parse(irqs.cpus), irqs.problem)
 
 
+def _names(status: Status) -> dict[str, str]:
+    return {pod.uid: f"{pod.namespace}/{pod.name}" for pod in status.pods}
+
+
+def _limits(status: Status) -> Iterator[LimitedGroup]:
+    names = _names(status)
+    for one in status.agent.cgroups.limits or ():
+        pod = names.get(one.pod_uid, one.pod_uid)
+        title = f"{pod} {one.container}" if one.container else f"pod {pod}"
+        yield LimitedGroup(title, one.folder, one.files)
+
+
 def _caches(status: Status) -> Iterator[DividedCache]:
-    names = {pod.uid: f"{pod.namespace}/{pod.name}" for pod in status.pods}
+    names = _names(status)
     for group in status.agent.cache.groups if status.agent.cache else ():
         parts = (owner.rpartition("/") for owner in group.containers)
         with suppress(SchemataError, CPUSetError):

@@ -104,6 +104,17 @@ class Pod(Record, frozen=True, kw_only=True):
         )
 
 
+class WrittenLimits(Record, frozen=True, kw_only=True):
+    """What a cgroup of a pod is limited to."""
+
+    pod_uid: str
+    container: str
+    """Empty for the pod's own cgroup."""
+    folder: str
+    files: Mapping[str, str]
+    """What each file was given, as the kernel shows it; those that were left alone are not here."""
+
+
 class CgroupTree(Record, frozen=True, kw_only=True):
     """How the agent confines containers."""
 
@@ -115,6 +126,8 @@ class CgroupTree(Record, frozen=True, kw_only=True):
     controllers: Sequence[str] | UnsetType = UNSET
     limitations: Sequence[str] | UnsetType = UNSET
     """What does not hold without cgroups."""
+    limits: Sequence[WrittenLimits] | UnsetType = UNSET
+    """What the agent has limited containers and pods to; not where a runtime does so."""
 
 
 class Problem(Record, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ behind its back stays so.  Here nothing is taken on trust: every cpuset is read.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -21,7 +21,15 @@ from pinfold.node.books import Books
 from pinfold.node.draft import Draft
 from pinfold.node.node_containers import HELD, may_live
 from pinfold.node.view import Whereabouts
-from pinfold.ports.cgroups import NO_CPUS, Cgroups, ObservedCgroups, ObservedContainer, Stray
+from pinfold.ports.cgroups import (
+    NO_CPUS,
+    Cgroups,
+    Limiting,
+    ObservedCgroups,
+    ObservedContainer,
+    OtherLimit,
+    Stray,
+)
 from pinfold.ports.errors import ContainerKey, PortError, ProcessGoneError
 from pinfold.ports.runtime import ContainerState, ContainerStatus
 
@@ -129,6 +137,22 @@ def _side(container: ObservedContainer) -> str:
     return "on the idle side" if container.idle else "in the shared pool"
 
 
+def find_other_limits(
+    changed: Mapping[ContainerKey, Sequence[OtherLimit]],
+    expected: Mapping[ContainerKey, Whereabouts],
+    known: Iterable[Drift],
+) -> Iterator[Drift]:
+    """Limits that somebody else has written; pure.
+
+    ``known`` is what is found already: who is placed again gets his limits with it.
+    """
+    placed = {drift.key for drift in known if not drift.strays}
+    for key, others in changed.items():
+        if key in expected and key not in placed:
+            wanted = ", ".join(f"{one.file} {one.expected}" for one in others)
+            yield Drift(key, wanted, ", ".join(one.found for one in others))
+
+
 async def reconcile(books: Books) -> list[Drift]:
     """Look once, repair what drifted, write it into the history.
 
@@ -170,6 +194,9 @@ async def reconcile(books: Books) -> list[Drift]:
             for drift in find_drift(observed, view.pool, expected, view.state.offline, known)
             if drift.key not in busy
         ]
+        cgroups = books.containers.cgroups
+        if isinstance(cgroups, Limiting):
+            drifts += find_other_limits(cgroups.limits.look(), expected, drifts)
         done = [await _repair(books, draft, drift, running) for drift in drifts]
         repaired = [drift for drift in done if drift is not None]
         await _write_down(books, draft, repaired)

@@ -6,7 +6,7 @@ contract tests.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from enum import Enum
 from typing import Final, Protocol, runtime_checkable
@@ -16,6 +16,7 @@ from msgspec import Struct, field
 from pinfold.core.memory.protection import Protection
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.move_plan import MemoryMoved
+from pinfold.documents.status import WrittenLimits
 from pinfold.ports.errors import CgroupError, ContainerKey
 from pinfold.ports.guardian import Undoing
 
@@ -344,6 +345,37 @@ class GatedCgroups(MadeCgroups, Protocol):
 
     def remove_parent(self, cgroups_path: str) -> None:
         """Remove the cgroup that a runtime made to hold those of a pod, where it is empty."""
+
+
+class OtherLimit(Struct, frozen=True):
+    """A file of a container's or its pod's cgroup that says something else than was written."""
+
+    file: str
+    expected: str
+    found: str
+
+
+class KeptLimits(Protocol):
+    """What containers were limited to."""
+
+    def written(self) -> Iterator[WrittenLimits]:
+        """What was asked for and is in force, cgroup by cgroup."""
+
+    def look(self, at_most: int = ...) -> Mapping[ContainerKey, Sequence[OtherLimit]]:
+        """What somebody else has changed, of the containers whose turn it is.
+
+        Args:
+            at_most: so many files are read, and those of a container that was begun with.
+        """
+
+
+@runtime_checkable
+class Limiting(Protocol):
+    """Cgroups that limit what is in them, and know what they have written."""
+
+    @property
+    def limits(self) -> KeptLimits:
+        """What is limited."""
 
 
 @runtime_checkable

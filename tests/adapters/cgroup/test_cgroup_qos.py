@@ -8,11 +8,19 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from pinfold.adapters.cgroup.limits import Setting, apply, other, v1_settings, v2_settings
+from pinfold.adapters.cgroup.limits import (
+    Setting,
+    WrittenFiles,
+    apply,
+    other,
+    v1_settings,
+    v2_settings,
+)
 from pinfold.adapters.cgroup.protection import is_protecting, protect
 from pinfold.adapters.cgroup.v2 import CgroupsV2
 from pinfold.core.memory.protection import Protection
-from pinfold.ports.cgroups import Limits, Placement
+from pinfold.ports.cgroups import Limits, OtherLimit, Placement
+from pinfold.ports.errors import ContainerKey
 from tests.scenes.cgroup_kernel import Kernel, a_kernel
 from tests.scenes.contract_node import OWNER, SHARED
 
@@ -154,3 +162,74 @@ def test_the_kernel_has_what_is_wished_or_it_is_said(kernel: Kernel) -> None:
         assert has("memory.high") == ["max", "max"]
 
     asyncio.run(scenario())
+
+
+def test_limits_that_somebody_else_writes_are_found(kernel: Kernel) -> None:
+    """Those of a container and of its pod; not those that are written by placing it again."""
+    limits = kernel.cgroups.limits
+
+    def shares() -> Path:
+        name = "cpu.weight" if isinstance(kernel.cgroups, CgroupsV2) else "cpu.shares"
+        return next(one for one in kernel.files(name) if one.parent.name == "main")
+
+    async def scenario() -> None:
+        await kernel.cgroups.open(kernel.cpus)
+        wished = replace(QUIET, limits=Limits(cpu_shares=512), pod_limits=Limits(cpu_shares=2048))
+        await kernel.cgroups.place(SHARED, wished)
+        assert limits.look() == {}
+        file, whole = shares(), shares().parents[1] / shares().name
+        told = {one.folder: one for one in limits.written()}
+        assert told[str(file.parent)].container == "main"
+        assert told[str(file.parent)].files == {file.name: file.read_text().strip()}
+        assert told[str(whole.parent)].container == ""
+        before = {one: one.read_text().strip() for one in (file, whole)}
+        file.write_text("7")
+        whole.write_text("9")
+        assert {key: set(found) for key, found in limits.look().items()} == {
+            SHARED: {
+                OtherLimit(str(file), before[file], "7"),
+                OtherLimit(str(whole), before[whole], "9"),
+            }
+        }
+        await kernel.cgroups.place(SHARED, wished)
+        assert before == {one: one.read_text().strip() for one in (file, whole)}
+        assert limits.look() == {}
+        # On the other side of the tree it is in another folder, at least on cgroup v2.
+        await kernel.cgroups.place(SHARED, replace(wished, cpus=kernel.cpus))
+        assert limits.look() == {}
+        shares().write_text("7")
+        assert [one.found for one in limits.look()[SHARED]] == ["7"]
+        await kernel.cgroups.remove(SHARED)
+        assert limits.look() == {}
+        assert list(limits.written()) == []
+
+    asyncio.run(scenario())
+
+
+def test_containers_take_turns_when_their_limits_are_compared(tmp_path: Path) -> None:
+    """No more files are read than is said, and every one in its turn; a pod's own count once."""
+    limits, keys = WrittenFiles(), [ContainerKey("a", f"c{number}") for number in range(5)]
+    whole = [Setting("pids", "pids.max", "9", wished=True)]
+    for key in keys:
+        folder = tmp_path / key.name
+        folder.mkdir()
+        (tmp_path / "pids.max").write_text("max")
+        (folder / "pids.max").write_text("max")
+        own = [whole[0]._replace(value="5")]
+        limits.apply(key, whole, {"pids": tmp_path}.get, own, {"pids": folder}.get)
+    assert len(list(limits.written())) == 6
+    for key in keys:
+        (tmp_path / key.name / "pids.max").write_text("1")
+    seen = [limits.look(4) for _ in range(3)]
+    assert [[key.name for key in found] for found in seen] == [
+        ["c0", "c1"],
+        ["c2", "c3"],
+        ["c4", "c0"],
+    ]
+    # What the pod has is compared as long as one container of it is there.
+    for key in keys[1:]:
+        limits.forget(key)
+    (tmp_path / "pids.max").write_text("2")
+    assert [one.found for one in limits.look()[keys[0]]] == ["1", "2"]
+    limits.forget(keys[0])
+    assert limits.look() == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -10,8 +11,9 @@ from pinfold.adapters.cgroup.files import put, read
 from pinfold.core.memory.protection import MEMORY_HIGH, MEMORY_LOW, MEMORY_MIN, PAGE
 from pinfold.core.pod.cgroup_values import shares_to_weight
 from pinfold.core.pod.hugepages import HugePagesError, unit_name
-from pinfold.ports.cgroups import Limits
-from pinfold.ports.errors import CgroupError
+from pinfold.documents.status import WrittenLimits
+from pinfold.ports.cgroups import Limits, OtherLimit
+from pinfold.ports.errors import CgroupError, ContainerKey
 
 _PERIOD: Final = 100_000
 _WEIGHT: Final = "100"
@@ -22,6 +24,8 @@ _LEAST_QUOTA: Final = 1000
 """Microseconds: less is refused by the kernel."""
 _BURSTS: Final = {"cpu.max": "cpu.max.burst", _V1_QUOTA: "cpu.cfs_burst_us"}
 _V2: Final = "cgroup v2"
+_LOOK: Final = 256
+"""How many files are compared each time: some milliseconds."""
 WEIGHING: Final = "a kernel that weighs I/O (BLK_CGROUP_IOCOST, or the scheduler bfq)"
 
 
@@ -146,12 +150,16 @@ def _lack(setting: Setting) -> str:
 def other(place: Path, file: str, value: str) -> list[str]:
     """What the kernel has made of a value, where that is another; whole pages are no other one."""
     has = read(place / file)
-    # A weight is shown as "default 100", and devices with their own below.
-    first = has.partition("\n")[0].removeprefix("default ")
+    first = _shown(has)
     digits = first.isdigit() and value.isdigit()
     if value == first or file.startswith("hugetlb.") or (digits and _in_pages(first, value)):
         return []
     return [f"{file} {value} is not in force: it is {has[:60]}"]
+
+
+def _shown(text: str) -> str:
+    """What a file says: a weight is "default 100", and devices with their own below."""
+    return text.partition("\n")[0].removeprefix("default ")
 
 
 def _in_pages(has: str, value: str) -> bool:
@@ -175,6 +183,83 @@ def apply_nested(
         parts = apply(own, inner)
         missing = apply(whole, outer) + parts
     return list(dict.fromkeys(missing))
+
+
+class _Kept(NamedTuple):
+    value: str
+    wished: bool
+
+
+class WrittenFiles:
+    """The limits that were written, see :class:`pinfold.ports.cgroups.KeptLimits`.
+
+    What is kept of each file is what the kernel showed when it was written.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[Path, _Kept] = {}
+        # By pod, its own cgroup's and those of its containers; whose turn it is comes first.
+        self._turns: dict[ContainerKey, tuple[frozenset[Path], frozenset[Path]]] = {}
+
+    def apply(
+        self,
+        key: ContainerKey,
+        whole: Sequence[Setting],
+        outer: Folder,
+        own: Sequence[Setting],
+        inner: Folder,
+    ) -> list[str]:
+        """Write the limits of a container and its pod, and keep them; see :func:`apply_nested`."""
+        self.forget(key)
+        missing = apply_nested(whole, outer, own, inner)
+        self._turns[key] = self._keep(whole, outer), self._keep(own, inner)
+        return missing
+
+    def _keep(self, settings: Iterable[Setting], folder: Folder) -> frozenset[Path]:
+        files = set()
+        for setting in settings:
+            if (place := folder(setting.controller)) is None:
+                continue
+            for file in (place / name for name in (setting.file, *setting.also)):
+                if file.exists():
+                    self._kept[file] = _Kept(_shown(read(file)), setting.wished)
+                    files.add(file)
+        return frozenset(files)
+
+    def forget(self, key: ContainerKey) -> None:
+        """Keep nothing of a container, nor of its pod where it was the only one."""
+        outer, inner = self._turns.pop(key, (frozenset(), frozenset()))
+        others = (one[0] for other, one in self._turns.items() if other.pod_uid == key.pod_uid)
+        for file in inner | outer.difference(*others):
+            self._kept.pop(file, None)
+
+    def written(self) -> Iterator[WrittenLimits]:
+        """See :class:`pinfold.ports.cgroups.KeptLimits`."""
+        told: dict[Path, tuple[ContainerKey, str, dict[str, str]]] = {}
+        for key, (outer, inner) in self._turns.items():
+            for name, files in (("", outer), (key.name, inner)):
+                for file in sorted(files):
+                    _, _, found = told.setdefault(file.parent, (key, name, {}))
+                    if self._kept[file].wished:
+                        found[file.name] = self._kept[file].value
+        for folder, (key, name, found) in told.items():
+            yield WrittenLimits(
+                pod_uid=key.pod_uid, container=name, folder=str(folder), files=found
+            )
+
+    def look(self, at_most: int = _LOOK) -> dict[ContainerKey, list[OtherLimit]]:
+        """See :class:`pinfold.ports.cgroups.KeptLimits`."""
+        changed: dict[ContainerKey, list[OtherLimit]] = {}
+        for key in list(self._turns):
+            if at_most <= 0:
+                break
+            files = self._turns[key] = self._turns.pop(key)
+            for file in sorted(files[0] | files[1]):
+                at_most -= 1
+                with suppress(CgroupError):  # a cgroup that is gone is found by who looks for it
+                    if (found := _shown(read(file))) != (wanted := self._kept[file].value):
+                        changed.setdefault(key, []).append(OtherLimit(str(file), wanted, found))
+        return changed
 
 
 class Quotas:

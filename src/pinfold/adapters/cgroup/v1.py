@@ -26,7 +26,7 @@ from pinfold.adapters.cgroup.files import read_cpus
 from pinfold.adapters.cgroup.folders import members, remove_tree
 from pinfold.adapters.cgroup.freezers import Freezer, freezer_v1
 from pinfold.adapters.cgroup.idle import IdleSide
-from pinfold.adapters.cgroup.limits import V1_QUOTAS, apply_nested, v1_settings
+from pinfold.adapters.cgroup.limits import V1_QUOTAS, WrittenFiles, v1_settings
 from pinfold.adapters.cgroup.mixed import MixedOwners
 from pinfold.adapters.cgroup.moving import end_all, gather
 from pinfold.adapters.cgroup.names import IDLE, SHARED, can_be_named
@@ -86,6 +86,7 @@ class CgroupsV1:
         )
         self._domains = DomainsV1(tree.base, tree.sides[1], tree.written, domains)
         self._name = name
+        self.limits = WrittenFiles()
         self._escapes = Escapes(self._home)
         self.claim = TreeClaim(
             self._cpusets.base, *self._cpusets.sides, *self._places.bases.values()
@@ -177,7 +178,7 @@ class CgroupsV1:
 
         def limit() -> list[str]:
             of_pod, limits = v1_settings(placement.pod_limits), v1_settings(placement.limits)
-            return apply_nested(list(of_pod), whole, list(limits), own)
+            return self.limits.apply(key, list(of_pod), whole, list(limits), own)
 
         if placement.cpus is None:
             notes += limit()
@@ -299,6 +300,7 @@ class CgroupsV1:
         await self._places.drop(key)
         await self._idle.drop()
         self._escapes.forget(key)
+        self.limits.forget(key)
 
     async def observe(self) -> ObservedCgroups:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""

@@ -35,7 +35,7 @@ from pinfold.adapters.cgroup.folders import (
 )
 from pinfold.adapters.cgroup.freezers import freezer_v2
 from pinfold.adapters.cgroup.idle import IdleSide
-from pinfold.adapters.cgroup.limits import V2_QUOTAS, apply_nested, v2_settings
+from pinfold.adapters.cgroup.limits import V2_QUOTAS, WrittenFiles, v2_settings
 from pinfold.adapters.cgroup.mixed import MixedOwners
 from pinfold.adapters.cgroup.moving import KILL_PAUSE, Patience, end_all, ended, gather, unending
 from pinfold.adapters.cgroup.names import (
@@ -79,8 +79,7 @@ class CgroupsV2:
         self.bases = [self._base]
         self._shared, self._exclusive = self._base / SHARED, self._base / EXCLUSIVE
         self._sides = self._exclusive, self._shared, self._base / IDLE
-        self._written = Written()
-        self._listing = Listing()
+        self._written, self._listing, self.limits = Written(), Listing(), WrittenFiles()
         self._escapes = Escapes(self._home)
         self._partitions = Partitions(self._base, self._exclusive, self._written)
         self._mixed = MixedOwners(
@@ -202,7 +201,8 @@ class CgroupsV2:
         self._mixed.expect(key, placement)
         notes = self._pin(folder, placement) if exclusive else []
         limiting = available(pod)
-        notes += apply_nested(
+        notes += self.limits.apply(
+            key,
             list(v2_settings(placement.pod_limits)),
             lambda controller: pod if controller in limiting else None,
             list(v2_settings(placement.limits)),
@@ -317,8 +317,8 @@ class CgroupsV2:
         for folder in self._folders(key):
             await self._remove(folder)
         await self._idle.drop()
-        self._mixed.forget(key)
-        self._escapes.forget(key)
+        for part in (self._mixed, self._escapes, self.limits):
+            part.forget(key)
 
     async def _remove(self, folder: Path) -> None:
         if pids := members(folder):

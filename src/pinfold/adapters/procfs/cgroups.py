@@ -5,7 +5,7 @@ Sources: cgroups(7), cpuset(7), the kernel's ``cgroup-v2.rst`` and ``scheduler/s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -15,7 +15,23 @@ from pinfold.audit.snapshot import Cpuset, Quota
 from pinfold.linux.cgroup_mounts import mount_with
 from pinfold.linux.mounts import parse_mountinfo
 
-_CONTROLLERS: Final = ("cpuset", "cpu")
+_CONTROLLERS: Final = ("cpuset", "cpu", "memory", "pids", "io")
+_LIMITS: Final = (
+    "cpu.weight",
+    "cpu.max",
+    "cpu.max.burst",
+    "cpu.shares",
+    "cpu.cfs_quota_us",
+    "cpu.cfs_burst_us",
+    "memory.min",
+    "memory.low",
+    "memory.high",
+    "memory.max",
+    "memory.limit_in_bytes",
+    "pids.max",
+    "io.weight",
+    "io.bfq.weight",
+)
 _MAX_GROUPS: Final = 100_000
 
 
@@ -38,7 +54,7 @@ class Hierarchy(Struct, frozen=True):
 
 
 def find_hierarchies(files: KernelFiles) -> dict[str, Hierarchy]:
-    """The hierarchies of ``cpuset`` and ``cpu`` by controller; what is nowhere is left out."""
+    """The hierarchies by controller; what is nowhere is left out."""
     text = files.text("/proc/self/mountinfo") or files.text("/proc/1/mountinfo") or ""
     # A captured tree often has no mountinfo; then the usual places are looked at.
     return mounted_hierarchies(files, text) or dict(_usual(files))
@@ -58,7 +74,8 @@ def mounted_hierarchies(files: KernelFiles, mountinfo: str) -> dict[str, Hierarc
 def _usual(files: KernelFiles) -> Iterator[tuple[str, Hierarchy]]:
     top = "/sys/fs/cgroup"
     has = (files.text(f"{top}/cgroup.controllers") or "").split()
-    for controller, mark in (("cpuset", "cpuset.cpus"), ("cpu", "cpu.shares")):
+    marks = ("cpuset.cpus", "cpu.shares", "memory.limit_in_bytes", "tasks", "tasks")
+    for controller, mark in zip(_CONTROLLERS, marks, strict=True):
         if controller in has:
             yield controller, Hierarchy(2, top, "")
         elif files.text(f"{top}/{controller}/{mark}") is not None:
@@ -124,6 +141,20 @@ def read_idle(files: KernelFiles, hierarchy: Hierarchy) -> frozenset[str]:
         for path, folder, names in _groups(files, hierarchy)
         if "cpu.idle" in names and _stripped(files.text(f"{folder}/cpu.idle")) == "1"
     )
+
+
+def read_limits(
+    files: KernelFiles, hierarchies: Mapping[str, Hierarchy]
+) -> dict[str, dict[str, str]]:
+    """What cgroups are limited to, by folder and file; a weight without those of single devices."""
+    found: dict[str, dict[str, str]] = {}
+    for hierarchy in {one.folder: one for one in hierarchies.values()}.values():
+        for _, folder, names in _groups(files, hierarchy):
+            for name in names.intersection(_LIMITS):
+                if (text := files.text(f"{folder}/{name}")) is not None:
+                    value = text.partition("\n")[0].removeprefix("default ")
+                    found.setdefault(folder, {})[name] = value.strip()
+    return found
 
 
 def parse_cpu_max(text: str) -> tuple[int | None, int]:

@@ -11,6 +11,7 @@ from pinfold.adapters.procfs.cgroups import (
     find_hierarchies,
     read_cpusets,
     read_idle,
+    read_limits,
     read_quotas,
 )
 from pinfold.adapters.procfs.files import KernelFiles
@@ -81,4 +82,5 @@ def read_snapshot(root: Path | str = "/") -> KernelSnapshot:
         has_systemd=files.is_folder("/run/systemd/system"),
         unseen=(*unseen, *not_read),
         caches=read_caches(files),
+        limits=read_limits(files, hierarchies),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Final
 
@@ -27,6 +28,9 @@ from pinfold.render.plan_view import ContainerRow, PlanView, PodRow, extras
 
 _IDLE: Final = 0.9
 """The share of the time from which on a CPU is called idle."""
+
+_LAST: Final = 3
+"""How many decisions are shown; the history has all."""
 
 _WORTH_TELLING: Final = 0.005
 
@@ -195,7 +199,7 @@ def _interrupts(agent: Agent) -> Iterator[str]:
 
 
 def _controlled(agent: Agent) -> Iterator[str]:
-    """What is decided by load or by time: what is lent, and what has to wait."""
+    """What is decided by load or by time: what is lent, what was done last, and what waits."""
     if not (control := agent.control):
         return
     if lending := control.lending:
@@ -215,6 +219,11 @@ def _controlled(agent: Agent) -> Iterator[str]:
         if not by_load.cpus:
             where = f"shares, {by_load.charged} CPUs are charged"
         yield f"by load: {by_load.container} {where}" + (f"; {by_load.why}" if by_load.why else "")
+    for done in control.decided[-_LAST:]:
+        at = time.strftime("%H:%M:%S", time.localtime(done.at))
+        whom = f" {', '.join(done.containers)}:" if done.containers else ""
+        failed = f"; failed: {done.problem}" if done.problem else ""
+        yield f"decided at {at}: {done.rank}:{whom} {done.why}{failed}"
     for waiting in control.waiting:
         whom = f" {', '.join(waiting.containers)}:" if waiting.containers else ""
         yield f"{waiting.rank} waits:{whom} {waiting.reason}"
