@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -185,37 +184,6 @@ def test_foreign_writes_are_repaired_and_reported(node: AgentProcess) -> None:
     assert document["found"] == f"effective {CPUS}"
     assert document["repaired"]
     assert node.client.post("/v1/reconcile")["drifts"] == []
-
-
-def test_limits_that_somebody_else_writes_are_told_and_repaired(node: AgentProcess) -> None:
-    node.start()
-    node.apply(manifest("web", ("main", IDLE, "")))
-    node.pids("web")
-    found = [
-        file
-        for name in ("cpu.shares", "cpu.weight")
-        for file in Path("/sys/fs/cgroup").rglob(f"{node.name}/**/pod-*/main/{name}")
-    ]
-    (file,) = found
-    before = file.read_text().strip()
-    assert "limit-differs" not in _audited(node)
-    file.write_text("77")
-    finding = _audited(node)["limit-differs"]
-    assert finding["what"] == (
-        f"default/web main: written {file.name} {before}, the kernel has {file.name} 77"
-    )
-    assert finding["fix"] == [f"echo {before} > {file}"]
-    (drift,) = node.client.post("/v1/reconcile")["drifts"]
-    assert (drift["expected"], drift["found"]) == (f"{file} {before}", "77")
-    assert drift["repaired"]
-    assert file.read_text().strip() == before
-    assert node.client.post("/v1/reconcile")["drifts"] == []
-    assert "limit-differs" not in _audited(node)
-
-
-def _audited(node: AgentProcess) -> dict[str, Any]:
-    findings = json.loads(node.run("audit", "-o", "json").stdout)["findings"]
-    return {finding["slug"]: finding for finding in findings}
 
 
 def test_processes_that_leave_their_pod_are_brought_back_and_ended_with_it(

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from pinfold.audit.told import AgentSays
 from pinfold.cli.views.status import status_view
 from pinfold.core.values.cpuset import CPUSet
+from pinfold.documents.control import Control, Decided
 from pinfold.documents.node import Node
 from pinfold.documents.status import Status
 from pinfold.node.settings import NodeSettings
@@ -50,3 +52,22 @@ def test_what_is_lent_is_told_and_counts_as_its_owners(tmp_path: Path) -> None:
         assert "3~" in picture
         told = AgentSays.of_status(after).containers
         assert {one.pod: str(one.lent) for one in told} == {"default/db": "3", "default/web": ""}
+
+
+def test_the_last_decisions_are_shown(tmp_path: Path) -> None:
+    decided = [
+        Decided(rank="suppression", why=f"reason {number}", at=1.0, problem="no" * (number == 4))
+        for number in range(5)
+    ]
+    control = Control(controllers=["suppression"], waiting=(), decided=decided, moves_left=0)
+    with served(tmp_path / "s") as api:
+        status = msgspec.convert(api.ask("GET", "/v1/status").json, Status)
+        node = msgspec.convert(api.ask("GET", "/v1/node").json, Node)
+        status = replace(status, agent=replace(status.agent, control=control))
+        view = status_view(status, api.ask("GET", "/v1/machine").json, node)
+    shown = [note.partition(": ")[2] for note in view.notes if note.startswith("decided at ")]
+    assert shown == [
+        "suppression: reason 2",
+        "suppression: reason 3",
+        "suppression: reason 4; failed: no",
+    ]
