@@ -136,6 +136,22 @@ def test_the_specifications_option_name_is_an_alias(write: Write) -> None:
     assert json.loads(result.stdout)["pods"][0]["reason"] == "SMTAlignmentError"
 
 
+def test_what_is_in_force_on_one_side_only_is_compared(write: Write) -> None:
+    own = write("own.yaml", CONFIG + "pinfold: {lending: {use: true}, partition: isolated}\n")
+    base = ["plan", "--machine", "2s4c2t", write("pod.yaml", POD), "--kubelet-config"]
+    plain = write("plain.yaml", CONFIG)
+    for before, after, sign in ((plain, own, "+"), (own, plain, "-")):
+        told = run(*base, before, "--compare", after)
+        assert told.exit_code == 0, told.output
+        besides = told.stdout[told.stdout.index("Besides") :]
+        assert f"{'+' if sign == '-' else '-'} nothing" in besides
+        assert f"{sign} lending" in besides or "; lending" in " ".join(besides.split())
+        svg = run(*base, before, "--compare", after, "-o", "svg")
+        assert svg.exit_code == 0
+    same = run(*base, own, "--compare", own)
+    assert "Besides" not in same.stdout
+
+
 def test_compare_names_what_changes(write: Write) -> None:
     new = write("new.yaml", CONFIG + "cpuManagerPolicyOptions: {full-pcpus-only: 'true'}\n")
     odd = write("odd.yaml", POD.replace("cpu: 2", "cpu: 3"))

@@ -193,14 +193,26 @@ def _sides(view: CompareView, changed: CPUSet) -> list[tuple[str, NodeMap]]:
 
 def _facts(view: CompareView) -> Iterator[tuple[str, str, str]]:
     yield "Pods", headline(view.before), headline(view.after)
-    for one, two in zip(summary_facts(view.before), summary_facts(view.after), strict=True):
+    sides = (_told(view.before), _told(view.after))
+    for name in {**sides[0], **sides[1]}:
+        one, two = (side.get(name, ()) for side in sides)
         if one != two:
-            texts = [f"{value}  ({remark})" if remark else value for _, value, remark in (one, two)]
-            yield one[0], texts[0], texts[1]
+            gone, new = (tuple(t for t in a if t not in b) for a, b in ((one, two), (two, one)))
+            yield name, "; ".join(gone) or "nothing", "; ".join(new) or "nothing"
     before, after = (gauge_texts(side.numa) for side in (view.before, view.after))
     for name in {**before, **after}:
         if before.get(name) != after.get(name):
             yield f"NUMA {name}", before.get(name, "not counted"), after.get(name, "not counted")
+
+
+def _told(view: PlanView) -> dict[str, tuple[str, ...]]:
+    """The lines below the pods by their names; those without one belong to the one before."""
+    told: dict[str, tuple[str, ...]] = {}
+    last = ""
+    for name, value, remark in summary_facts(view):
+        last = name or last
+        told[last] = (*told.get(last, ()), f"{value}  ({remark})" if remark else value)
+    return told
 
 
 def _fact_lines(view: CompareView, style: Style) -> Iterator[Line]:
