@@ -39,6 +39,7 @@ class LendingKernel:
         )
         self.pool, self.idle = self.cpuset / "shared", self.cpuset / "idle"
         self.home = self.freezer / "guardian"
+        self.homes = (self.home, self.cpu / "guardian")
         self.inner = self.idle / "pod-1" if nested else self.idle
         self.quota = self.cpu / "idle/cpu.cfs_quota_us"
         self.folders = [self.cpuset, self.pool, self.idle]
@@ -58,7 +59,11 @@ class LendingKernel:
     def undoing(self) -> Undoing:
         """What a guardian is given."""
         return Undoing(
-            str(self.pool), str(self.idle), "tasks", {str(self.quota): NO_CAP}, (str(self.home),)
+            str(self.pool),
+            str(self.idle),
+            "tasks",
+            {str(self.quota): NO_CAP},
+            tuple(map(str, self.homes)),
         )
 
     def another(self) -> GuardianProcess:
@@ -106,7 +111,7 @@ class LendingKernel:
         asyncio.run(self.another().end())
         self.borrower.kill()
         self.borrower.wait()
-        for folder in (self.home, *reversed(list(dict.fromkeys(self.folders)))):
+        for folder in (*self.homes, *reversed(list(dict.fromkeys(self.folders)))):
             # Who has just died may hold on to it for a moment.
             wait_until(partial(_is_removed, folder))
 

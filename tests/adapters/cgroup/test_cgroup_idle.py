@@ -212,3 +212,43 @@ def test_what_is_a_partition_cannot_be_lent(v2_kernel: Kernel, partition: Partit
         assert (seen.partition, seen.effective) == (partition.value, own)
 
     asyncio.run(scenario())
+
+
+def test_another_rank_is_told_and_the_own_one_is_not(kernel: Kernel) -> None:
+    async def scenario() -> None:
+        cgroups = kernel.cgroups
+        own = CPUSet([max(kernel.cpus)])
+        await cgroups.open(kernel.cpus - own)
+        told: asyncio.Queue[object] = asyncio.Queue()
+
+        async def listen() -> None:
+            async for key in cgroups.changes():
+                told.put_nowait(key)
+
+        listener = asyncio.create_task(listen())
+        await asyncio.sleep(0)  # now it listens
+        for _ in range(2):  # the idle side comes and goes
+            await cgroups.lend(own)
+            await asyncio.sleep(0.05)
+            assert told.empty()
+            (rank,) = (file for tree in kernel.trees for file in tree.glob("idle/cpu.idle"))
+            rank.write_text("0")
+            assert await asyncio.wait_for(told.get(), 5) is None
+            await cgroups.set_shared(kernel.cpus - own)
+            assert ranks(kernel)["idle"] == "1"
+            await cgroups.lend(CPUSet())
+            assert not rank.exists()
+            await asyncio.sleep(0.05)
+        listener.cancel()
+        await asyncio.gather(listener, return_exceptions=True)
+
+    asyncio.run(scenario())
+
+
+def test_a_guardian_has_its_own_place_wherever_an_agent_is_limited(kernel: Kernel) -> None:
+    asyncio.run(kernel.cgroups.open(kernel.cpus))
+    homes = [Path(home).parent for home in kernel.cgroups.undoing().homes]
+    for controller in ("freezer", "cpu", "memory"):
+        places = [one for one in kernel.trees if f"/{controller}/" in str(one)]
+        assert all(one in homes for one in places)
+    assert homes

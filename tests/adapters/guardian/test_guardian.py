@@ -32,8 +32,8 @@ from pathlib import Path
 import asyncio
 from pinfold.adapters.guardian import GuardianProcess
 from pinfold.ports.guardian import Undoing
-folder, pool, idle, quota, home, lease = sys.argv[1:]
-undoing = Undoing(pool, idle, "tasks", {quota: "-1"}, (home,))
+folder, pool, idle, quota, lease, *homes = sys.argv[1:]
+undoing = Undoing(pool, idle, "tasks", {quota: "-1"}, tuple(homes))
 guardian = GuardianProcess(Path(folder), undoing, lease=float(lease), look=float(lease) / 4)
 asyncio.run(guardian.begin())
 Path(idle, "cpuset.cpus").write_text("0-1")
@@ -53,10 +53,13 @@ while True:
 class Agent:
     """A process that lends CPU 1, caps the idle side, and renews; the pid of its guardian."""
 
-    def __init__(self, kernel: LendingKernel) -> None:
+    def __init__(self, kernel: LendingKernel, *wrapper: str) -> None:
         place = [str(one) for one in (kernel.state, kernel.pool, kernel.idle, kernel.quota)]
         self.process = subprocess.Popen(
-            [sys.executable, "-c", AGENT, *place, str(kernel.home), str(kernel.lease)],
+            [
+                *(*wrapper, sys.executable, "-c", AGENT),
+                *(*place, str(kernel.lease), *map(str, kernel.homes)),
+            ],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             text=True,
@@ -193,6 +196,24 @@ def test_signals_to_the_agents_group_and_session_do_not_end_it(
         agent.process.wait()
         wait_until(lambda: not (group / "tasks").read_text())
         group.rmdir()
+
+
+@pytest.mark.parametrize("policy", ["--idle 0", "--batch 0", "--fifo 10"])
+def test_it_is_not_starved_with_the_agent(kernel: LendingKernel, policy: str) -> None:
+    wrapper = f"taskset -c 1 nice -n 19 chrt {policy}".split()
+    agent = Agent(kernel, *wrapper)
+    try:
+        assert os.sched_getscheduler(agent.pid) != os.SCHED_OTHER
+        assert os.sched_getscheduler(agent.guardian) == os.SCHED_OTHER
+        assert os.getpriority(os.PRIO_PROCESS, agent.guardian) == 0
+        # Its own, and the pool's: somebody may have all the time of the agent's.
+        wait_until(lambda: os.sched_getaffinity(agent.guardian) == {0, 1})
+        for home in kernel.homes:
+            assert guardians_in(str(home)) == [agent.guardian]
+    finally:
+        agent.process.kill()
+        agent.process.communicate()
+    wait_until(lambda: kernel.in_force() == NOTHING)
 
 
 def test_a_pool_that_shrinks_meanwhile_is_the_bound(kernel: LendingKernel) -> None:

@@ -163,6 +163,24 @@ def test_the_limit_on_open_files_is_not_the_agent_s(world: ProcessWorld) -> None
     assert text.split() == ["2000", "2000", "900", "2000"]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+@pytest.mark.parametrize("policy", [os.SCHED_FIFO, os.SCHED_IDLE])
+def test_a_policy_and_nice_value_of_the_agent_s_are_not_inherited(
+    world: ProcessWorld, policy: int
+) -> None:
+    before, param = os.sched_getscheduler(0), os.sched_getparam(0)
+    nice = os.getpriority(os.PRIO_PROCESS, 0)
+    os.setpriority(os.PRIO_PROCESS, 0, -3)
+    os.sched_setscheduler(0, policy, os.sched_param(10 if policy == os.SCHED_FIFO else 0))
+    try:
+        text = "import os; print(*((os.sched_getscheduler(p), os.getpriority(0, p)) for p in {}))"
+        _, log = ran(world, python(text.format("(0, os.getppid())")))
+    finally:
+        os.sched_setscheduler(0, before, param)
+        os.setpriority(os.PRIO_PROCESS, 0, nice)
+    assert log == "(0, 0) (0, 0)\n"
+
+
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
 def test_an_affinity_of_the_agent_s_is_not_inherited(world: ProcessWorld) -> None:
     allowed = os.sched_getaffinity(0)

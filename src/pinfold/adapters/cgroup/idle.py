@@ -12,21 +12,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
 
 from pinfold.adapters.cgroup.files import read, read_cpus, write
 from pinfold.adapters.cgroup.folders import members, remove_tree
 from pinfold.adapters.cgroup.limits import Quotas
 from pinfold.adapters.cgroup.tasks import confirm
-from pinfold.adapters.cgroup.watch import CPUS
+from pinfold.adapters.cgroup.watch import CPUS, RANK
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.linux.affinity import outside
 from pinfold.linux.kernel_files import descendants, read_ids, subfolders
 from pinfold.ports.cgroups import ObservedIdle
 from pinfold.ports.errors import CgroupError
 from pinfold.ports.guardian import Undoing
-
-RANK: Final = "cpu.idle"
 
 
 class IdleSide:
@@ -162,15 +159,15 @@ class IdleSide:
                 self._forget(one)
                 await remove_tree(one)
 
-    def undoing(self, home: Path | None) -> Undoing:
-        """How it gets back to the pool, uncapped; ``home`` is the guardian's own cgroup."""
+    def undoing(self, homes: Sequence[Path]) -> Undoing:
+        """How it gets back to the pool, uncapped; ``homes`` are the guardian's own cgroups."""
         ranked, quotas = self._ranked, self._quotas
         return Undoing(
             pool=str(self._shared),
             idle=str(self.folder),
             threads=self._threads,
             uncapped={} if ranked is None else {str(ranked / quotas.file): quotas.uncapped},
-            homes=() if home is None else (str(home),),
+            homes=tuple(map(str, homes)),
         )
 
     def observed(self) -> ObservedIdle | None:

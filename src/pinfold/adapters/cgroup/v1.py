@@ -73,9 +73,10 @@ class CgroupsV1:
         tree = self._cpusets
         self._mixed = MixedOwners(tree.owned, tree.give, tree.effective, "tasks")
         ranked = tree.base if CPU in self._joined else self._places.bases.get(CPU)
+        self._ranked = None if ranked is None else ranked / IDLE
         self._idle = IdleSide(
             tree.idle,
-            None if ranked is None else ranked / IDLE,
+            self._ranked,
             tree.shared,
             make=self._make_idle,
             write=tree.give,
@@ -142,7 +143,7 @@ class CgroupsV1:
 
     def undoing(self) -> Undoing:
         """See :class:`pinfold.ports.cgroups.Undoable`."""
-        return self._idle.undoing(self._places.home)
+        return self._idle.undoing(self._places.homes)
 
     async def cap_idle(self, quota: float | None) -> None:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
@@ -346,7 +347,8 @@ class CgroupsV1:
 
     def changes(self) -> AsyncIterator[ContainerKey | None]:
         """The containers whose cpusets others change; see :func:`.watch.watch_cpusets`."""
-        return watch_cpusets(self._cpusets.base, self._cpusets.written)
+        tree = self._cpusets
+        return watch_cpusets(tree.base, tree.written, self._ranked)
 
     async def close(self, *, remove: bool) -> None:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""

@@ -44,9 +44,12 @@ class Places:
         return self._members is not None
 
     @property
-    def home(self) -> Path | None:
-        """Where a guardian sits; in its own place of the freezer, nobody freezes it with others."""
-        return None if self._members is None else self._members / GUARDIAN
+    def homes(self) -> list[Path]:
+        """Where a guardian sits, so that nobody freezes, throttles or starves it with the agent."""
+        places = [self.bases[one] for one in (FREEZER, CPU, "memory") if one in self.bases]
+        if not places and self._members is not None:
+            places = [self._members]
+        return [one / GUARDIAN for one in dict.fromkeys(places)]
 
     def open(self) -> None:
         """Make or adopt the tree's folders; raises CgroupError."""

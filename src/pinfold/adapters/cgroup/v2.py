@@ -160,7 +160,7 @@ class CgroupsV2:
 
     def undoing(self) -> Undoing:
         """See :class:`pinfold.ports.cgroups.Undoable`."""
-        return self._idle.undoing(self._base / GUARDIAN)
+        return self._idle.undoing([self._base / GUARDIAN])
 
     async def cap_idle(self, quota: float | None) -> None:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""
@@ -372,7 +372,7 @@ class CgroupsV2:
 
     def changes(self) -> AsyncIterator[ContainerKey | None]:
         """The containers whose cpusets others change; see :func:`.watch.watch_cpusets`."""
-        return watch_cpusets(self._base, self._written)
+        return watch_cpusets(self._base, self._written, self._base / IDLE)
 
     async def close(self, *, remove: bool) -> None:
         """See :class:`pinfold.ports.cgroups.Cgroups`."""

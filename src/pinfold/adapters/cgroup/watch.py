@@ -1,4 +1,4 @@
-"""Noticing that somebody else wrote to a cpuset."""
+"""Noticing that somebody else wrote to a cpuset, or to the rank of the idle side."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from pinfold.ports.errors import CgroupError, ContainerKey
 CPUS: Final = "cpuset.cpus"
 MEMS: Final = "cpuset.mems"
 PARTITION: Final = "cpuset.cpus.partition"
+RANK: Final = "cpu.idle"
 _WATCHED: Final = frozenset({CPUS, MEMS, PARTITION})
 
 
@@ -53,15 +54,20 @@ class Written:
             return True
 
 
-async def watch_cpusets(base: Path, written: Written) -> AsyncIterator[ContainerKey | None]:
+async def watch_cpusets(
+    base: Path, written: Written, ranked: Path | None
+) -> AsyncIterator[ContainerKey | None]:
     """The containers whose cpusets others change or remove, for ever.
 
-    None stands for a cpuset above the containers (the shared pool), or for "look everywhere" after
-    more events than the kernel keeps.  Several writes at once may give one item.
+    None stands for a cpuset above the containers (the shared pool), for the rank of the idle side
+    that is not 1 any more, or for "look everywhere" after more events than the kernel keeps.
+    Several writes at once may give one item.
 
     Args:
         base: the tree: ``base/SIDE/pod-UID/CONTAINER``.
         written: the own writes.
+        ranked: the idle side's cgroup of the cpu controller, wherever that is; it may not be there
+            yet.
 
     Raises:
         CgroupError: the kernel has no room to watch so many.
@@ -72,13 +78,19 @@ async def watch_cpusets(base: Path, written: Written) -> AsyncIterator[Container
     loop.add_reader(inotify.descriptor, ready.set)
     try:
         _watch_all(inotify, base, 3)
+        if ranked is not None:
+            inotify.watch(ranked.parent)
+            inotify.watch(ranked)
         while True:
             await ready.wait()
             ready.clear()
-            changed = {}
+            changed: dict[ContainerKey | None, bool] = {}
             while events := inotify.events():
                 for event in events:
-                    if _is_foreign(inotify, base, event, written):
+                    if ranked is not None and _is_rank_lost(inotify, event, ranked):
+                        changed[None] = True
+                    inside = event.folder is None or event.folder.is_relative_to(base)
+                    if inside and _is_foreign(inotify, base, event, written):
                         changed[_key(base, event)] = True
             for key in changed:
                 yield key
@@ -108,6 +120,19 @@ def _is_foreign(inotify: Inotify, base: Path, event: Event, written: Written) ->
         inotify.forget(path)
         return written.knows(path)
     return event.name in _WATCHED and not written.is_own(path)
+
+
+def _is_rank_lost(inotify: Inotify, event: Event, ranked: Path) -> bool:
+    """Whether somebody took the rank of the idle side, which comes and goes."""
+    path = None if event.folder is None else event.folder / event.name
+    if path is None or (path == ranked and event.created):
+        inotify.watch(ranked)
+    elif path == ranked and event.deleted:
+        inotify.forget(ranked)
+    try:
+        return path == ranked / RANK and read(ranked / RANK) != "1"
+    except CgroupError:
+        return False  # it is gone
 
 
 def _key(base: Path, event: Event) -> ContainerKey | None:

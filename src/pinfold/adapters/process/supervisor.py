@@ -87,6 +87,8 @@ def main() -> None:
     # Whoever ends the agent's process group or session does not mean the containers.
     for number in (SIGHUP, SIGINT, SIGTERM):
         signal(number, SIG_IGN)
+    # Before the agent moves it: cgroup v1 refuses who is real-time where there is no budget for it.
+    schedule_as_usual()
     folder, identity = os.fsencode(sys.argv[1]), os.fsencode(sys.argv[2])
     order = Order(read_all(0))
     try:
@@ -194,7 +196,7 @@ def become_main(folder: bytes, order: Order, output: int, ends: "tuple[int, ...]
 
 def get_ready(order: Order, output: int) -> str:
     """Shed what was inherited of the agent; returns what the kernel refused, for the record."""
-    note = ""
+    notes = [schedule_as_usual()]
     os.setsid()
     for number in valid_signals() - {SIGKILL, SIGSTOP}:
         signal(number, SIG_DFL)
@@ -207,7 +209,7 @@ def get_ready(order: Order, output: int) -> str:
         # An affinity of the agent's would still narrow the cpuset that the container gets.
         os.sched_setaffinity(0, range(MAX_CPUS))
     except OSError as error:
-        note = f"the agent's CPU affinity is inherited: {reason(error)}"
+        notes.append(f"the agent's CPU affinity is inherited: {reason(error)}")
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (order.open_files, hard))
     if order.oom_score_adj:
@@ -216,7 +218,7 @@ def get_ready(order: Order, output: int) -> str:
                 file.write(order.oom_score_adj)
         except OSError as error:
             wish = order.oom_score_adj.decode()
-            note = f"oom_score_adj {wish} was refused (lowering takes root): {reason(error)}"
+            notes.append(f"oom_score_adj {wish} was refused (lowering takes root): {reason(error)}")
     try:
         os.chdir(order.working_dir)
     except OSError as error:
@@ -225,7 +227,17 @@ def get_ready(order: Order, output: int) -> str:
             "make it, or correct workingDir",
             NOT_FOUND if isinstance(error, FileNotFoundError) else CANNOT_EXECUTE,
         ) from None
-    return note
+    return "; ".join(note for note in notes if note)
+
+
+def schedule_as_usual() -> str:
+    """Shed the agent's policy and nice value; returns what the kernel refused, for the record."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+        os.setpriority(os.PRIO_PROCESS, 0, 0)
+    except OSError as error:
+        return f"the agent's scheduling policy or nice value is inherited: {reason(error)}"
+    return ""
 
 
 def execute(folder: bytes, order: Order) -> None:
