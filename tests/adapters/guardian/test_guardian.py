@@ -213,7 +213,8 @@ def test_it_is_not_starved_with_the_agent(kernel: LendingKernel, policy: str) ->
     finally:
         agent.process.kill()
         agent.process.communicate()
-    wait_until(lambda: kernel.in_force() == NOTHING)
+    wait_until(lambda: not is_alive(agent.guardian))
+    assert kernel.in_force() == NOTHING
 
 
 def test_a_pool_that_shrinks_meanwhile_is_the_bound(kernel: LendingKernel) -> None:
