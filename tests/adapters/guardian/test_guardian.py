@@ -204,7 +204,7 @@ def test_it_is_not_starved_with_the_agent(kernel: LendingKernel, policy: str) ->
     agent = Agent(kernel, *wrapper)
     try:
         assert os.sched_getscheduler(agent.pid) != os.SCHED_OTHER
-        assert os.sched_getscheduler(agent.guardian) == os.SCHED_OTHER
+        wait_until(lambda: os.sched_getscheduler(agent.guardian) == os.SCHED_OTHER)
         assert os.getpriority(os.PRIO_PROCESS, agent.guardian) == 0
         # Its own, and the pool's: somebody may have all the time of the agent's.
         wait_until(lambda: os.sched_getaffinity(agent.guardian) == {0, 1})

@@ -143,6 +143,7 @@ def guard(order: Order) -> None:
     end.register(0, 0)  # only its end counts, which poll always tells
     told, own = "", os.sched_getaffinity(0)
     while True:
+        schedule_as_usual()  # again: it may have been refused, or undone by somebody
         run_on(order, own)
         closed = bool(end.poll(0))
         now = monotonic_ns()
