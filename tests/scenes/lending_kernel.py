@@ -94,8 +94,10 @@ class LendingKernel:
     def in_force(self) -> tuple[CPUSet, bool]:
         """What is lent, and whether there is a cap."""
         pool = CPUSet.parse((self.pool / "cpuset.cpus").read_text())
+        before = self.idle_cpus
         runs = CPUSet(os.sched_getaffinity(self.borrower.pid))
-        assert runs <= self.idle_cpus
+        # Somebody may have changed the cpuset between two of these readings.
+        assert runs <= before | self.idle_cpus
         return self.idle_cpus - pool, self.quota.read_text().strip() != NO_CAP
 
     async def sleep(self) -> None:

@@ -147,6 +147,40 @@ def test_the_next_life_gives_back_what_the_last_has_left() -> None:
     run(scenario)
 
 
+def test_it_looks_at_nothing_where_nobody_wishes_it_and_gives_back_what_failed() -> None:
+    class Broken(FakeInterrupts):
+        broken, asked = False, 0
+
+        async def keep_off(self, cpus: CPUSet, others: CPUSet) -> KeptOff:
+            self.asked += 1
+            if self.broken:
+                raise InterruptError("no file can be opened")
+            return await super().keep_off(cpus, others)
+
+    async def scenario(node: Harness) -> None:
+        kernel = machine()
+        broken = Broken(kernel)
+        seen = InterruptFollower(node.books, broken, USE, 10.0)
+        await seen.follow()
+        await seen.follow()
+        assert broken.asked == 1
+        await node.admit(manifest("a", "1"))
+        await seen.follow()
+        broken.broken = True
+        await node.manager.release("uid-a")
+        await node.settle()
+        with pytest.raises(InterruptError):
+            await seen.follow()
+        broken.broken = False
+        await seen.follow()
+        assert kernel.affinities == machine().affinities
+        asked = broken.asked
+        await seen.follow()
+        assert broken.asked == asked
+
+    run(scenario)
+
+
 def test_it_hears_of_every_change() -> None:
     async def scenario(node: Harness) -> None:
         kernel = machine()

@@ -78,6 +78,7 @@ class InterruptFollower:
         self._period = period
         self._known: tuple[CPUSet, frozenset[Interrupt]] = (CPUSet(), frozenset())
         self._fought: frozenset[str] = frozenset()
+        self._rests = False
         self.wish = Wish()
         self.last = KeptOff()
         self.problem = ""
@@ -91,7 +92,10 @@ class InterruptFollower:
         """Look once, and do what is to be done; raises InterruptError."""
         wish = wish_of(self._books.view, self._options)
         look, problem = self.last, wish.problem
+        if self._rests and not wish.owners and not problem:
+            return  # nobody wishes it, and nothing of an agent before is left
         if not problem:
+            self._rests = False
             try:
                 look = await self._interrupts.keep_off(wish.cpus, wish.others)
             except PortError as error:
@@ -102,6 +106,7 @@ class InterruptFollower:
                 problem = "; ".join(_problems(look))
                 self.moved += len(look.moved)
                 self.contested += len(look.contested)
+                self._rests = not (wish.owners or look.kept or problem)
         self._say(problem)
         # Whoever asks is told what is done, not what is about to be.
         self.wish, self.last, before = wish, look, self.last
