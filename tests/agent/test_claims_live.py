@@ -297,7 +297,8 @@ def test_a_tree_that_somebody_else_has_now_is_told(first: AgentProcess) -> None:
         assert "was taken away, and cannot be had again" in first.log()
     finally:
         os.close(descriptor)
-    eventually(lambda: _readiness(first), "ok")
+    # A reconciliation that met the gap is tried again after a period and its pause.
+    eventually(lambda: _readiness(first), "ok", 45)
 
 
 def test_what_another_agent_has_in_the_tree_is_left_alone(first: AgentProcess) -> None:
