@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 
 from msgspec import UNSET, UnsetType
@@ -129,10 +129,17 @@ class Books:
         while self.view.move is move:
             await self._moved.wait()
 
-    async def until_news(self, view: View) -> None:
-        """Return when others want to hear of what has changed since this view."""
-        while not self.view.is_news_after(view):
-            await self._news.wait()
+    async def until_news(self, view: View, within: float) -> None:
+        """Return when others want to hear of what has changed since this view, or in time.
+
+        Args:
+            view: what is known.
+            within: seconds after which it returns at the latest.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                while not self.view.is_news_after(view):
+                    await self._news.wait()
 
     def problems(self) -> Iterator[str]:
         """What is not as the books say, a sentence each."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -199,9 +198,7 @@ def test_cpus_leave_a_class_before_others_get_them() -> None:
             before = {name: group.cpus for name, group in kernel.now.ours.items()}
             owned |= {cpus for cpus, _ in has(seen).values()}
             view = node.books.view
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(1):
-                    await node.books.until_news(view)
+            await node.books.until_news(view, 1)
         assert (await moving.ended()).done
         await seen.follow()
         assert {owner: cpus for owner, (cpus, _) in has(seen).items()} == node.has()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -157,9 +156,7 @@ class CacheFollower:
         while True:
             view = self._books.view
             await self.follow()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._period):
-                    await self._books.until_news(view)
+            await self._books.until_news(view, self._period)
 
     async def close(self) -> None:
         """Let go: the groups of those who run on stay; raises CacheError."""

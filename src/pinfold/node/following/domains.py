@@ -7,7 +7,6 @@ back later, such as when its CPUs go offline.  Here it is read back, told, and t
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -146,9 +145,7 @@ class DomainFollower:
         while True:
             view = self._books.view
             await self.follow()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._period):
-                    await self._books.until_news(view)
+            await self._books.until_news(view, self._period)
 
 
 def _tries() -> Backoff:

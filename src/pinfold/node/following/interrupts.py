@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -144,9 +142,7 @@ class InterruptFollower:
         while True:
             view = self._books.view
             await self.follow()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._period):
-                    await self._books.until_news(view)
+            await self._books.until_news(view, self._period)
 
     async def close(self) -> None:
         """Give back all that was moved; raises InterruptError."""
