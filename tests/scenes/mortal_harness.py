@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from tests.scenes.manager_harness import Harness
 
@@ -97,3 +97,26 @@ async def until_dead(node: MortalHarness, life: Any) -> bool:
     if isinstance(error, Exception) and not died:
         raise error
     return died
+
+
+class Dies(Protocol):
+    """A life in which the agent dies at its call of this number, before or ``after`` its effect."""
+
+    def __call__(self, at: int, /, *, after: bool) -> Awaitable[bool]:
+        """Whether it died: there are no more calls where it did not."""
+
+
+async def every_death(dies: Dies, within: float = 100) -> int:
+    """Let the agent die at each of its calls; how often that was.
+
+    Args:
+        dies: one life; it looks whether all is well after it.
+        within: seconds that it may take.
+    """
+    deaths = 0
+    for after in (False, True):
+        at = 1
+        while await asyncio.wait_for(dies(at, after=after), within):
+            at += 1
+            deaths += 1
+    return deaths

@@ -16,7 +16,7 @@ from pinfold.planning.fake_guardian import FakeGuardian
 from pinfold.ports.cgroups import ObservedIdle
 from pinfold.ports.errors import CgroupError
 from tests.scenes.manager_harness import manifest, run_virtually
-from tests.scenes.mortal_harness import MortalHarness, until_dead
+from tests.scenes.mortal_harness import MortalHarness, every_death, until_dead
 from tests.scenes.moves_harness import Node, pods
 from tests.scenes.watched_cgroups import WatchedCgroups
 
@@ -351,13 +351,4 @@ def test_the_agent_may_die_at_every_call(life: Life) -> None:
         await is_well(node)
         return died
 
-    async def all_deaths() -> int:
-        deaths = 0
-        for after in (False, True):
-            at = 1
-            while await asyncio.wait_for(dies_at(at, after=after), 100):
-                at += 1
-                deaths += 1
-        return deaths
-
-    assert run_virtually(all_deaths()) > 30
+    assert run_virtually(every_death(dies_at)) > 30

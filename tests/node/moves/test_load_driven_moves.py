@@ -27,7 +27,7 @@ from pinfold.node.reconciler import reconcile
 from pinfold.ports.errors import ContainerKey
 from pinfold.ports.runtime import ContainerState
 from tests.scenes.manager_harness import manifest, run_virtually
-from tests.scenes.mortal_harness import MortalHarness, until_dead
+from tests.scenes.mortal_harness import MortalHarness, every_death, until_dead
 from tests.scenes.moves_harness import Node
 
 OPTIONS = LoadDrivenOptions(use=True)
@@ -358,13 +358,4 @@ def test_the_agent_may_die_at_every_call(life: Life) -> None:
         await node.kill()
         return died
 
-    async def all_deaths() -> int:
-        deaths = 0
-        for after in (False, True):
-            at = 1
-            while await asyncio.wait_for(dies_and_goes_on(at, after=after), 100):
-                at += 1
-                deaths += 1
-        return deaths
-
-    assert run_virtually(all_deaths()) > 20
+    assert run_virtually(every_death(dies_and_goes_on)) > 20

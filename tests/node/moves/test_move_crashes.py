@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.reconciler import reconcile
 from pinfold.ports.runtime import ContainerState
 from tests.scenes.manager_harness import manifest, run_virtually
-from tests.scenes.mortal_harness import MortalHarness, until_dead
+from tests.scenes.mortal_harness import MortalHarness, every_death, until_dead
 from tests.scenes.moves_harness import Node, pods
 
 
@@ -116,16 +117,7 @@ async def dies_and_goes_on(life: Life, at: int, *, after: bool) -> bool:
 
 @pytest.mark.parametrize("life", [exchange, resizes, deletion, refusal])
 def test_the_agent_may_die_at_every_call(life: Life) -> None:
-    async def all_deaths() -> int:
-        deaths = 0
-        for after in (False, True):
-            at = 1
-            while await asyncio.wait_for(dies_and_goes_on(life, at, after=after), 100):
-                at += 1
-                deaths += 1
-        return deaths
-
-    assert run_virtually(all_deaths()) > 30
+    assert run_virtually(every_death(partial(dies_and_goes_on, life))) > 30
 
 
 @pytest.mark.parametrize("life", [exchange, resizes, refusal])

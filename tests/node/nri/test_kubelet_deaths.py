@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from pinfold.ports.nri import RefusedError
 from tests.scenes.kubelet_node import LOOSE, ROOM, STRICT, Node, crowd, spread
 from tests.scenes.lifecycle_harness import BEST_EFFORT, guaranteed
 from tests.scenes.manager_harness import run_virtually
-from tests.scenes.mortal_harness import Death, Mortal
+from tests.scenes.mortal_harness import Death, Mortal, every_death
 
 
 class DeadPluginError(Exception):
@@ -186,15 +187,9 @@ async def dies_and_goes_on(life: Life, at: int, *, after: bool, **harness: Any) 
 def test_the_agent_may_die_at_every_call(
     life: Life, harness: dict[str, Any], least: int, version: int
 ) -> None:
-    async def all_deaths() -> int:
-        deaths = 0
-        for after in (False, True):
-            at = 1
-            while await asyncio.wait_for(
-                dies_and_goes_on(life, at, after=after, version=version, **harness), 1000
-            ):
-                at += 1
-                deaths += 1
-        return deaths
-
-    assert run_virtually(all_deaths()) > least
+    assert (
+        run_virtually(
+            every_death(partial(dies_and_goes_on, life, version=version, **harness), 1000)
+        )
+        > least
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -15,7 +15,7 @@ from pinfold.ports.errors import CgroupError, ContainerKey
 from pinfold.ports.records import PodPhase
 from pinfold.ports.runtime import ContainerState
 from tests.scenes.manager_harness import ALL_MANAGERS, Harness, manifest, mixed, run_virtually
-from tests.scenes.mortal_harness import MortalHarness, until_dead
+from tests.scenes.mortal_harness import MortalHarness, every_death, until_dead
 
 GPU = "example.com/gpu"
 
@@ -92,16 +92,10 @@ async def dies_and_goes_on(at: int, node: MortalHarness, *, after: bool) -> bool
 
 @pytest.mark.parametrize("made", [MortalHarness, everything])
 def test_the_agent_may_die_at_every_call(made: Callable[[], MortalHarness]) -> None:
-    async def all_deaths() -> int:
-        deaths = 0
-        for after in (False, True):
-            at = 1
-            while await asyncio.wait_for(dies_and_goes_on(at, made(), after=after), 20):
-                at += 1
-                deaths += 1
-        return deaths
+    def dies(at: int, *, after: bool) -> Awaitable[bool]:
+        return dies_and_goes_on(at, made(), after=after)
 
-    assert run_virtually(all_deaths()) > 100
+    assert run_virtually(every_death(dies, 20)) > 100
 
 
 def test_an_agent_that_dies_while_it_recovers_can_be_started_again() -> None:
