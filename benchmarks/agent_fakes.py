@@ -22,7 +22,7 @@ from pinfold.core.kubelet.faults import SOUND
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.machine.short_form import parse_short_form
-from pinfold.core.pod.workload_api import workload_from_api
+from pinfold.core.pod.manifest.workload_api import workload_from_api
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.announcements import Announcements
 from pinfold.node.books import Books

@@ -18,7 +18,7 @@ from benchmarks.agent_fakes import admit, make_manager
 from benchmarks.agent_measuring import detailed
 from benchmarks.agent_scene import GivenUpError
 from benchmarks.measure import Result
-from pinfold.agent.controlling import LENDING, controlled
+from pinfold.agent.loops.controlling import LENDING, controlled
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.own_policies import (
     DynamicOptions,

@@ -25,7 +25,7 @@ from pinfold.core.kubelet.policy_options import (
     OptionFamily,
 )
 from pinfold.core.pod.annotations import ANNOTATIONS
-from pinfold.core.pod.api_fields import POD, Field, Fields, Standing
+from pinfold.core.pod.manifest.api_fields import POD, Field, Fields, Standing
 from pinfold.documents.schemas import DOCUMENTS, json_schema
 from pinfold.web.openapi import openapi_document
 
@@ -232,7 +232,11 @@ def configuration() -> str:
 
 def manifest_fields() -> str:
     """What becomes of each field of a Pod."""
-    parts = [NOTICE.format(source="core/pod/api_fields.py"), "# Fields of a manifest\n", _FIELDS]
+    parts = [
+        NOTICE.format(source="core/pod/manifest/api_fields.py"),
+        "# Fields of a manifest\n",
+        _FIELDS,
+    ]
     rows = list(_field_rows(POD, ""))
     for title, wanted in (("Refused", Standing.REFUSED), ("Noted", Standing.NOTED)):
         parts += [f"## {title}\n", "| Field | `process` | `cri` | |", "|---|---|---|---|"]

@@ -23,9 +23,9 @@ from pinfold.adapters.statefile.files import StateFileError
 from pinfold.adapters.statefile.references import read_container_ids, read_pod_uids
 from pinfold.config.kubelet import ConfigError, load_kubelet_config
 from pinfold.core.pod.api import PodError
+from pinfold.core.pod.manifest.workload_api import workload_from_api
+from pinfold.core.pod.manifest.workload_fields import CRI, PROCESS, check_fields
 from pinfold.core.pod.pod import pod_requests
-from pinfold.core.pod.workload_api import workload_from_api
-from pinfold.core.pod.workload_fields import CRI, PROCESS, check_fields
 from pinfold.core.values.cpuset import CPUSet, CPUSetError
 from pinfold.core.values.names import subdomain_problems
 from pinfold.core.values.quantity import Quantity, QuantityError

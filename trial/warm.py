@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Final
 
 _MODULES: Final = (
-    "pinfold.cli.agent",
+    "pinfold.cli.commands.agent",
     "pinfold.agent.service",
     "pinfold.agent.process",
     "pinfold.web.server",

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from pinfold.adapters.volumes import VolumeFolders
-from pinfold.core.pod.assigned_fields import Values, filled
+from pinfold.core.pod.manifest.assigned_fields import Values, filled
+from pinfold.core.pod.manifest.workload_api import workload_from_api
 from pinfold.core.pod.workload import (
     DownwardAPI,
     DownwardFile,
@@ -27,7 +28,6 @@ from pinfold.core.pod.workload import (
     Process,
     VolumeMount,
 )
-from pinfold.core.pod.workload_api import workload_from_api
 from pinfold.ports.errors import ContainerKey
 from pinfold.ports.runtime import ContainerSpec
 from pinfold.ports.volumes import VolumeError, remove_leftovers, with_volumes

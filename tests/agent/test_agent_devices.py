@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from pinfold.adapters.process.command import resolve
 from pinfold.admission.admission import NodeState
 from pinfold.admission.model import build_node
+from pinfold.agent.loops.static_pods import StaticPods
 from pinfold.agent.state_files import StateFiles
-from pinfold.agent.static_pods import StaticPods
 from pinfold.core.devices.devices import (
     Device,
     DeviceMount,

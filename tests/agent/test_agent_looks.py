@@ -13,11 +13,11 @@ from typing import Any
 import yaml
 
 from pinfold.adapters.systemd.notify import Notifier
-from pinfold.agent.background import Background
 from pinfold.agent.claims import ClaimKeeper
-from pinfold.agent.cpu_follower import CPUFollower
-from pinfold.agent.hugepages import HugepageFollower
-from pinfold.agent.static_pods import static_pods
+from pinfold.agent.loops.background import Background
+from pinfold.agent.loops.cpu_follower import CPUFollower
+from pinfold.agent.loops.hugepages import HugepageFollower
+from pinfold.agent.loops.static_pods import static_pods
 from pinfold.core.kubelet.faults import SOUND
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.values.cpuset import CPUSet

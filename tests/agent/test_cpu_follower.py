@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from pinfold.adapters.machines.online import is_of_a_cpu
-from pinfold.agent.cpu_follower import CPUFollower
+from pinfold.agent.loops.cpu_follower import CPUFollower
 from pinfold.core.values.cpuset import CPUSet
 from tests.scenes.manager_harness import Harness, run_virtually
 
@@ -19,7 +19,7 @@ CPUS = sorted(os.sched_getaffinity(0))
 
 PROGRAM = """
 import os, sys, threading
-from pinfold.agent.cpu_follower import stay_off_exclusive_cpus
+from pinfold.agent.loops.cpu_follower import stay_off_exclusive_cpus
 from pinfold.core.values.cpuset import CPUSet
 other = threading.Thread(target=threading.Event().wait, daemon=True)
 other.start()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from pinfold.cli.state import state
+from pinfold.cli.commands.state import state
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.state.cpu_manager_state import Layout
 from pinfold.state.ledger import Ledger

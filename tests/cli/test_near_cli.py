@@ -16,17 +16,17 @@ from pinfold.adapters.machines.capture import capture_entries
 from pinfold.adapters.machines.capture_file import pack
 from pinfold.adapters.machines.source import open_machine
 from pinfold.admission.admission import decide_near
+from pinfold.cli.commands.run import near_locality, run
+from pinfold.cli.commands.topology import topology
 from pinfold.cli.output import InputError
-from pinfold.cli.run import near_locality, run
-from pinfold.cli.topology import topology
 from pinfold.config.agent import DEFAULT_NODE
 from pinfold.core.kubelet.faults import SOUND
 from pinfold.core.machine.locality import Localities
 from pinfold.core.machine.machine import Machine, PCIFunction
 from pinfold.core.machine.short_form import parse_short_form
+from pinfold.core.pod.manifest.one_command import Wishes, run_manifest
+from pinfold.core.pod.manifest.workload_api import workload_from_api
 from pinfold.core.pod.near_wishes import NearWish, wishes_of
-from pinfold.core.pod.one_command import Wishes, run_manifest
-from pinfold.core.pod.workload_api import workload_from_api
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.planning.planner import Planner
 from pinfold.render.machine_map import device_rows

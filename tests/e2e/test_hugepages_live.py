@@ -97,7 +97,7 @@ def test_it_takes_root(pools: HugePagePools) -> None:
     # Another user may not be able to read the program, so it is loaded first.
     program = (
         "import encodings.ascii, os, pinfold.adapters.hugetlb\n"
-        "from pinfold.cli.hugepages import hugepages\n"
+        "from pinfold.cli.commands.hugepages import hugepages\n"
         "os.seteuid(65534)\n"
         "hugepages(['allocate', '2Mi', '1'])\n"
     )

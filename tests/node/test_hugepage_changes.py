@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from pinfold.adapters.hugetlb import HugePagePoolError, KeptPages
 from pinfold.admission.node_status import node_status
-from pinfold.agent.hugepages import HugepageFollower
+from pinfold.agent.loops.hugepages import HugepageFollower
 from pinfold.core.kubelet.faults import SOUND
 from pinfold.core.machine.machine import HugepagePool
 from pinfold.core.machine.short_form import parse_short_form

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from pinfold.admission.in_force import FEATURES, Feature, wishes_of_container, wishes_of_node
-from pinfold.admission.wished import PlacedContainer, PlannedNode, Wish
+from pinfold.admission.in_force.table import FEATURES, Feature, wishes_of_container, wishes_of_node
+from pinfold.admission.in_force.wished import PlacedContainer, PlannedNode, Wish
 from pinfold.cli.views.plan import plan_view, planned_on
 from pinfold.config.agent import load_agent_config
 from pinfold.config.kubelet import ConfigError

@@ -22,9 +22,9 @@ from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.machine.machine import Machine
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.moves.owners import Owner
+from pinfold.core.pod.manifest.workload_api import workload_from_api
 from pinfold.core.pod.pod import guaranteed_cpus
 from pinfold.core.pod.workload import Workload
-from pinfold.core.pod.workload_api import workload_from_api
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.core.values.quantity import Quantity
 from pinfold.node.admitted_pod import AdmittedPod

@@ -15,7 +15,7 @@ from typing import Any
 from pinfold.adapters.machines.online import online_cpus
 from pinfold.adapters.resctrl import ResctrlGroups
 from pinfold.adapters.resctrl.groups import Mounts
-from pinfold.agent.following import DIVIDED
+from pinfold.agent.loops.following import DIVIDED
 from pinfold.agent.wiring import start_agent
 from pinfold.config.agent import load_agent_config
 from pinfold.linux.mounts import Mount

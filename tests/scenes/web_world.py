@@ -24,13 +24,13 @@ from pinfold.adapters.cgroup.runtime.runtime_cgroups import gate_figures
 from pinfold.adapters.nri import PluginCounters
 from pinfold.admission.admission import Decision, NodeState
 from pinfold.admission.node_status import node_status, node_status_document
-from pinfold.agent.controlling import controlled
-from pinfold.agent.controlling import figures as control_figures
-from pinfold.agent.observing import figures
+from pinfold.agent.loops.controlling import controlled
+from pinfold.agent.loops.controlling import figures as control_figures
+from pinfold.agent.loops.observing import figures
 from pinfold.core.kubelet.own_policies import DynamicOptions
 from pinfold.core.machine.kubelet_view import kubelet_view
 from pinfold.core.machine.short_form import parse_short_form
-from pinfold.core.pod.workload_fields import PROCESS, check_fields
+from pinfold.core.pod.manifest.workload_fields import PROCESS, check_fields
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.machine import Machine
 from pinfold.documents.node import Node

@@ -17,6 +17,11 @@ from pinfold.core.pod.hugepages import (
     resource_name,
     unit_name,
 )
+from pinfold.core.pod.manifest.validation import (
+    manifest_problems,
+    pod_problems,
+    requirement_problems,
+)
 from pinfold.core.pod.pod import apply_defaults, is_hugepages
 from pinfold.core.pod.resource_names import (
     is_extended,
@@ -24,7 +29,6 @@ from pinfold.core.pod.resource_names import (
     is_prefixed_native,
     may_be_overcommitted,
 )
-from pinfold.core.pod.validation import manifest_problems, pod_problems, requirement_problems
 from pinfold.core.values.quantity import Quantity
 from tests.vectors import Case, Outcome
 

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
-from pinfold.agent.following import divides_caches, keeps_domains, keeps_interrupts_off
+from pinfold.agent.loops.following import divides_caches, keeps_domains, keeps_interrupts_off
 from pinfold.core.cache.options import CacheClass, CacheOptions
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.own_policies import InterruptOptions, LendingOptions, OwnPolicies

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from pinfold.agent.observing import figures
+from pinfold.agent.loops.observing import figures
 from pinfold.cli.views.status import status_view
 from pinfold.core.observation.rates import Counters, Stalls
 from pinfold.documents.node import Node

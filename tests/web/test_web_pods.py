@@ -20,7 +20,7 @@ from structlog.testing import capture_logs
 
 from pinfold.cli import main
 from pinfold.core.kubelet.node_config import NodeConfig
-from pinfold.core.pod.workload_api import workload_from_api
+from pinfold.core.pod.manifest.workload_api import workload_from_api
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.settings import NodeSettings
 from pinfold.ports.errors import ContainerKey, StoreError

@@ -21,8 +21,8 @@ from pinfold.admission.settling import resume, settle
 from pinfold.config.agent import DEFAULT_NODE
 from pinfold.core.kubelet.faults import SOUND
 from pinfold.core.machine.machine import Machine
+from pinfold.core.pod.manifest.workload_api import workload_from_api
 from pinfold.core.pod.pod import Pod
-from pinfold.core.pod.workload_api import workload_from_api
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.linux.descriptors import file_limit, open_files
 from pinfold.linux.processes import began

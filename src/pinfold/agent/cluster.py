@@ -26,8 +26,8 @@ from pinfold.adapters.kubernetes.spec_check import Decided
 from pinfold.adapters.kubernetes.start_up_taint import StartUpTaint
 from pinfold.adapters.machines.source import open_machine
 from pinfold.admission.node_status import NodeStatus, node_status
+from pinfold.agent.loops.runnables import Run, Runnable
 from pinfold.agent.reports import report, report_of_node
-from pinfold.agent.runnables import Run, Runnable
 from pinfold.config.agent import AgentConfig
 from pinfold.config.section import AgentSection
 from pinfold.core.machine.kubelet_view import kubelet_view

@@ -23,9 +23,9 @@ from pinfold.adapters.cri import (
 )
 from pinfold.adapters.podfiles import PodFileFolder
 from pinfold.adapters.volumes import VolumeFolders
+from pinfold.agent.loops.runnables import Runnable
 from pinfold.agent.own_pods import pods_agent
 from pinfold.agent.reports import report
-from pinfold.agent.runnables import Runnable
 from pinfold.agent.service import Agent
 from pinfold.agent.start import CRI_BATCH, LOGS, PODS, Start
 from pinfold.documents.status import ContainerRuntime

@@ -20,9 +20,9 @@ from pinfold.adapters.podresources_client import PodResourcesClient
 from pinfold.agent.claims import ClaimKeeper, RuntimeClaim
 from pinfold.agent.cluster import open_cluster
 from pinfold.agent.guarded_plugin import GuardedPlugin
-from pinfold.agent.hugepages import HugepageFollower
+from pinfold.agent.loops.hugepages import HugepageFollower
+from pinfold.agent.loops.runnables import Runnable
 from pinfold.agent.reports import report, report_of_node
-from pinfold.agent.runnables import Runnable
 from pinfold.agent.service import Agent
 from pinfold.agent.start import CRI_BATCH, PODS, Start, parse
 from pinfold.documents.status import NRI, KubeletPodResources

@@ -8,17 +8,17 @@ from typing import Protocol
 from pinfold.adapters.hugetlb import KeptPages
 from pinfold.adapters.podfiles import PodFileFolder
 from pinfold.agent.claims import Claim, ClaimKeeper
-from pinfold.agent.hugepages import HugepageFollower
-from pinfold.agent.pods import Pods
-from pinfold.agent.runnables import (
+from pinfold.agent.loops.hugepages import HugepageFollower
+from pinfold.agent.loops.runnables import (
     Runnable,
     bounded_logs,
     container_exits,
     device_plugins,
 )
+from pinfold.agent.loops.static_pods import static_pods
+from pinfold.agent.pods import Pods
 from pinfold.agent.service import Agent
 from pinfold.agent.start import Start
-from pinfold.agent.static_pods import static_pods
 from pinfold.config.agent import device_plugin_dir
 from pinfold.documents.status import CgroupTree
 from pinfold.node.pods.manager import Manager

@@ -17,16 +17,16 @@ from pinfold.adapters.process.credentials import credentials_of
 from pinfold.adapters.process.peers import process_of
 from pinfold.admission.nearness import near_notes
 from pinfold.agent.claims import ClaimKeeper
-from pinfold.agent.hugepages import HugepageFollower
+from pinfold.agent.loops.hugepages import HugepageFollower
 from pinfold.config.agent import AgentConfig
 from pinfold.core.pod.annotation import AnnotationError
 from pinfold.core.pod.annotations import NEAR
 from pinfold.core.pod.api import PodError
+from pinfold.core.pod.manifest.workload_api import workload_from_api
+from pinfold.core.pod.manifest.workload_fields import PROCESS, check_fields
 from pinfold.core.pod.near_wishes import wishes_of
 from pinfold.core.pod.security import Security
 from pinfold.core.pod.workload import Workload
-from pinfold.core.pod.workload_api import workload_from_api
-from pinfold.core.pod.workload_fields import PROCESS, check_fields
 from pinfold.core.values.names import LONGEST_LABEL
 from pinfold.node.moves.resizing import Answered
 from pinfold.node.pods.caller import NOBODY, Caller

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from pinfold import __version__
 from pinfold.adapters.systemd.notify import Notifier
 from pinfold.admission.node_status import node_status, node_status_document
-from pinfold.agent.background import Background
+from pinfold.agent.loops.background import Background
 from pinfold.agent.pods import Pods
 from pinfold.config.agent import AgentConfig
 from pinfold.documents import status as documents

@@ -25,27 +25,27 @@ from pinfold.adapters.podfiles import AssignmentFolders, PodFileFolder
 from pinfold.adapters.shield import lower_shield, raise_shield
 from pinfold.adapters.store import SQLiteStore
 from pinfold.admission.admission import Decision, Node, NodeState
-from pinfold.agent.background import RECONCILE_PERIOD, Background
 from pinfold.agent.claims import Claim, ClaimKeeper
-from pinfold.agent.controlling import controlled, controls_node
-from pinfold.agent.cpu_follower import CPUFollower, stay_off_exclusive_cpus
-from pinfold.agent.following import followers
 from pinfold.agent.front import Front, nothing_in_front
-from pinfold.agent.hugepages import HugepageFollower
+from pinfold.agent.loops.background import RECONCILE_PERIOD, Background
+from pinfold.agent.loops.controlling import controlled, controls_node
+from pinfold.agent.loops.cpu_follower import CPUFollower, stay_off_exclusive_cpus
+from pinfold.agent.loops.following import followers
+from pinfold.agent.loops.hugepages import HugepageFollower
+from pinfold.agent.loops.observing import observation, observes
+from pinfold.agent.loops.runnables import Runnable, check_pod_resources, pod_resources
 from pinfold.agent.machine_file import remember_machine, remembered_machine
-from pinfold.agent.observing import observation, observes
 from pinfold.agent.pods import Pods
 from pinfold.agent.reports import report, report_of_node, report_of_work
-from pinfold.agent.runnables import Runnable, check_pod_resources, pod_resources
 from pinfold.agent.service import Agent
 from pinfold.agent.state_files import StateFiles
 from pinfold.config.agent import AgentConfig, device_plugin_dir, pod_resources_socket
 from pinfold.config.node_settings import node_settings
 from pinfold.core.kubelet.faults import SOUND
 from pinfold.core.machine.known import known_machine
+from pinfold.core.pod.manifest.workload_api import workload_from_api
 from pinfold.core.pod.pod import MEMORY
 from pinfold.core.pod.workload import Workload
-from pinfold.core.pod.workload_api import workload_from_api
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.status import CgroupTree
 from pinfold.linux.descriptors import raise_file_limit

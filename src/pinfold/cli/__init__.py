@@ -1,4 +1,4 @@
-"""The command line: parse, call, print; one file for each command."""
+"""The command line: parse, call, print."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COMMANDS: Final = {
     "schema": "Print the JSON Schema of the document NAME; without a name, which documents there "
     "are.",
 }
-"""Each command, which is in the module of its name, and the first sentence of its help."""
+"""Each command (its module in ``commands`` has its name), and the first sentence of its help."""
 
 
 class _Listed(click.Group):
@@ -56,7 +56,7 @@ class _LazyGroup(click.Group):
     ) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command = getattr(importlib.import_module(f"pinfold.cli.{cmd_name}"), cmd_name)
+        command = getattr(importlib.import_module(f"pinfold.cli.commands.{cmd_name}"), cmd_name)
         return command if isinstance(command, click.Command) else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

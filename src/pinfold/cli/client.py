@@ -15,7 +15,7 @@ import click
 import msgspec
 
 from pinfold.cli.output import F, InputError
-from pinfold.core.pod.manifest_size import MANIFEST_BYTES
+from pinfold.core.pod.manifest.size import MANIFEST_BYTES
 from pinfold.core.values.duration import DurationError, parse_duration
 
 _T = TypeVar("_T")

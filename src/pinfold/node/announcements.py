@@ -19,7 +19,7 @@ import msgspec
 
 from pinfold.admission.admission import NodeState
 from pinfold.core.moves.owners import Owner
-from pinfold.core.pod.assigned_fields import ASSIGNED_CPUSET, Values
+from pinfold.core.pod.manifest.assigned_fields import ASSIGNED_CPUSET, Values
 from pinfold.core.pod.pod import Container
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.api import ContainerFacts, PodFacts

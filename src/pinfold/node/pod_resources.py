@@ -16,8 +16,8 @@ from pinfold.admission.node_status import assignable_cpus
 from pinfold.core.devices.state import DeviceState
 from pinfold.core.memory.memory import Block
 from pinfold.core.pod.api import PodError
+from pinfold.core.pod.manifest.workload_api import workload_from_api
 from pinfold.core.pod.pod import Container, Pod
-from pinfold.core.pod.workload_api import workload_from_api
 from pinfold.node.pod_table import PodTable
 from pinfold.node.view import Reader
 from pinfold.ports.podresources import (

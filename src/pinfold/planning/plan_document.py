@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import UNSET, UnsetType
 
-from pinfold.admission.in_force import wishes_of_container, wishes_of_node
+from pinfold.admission.in_force.table import wishes_of_container, wishes_of_node
+from pinfold.admission.in_force.wished import PlacedContainer, PlannedNode, Wish
 from pinfold.admission.moves import rebalance_document, resize_document
-from pinfold.admission.wished import PlacedContainer, PlannedNode, Wish
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.memory.memory import Block
 from pinfold.core.pod.pod import MEMORY

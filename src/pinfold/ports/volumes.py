@@ -10,7 +10,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from pinfold.core.pod.assigned_fields import Values, nothing_assigned
+from pinfold.core.pod.manifest.assigned_fields import Values, nothing_assigned
 from pinfold.core.pod.workload import DownwardAPI, EmptyDir, HostPath
 from pinfold.ports.errors import PortError
 from pinfold.ports.runtime import ContainerSpec

@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from pinfold.core.pod.manifest_size import MANIFEST_BYTES
+from pinfold.core.pod.manifest.size import MANIFEST_BYTES
 from pinfold.documents.api import (
     DecidedPod,
     Drifts,

@@ -9,8 +9,8 @@ import msgspec
 from msgspec import Struct
 
 from pinfold.core.pod.api import PodError
+from pinfold.core.pod.manifest.workload_api import workload_from_api
 from pinfold.core.pod.pod import Container, Pod
-from pinfold.core.pod.workload_api import workload_from_api
 
 
 class PodShape(Struct, frozen=True):

@@ -11,7 +11,7 @@ import pytest
 
 from pinfold.adapters.kubernetes.files import ManifestError
 from pinfold.adapters.kubernetes.manifest_folder import ManifestFolder
-from pinfold.core.pod.manifest_size import MANIFEST_BYTES
+from pinfold.core.pod.manifest.size import MANIFEST_BYTES
 
 
 def pod(name: str, size: int = 0) -> str:

@@ -24,7 +24,7 @@ from pinfold.adapters.machines.capture import (
 from pinfold.adapters.machines.capture_file import SUFFIXES, pack, write_new
 from pinfold.adapters.machines.discovery import open_tree, read_machine
 from pinfold.adapters.machines.proc import CpuInfo
-from pinfold.cli.capture import capture
+from pinfold.cli.commands.capture import capture
 from pinfold.core.machine.machine import MachineError
 from tests.scenes.sysfs_trees import CPU, NODE, SAMPLES, capture_name, captures, memory_tree, plain
 

@@ -14,9 +14,9 @@ from pinfold.adapters.process.credentials import Credentials, credentials_of
 from pinfold.adapters.process.privileges import take
 from pinfold.agent.pods import check_processes
 from pinfold.core.pod.api import PodError
+from pinfold.core.pod.manifest.workload_api import workload_from_api
 from pinfold.core.pod.security import CAPABILITIES, Security
 from pinfold.core.pod.workload import Process
-from pinfold.core.pod.workload_api import workload_from_api
 from pinfold.ports.errors import RuntimeFailedError
 from tests.scenes.process_world import (
     ProcessWorld,

@@ -21,7 +21,7 @@ from pinfold.core.pod.annotations import (
     SCALE_DOWN_GRACE_PERIOD,
     annotation_problems,
 )
-from pinfold.core.pod.workload_fields import CRI, PROCESS, check_fields
+from pinfold.core.pod.manifest.workload_fields import CRI, PROCESS, check_fields
 from pinfold.core.values.cpuset import CPUSet
 
 NAMES = {"main", "side"}

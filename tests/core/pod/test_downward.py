@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from pinfold.core.pod.api import PodError
-from pinfold.core.pod.assigned_fields import filled, filled_process
-from pinfold.core.pod.validation import manifest_problems
-from pinfold.core.pod.workload_api import workload_from_api
-from pinfold.core.pod.workload_fields import CRI, PROCESS, check_fields
+from pinfold.core.pod.manifest.assigned_fields import filled, filled_process
+from pinfold.core.pod.manifest.validation import manifest_problems
+from pinfold.core.pod.manifest.workload_api import workload_from_api
+from pinfold.core.pod.manifest.workload_fields import CRI, PROCESS, check_fields
 
 CPUSET = {"resource": "assigned.cpuset"}
 

@@ -7,8 +7,8 @@ import pytest
 from pinfold.core.pod.annotations import SCALE_DOWN_GRACE_PERIOD
 from pinfold.core.pod.api import PodError, pod_from_api
 from pinfold.core.pod.grace import grace_of
+from pinfold.core.pod.manifest.validation import validate_pod
 from pinfold.core.pod.pod import Pod
-from pinfold.core.pod.validation import validate_pod
 
 NODE = 7.0
 

@@ -21,10 +21,10 @@ from pinfold.core.pod.hugepages import (
     resource_name,
     unit_name,
 )
+from pinfold.core.pod.manifest.validation import manifest_problems
+from pinfold.core.pod.manifest.workload_api import workload_from_api
 from pinfold.core.pod.pod import Container, Pod, PodResources
 from pinfold.core.pod.resource_names import is_extended
-from pinfold.core.pod.validation import manifest_problems
-from pinfold.core.pod.workload_api import workload_from_api
 from pinfold.core.values.names import qualified_name_problems
 from pinfold.core.values.quantity import Quantity
 from tests.roots import DATA, SHARED

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from pinfold.core.pod.api import PodError
+from pinfold.core.pod.manifest.workload_api import workload_from_api
 from pinfold.core.pod.workload import HostPath, Process, PullPolicy, VolumeMount, pull_policy
-from pinfold.core.pod.workload_api import workload_from_api
 
 
 def manifest(container: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pinfold.core.pod.api import PodError
-from pinfold.core.pod.api_fields import POD, Fields, Standing
-from pinfold.core.pod.workload_fields import (
+from pinfold.core.pod.manifest.api_fields import POD, Fields, Standing
+from pinfold.core.pod.manifest.workload_fields import (
     CRI,
     PROCESS,
     check_fields,

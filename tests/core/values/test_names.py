@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pinfold.adapters.cgroup.names import can_be_named, container_folder, key_of, pod_folder
 from pinfold.adapters.podfiles.files import file_name
 from pinfold.core.pod.api import PodError
-from pinfold.core.pod.manifest_names import reference_problems
-from pinfold.core.pod.workload_api import workload_from_api
+from pinfold.core.pod.manifest.names import reference_problems
+from pinfold.core.pod.manifest.workload_api import workload_from_api
 from pinfold.core.values.names import (
     label_problems,
     label_value_problems,

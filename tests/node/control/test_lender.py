@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from pinfold.agent.controlling import Controlling, controlled
+from pinfold.agent.loops.controlling import Controlling, controlled
 from pinfold.core.controllers.proposals import Proposal, Rank
 from pinfold.core.controllers.seen import Seen
 from pinfold.core.kubelet.node_config import NodeConfig

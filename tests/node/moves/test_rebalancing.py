@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pinfold.agent.controlling import controlled
+from pinfold.agent.loops.controlling import controlled
 from pinfold.core.kubelet.node_config import NodeConfig
 from pinfold.core.kubelet.own_policies import DynamicOptions
 from pinfold.core.moves.owners import MoveError, Owner, Wish

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from pinfold.agent.controlling import controlled
+from pinfold.agent.loops.controlling import controlled
 from pinfold.core.controllers.proposals import Proposal, Rank
 from pinfold.core.kubelet.own_policies import DynamicOptions
 from pinfold.node.moves.room import KEPT

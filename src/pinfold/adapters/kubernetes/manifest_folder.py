@@ -14,7 +14,7 @@ from typing import Any, Final
 from msgspec import Struct, field
 
 from pinfold.adapters.kubernetes.files import ManifestError, small_file_documents
-from pinfold.core.pod.manifest_size import MANIFEST_BYTES
+from pinfold.core.pod.manifest.size import MANIFEST_BYTES
 
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 _NOT_THERE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})

@@ -15,9 +15,9 @@ from pinfold.adapters.kubernetes.files import (
     printable,
 )
 from pinfold.core.pod.api import PodError, pod_from_api
+from pinfold.core.pod.manifest.validation import validate_manifest, validate_pod
+from pinfold.core.pod.manifest.workload_fields import annotation_findings, unknown_fields
 from pinfold.core.pod.pod import Pod, apply_defaults
-from pinfold.core.pod.validation import validate_manifest, validate_pod
-from pinfold.core.pod.workload_fields import annotation_findings, unknown_fields
 
 __all__ = ["MAX_PODS", "MAX_REPLICAS", "ManifestError", "Manifests", "read_manifests"]
 

@@ -20,8 +20,8 @@ from typing import Final
 from urllib.parse import quote, unquote
 
 from pinfold.core.memory.hugepage_pools import size_text
-from pinfold.core.pod.assigned_fields import Values, filled
 from pinfold.core.pod.hugepages import MEDIUM_MEMORY, folder_name
+from pinfold.core.pod.manifest.assigned_fields import Values, filled
 from pinfold.core.pod.workload import DownwardAPI, EmptyDir
 from pinfold.linux.mounting import knows, mount, mounts_below, unmount
 from pinfold.linux.mounts import Mount

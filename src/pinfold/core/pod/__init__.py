@@ -1,1 +1,1 @@
-"""Pods: what a manifest says, checked, and what follows from it."""
+"""Pods: what one asks for and runs, and what follows from it."""

@@ -66,7 +66,7 @@ ON_DISK: Final = EmptyDir()
 class DownwardFile(Struct, frozen=True):
     """A file of a ``downwardAPI`` volume; marks in its text stand for what is not known yet.
 
-    See :mod:`pinfold.core.pod.assigned_fields`.
+    See :mod:`pinfold.core.pod.manifest.assigned_fields`.
     """
 
     path: str

@@ -9,7 +9,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from pinfold.core.devices.devices import DeviceRunOptions
-from pinfold.core.pod.assigned_fields import Values, filled_process, nothing_assigned
+from pinfold.core.pod.manifest.assigned_fields import Values, filled_process, nothing_assigned
 from pinfold.core.pod.pod import Container, Pod
 from pinfold.core.pod.workload import (
     ASSIGNMENT_FOLDER,

@@ -11,7 +11,7 @@ from pinfold.adapters.irq import KernelInterrupts
 from pinfold.adapters.machines.online import online_cpus
 from pinfold.adapters.resctrl import ResctrlGroups
 from pinfold.agent.front import Front
-from pinfold.agent.runnables import Runnable
+from pinfold.agent.loops.runnables import Runnable
 from pinfold.core.cache.options import CacheOptions
 from pinfold.core.cache.plan import Why
 from pinfold.core.cache.schemata import format_schemata

@@ -2,7 +2,7 @@
 
 Whoever moves a manifest from a cluster is told what a kubelet would do and this node does not; and
 whoever misspells a field hears of it, as from ``kubectl apply``.  The table is in
-:mod:`pinfold.core.pod.api_fields`.
+:mod:`pinfold.core.pod.manifest.api_fields`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from pinfold.core.pod.annotations import annotation_problems
 from pinfold.core.pod.api import PodError
-from pinfold.core.pod.api_fields import POD, Field, Fields, Standing
-from pinfold.core.pod.manifest_names import CONTAINER_LISTS, items
+from pinfold.core.pod.manifest.api_fields import POD, Field, Fields, Standing
+from pinfold.core.pod.manifest.names import CONTAINER_LISTS, items
 
 PROCESS, CRI = "process", "cri"
 _MOST_NAMED: Final = 5

@@ -1,4 +1,4 @@
-"""What is wished of a node or a container, and what becomes of it; see :mod:`.in_force`."""
+"""What is wished of a node or a container, and what becomes of it; see :mod:`.table`."""
 
 from __future__ import annotations
 

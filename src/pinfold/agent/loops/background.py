@@ -11,9 +11,9 @@ import structlog
 
 from pinfold.adapters.systemd.notify import Notifier
 from pinfold.agent.claims import ClaimKeeper
-from pinfold.agent.cpu_follower import CPUFollower
-from pinfold.agent.hugepages import HugepageFollower
-from pinfold.agent.runnables import Runnable
+from pinfold.agent.loops.cpu_follower import CPUFollower
+from pinfold.agent.loops.hugepages import HugepageFollower
+from pinfold.agent.loops.runnables import Runnable
 from pinfold.documents.status import Part
 from pinfold.node.books import Books
 from pinfold.node.reconciler import Drift, reconcile

@@ -20,7 +20,7 @@ from typing import Final
 from msgspec import Struct
 
 from pinfold.admission.cache_classes import class_of, in_words
-from pinfold.admission.in_force_by_load import (
+from pinfold.admission.in_force.by_load import (
     borrows,
     gives_by_load,
     lends,
@@ -28,7 +28,7 @@ from pinfold.admission.in_force_by_load import (
     load_driven,
     parks,
 )
-from pinfold.admission.wished import (
+from pinfold.admission.in_force.wished import (
     SHARES,
     PlacedContainer,
     PlannedNode,

@@ -9,7 +9,7 @@ from typing import Any, Final
 import structlog
 from msgspec import Struct
 
-from pinfold.agent.runnables import Runnable
+from pinfold.agent.loops.runnables import Runnable
 from pinfold.core.controllers.lending import Lending, LendingMemory
 from pinfold.core.controllers.load_driven import LoadDriven
 from pinfold.core.controllers.parking import Parking

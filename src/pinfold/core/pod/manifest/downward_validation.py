@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from pinfold.core.pod.api import PodError, quantity_from_api
-from pinfold.core.pod.assigned_fields import ASSIGNED
-from pinfold.core.pod.manifest_names import items
+from pinfold.core.pod.manifest.assigned_fields import ASSIGNED
+from pinfold.core.pod.manifest.names import items
 from pinfold.core.pod.pod import CPU, MEMORY, is_hugepages
 
 _BINARY_DIVISORS: Final = (

@@ -8,7 +8,6 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from pinfold.core.pod.api import PodError, metadata_of, quantity_from_api
-from pinfold.core.pod.assigned_fields import mark_of
 from pinfold.core.pod.cgroup_values import pod_cgroup
 from pinfold.core.pod.hugepages import (
     MEDIUM_MEMORY,
@@ -16,7 +15,8 @@ from pinfold.core.pod.hugepages import (
     is_hugepage_medium,
     volume_page_quantity,
 )
-from pinfold.core.pod.manifest_fields import absolute, flag, mapping, mappings, number, text_of
+from pinfold.core.pod.manifest.assigned_fields import mark_of
+from pinfold.core.pod.manifest.fields import absolute, flag, mapping, mappings, number, text_of
 from pinfold.core.pod.pod import Pod
 from pinfold.core.pod.workload import (
     DownwardAPI,

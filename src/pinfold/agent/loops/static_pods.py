@@ -11,11 +11,11 @@ import structlog
 
 from pinfold.adapters.kubernetes.manifest_folder import ManifestFolder, StaticPod
 from pinfold.agent.claims import ClaimKeeper
-from pinfold.agent.runnables import Runnable
+from pinfold.agent.loops.runnables import Runnable
 from pinfold.core.devices.devices import DeviceInventory
 from pinfold.core.pod.api import PodError
+from pinfold.core.pod.manifest.workload_api import workload_from_api
 from pinfold.core.pod.pod import container_limits
-from pinfold.core.pod.workload_api import workload_from_api
 from pinfold.node.pod_table import NameTakenError, UnknownPodError
 from pinfold.node.pods.manager import Manager
 from pinfold.ports.errors import PortError

@@ -10,12 +10,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from pinfold.core.pod.api import PodError, metadata_of, pod_from_api
-from pinfold.core.pod.assigned_fields import mark_of
-from pinfold.core.pod.manifest_fields import MOST_CONTAINERS, Room, flag, text_of
-from pinfold.core.pod.manifest_names import CONTAINER_LISTS, reference_problems
+from pinfold.core.pod.manifest.assigned_fields import mark_of
+from pinfold.core.pod.manifest.fields import MOST_CONTAINERS, Room, flag, text_of
+from pinfold.core.pod.manifest.names import CONTAINER_LISTS, reference_problems
+from pinfold.core.pod.manifest.security import fs_group, security_of
+from pinfold.core.pod.manifest.validation import validate_manifest, validate_pod
+from pinfold.core.pod.manifest.workload_volumes import mounts_of, volumes_of
 from pinfold.core.pod.pod import apply_defaults
-from pinfold.core.pod.security import Security, fs_group, security_of
-from pinfold.core.pod.validation import validate_manifest, validate_pod
+from pinfold.core.pod.security import Security
 from pinfold.core.pod.workload import (
     DEFAULT_GRACE_PERIOD,
     Process,
@@ -25,7 +27,6 @@ from pinfold.core.pod.workload import (
     Source,
     Workload,
 )
-from pinfold.core.pod.workload_volumes import mounts_of, volumes_of
 
 _REFERENCE: Final = re.compile(r"\$(\$|\(([-._a-zA-Z][-._a-zA-Z0-9]*)\))")
 _VARIABLE: Final = re.compile(r"[^=\0]+")

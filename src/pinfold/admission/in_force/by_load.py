@@ -1,11 +1,11 @@
-"""What would be in force of what is decided by load; see :mod:`.in_force`."""
+"""What would be in force of what is decided by load; see :mod:`.table`."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from pinfold.admission.in_force.wished import SHARES, PlacedContainer, PlannedNode, Wish, setting
 from pinfold.admission.load_driven import load_driven_containers
-from pinfold.admission.wished import SHARES, PlacedContainer, PlannedNode, Wish, setting
 from pinfold.core.kubelet.own_policies import DYNAMIC
 from pinfold.core.pod.annotations import BORROW, LEND_CPUS, LOAD_DRIVEN
 from pinfold.core.pod.pod import QOSClass, exclusive_requests

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from msgspec.structs import replace
 
 from pinfold.adapters.observation import CgroupMeters, ProcCPUMeter
-from pinfold.agent.runnables import Runnable
+from pinfold.agent.loops.runnables import Runnable
 from pinfold.config.agent import AgentConfig
 from pinfold.core.observation.history import History
 from pinfold.core.observation.rates import Counters, Stalls

@@ -10,9 +10,9 @@ from typing import Any
 
 from pinfold.core.pod.annotation_values import MAX_GRACE_PERIOD
 from pinfold.core.pod.api import PodError, quantity_from_api
-from pinfold.core.pod.downward_validation import downward_problems, resource_field_problems
 from pinfold.core.pod.hugepages import is_divisible
-from pinfold.core.pod.manifest_names import CONTAINER_LISTS, items, name_problems, refused
+from pinfold.core.pod.manifest.downward_validation import downward_problems, resource_field_problems
+from pinfold.core.pod.manifest.names import CONTAINER_LISTS, items, name_problems, refused
 from pinfold.core.pod.pod import (
     CPU,
     MEMORY,

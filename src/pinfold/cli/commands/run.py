@@ -26,9 +26,9 @@ from pinfold.core.machine.locality import Locality
 from pinfold.core.machine.machine import Machine, MachineError
 from pinfold.core.pod.annotation_values import device_names
 from pinfold.core.pod.api import PodError
-from pinfold.core.pod.one_command import CONTAINER, Wishes, place_near, run_manifest
+from pinfold.core.pod.manifest.one_command import CONTAINER, Wishes, place_near, run_manifest
+from pinfold.core.pod.manifest.workload_api import workload_from_api
 from pinfold.core.pod.workload import FACTS, application_environment
-from pinfold.core.pod.workload_api import workload_from_api
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.documents.api import DecidedPod
 from pinfold.ports.errors import PortError

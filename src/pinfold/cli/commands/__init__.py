@@ -1,0 +1,1 @@
+"""One file for each command; what they share is in :mod:`pinfold.cli`."""
