@@ -69,5 +69,5 @@ def test_a_client_knows_no_manager_and_no_planner(words: list[str], tmp_path: Pa
     )
     assert "no agent listens" in done.stderr or "none listens" in done.stderr
     loaded = done.stdout.split()
-    assert f"pinfold.cli.{words[0]}" in loaded
+    assert f"pinfold.cli.commands.{words[0]}" in loaded
     assert {name.split(".")[1] for name in loaded}.isdisjoint(KNOWN_TO_NO_CLIENT)
