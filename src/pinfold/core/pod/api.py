@@ -44,7 +44,7 @@ def pod_from_api(manifest: Mapping[str, Any], path: str = "") -> Pod:
         namespace=namespace,
         init_containers=tuple(_containers(spec, "initContainers", path)),
         containers=tuple(_containers(spec, "containers", path)),
-        overhead=_quantities(spec.get("overhead"), f"{path}spec.overhead"),
+        overhead=quantities_from_api(spec.get("overhead"), f"{path}spec.overhead"),
         resources=_pod_resources(spec.get("resources"), f"{path}spec.resources"),
         annotations=annotations,
         priority=_whole(spec.get("priority"), f"{path}spec.priority"),
@@ -84,8 +84,8 @@ def _containers(spec: Mapping[str, Any], key: str, path: str) -> Iterable[Contai
         resources = _mapping(fields.get("resources"), f"{here}.resources")
         yield Container(
             name,
-            _quantities(resources.get("requests"), f"{here}.resources.requests"),
-            _quantities(resources.get("limits"), f"{here}.resources.limits"),
+            quantities_from_api(resources.get("requests"), f"{here}.resources.requests"),
+            quantities_from_api(resources.get("limits"), f"{here}.resources.limits"),
             _text(fields.get("restartPolicy"), f"{here}.restartPolicy"),
         )
 
@@ -95,12 +95,13 @@ def _pod_resources(value: object, path: str) -> PodResources | None:
         return None
     fields = _mapping(value, path)
     return PodResources(
-        _quantities(fields.get("requests"), f"{path}.requests"),
-        _quantities(fields.get("limits"), f"{path}.limits"),
+        quantities_from_api(fields.get("requests"), f"{path}.requests"),
+        quantities_from_api(fields.get("limits"), f"{path}.limits"),
     )
 
 
-def _quantities(value: object, path: str) -> Resources:
+def quantities_from_api(value: object, path: str) -> Resources:
+    """Read a list of resources, as JSON and YAML have it; None is an empty one; raises PodError."""
     if value is None:
         return NO_RESOURCES
     return {

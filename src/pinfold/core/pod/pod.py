@@ -6,7 +6,7 @@ Source: the Kubernetes API (``core/v1``) and the kubelet's reading of it: ``qos.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from functools import cached_property
 from types import MappingProxyType
@@ -203,14 +203,19 @@ def unmixed(pod: Pod) -> Pod:
 
 def pod_guaranteed_cpus(pod: Pod) -> int:
     """The exclusive CPUs that a pod needs at any one time."""
+    return most_at_once(pod, lambda container: guaranteed_cpus(pod, container))
+
+
+def most_at_once(pod: Pod, amount: Callable[[Container], int]) -> int:
+    """The most that containers have at any one time, each having its ``amount`` while it runs."""
     sidecars = most_for_init = 0
     for container in pod.init_containers:
-        cpus = guaranteed_cpus(pod, container)
+        here = amount(container)
         if container.is_sidecar:
-            sidecars += cpus
+            sidecars += here
         else:
-            most_for_init = max(most_for_init, sidecars + cpus)
-    running = sum(guaranteed_cpus(pod, container) for container in pod.containers)
+            most_for_init = max(most_for_init, sidecars + here)
+    running = sum(amount(container) for container in pod.containers)
     return max(most_for_init, running + sidecars)
 
 
