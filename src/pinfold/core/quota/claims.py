@@ -14,7 +14,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from pinfold.core.pod.api import quantities_from_api, quantity_from_api
-from pinfold.core.pod.manifest_fields import mapping, mappings, number, text_of
+from pinfold.core.pod.manifest.fields import mapping, mappings, number, text_of
 
 DEFAULT_DRIVER: Final = "dra.cpu"
 

@@ -13,8 +13,8 @@ from typing import Any, Final
 from msgspec import Struct
 
 from pinfold.core.pod.api import PodError, pod_from_api, quantities_from_api
-from pinfold.core.pod.manifest_fields import mapping, mappings, text_of
-from pinfold.core.pod.manifest_names import CONTAINER_LISTS
+from pinfold.core.pod.manifest.fields import mapping, mappings, text_of
+from pinfold.core.pod.manifest.names import CONTAINER_LISTS
 from pinfold.core.pod.pod import NO_RESOURCES, Pod, QOSClass, Resources
 
 _STATUS_LISTS: Final = ("initContainerStatuses", "containerStatuses")

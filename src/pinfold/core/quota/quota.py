@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from pinfold.core.pod.api import PodError, quantities_from_api
-from pinfold.core.pod.manifest_fields import mapping, mappings, text_of
+from pinfold.core.pod.manifest.fields import mapping, mappings, text_of
 from pinfold.core.pod.pod import NO_RESOURCES, Resources
 from pinfold.core.quota.names import EXISTS
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from pinfold.core.pod.api import PodError
-from pinfold.core.pod.manifest_names import refused
+from pinfold.core.pod.manifest.names import refused
 from pinfold.core.quota.names import (
     BEST_EFFORT,
     DOES_NOT_EXIST,
