@@ -1,4 +1,4 @@
-"""A pool and an idle side on the kernel of this machine (cgroup v1), for tests of the guardian."""
+"""A pool and an idle side on the kernel of this machine, for tests of the guardian."""
 
 from __future__ import annotations
 
@@ -20,9 +20,6 @@ from pinfold.ports.errors import CgroupError
 from pinfold.ports.guardian import Undoing
 from tests.scenes.waiting import wait_until
 
-NO_CAP = "-1"
-CAP = "50000"
-
 
 class LendingKernel:
     """Cgroups as an agent makes them; fulfils :class:`tests.scenes.guardian_contract.Lender`.
@@ -31,29 +28,37 @@ class LendingKernel:
     """
 
     def __init__(self, state: Path, *, nested: bool = False, lease: float = 1.2) -> None:
-        found = find_hierarchies().v1
-        name = f"pinfold-test-{secrets.token_hex(4)}"
+        found, name = find_hierarchies(), f"pinfold-test-{secrets.token_hex(4)}"
         self.state, self.lease = state, lease
-        self.cpuset, self.cpu, self.freezer = (
-            found[one].point / name for one in ("cpuset", "cpu", "freezer")
+        self.is_v2 = found.version == 2
+        places = (
+            [found.unified.point / name] * 3
+            if found.unified is not None and self.is_v2
+            else [found.v1[one].point / name for one in ("cpuset", "cpu", "freezer")]
         )
+        self.cpuset, self.cpu, self.freezer = places
+        self.threads = "cgroup.threads" if self.is_v2 else "tasks"
+        self.no_cap = "max" if self.is_v2 else "-1"
         self.pool, self.idle = self.cpuset / "shared", self.cpuset / "idle"
         self.home = self.freezer / "guardian"
-        self.homes = (self.home, self.cpu / "guardian")
+        self.homes = tuple(dict.fromkeys((self.home, self.cpu / "guardian")))
         self.inner = self.idle / "pod-1" if nested else self.idle
-        self.quota = self.cpu / "idle/cpu.cfs_quota_us"
+        self.quota = self.cpu / "idle" / ("cpu.max" if self.is_v2 else "cpu.cfs_quota_us")
         self.folders = [self.cpuset, self.pool, self.idle]
         self.folders += [self.inner] if nested else []
         self.folders += [self.freezer, self.cpu, self.quota.parent]
-        for folder in dict.fromkeys(self.folders):
+        self.folders = list(dict.fromkeys(self.folders))
+        for folder in self.folders:
             folder.mkdir()
+            if self.is_v2 and folder != self.inner:
+                (folder / "cgroup.subtree_control").write_text("+cpuset +cpu")
             if folder.is_relative_to(self.cpuset):
                 (folder / "cpuset.mems").write_text("0")
                 (folder / "cpuset.cpus").write_text("0-1")
         self.lend(CPUSet())
         self.set_pool(CPUSet([0]))
         self.borrower = subprocess.Popen(["sleep", "1000"])
-        (self.inner / "tasks").write_text(str(self.borrower.pid))
+        (self.inner / "cgroup.procs").write_text(str(self.borrower.pid))
         self.guardian = self.another()
 
     def undoing(self) -> Undoing:
@@ -61,8 +66,8 @@ class LendingKernel:
         return Undoing(
             str(self.pool),
             str(self.idle),
-            "tasks",
-            {str(self.quota): NO_CAP},
+            self.threads,
+            {str(self.quota): self.no_cap},
             tuple(map(str, self.homes)),
         )
 
@@ -84,7 +89,7 @@ class LendingKernel:
 
     def cap(self) -> None:
         """Put a cap on the idle side."""
-        self.quota.write_text(CAP)
+        self.quota.write_text("50000")
 
     @property
     def idle_cpus(self) -> CPUSet:
@@ -98,7 +103,7 @@ class LendingKernel:
         runs = CPUSet(os.sched_getaffinity(self.borrower.pid))
         # Somebody may have changed the cpuset between two of these readings.
         assert runs <= before | self.idle_cpus
-        return self.idle_cpus - pool, self.quota.read_text().strip() != NO_CAP
+        return self.idle_cpus - pool, self.quota.read_text().split()[0] != self.no_cap
 
     async def sleep(self) -> None:
         """Let a lease go by, and the guardian look."""
@@ -113,7 +118,7 @@ class LendingKernel:
         asyncio.run(self.another().end())
         self.borrower.kill()
         self.borrower.wait()
-        for folder in (*self.homes, *reversed(list(dict.fromkeys(self.folders)))):
+        for folder in (*self.homes, *reversed(self.folders)):
             # Who has just died may hold on to it for a moment.
             wait_until(partial(_is_removed, folder))
 
@@ -138,8 +143,7 @@ def _a_place(tmp_path: Path, *, nested: bool) -> Iterator[LendingKernel]:
     if os.geteuid() != 0 or len(os.sched_getaffinity(0)) < 2:
         pytest.skip("needs root and two CPUs")
     try:
-        if find_hierarchies().version != 1:
-            pytest.skip("needs cgroup v1")
+        find_hierarchies()
     except CgroupError as error:
         pytest.skip(str(error))
     place = LendingKernel(tmp_path, nested=nested)

@@ -200,6 +200,34 @@ def test_what_is_lent_is_looked_at_though_the_rest_of_the_tick_takes_long() -> N
     run(scenario)
 
 
+def test_a_lease_that_begins_within_something_long_is_renewed() -> None:
+    async def scenario(node: LendingNode) -> None:
+        async def slowly(_: Proposal) -> str:
+            await node.books.lease.cap(1.0)
+            await asyncio.sleep(5)
+            return ""
+
+        for task in node.going[1:]:
+            task.cancel()
+        loop = ControlLoop(
+            lambda: look(node.books, node.seen),
+            node.controlling.loop.budget,
+            [Control("slow", Wishes(), None, slowly)],
+            node.seen,
+            lease=node.books.lease,
+        )
+        node.going[1:] = [asyncio.create_task(go()) for go in (loop.go_on, loop.go_on_quickly)]
+        while not node.books.lease.is_had:  # noqa: ASYNC110 - virtual time; nobody tells of it
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(4)
+        assert isinstance(node.guardian, FakeGuardian)
+        node.guardian.look()
+        node.guardian.check()
+        assert (node.books.lease.losses, node.books.lease.quota) == (0, 1.0)
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("phase", [0.0, 0.1, 0.2, 0.3])
 def test_what_is_lent_under_a_lease_that_was_had_is_looked_at_at_once(phase: float) -> None:
     async def scenario(node: LendingNode) -> None:

@@ -53,7 +53,7 @@ class _Running(Struct):
     lifeline: int
     """It ends when this is closed."""
     lease: int
-    renewed: int
+    renewed: int = 0
 
 
 class GuardianProcess:
@@ -103,6 +103,7 @@ class GuardianProcess:
             if text != "ok":
                 raise LeaseError(f"the guardian did not start: {text or 'it has ended'}")
             os.close(answer)
+            running.renewed = _number(running.lease, RENEWED)
             undo.pop_all()
             self._running = running
 
@@ -122,9 +123,8 @@ class GuardianProcess:
                 undo.callback(os.close, answer)
                 theirs.callback(os.close, say)
                 os.set_blocking(answer, False)
-                now = time.monotonic_ns()
-                for place, number in ((RENEWED, now), (LOOKED, now), (ENDED, 0)):
-                    os.pwrite(lease, number.to_bytes(NUMBER, "little"), place)
+                for place in (RENEWED, LOOKED, ENDED):
+                    os.pwrite(lease, bytes(NUMBER), place)
                 given = {0: end, 1: say, 2: say, LEASE_FILE: lease}
                 actions = []
                 for place, file in given.items():
@@ -147,7 +147,7 @@ class GuardianProcess:
                     f"cannot start a guardian ({sys.executable}): {error.strerror}",
                     "raise the limits on processes and open files (LimitNPROC, LimitNOFILE)",
                 ) from None
-        return _Running(pid, process, lifeline, lease, now), answer
+        return _Running(pid, process, lifeline, lease), answer
 
     def _command(self) -> list[str]:
         what = self._undoing
@@ -185,10 +185,7 @@ class GuardianProcess:
         running = self._running
         if running is None:
             raise LeaseError("there is no lease: nothing is guarded")
-        numbers = os.pread(running.lease, 3 * NUMBER, 0)
-        looked, ended = (
-            int.from_bytes(numbers[place : place + NUMBER], "little") for place in (LOOKED, ENDED)
-        )
+        looked, ended = _number(running.lease, LOOKED), _number(running.lease, ENDED)
         now = time.monotonic_ns()
         if ended:
             raise LeaseError(f"guardian {running.pid} has ended the lease")
@@ -244,6 +241,10 @@ class GuardianProcess:
             return ()
         self._log.unlink(missing_ok=True)
         return tuple(undone for line in lines if (undone := _undone(line)) is not None)
+
+
+def _number(lease: int, place: int) -> int:
+    return int.from_bytes(os.pread(lease, NUMBER, place), "little")
 
 
 def guardians_in(home: str) -> list[int]:

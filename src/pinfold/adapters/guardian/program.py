@@ -98,6 +98,8 @@ def main() -> None:
         write("/proc/self/oom_score_adj", "-1000")
     except OSError:
         pass  # it takes root
+    # Nothing is lent before the answer: the lease begins now, however long this start has taken.
+    put_number(RENEWED, monotonic_ns())
     put_number(LOOKED, monotonic_ns())
     try:
         os.write(1, b"ok\n")

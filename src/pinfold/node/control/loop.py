@@ -120,6 +120,7 @@ class ControlLoop:
         self._spent = spent
         self._decided = decided
         self._given = asyncio.Event()
+        self._is_carrying_out = False
         self.quick_looks = 0
         self.quick_seconds = 0.0
         """How many quick looks there were, and the CPU time that they have taken."""
@@ -170,7 +171,7 @@ class ControlLoop:
             self._given.clear()
             needed = [(one, one.quick) for one in self.controls if one.quick is not None]
             needed = [(one, quick) for one, quick in needed if quick.is_needed()]
-            if not needed and not self._has_lease:
+            if not needed and not self._has_lease and not self._is_carrying_out:
                 await self._given.wait()
                 due = asyncio.get_running_loop().time()
                 continue
@@ -236,12 +237,17 @@ class ControlLoop:
         for one in verdict.refused:
             self._refused[asked[id(one.proposal)].name].append(one)
             self.counted[one.proposal.rank, "refused"] += 1
-        for proposal in verdict.granted:
-            control = asked[id(proposal)]
-            if (reason := await self.carry_out(control, proposal)) is not None:
-                self._refused[control.name].append(Refused(proposal, reason))
-            # What comes next may take long, and what was given is watched all the while.
-            self._given.set()
+        # A lease may begin within one that takes long, and what was given is watched meanwhile.
+        self._is_carrying_out = bool(verdict.granted)
+        self._given.set()
+        try:
+            for proposal in verdict.granted:
+                control = asked[id(proposal)]
+                if (reason := await self.carry_out(control, proposal)) is not None:
+                    self._refused[control.name].append(Refused(proposal, reason))
+                self._given.set()
+        finally:
+            self._is_carrying_out = False
 
     async def carry_out(self, control: Control[Any], proposal: Proposal) -> str | None:
         """Carry out what was granted; why it was not, None where it was."""
