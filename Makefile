@@ -87,9 +87,9 @@ venv: $(VENV)/.dev  ## Set up .venv with all that development needs
 LOCK = $(if $(UV),$(UV),$(BIN)/uv) pip compile --quiet --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-header
 lock:  ## Lock the newest versions of all requirements (needs uv)
-	$(LOCK) --upgrade --extra agent pyproject.toml -o requirements.txt
+	$(LOCK) --upgrade --extra agent --extra cluster pyproject.toml -o requirements.txt
 	$(LOCK) --upgrade --group pyproject.toml:build -c requirements.txt -o requirements-build.txt
-	$(LOCK) --upgrade --extra agent pyproject.toml --group dev -c requirements.txt -c requirements-build.txt \
+	$(LOCK) --upgrade --extra agent --extra cluster pyproject.toml --group dev -c requirements.txt -c requirements-build.txt \
 		-o requirements-dev.txt
 
 clean:  ## Remove .venv and everything that was built
