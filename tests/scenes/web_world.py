@@ -55,8 +55,9 @@ from pinfold.ports.records import PodRecord
 from pinfold.retry.loops import Loops
 from pinfold.web.app import make_app
 from pinfold.web.changes import Patience
-from pinfold.web.connection import Connection, Limits
+from pinfold.web.connection import Connection
 from pinfold.web.handlers import Handlers
+from pinfold.web.limited_connection import Limits
 from pinfold.web.server import serve
 from pinfold.web.snapshots import Snapshots
 from tests.scenes.dynamic_config import dynamic_config

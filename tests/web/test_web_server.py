@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from pinfold.ports.errors import PortError
-from pinfold.web.connection import Limits
+from pinfold.web.limited_connection import Limits
 from pinfold.web.listening import listening
 from tests.scenes.manager_harness import manifest
 from tests.scenes.waiting import wait_until

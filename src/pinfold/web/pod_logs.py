@@ -19,7 +19,7 @@ from pinfold.ports.records import PodRecord
 from pinfold.ports.runtime import ContainerState
 from pinfold.web.answers import Refusal
 from pinfold.web.backend import PodBackend
-from pinfold.web.connection import UNHURRIED
+from pinfold.web.limited_connection import UNHURRIED
 from pinfold.web.requests import flag, seconds, whole_number
 
 

@@ -1,4 +1,4 @@
-"""Serves the API on a unix socket, until the agent stops."""
+"""Serves an application on a socket until it is told to stop: the local API, a webhook."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ import asyncio
 import contextlib
 import functools
 import socket
+import ssl
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, cast
 
 import structlog
 import uvicorn
+from msgspec import Struct
 from msgspec.structs import replace
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pinfold.linux.descriptors import RESERVE, file_limit
-from pinfold.web.answers import Document, error_document
-from pinfold.web.connection import Connection, Limits
+from pinfold.web.connection import Connection
+from pinfold.web.limited_connection import LimitedConnection, Limits
 from pinfold.web.listening import BACKLOG, listening
 
 ACCEPT_PATIENCE: Final = 0.01
 """Seconds in which asyncio hands over what it has accepted."""
-
-FINISH_PATIENCE: Final = 0.7
-"""Seconds for requests under way, once the agent stops; then they are answered with 503."""
 
 ANSWER_PATIENCE: Final = 0.3
 """Seconds in which they have to answer so."""
@@ -35,7 +35,28 @@ ANSWER_PATIENCE: Final = 0.3
 HANG_UP_PATIENCE: Final = 0.05
 """Seconds in which a client has to take what was written to him."""
 
+HANDSHAKE_PATIENCE: Final = 3.0
+"""Seconds for a TLS handshake."""
+
 log = structlog.get_logger("pinfold.web")
+
+
+class Service(Struct, frozen=True):
+    """How a server serves.
+
+    Attributes:
+        connection: the class of its connections.
+        tls: a context, for HTTPS.
+        finish: seconds for requests under way, once it stops; then they are answered with 503.
+    """
+
+    connection: type[LimitedConnection]
+    tls: ssl.SSLContext | None = None
+    finish: float = 0.7
+
+
+LOCAL: Final = Service(Connection)
+"""The agent's own API, on a unix socket."""
 
 
 async def serve(
@@ -51,15 +72,20 @@ async def serve(
 
 
 async def serve_on(
-    app: Starlette, sock: socket.socket, *, stop: asyncio.Event, limits: Limits | None = None
+    app: Starlette,
+    sock: socket.socket,
+    *,
+    stop: asyncio.Event,
+    limits: Limits | None = None,
+    service: Service = LOCAL,
 ) -> None:
-    """The same on a socket that listens already, whose file is somebody else's to remove."""
+    """The same on a socket that listens already, and is somebody else's to remove."""
     limits = limits or Limits()
     most = min(limits.connections, max(1, (file_limit() - RESERVE) // 2))
     limits = replace(limits, connections=most)
     config = uvicorn.Config(
-        _answered(app),
-        http=cast("type[asyncio.Protocol]", functools.partial(Connection, limits=limits)),
+        _answered(app, service.connection),
+        http=cast("type[asyncio.Protocol]", functools.partial(service.connection, limits=limits)),
         ws="none",
         lifespan="off",
         interface="asgi3",
@@ -73,15 +99,16 @@ async def serve_on(
         # So many are accepted before any of them is read: not all that there may be.
         backlog=min(BACKLOG, most // 4 + 1),
     )
-    await _Server(config, stop).serve(sockets=[sock])
+    await _Server(config, stop, service).serve(sockets=[sock])
 
 
 class _Server(uvicorn.Server):
     """uvicorn without its signals and its tick, and with an end that is soon."""
 
-    def __init__(self, config: uvicorn.Config, stop: asyncio.Event) -> None:
+    def __init__(self, config: uvicorn.Config, stop: asyncio.Event, service: Service) -> None:
         super().__init__(config)
         self._stop = stop
+        self._service = service
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -90,7 +117,24 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to accept."""
-        await super().startup(sockets)
+        loop, config, tls = asyncio.get_running_loop(), self.config, self._service.tls
+        protocol = cast("Callable[..., asyncio.Protocol]", config.http_protocol_class)
+        self.servers = [
+            await loop.create_server(
+                functools.partial(
+                    protocol,
+                    config=config,
+                    server_state=self.server_state,
+                    app_state=self.lifespan.state,
+                ),
+                sock=sock,
+                ssl=tls,
+                backlog=config.backlog,
+                ssl_handshake_timeout=None if tls is None else HANDSHAKE_PATIENCE,
+            )
+            for sock in sockets or ()
+        ]
+        self.started = True
         for sock in sockets or ():
             sock.listen(BACKLOG)  # asyncio has taken how many it accepts in a turn for this, too
 
@@ -111,7 +155,7 @@ class _Server(uvicorn.Server):
         for connection in list(state.connections):
             connection.shutdown()
         if state.tasks:
-            await asyncio.wait(set(state.tasks), timeout=FINISH_PATIENCE)
+            await asyncio.wait(set(state.tasks), timeout=self._service.finish)
         for task in state.tasks:
             task.cancel()
         if state.tasks:
@@ -119,11 +163,11 @@ class _Server(uvicorn.Server):
         if state.connections:
             await asyncio.sleep(HANG_UP_PATIENCE)
         for connection in list(state.connections):
-            cast("Connection", connection).transport.abort()
+            cast("LimitedConnection", connection).transport.abort()
         await asyncio.sleep(0)
 
 
-def _answered(app: ASGIApp) -> ASGIApp:
+def _answered(app: ASGIApp, connection: type[LimitedConnection]) -> ASGIApp:
     """See that every request gets an answer, and that a fault gets into the log."""
 
     async def answered(scope: Scope, receive: Receive, send: Send) -> None:
@@ -141,12 +185,9 @@ def _answered(app: ASGIApp) -> ASGIApp:
         except asyncio.CancelledError:
             # Only the end of the server cancels a request.
             if not begun:
-                content = error_document(
-                    503,
-                    "the agent is stopping; what was begun goes on",
-                    "ask again when it is back",
-                )
-                await Document(content, 503)(scope, receive, send)
+                content = connection.refusal(503, *connection.stopping)
+                answer = Response(content, 503, media_type="application/json")
+                await answer(scope, receive, send)
         except Exception:  # noqa: BLE001 - whatever it is, the agent goes on
             # Starlette has answered with 500 before it raises again.
             # Not as an exception: some renderers print the local variables too, and a manifest's
