@@ -1,0 +1,1 @@
+"""The HTTP of an admission webhook: reviews, health, metrics, certificates."""

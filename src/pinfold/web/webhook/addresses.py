@@ -1,0 +1,36 @@
+"""Where the webhook listens: ``[HOST]:PORT``."""
+
+from __future__ import annotations
+
+import re
+import socket
+from typing import Final
+
+from pinfold.ports.errors import PortError
+from pinfold.web.listening import BACKLOG
+
+_ADDRESS: Final = re.compile(
+    r"(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<host>[\w.\-]*)):(?P<port>\d{1,5})"
+)
+
+
+def listen(address: str) -> socket.socket:
+    """A socket that listens; without a host on all addresses of the machine, IPv6 and IPv4.
+
+    Raises:
+        PortError: that is no address, or it cannot be had.
+    """
+    found = _ADDRESS.fullmatch(address)
+    if found is None or int(found["port"]) > 65535:
+        raise PortError(f"{address!r}: must be HOST:PORT, [IPV6]:PORT or :PORT")
+    host, port = found["six"] or found["host"], int(found["port"])
+    dual = not host and socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if dual or found["six"] else socket.AF_INET
+    try:
+        sock = socket.create_server(
+            (host, port), family=family, backlog=BACKLOG, dualstack_ipv6=dual
+        )
+    except OSError as error:
+        raise PortError(f"{address}: {error.strerror or error}", "give another address") from None
+    sock.settimeout(0)
+    return sock

@@ -1,0 +1,147 @@
+"""The server's certificate: read from files, and read again when they change.
+
+A connection keeps the certificate with which it began; the next one gets the newest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from pinfold.linux.inotify import Inotify
+from pinfold.ports.errors import PortError
+
+SETTLED: Final = 0.1
+"""Seconds without a change after which a certificate and its key belong together."""
+
+_MOST_BYTES: Final = 1 << 20
+_REMEDY: Final = "it has to be a PEM chain with its key, as in a Secret of type kubernetes.io/tls"
+
+log = structlog.get_logger("pinfold.web")
+
+
+class ServedCertificate:
+    """A certificate with its key, in two files of a folder that is watched.
+
+    Attributes:
+        context: for a server; with it every connection gets the certificate of its moment.
+        problem: why what is in the files is not what is served; "" while it is.
+        count: how often a certificate was taken.
+    """
+
+    def __init__(self, certificate: Path, key: Path) -> None:
+        self.files = (certificate, key)
+        self.problem = f"{certificate}: there is no certificate yet"
+        self.count = 0
+        self._pem = b""
+        self._current: ssl.SSLContext | None = None
+        self.context = _server_context()
+        self.context.sni_callback = self._choose
+
+    @property
+    def pem(self) -> bytes:
+        """The chain that is served; empty before the first."""
+        return self._pem.partition(b"-----BEGIN PRIVATE KEY")[0]
+
+    def load(self) -> bool:
+        """Serve what is in the files; whether that is another certificate than before.
+
+        Raises:
+            PortError: it cannot be used; what was served is served on.
+        """
+        try:
+            pem = b"\n".join(_read(file) for file in self.files)
+            if pem == self._pem:
+                self.problem = ""
+                return False
+            fresh = _server_context()
+            _identify(fresh, pem, self.files[0])
+        except PortError as error:
+            self.problem = str(error)
+            raise
+        self._current, self._pem, self.problem = fresh, pem, ""
+        self.count += 1
+        return True
+
+    async def follow(self) -> None:
+        """Load the files whenever they change, for ever.
+
+        Raises:
+            NoRoomError: the kernel cannot watch one more folder.
+            PortError: a folder is not there.
+        """
+        loop, news = asyncio.get_running_loop(), asyncio.Event()
+        inotify = Inotify()
+        try:
+            for folder in {file.parent for file in self.files}:
+                if not inotify.watch(folder):
+                    raise PortError(f"{folder}: there is no such folder", "make it, or mount it")
+            loop.add_reader(inotify.descriptor, news.set)
+            try:
+                while True:
+                    self._try()
+                    await news.wait()
+                    while news.is_set():
+                        news.clear()
+                        inotify.events()
+                        await asyncio.sleep(SETTLED)
+            finally:
+                loop.remove_reader(inotify.descriptor)
+        finally:
+            inotify.close()
+
+    def _try(self) -> None:
+        before = self.problem
+        try:
+            if self.load():
+                log.info("certificate", file=str(self.files[0]), served=True)
+        except PortError as error:
+            if self.problem != before:
+                log.warning("certificate", problem=str(error))
+
+    def _choose(
+        self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext
+    ) -> int | None:
+        if self._current is None:
+            return ssl.ALERT_DESCRIPTION_INTERNAL_ERROR
+        connection.context = self._current
+        return None
+
+
+def _server_context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def _read(file: Path) -> bytes:
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise PortError(f"{file}: {error.strerror or error}", _REMEDY) from None
+    if len(content) > _MOST_BYTES:
+        raise PortError(f"{file}: larger than 1 MiB", _REMEDY)
+    return content
+
+
+def _identify(context: ssl.SSLContext, pem: bytes, where: Path) -> None:
+    # OpenSSL reads a chain and its key from files only; this one is in memory, so that what was
+    # read is what is served, whatever happens to the files meanwhile.
+    memory = os.memfd_create("certificate", os.MFD_CLOEXEC)
+    try:
+        with open(memory, "wb", closefd=False) as file:
+            file.write(pem)
+        # A key with a passphrase would be asked for at the terminal.
+        context.load_cert_chain(f"/proc/self/fd/{memory}", password=lambda: "")
+    except (OSError, ValueError) as error:
+        problem = f"{where}: cannot be used with its key: {error}"
+        raise PortError(problem, _REMEDY) from None
+    finally:
+        os.close(memory)

@@ -1,0 +1,37 @@
+"""Health and metrics, in plain HTTP: for kubelets and Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from pinfold.web.webhook.figures import MEDIA_TYPE, Requests
+
+
+def make_health(problems: Callable[[], Sequence[str]], requests: Requests) -> Starlette:
+    """The application: ``/healthz``, ``/readyz`` and ``/metrics``.
+
+    ``problems`` are the reasons not to be asked: ready is who has none.
+    """
+
+    async def healthz(_request: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def readyz(_request: Request) -> Response:
+        found = problems()
+        return PlainTextResponse("\n".join(found or ["ok"]) + "\n", 503 if found else 200)
+
+    async def metrics(_request: Request) -> Response:
+        return Response(requests.text(), media_type=MEDIA_TYPE)
+
+    return Starlette(
+        routes=[
+            Route("/healthz", healthz),
+            Route("/readyz", readyz),
+            Route("/metrics", metrics),
+        ]
+    )
