@@ -35,7 +35,7 @@ ANSWER_PATIENCE: Final = 0.3
 HANG_UP_PATIENCE: Final = 0.05
 """Seconds in which a client has to take what was written to him."""
 
-HANDSHAKE_PATIENCE: Final = 3.0
+HANDSHAKE_PATIENCE: Final = 5.0
 """Seconds for a TLS handshake."""
 
 log = structlog.get_logger("pinfold.web")

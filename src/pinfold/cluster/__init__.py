@@ -1,0 +1,1 @@
+"""What runs once in a cluster: quotas of namespaces."""

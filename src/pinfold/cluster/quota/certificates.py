@@ -1,0 +1,133 @@
+"""The webhook's own certificates: what is to be done next, one step at a time.
+
+An API server trusts what ``caBundle`` of the webhook's configuration has; the replicas serve what a
+Secret has.  Each step leaves both so that every replica is trusted, and each is made for what was
+read, so that replicas that do the same at the same time, or die in between, do no harm:
+
+1. an authority is made, and goes in front of those that are still good;
+2. the configuration trusts all of them;
+3. only then a certificate is signed by the first one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from pinfold.ports.certificates import CertificateError, Certificates, KeyPair
+
+AUTHORITY_DAYS: Final = 3650
+SERVING_DAYS: Final = 90
+
+RENEWED: Final = 2 / 3
+"""The part of a certificate's time after which there is another one."""
+
+
+class Material(Struct, frozen=True):
+    """What the Secret holds: authorities (PEM, newest first), the newest one's key, what is served.
+
+    b"" is what is not there yet.
+    """
+
+    authorities: bytes = b""
+    authority_key: bytes = b""
+    certificate: bytes = b""
+    key: bytes = b""
+
+    def __repr__(self) -> str:
+        return "<Material>"  # the keys are secret
+
+
+class Write(Struct, frozen=True):
+    """Write this into the Secret, if it is as it was read."""
+
+    material: Material
+    why: str
+
+
+class Trust(Struct, frozen=True):
+    """Have the API server trust these authorities (PEM)."""
+
+    authorities: bytes
+
+
+class Rest(Struct, frozen=True):
+    """All is well until then, in seconds since the epoch."""
+
+    until: float
+
+
+def next_step(
+    made: Certificates,
+    material: Material,
+    trusted: Sequence[bytes],
+    names: Sequence[str],
+    now: float,
+) -> Write | Trust | Rest:
+    """What to do.
+
+    Args:
+        made: makes and reads certificates.
+        material: what the Secret holds.
+        trusted: ``caBundle`` of each webhook of the configuration; b"" where there is none.
+        names: the DNS names of the service.
+        now: seconds since the epoch.
+    """
+    authority = _authority(made, material)
+    if authority is None:
+        return _new_authority(made, material, now, "there is no authority yet")
+    renewal = made.about(authority.certificate).half_life(RENEWED)
+    if now >= renewal:
+        return _new_authority(made, material, now, "the authority ends")
+    if any(bundle != material.authorities for bundle in trusted):
+        return Trust(material.authorities)
+    why = _lacks(made, material, authority, names, now)
+    if why:
+        pair = made.serving(authority, names, now, SERVING_DAYS)
+        return Write(replace(material, certificate=pair.certificate, key=pair.key), why)
+    return Rest(min(renewal, made.about(material.certificate).half_life(RENEWED)))
+
+
+def _authority(made: Certificates, material: Material) -> KeyPair | None:
+    """The newest authority; None where there is none that can sign."""
+    try:
+        pair = KeyPair(made.split(material.authorities)[0], material.authority_key)
+        return pair if made.fits(pair) else None
+    except CertificateError:
+        return None
+
+
+def _new_authority(made: Certificates, material: Material, now: float, why: str) -> Write:
+    pair = made.authority("pinfold-quota", now, AUTHORITY_DAYS)
+    try:
+        older = [one for one in made.split(material.authorities) if made.about(one).ends > now]
+    except CertificateError:
+        older = []
+    return Write(
+        replace(
+            material,
+            authorities=b"".join([pair.certificate, *older]),
+            authority_key=pair.key,
+        ),
+        why,
+    )
+
+
+def _lacks(
+    made: Certificates, material: Material, authority: KeyPair, names: Sequence[str], now: float
+) -> str:
+    """Why another certificate has to be served; "" where it has not."""
+    try:
+        if not made.fits(KeyPair(material.certificate, material.key)):
+            return "certificate and key do not belong together"
+        about = made.about(material.certificate)
+    except CertificateError:
+        return "there is no certificate yet"
+    if not made.is_signed_by(material.certificate, authority.certificate):
+        return "there is a new authority"
+    if set(names) - set(about.names):
+        return "the service has other names"
+    return "the certificate ends" if now >= about.half_life(RENEWED) else ""
