@@ -31,6 +31,7 @@ _LINE: Final = re.compile(
     rb"|sched_process_fork: .* child_pid=(\d+)|sched_process_exec: .* pid=(\d+) "
     rb"|sched_process_exit: .* pid=(\d+) )"
 )
+_LOST: Final = re.compile(rb"\[LOST \d+ EVENTS\]")
 _CHUNK: Final = 1 << 20
 
 
@@ -43,12 +44,57 @@ class Switch:
     tid: int
 
 
+class Told:
+    """What the lines of a trace tell, in their order."""
+
+    def __init__(self) -> None:
+        self._began: dict[int, float] = {}
+        self._ended: dict[int, float] = {}
+        self._has_lost = False
+        self.certain_since = 0.0
+        """Nothing of what was before is known for certain: the kernel has lost events then."""
+
+    def take(self, line: bytes) -> Switch | None:
+        """The next line; the switch that it is, if it is one."""
+        if _LOST.search(line) is not None:
+            self._has_lost = True
+            return None
+        if (match := _LINE.search(line)) is None:
+            return None
+        cpu, at, switched, forked, executed, ended = match.groups()
+        if self._has_lost:
+            self._has_lost, self.certain_since = False, float(at)
+        if switched:
+            return Switch(float(at), int(cpu), int(switched))
+        if forked:
+            # The number may have been somebody's who has ended.
+            self._began.pop(int(forked), None)
+            self._ended.pop(int(forked), None)
+        elif executed:
+            self._began[int(executed)] = float(at)
+        else:
+            self._ended[int(ended)] = float(at)
+        return None
+
+    def was_itself(self, switch: Switch) -> bool:
+        """Whether the thread is known to have had its own program to execute then.
+
+        Nothing is known of what came before events that were lost: one of them may have been what
+        it executed.
+        """
+        began, ended = self._began.get(switch.tid), self._ended.get(switch.tid)
+        return (
+            switch.at >= self.certain_since
+            and (began is None or began <= switch.at)
+            and (ended is None or switch.at <= ended)
+        )
+
+
 class Switches:
     """A tracing instance that is open; :meth:`close` removes it."""
 
     def __init__(self, name: str) -> None:
-        self._began: dict[int, float] = {}
-        self._ended: dict[int, float] = {}
+        self.told = Told()
         self._instance = _place() / "instances" / f"trial-{name}"
         self._instance.mkdir()
         self._pipe = -1
@@ -88,23 +134,12 @@ class Switches:
                 return
             *lines, self._rest = (self._rest + data).split(b"\n")
             for line in lines:
-                if (match := _LINE.search(line)) is not None:
-                    cpu, at, switched, forked, executed, ended = match.groups()
-                    if switched:
-                        yield Switch(float(at), int(cpu), int(switched))
-                    elif forked:
-                        # The number may have been somebody's who has ended.
-                        self._began.pop(int(forked), None)
-                        self._ended.pop(int(forked), None)
-                    elif executed:
-                        self._began[int(executed)] = float(at)
-                    else:
-                        self._ended[int(ended)] = float(at)
+                if (switch := self.told.take(line)) is not None:
+                    yield switch
 
     def was_itself(self, switch: Switch) -> bool:
-        """Whether the thread had its own program to execute then; of events read until now."""
-        began, ended = self._began.get(switch.tid), self._ended.get(switch.tid)
-        return (began is None or began <= switch.at) and (ended is None or switch.at <= ended)
+        """See :meth:`Told.was_itself`; of events read until now."""
+        return self.told.was_itself(switch)
 
     def close(self) -> None:
         """Trace no more."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from pinfold.adapters.process import ProcessRuntime
 from pinfold.core.pod.workload import Process
 from tests.roots import ROOT
-from tests.scenes.waiting import wait_until
+from tests.scenes.waiting import PATIENCE, wait_until
 
 
 @dataclass
@@ -24,6 +24,8 @@ class ProcessWorld:
     """A folder of containers; fulfils :class:`tests.scenes.runtime_contract.World`."""
 
     folder: Path
+    patience: float = 10 * PATIENCE
+    """Of the next runtime, in seconds."""
     _marks: count[int] = field(default_factory=count)
 
     @property
@@ -31,7 +33,7 @@ class ProcessWorld:
         return self.folder / "containers"
 
     def open(self) -> ProcessRuntime:
-        return ProcessRuntime(self.root, patience=10)
+        return ProcessRuntime(self.root, patience=self.patience)
 
     def lasting(self) -> Process:
         return Process(("sleep", "1000"))
@@ -41,6 +43,15 @@ class ProcessWorld:
 
     def missing(self) -> Process:
         return Process(("no-such-command-anywhere",))
+
+    @contextlib.contextmanager
+    def of_patience(self, seconds: float) -> Iterator[None]:
+        """Who opens the world in here waits so long, and whoever comes later as long as before."""
+        before, self.patience = self.patience, seconds
+        try:
+            yield
+        finally:
+            self.patience = before
 
     def marking(self) -> tuple[Process, Callable[[], bool]]:
         mark = self.folder / f"mark-{next(self._marks)}"
@@ -99,7 +110,7 @@ def agent(world: ProcessWorld, *script: str, under: Sequence[str] = ()) -> subpr
 def answer(world: ProcessWorld, *script: str, under: Sequence[str] = ()) -> str:
     """What such an agent prints until it ends."""
     with agent(world, *script, under=under) as process:
-        text, _ = process.communicate(timeout=30)
+        text, _ = process.communicate(timeout=30 * PATIENCE)
     assert process.returncode == 0
     return text
 

@@ -7,12 +7,12 @@ import errno
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from pinfold.adapters.process import ProcessRuntime
 from pinfold.core.pod.workload import Process
 from pinfold.linux.processes import stat_of
 from pinfold.ports.errors import RuntimeFailedError
@@ -226,14 +226,15 @@ def test_a_start_that_hangs_is_given_up_for_good(world: ProcessWorld) -> None:
     process, is_marked = world.marking()
 
     async def run() -> None:
-        runtime = ProcessRuntime(world.root, patience=0.2)
-        created = await runtime.create(a_spec(process))
+        async with opened(world) as runtime:
+            created = await runtime.create(a_spec(process))
         assert created.pid is not None
         os.kill(created.pid, signal.SIGSTOP)
-        with pytest.raises(RuntimeFailedError, match="could not be started and was killed"):
-            await runtime.start(created.id)
-        assert (await until_exited(runtime, created.id)).exit_code == 137
-        await runtime.close()
+        with world.of_patience(0.2):
+            async with opened(world) as runtime:
+                with pytest.raises(RuntimeFailedError, match="could not be started and was killed"):
+                    await runtime.start(created.id)
+                assert (await until_exited(runtime, created.id)).exit_code == 137
         assert not is_marked()
 
     play(run())
@@ -269,13 +270,14 @@ def test_a_start_that_is_cancelled_may_have_happened(world: ProcessWorld) -> Non
 
 def test_a_supervisor_that_hangs_is_no_obstacle(world: ProcessWorld) -> None:
     async def run() -> None:
-        runtime = ProcessRuntime(world.root, patience=0.3)
-        running = await started(runtime, world.lasting())
+        async with opened(world) as runtime:
+            running = await started(runtime, world.lasting())
         (supervisor,) = processes_of(str(world.root))
         os.kill(supervisor, signal.SIGSTOP)
-        await runtime.remove(running.id)
-        assert await runtime.containers() == []
-        await runtime.close()
+        with world.of_patience(0.3):
+            async with opened(world) as runtime:
+                await runtime.remove(running.id)
+                assert await runtime.containers() == []
 
     play(run())
 
@@ -306,18 +308,24 @@ def children() -> set[int]:
     return {stat.pid for stat in stats if stat is not None and stat.parent == os.getpid()}
 
 
-def test_a_supervisor_that_never_answers_is_given_up(world: ProcessWorld) -> None:
+def test_a_supervisor_that_never_answers_is_given_up(
+    world: ProcessWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hung = world.folder / "python"
+    hung.write_text("#!/bin/sh\nkill -STOP $$\n")
+    hung.chmod(0o755)
     before = children()
 
     async def run() -> None:
-        runtime = ProcessRuntime(world.root, patience=0.0001)
-        with pytest.raises(RuntimeFailedError, match="no supervisor came up"):
-            await runtime.create(a_spec(world.lasting()))
-        assert await runtime.containers() == []
-        assert world.processes() == []
-        await runtime.close()
+        async with opened(world) as runtime:
+            with pytest.raises(RuntimeFailedError, match="no supervisor came up"):
+                await runtime.create(a_spec(world.lasting()))
+            assert await runtime.containers() == []
+            assert world.processes() == []
 
-    play(run())
+    monkeypatch.setattr(sys, "executable", str(hung))
+    with world.of_patience(0.2):
+        play(run())
     assert list(world.root.iterdir()) == []
     assert children() <= before
 

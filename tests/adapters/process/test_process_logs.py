@@ -45,7 +45,7 @@ LIMITS = LogLimits(size=64 * 1024, files=3)
 
 class BoundedWorld(ProcessWorld):
     def open(self) -> ProcessRuntime:
-        return ProcessRuntime(self.root, patience=10, log_limits=LIMITS)
+        return ProcessRuntime(self.root, patience=self.patience, log_limits=LIMITS)
 
 
 @pytest.fixture
@@ -167,7 +167,8 @@ async def _write_on_a_full_disk(disk: SmallDisk) -> None:
     async with opened(disk) as runtime:
         running = await started(runtime, python(script))
         log = runtime.log(running.id)
-        await until(log.exists)
+        # The file is there before what is written into it.
+        await until(lambda: log.exists() and text_of(log))
         ballast = disk.fill()
         go.touch()
         await until(mark.exists)  # it was not held up
