@@ -105,14 +105,21 @@ def _gone(pid: int) -> bool:
         return True
 
 
+def _runs(node: AgentProcess, pod: str) -> bool:
+    with contextlib.suppress(Exception):
+        return bool(node.pids(pod))
+    return False
+
+
 def test_an_exit_in_the_agents_absence_is_not_lost(node: AgentProcess) -> None:
     node.start()
-    node.apply(
-        manifest("job", ("main", ("sh", "-c", "sleep 1; exit 7"), "1"), restartPolicy="Never")
-    )
-    node.pids("job")
+    go = node.folder / "go"
+    script = f"until [ -e {go} ]; do sleep 0.05; done; exit 7"
+    node.apply(manifest("job", ("main", ("sh", "-c", script), "1"), restartPolicy="Never"))
+    pid = node.pids("job")["main"]
     node.kill()
-    time.sleep(1.5)
+    go.touch()
+    wait_until(lambda: _gone(pid))
     node.start()
     wait_until(lambda: node.pod("job")["phase"] == "Failed")
     assert [c["exit_code"] for c in node.pod("job")["containers"]] == [7]
@@ -130,15 +137,9 @@ def test_run_passes_status_streams_and_signals(node: AgentProcess) -> None:
         [sys.executable, "-m", "pinfold", "run", "--name", "sleeper", "--", "sleep", "1000"],
         env={**os.environ, "PINFOLD_SOCKET": str(node.socket)},
     ) as child:
-        node_has_it = False
-        for _ in range(500):
-            with contextlib.suppress(Exception):
-                node_has_it = bool(node.pids("sleeper"))
-            if node_has_it:
-                break
-            time.sleep(0.02)
+        wait_until(lambda: _runs(node, "sleeper"))
         child.send_signal(signal.SIGTERM)
-        assert child.wait(20) == 128 + signal.SIGTERM
+        assert child.wait(20 * PATIENCE) == 128 + signal.SIGTERM
     missing = node.run("run", "--", "no-such-command")
     assert missing.returncode == 127
     assert "no-such-command: No such file or directory" in missing.stderr

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from msgspec.structs import replace
 
 from pinfold.adapters.systemd.notify import Notifier
 from pinfold.agent.claims import ClaimKeeper
@@ -22,12 +23,14 @@ from pinfold.core.kubelet.faults import SOUND
 from pinfold.core.machine.short_form import parse_short_form
 from pinfold.core.values.cpuset import CPUSet
 from pinfold.node.hugepage_changes import pages_of
+from pinfold.planning.fake_cgroups import FakeCgroups
+from pinfold.planning.fakes import FakeRuntime
 from pinfold.planning.planner import Planner
-from pinfold.ports.cgroups import Placement
+from pinfold.ports.cgroups import ObservedCgroups, Placement
 from pinfold.ports.errors import CgroupError, ContainerKey
 from pinfold.ports.records import PodRecord
-from pinfold.retry.loops import Loops
-from tests.scenes.manager_harness import Harness, manifest, parse, run_virtually
+from pinfold.retry.loops import LONGEST_PAUSE, Loops
+from tests.scenes.manager_harness import STATIC, Harness, manifest, parse, run_virtually
 
 
 @dataclass
@@ -48,12 +51,25 @@ class Tree:
         raise NotImplementedError
 
 
+class Cgroups(FakeCgroups):
+    """A tree that cannot be read for a while."""
+
+    is_gone = False
+
+    async def observe(self) -> ObservedCgroups:
+        if self.is_gone:
+            raise CgroupError("shared: No such file or directory")
+        return await super().observe()
+
+
 class Scene:
     """A node whose background goes on; ``looks`` counts those at the CPUs."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, period: float = 10.0) -> None:
         self.folder = folder
-        self.node = Harness()
+        self.node = Harness(config=replace(STATIC, cpu_manager_reconcile_period=period))
+        self.cgroups = self.node.cgroups = Cgroups(self.node.cgroups.machine)
+        self.node.runtime = FakeRuntime(self.cgroups)
         self.tree = Tree()
         self.loops = Loops()
         self.looks = 0
@@ -103,9 +119,11 @@ async def no_events() -> AsyncIterator[None]:
     yield
 
 
-def going_on(folder: Path, work: Callable[[Scene], Awaitable[None]]) -> None:
+def going_on(
+    folder: Path, work: Callable[[Scene], Awaitable[None]], *, period: float = 10.0
+) -> None:
     async def whole() -> None:
-        scene = Scene(folder)
+        scene = Scene(folder, period)
         await scene.start()
         await work(scene)
         for task in scene.tasks:
@@ -200,6 +218,20 @@ def test_who_has_lost_the_tree_leaves_what_is_in_there_alone(tmp_path: Path) -> 
         await scene.until(lambda: scene.runs("more") and not scene.runs("own"))
 
     going_on(tmp_path, work)
+
+
+def test_a_repair_that_failed_is_tried_again_long_before_the_next_period(tmp_path: Path) -> None:
+    async def work(scene: Scene) -> None:
+        clock = asyncio.get_running_loop()
+        scene.cgroups.is_gone = True
+        await asyncio.sleep(3600)
+        await scene.until(lambda: scene.loops.fails("reconcile"))
+        scene.cgroups.is_gone = False
+        began = clock.time()
+        await scene.until(lambda: not scene.loops.problems())
+        assert clock.time() - began <= LONGEST_PAUSE
+
+    going_on(tmp_path, work, period=3600)
 
 
 def test_who_is_being_admitted_at_the_end_is_let_go_of(tmp_path: Path) -> None:

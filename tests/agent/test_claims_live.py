@@ -297,8 +297,7 @@ def test_a_tree_that_somebody_else_has_now_is_told(first: AgentProcess) -> None:
         assert "was taken away, and cannot be had again" in first.log()
     finally:
         os.close(descriptor)
-    # A reconciliation that met the gap is tried again after a period and its pause.
-    eventually(lambda: _readiness(first), "ok", 45)
+    eventually(lambda: _readiness(first), "ok")
 
 
 def test_what_another_agent_has_in_the_tree_is_left_alone(first: AgentProcess) -> None:

@@ -24,7 +24,7 @@ from trial.switches import Switch, Switches
 from trial.switches import Told as Traced
 
 from tests.roots import ROOT
-from tests.scenes.waiting import wait_until
+from tests.scenes.waiting import PATIENCE, wait_until
 
 ONE, TWO = frozenset([1]), frozenset([1, 2])
 
@@ -268,7 +268,7 @@ def test_real_processes_on_one_cpu(tmp_path: Path) -> None:
         wait_until(lambda: _has_slept(sampler.pid, 20))
         sampler.stdin.close()
         sampler.stdout.close()
-        assert sampler.wait(30) == 0
+        assert sampler.wait(30 * PATIENCE) == 0
     found = json.loads(result.read_text())
     assert found["walks"] >= 3
     if found["unjudged"] == found["walks"]:

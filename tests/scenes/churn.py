@@ -28,7 +28,7 @@ from tests.scenes.pod_worlds import (
     Running,
     World,
 )
-from tests.scenes.waiting import eventually
+from tests.scenes.waiting import PATIENCE, eventually
 
 SECONDS: Final = float(os.environ.get("PINFOLD_TEST_CHURN_SECONDS", "20"))
 """How long each churn goes on; minutes show what seconds do not."""
@@ -184,7 +184,7 @@ def sampled(world: World) -> Iterator[dict[str, Any]]:
         assert sampler.stdin is not None
         sampler.stdin.close()
         sampler.stdout.close()
-        assert sampler.wait(30) == 0
+        assert sampler.wait(30 * PATIENCE) == 0
         found |= json.loads(result.read_text())
 
 

@@ -27,6 +27,7 @@ from pinfold.ports.nri import (
     PodSandbox,
     Resources,
 )
+from tests.scenes.waiting import PATIENCE
 
 PLUGIN = "nri.pkg.api.v1alpha1.Plugin"
 
@@ -187,7 +188,7 @@ class RuntimePeer:
 
     async def asked(self, method: str) -> tuple[int, bytes]:
         """Take the plugin's next request."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(10 * PATIENCE):
             stream, request = await self.requests.get()
         assert (request.service, request.method) == ("nri.pkg.api.v1alpha1.Runtime", method)
         return stream, request.payload

@@ -27,7 +27,7 @@ from pinfold.ports.nri import (
 )
 from tests.scenes.lifecycle_harness import LifecycleHarness
 from tests.scenes.nri_peer import RuntimePeer, runtime
-from tests.scenes.waiting import until
+from tests.scenes.waiting import PATIENCE, until
 
 _STATES: Final = {
     ContainerState.CREATED: wire.CONTAINER_CREATED,
@@ -98,7 +98,7 @@ class Wire:
 
     async def _ask(self, method: str, request: Message) -> bytes:
         async with self._lock:
-            answer = await self._peer.ask(method, request, timeout=2)
+            answer = await self._peer.ask(method, request, timeout=2 * PATIENCE)
         if answer.status.code:
             raise RefusedError(answer.status.message)
         return answer.payload

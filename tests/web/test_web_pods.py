@@ -27,7 +27,7 @@ from pinfold.ports.errors import ContainerKey, StoreError
 from pinfold.ports.records import Batch
 from pinfold.ports.runtime import ContainerState
 from tests.scenes.manager_harness import manifest
-from tests.scenes.waiting import wait_until
+from tests.scenes.waiting import PATIENCE, wait_until
 from tests.scenes.web_world import Served, container, container_id, phase, served
 
 
@@ -267,7 +267,7 @@ def test_while_a_pod_ends_others_are_answered(api: Served) -> None:
     assert api.ask("GET", "/healthz").text == "ok"
     assert answers == []
     for deletion in deletions:
-        deletion.join(10)
+        deletion.join(10 * PATIENCE)
     assert answers == [204, 204], "both waited for the same end"
 
 

@@ -101,6 +101,10 @@ class Loops:
         loop = asyncio.get_running_loop()
         self._calming[name] = loop.call_later(CALM, self._well, name)
 
+    def fails(self, name: str) -> bool:
+        """Whether the last try of what is called so has failed."""
+        return name in self._troubles
+
     def problems(self, *, besides: Container[str] = ()) -> list[str]:
         """What fails now, but for what is called so."""
         return [f"{n}: {t.problem}" for n, t in self._troubles.items() if n not in besides]

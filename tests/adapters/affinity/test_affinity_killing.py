@@ -20,7 +20,7 @@ from tests.scenes.affinity_world import KEY, OTHER, World, a_world, hold, opened
 from tests.scenes.cgroups_contract import (
     FORKER,
 )
-from tests.scenes.waiting import wait_until
+from tests.scenes.waiting import PATIENCE, wait_until
 
 
 @pytest.fixture
@@ -270,7 +270,7 @@ async def test_a_stranger_with_a_used_pid_is_left_alone(
         # And it can be held itself.
         await hold(affinity, main, OTHER)
         await affinity.kill(OTHER)
-        assert stranger.wait(5) == -signal.SIGKILL
+        assert stranger.wait(5 * PATIENCE) == -signal.SIGKILL
     finally:
         stranger.kill()
         stranger.wait()

@@ -27,7 +27,7 @@ from tests.scenes.device_plugin_peer import (
     some_devices,
     the_good_one_serves,
 )
-from tests.scenes.waiting import until
+from tests.scenes.waiting import PATIENCE, until
 
 UNKNOWN = grpc.StatusCode.UNKNOWN
 
@@ -105,7 +105,7 @@ def test_garbage_instead_of_a_registration() -> None:
 def test_other_talk_on_the_socket_harms_nobody() -> None:
     def talk(path: Path, data: bytes) -> None:
         with socket.socket(socket.AF_UNIX) as peer:
-            peer.settimeout(5)
+            peer.settimeout(5 * PATIENCE)
             peer.connect(str(path))
             peer.sendall(data)
 
@@ -376,7 +376,7 @@ def test_the_end_waits_for_nobody() -> None:
             found.peers.append(in_registry)
             await in_registry.start()
             await until(lambda: "GetInfo" in in_registry.asked and stuck.asked)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(10 * PATIENCE):
                 await found.server.close()
             with pytest.raises(DevicePluginError):
                 await asking

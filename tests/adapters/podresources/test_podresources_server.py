@@ -30,7 +30,7 @@ from tests.scenes.podresources_world import (
     serving,
     some_pod,
 )
-from tests.scenes.waiting import until
+from tests.scenes.waiting import PATIENCE, until
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_answers_of_up_to_16_mib(path: Path) -> None:
 def test_other_talk_on_the_socket_harms_nobody(path: Path) -> None:
     def talk(data: bytes) -> None:
         with socket.socket(socket.AF_UNIX) as peer:
-            peer.settimeout(5)
+            peer.settimeout(5 * PATIENCE)
             peer.connect(str(path))
             peer.sendall(data)
 

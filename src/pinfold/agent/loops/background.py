@@ -32,6 +32,9 @@ RECONCILE_PERIOD: Final = 10.0
 RECORD_PERIOD: Final = 2.0
 """Seconds between two looks at the record; one is a handful of system calls while all is well."""
 
+RECONCILE: Final = "reconcile"
+"""Comparing the kernel with the record, and repairing."""
+
 CLAIM: Final = "claim"
 """What the agent has for itself: its tree of cgroups, or the runtime whose plugin it is."""
 
@@ -79,7 +82,7 @@ class Background:
         One that raises is worth the agent's end: what the configuration asks for cannot be had.
         """
         own: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
-            "reconcile": self._reconcile_for_ever,
+            RECONCILE: self._reconcile_for_ever,
             "look": self._look_for_ever,
             HOTPLUG: self.cpus.run,
             WATCH: self._watch_for_ever,
@@ -133,7 +136,7 @@ class Background:
     async def _repair(self) -> None:
         # In the tree of another agent all containers would be some that nobody knows.
         if await self._loops.attempt(CLAIM, self._claim.look):
-            await self._loops.attempt("reconcile", reconcile, self._books)
+            await self._loops.attempt(RECONCILE, reconcile, self._books)
 
     async def _watch_for_ever(self) -> None:
         """Repair at once what somebody else changes; the period does what is not noticed."""
@@ -169,6 +172,9 @@ class Background:
         while True:
             if await self._loops.attempt(CLAIM, self._claim.look):
                 await self._loops.attempt("online CPUs", self.cpus.look)
+                if self._loops.fails(RECONCILE):
+                    # What asked for it may have been noticed, and be noticed only once.
+                    await self._loops.attempt(RECONCILE, reconcile, self._books)
             await self._loops.attempt("huge pages", self.pages.look)
             await asyncio.sleep(LOOK_PERIOD)
 
